@@ -97,20 +97,11 @@ def test_a_log_that_was_removed_takes_other_kinds_under_its_tags(tmp_path, name)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
-def test_a_forked_process_hands_a_graph_to_the_queue_of_tensorboardx(tmp_path):
+def test_a_writer_of_tensorboardx_is_refused_in_a_forked_process(tmp_path):
     code = """
-    import multiprocessing, time
     writer = tensorboardX.SummaryWriter(sys.argv[1])
-    file_writer = writer.file_writer.event_writer
     for step in range(2):
         writer.add_scalar("loss", step, step)
-    while file_writer._ev_writer._num_outstanding_events < 1:
-        time.sleep(0.01)
-    child = multiprocessing.get_context("fork").Process(
-        target=tbscope.add_graph, args=(writer, small, x), kwargs={"tag": "child"}
-    )
-    child.start()
-    child.join()
     if not os.fork():
         try:
             tbscope.add_graph(writer, small, x)
@@ -125,7 +116,7 @@ def test_a_forked_process_hands_a_graph_to_the_queue_of_tensorboardx(tmp_path):
     said = "cannot write a graph to the FileWriter of another process"
     assert (done.stdout, done.stderr) == (f"{said}\n", "")
     assert [event.step for event in read(tmp_path).Scalars("loss")] == [0, 1]
-    assert set(read(tmp_path).Tags()["tensors"]) == {"child ", "parent "}
+    assert set(read(tmp_path).Tags()["tensors"]) == {"parent "}
 
 
 def test_a_writer_whose_file_cannot_be_closed_begins_another(tmp_path):

@@ -3,7 +3,7 @@
 import pytest
 
 from tbscope.errors import ArgumentError
-from tbscope.writing.steps import Kind, Written, forget_removed, holds, next_step, remember_step
+from tbscope.writing.tags import Kind, Written, forget_removed, holds, next_step, remember_step
 
 
 @pytest.fixture

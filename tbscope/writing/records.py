@@ -1,12 +1,20 @@
-"""TensorBoard's record writer, with its checksums computed in C, and its failures kept.
+"""Records of event files: checksums from C, failures kept, and written by the thread that asks.
 
 An event file is a list of records, each with two CRC-32C checksums, which TensorBoard
 computes in Python at some 12 MB/s: most of the time that a large graph takes to write.
-This file and `at_once` alone know private parts of TensorBoard; where they are named
-otherwise in some release, its own writer stays as it is, with the same bytes.
+
+The writers of TensorBoard, torch and tensorboardX queue events for a thread of their own. If
+that fails, it prints a traceback, and the caller learns of it later, or never; tensorboardX's
+`flush` does not even wait for it.
+
+This file alone knows private parts of TensorBoard and tensorboardX; where they are named
+otherwise in some release, their own writer stays as it is, and events take the public way.
 """
 
 import contextlib
+import errno
+import inspect
+import io
 import os
 import struct
 import time
@@ -19,7 +27,6 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 from tbscope.files import masked_crc
 
 __all__ = [
-    "async_writer_of",
     "await_free_name",
     "file_name",
     "file_path",
@@ -27,10 +34,16 @@ __all__ = [
     "keep_failures",
     "raise_kept",
     "speed_up",
-    "write_whole",
+    "write_at_once",
 ]
 
-_CRC = struct.Struct("<I")
+# Who defines an `add_event` that does nothing but queue the event.
+_QUEUEING = (
+    "tensorboard.summary.writer.event_file_writer",
+    "tensorboardX.event_file_writer",
+    "tensorboardX.writer",
+    "torch.utils.tensorboard.writer",
+)
 
 
 def speed_up(file_writer: object) -> bool:
@@ -43,32 +56,34 @@ def speed_up(file_writer: object) -> bool:
         Whether its records are now written with checksums from C.
     Source: tensorboard/summary/writer/event_file_writer.py
     """
-    record_writer: Any = getattr(async_writer_of(file_writer), "_writer", None)
-    if type(record_writer) is not RecordWriter:
-        return False
+    record_writer: Any = getattr(_async_writer_of(file_writer), "_writer", None)
     file = getattr(record_writer, "_writer", None)
-    if file is None:
+    if type(record_writer) is not RecordWriter or file is None:
         return False
+
+    def write(data: bytes) -> None:
+        length = struct.pack("<Q", len(data))
+        checks = (struct.pack("<I", masked_crc(part)) for part in (length, data))
+        file.write(b"".join((length, next(checks), data, next(checks))))
+
     if "write" not in vars(record_writer):
-        record_writer.write = _make_write(file)
+        record_writer.write = write
     return True
 
 
 def has_lost_its_thread(file_writer: object) -> bool:
     """Tell whether events added to an event file writer never reach its file.
 
-    That is so in a forked process: TensorBoard writes in a thread, and a thread does
-    not live on in a fork. Events added there are lost, and a flush never returns. So it is
-    with tensorboardX's, unless `multiprocessing` made the fork, which mends its queues.
+    That is so in a forked process: TensorBoard and tensorboardX write in a thread, and a thread
+    does not live on in a fork. Events added there are lost, and a flush never returns.
 
     Args:
         file_writer: As in `speed_up`, or one of tensorboardX; the answer for any other is False.
     """
     queue = getattr(getattr(file_writer, "event_writer", file_writer), "_event_queue", None)
     if getattr(queue, "_opid", os.getpid()) != os.getpid():
-        feeder = getattr(queue, "_thread", None)
-        return feeder is not None and not feeder.is_alive()
-    async_writer = async_writer_of(file_writer)
+        return True
+    async_writer = _async_writer_of(file_writer)
     worker = getattr(async_writer, "_worker", None)
     if worker is None or getattr(async_writer, "_closed", True):
         return False
@@ -84,13 +99,13 @@ def keep_failures(file_writer: object, failures: list[Exception]) -> None:
         file_writer: As in `speed_up`; any other stays as it is.
         failures: Where the errors are told, in the order in which they happened.
     """
-    record_writer: Any = getattr(async_writer_of(file_writer), "_writer", None)
+    record_writer: Any = getattr(_async_writer_of(file_writer), "_writer", None)
     if record_writer is None or hasattr(record_writer.write, "raises"):
         return
     inner = record_writer.write
 
     def write(data: bytes) -> None:
-        write_whole(record_writer, inner, [data])
+        _write_whole(record_writer, inner, [data])
 
     # A file that is not appended to is sent as a whole by each flush.
     appended = _appended_path(record_writer)
@@ -119,14 +134,14 @@ def _kept(
 
 def raise_kept(file_writer: object) -> None:
     """Raise the first of the errors that `keep_failures` keeps, and forget the others."""
-    record_writer: Any = getattr(async_writer_of(file_writer), "_writer", None)
+    record_writer: Any = getattr(_async_writer_of(file_writer), "_writer", None)
     failures: list[Exception] = getattr(getattr(record_writer, "flush", None), "failures", [])
     first, failures[:] = failures[:1], []
     if first:
         raise first[0]
 
 
-def write_whole(record_writer: Any, write: Callable[[bytes], None], datas: list[bytes]) -> None:
+def _write_whole(record_writer: Any, write: Callable[[bytes], None], datas: list[bytes]) -> None:
     """Write records and flush; where that fails, the file is as it was before the first.
 
     Args:
@@ -194,18 +209,108 @@ def file_path(file_writer: object) -> str:
     return ""
 
 
-def async_writer_of(file_writer: object) -> Any:
+def _async_writer_of(file_writer: object) -> Any:
     """Return the queue and thread inside an event file writer; None where there is none."""
     held = getattr(file_writer, "event_writer", file_writer)
     return getattr(held, "_async_writer", None) if isinstance(held, EventFileWriter) else None
 
 
-def _make_write(file: Any) -> Callable[[bytes], None]:
-    """Make the `write` of a record writer: length, checksum, data, checksum."""
+# -- at once --------------------------------------------------------------------------------------
 
-    def write(data: bytes) -> None:
-        length = struct.pack("<Q", len(data))
-        checks = _CRC.pack(masked_crc(length)), _CRC.pack(masked_crc(data))
-        file.write(b"".join((length, checks[0], data, checks[1])))
 
-    return write
+def write_at_once(sink: Any, datas: list[bytes]) -> bool:
+    """Write serialised events to disk before this returns, all of them or none.
+
+    What was queued before comes before them, in the files of TensorBoard and torch.
+
+    Args:
+        sink: An object with `add_event`.
+        datas: The events.
+    Returns:
+        Whether they were written; not by a sink with an `add_event` of its own, or of a kind that
+        is not known.
+    Raises:
+        OSError: The file cannot be written, or the writer is closed.
+    """
+    taker = inspect.getattr_static(sink, "add_event", None)
+    if getattr(taker, "__module__", "") not in _QUEUEING:
+        return False
+    async_writer = _async_writer_of(sink)
+    if async_writer is not None:
+        return _write_tensorboard(async_writer, datas)
+    return _write_tensorboardx(getattr(sink, "event_writer", sink), datas)
+
+
+def _write_tensorboard(async_writer: Any, datas: list[bytes]) -> bool:
+    """Write with the lock that keeps others from queueing, when the queue has been worked off.
+
+    Source: tensorboard/summary/writer/event_file_writer.py, `_AsyncWriter`.
+    """
+    names = ("_lock", "_check_worker_status", "_byte_queue", "_closed", "_writer")
+    if not all(hasattr(async_writer, name) for name in names):
+        return False
+    file = getattr(async_writer._writer, "_writer", None)
+    if not getattr(file, "fs_supports_append", True):
+        # Its flush reads what was written from a place that both threads would share.
+        return False
+    with async_writer._lock:
+        async_writer._check_worker_status()
+        _check_open(closed=async_writer._closed)
+        async_writer._byte_queue.join()
+        async_writer._check_worker_status()
+        _write_whole(async_writer._writer, async_writer._writer.write, datas)
+    return True
+
+
+def _write_tensorboardx(event_writer: Any, datas: list[bytes]) -> bool:
+    """Write with the lock that the thread takes for each of its records.
+
+    Raises:
+        OSError: A record cannot be written, or the file was removed, or is another one by now.
+    Source: tensorboardX/event_file_writer.py, `EventsWriter`; tensorboardX/record_writer.py.
+    """
+    events_writer: Any = getattr(event_writer, "_ev_writer", None)
+    record_writer: Any = getattr(events_writer, "_py_recordio_writer", None)
+    if record_writer is None or not hasattr(events_writer, "_lock"):
+        return False
+    # Closed, it would drop events without a word.
+    _check_open(closed=getattr(event_writer, "_closed", False))
+    with events_writer._lock:
+        record_writer.flush()
+        file = record_writer._writer
+        kept = isinstance(file, io.BufferedWriter)
+        size = file.tell() if kept else 0
+        try:
+            for data in datas:
+                record_writer.write(data)
+            record_writer.flush()
+        except BaseException:
+            if kept:
+                record_writer._writer = _cut(file, size)
+            raise
+        path = record_writer.path
+        # A file that was removed, or replaced, takes all and keeps none.
+        if kept and not (
+            os.path.exists(path) and os.path.samestat(os.stat(path), os.fstat(file.fileno()))
+        ):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+    return True
+
+
+def _check_open(*, closed: bool) -> None:
+    if closed:
+        raise OSError(errno.EBADF, "the writer is closed")
+
+
+def _cut(file: io.BufferedWriter, size: int) -> io.BufferedWriter:
+    """Cut a file to a size, and return another object that goes on to write there.
+
+    The old one holds bytes that it would try to write again when it is closed.
+    """
+    again = os.fdopen(os.dup(file.fileno()), "wb")
+    again.truncate(size)
+    again.seek(size)
+    with open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), file.fileno())
+    file.close()
+    return again

@@ -18,11 +18,11 @@ from tensorboard.compat.proto.tensor_pb2 import TensorProto
 from tensorboard.compat.proto.tensor_shape_pb2 import TensorShapeProto
 from tensorboard.compat.proto.types_pb2 import DT_STRING
 
+from tbscope.checks import attribute_of
 from tbscope.errors import WriterError
 from tbscope.formats.record import RECORD_FIELD
 from tbscope.graphdef.wire import delimited, field, varint
 from tbscope.words import shown
-from tbscope.writing.at_once import write_at_once
 from tbscope.writing.failures import foresee_failure, writing_failed
 from tbscope.writing.records import (
     await_free_name,
@@ -30,6 +30,7 @@ from tbscope.writing.records import (
     has_lost_its_thread,
     raise_kept,
     speed_up,
+    write_at_once,
 )
 
 __all__ = [
@@ -88,7 +89,6 @@ _PRIVATE_ROUTES = (
 PROFILE_TAG = "profile"
 """The entry in the page's list that holds the figures of the graph of the run."""
 
-_DEFAULT_EVENT: type[Message] = Event
 # The plugin's names for a tag with a graph (graphs_plugin.py, `info_impl`).
 _TAGGED = "graph_run_metadata_graph"
 _TAGGED_WITH_STATS = "graph_run_metadata"
@@ -234,12 +234,15 @@ def _events(graph_def: bytes, tag: str | None, step: int, stats: bytes | None) -
     plugin = SummaryMetadata.PluginData(
         plugin_name=_TAGGED if stats is None else _TAGGED_WITH_STATS, content=b"1"
     )
+    # A RunMetadata with one graph, as two would be mixed up. Both are fields of messages, one in
+    # the other, and joined as such: nothing is parsed for it.
+    metadata = (stats or b"") + field(_FUNCTION_GRAPHS, field(_GRAPH, graph_def))
     event.summary.value.add(
         tag=listed_tag(tag),
         metadata=SummaryMetadata(plugin_data=plugin),
         tensor=TensorProto(
             dtype=DT_STRING,
-            string_val=[_run_metadata(graph_def, stats or b"")],
+            string_val=[metadata],
             tensor_shape=TensorShapeProto(dim=[TensorShapeProto.Dim(size=1)]),
         ),
     )
@@ -258,14 +261,6 @@ def listed_tag(tag: str) -> str:
     return f"{tag} "
 
 
-def _run_metadata(graph_def: bytes, stats: bytes) -> bytes:
-    """Return a RunMetadata with a graph, serialised; one with two graphs would mix them up.
-
-    Both are fields of messages, one in the other, and joined as such: nothing is parsed for it.
-    """
-    return stats + field(_FUNCTION_GRAPHS, field(_GRAPH, graph_def))
-
-
 def _event_class(sink: object) -> type[Message]:
     """Return the class of events that a sink takes: the one that its own module uses.
 
@@ -278,7 +273,8 @@ def _event_class(sink: object) -> type[Message]:
             found = getattr(holder, "Event", None)
             if isinstance(found, type) and issubclass(found, Message):
                 return found
-    return _DEFAULT_EVENT
+    event: type[Message] = Event
+    return event
 
 
 def _find_route(holder: object) -> Route | None:
@@ -296,24 +292,10 @@ def _offers(holder: object, route: Route) -> bool:
         found = inspect.getattr_static(holder, route.name)
     except AttributeError:
         # Not in the object or its class, but a proxy may know the name.
-        found = _ask(holder, route.name)
-    return found is not None and (callable(_ask(holder, route.name)) if route.ends else True)
-
-
-def _ask(holder: object, name: str) -> Any:
-    """Return an attribute, or None.
-
-    Raises:
-        WriterError: The object raises something else than that it has none.
-    """
-    try:
-        return getattr(holder, name, None)
-    except Exception as error:
-        raise WriterError(
-            f"cannot write a graph to {describe(holder)}",
-            why=f"asked for an attribute, it raised {type(error).__name__}: {error}",
-            fix="give a SummaryWriter, e.g. tbscope.SummaryWriter('runs/x')",
-        ) from error
+        found = attribute_of(holder, route.name)
+    return found is not None and (
+        callable(attribute_of(holder, route.name)) if route.ends else True
+    )
 
 
 def _writes_nothing(holder: object) -> bool:
@@ -323,7 +305,8 @@ def _writes_nothing(holder: object) -> bool:
     """
     cls = type(holder)
     return (
-        _ask(holder, _NO_NAME) is not None or (cls.__module__, cls.__qualname__) == _BLANK_TRACKER
+        attribute_of(holder, _NO_NAME) is not None
+        or (cls.__module__, cls.__qualname__) == _BLANK_TRACKER
     )
 
 

@@ -1,25 +1,44 @@
-"""Tags: the entries of the page's list of graphs, and what is written for each."""
+"""Tags: the entries of the page's list of graphs, the steps of each, and what is written for them.
+
+TensorBoard shows the graph of a tag's highest step, and its two readers disagree on two of
+one step. So the steps in one log directory only go up, as far as this process knows. What
+a tag holds it settles by the tag's first event
+(tensorboard/plugins/graph/graphs_plugin.py, `info_impl`): later ones must be of that kind.
+"""
 
 import os
-from typing import NamedTuple
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
+from enum import Enum
+from typing import Any, NamedTuple
 
-from tbscope.options import check_placing
+from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+from tbscope.errors import ArgumentError, WriterError
+from tbscope.options import LAST_STEP, check_placing
 from tbscope.pipeline import Drawn
-from tbscope.writing.failures import is_remote
+from tbscope.words import shown
+from tbscope.writing.failures import foresee_failure, is_remote, writing_failed
 from tbscope.writing.records import file_name
-from tbscope.writing.runs import open_run
-from tbscope.writing.sinks import PROFILE_TAG, open_sink, write_graph_event
-from tbscope.writing.steps import (
-    Kind,
-    Written,
-    forget_removed,
-    holds,
-    latest_file,
-    next_step,
-    remember_step,
+from tbscope.writing.sinks import (
+    PROFILE_TAG,
+    describe,
+    log_directory,
+    open_sink,
+    write_graph_event,
 )
 
-__all__ = ["Entry", "write_entry"]
+__all__ = [
+    "Entry",
+    "Kind",
+    "Written",
+    "forget_removed",
+    "holds",
+    "next_step",
+    "remember_step",
+    "write_entry",
+]
 
 
 class Entry(NamedTuple):
@@ -58,33 +77,191 @@ def write_entry(writer: object, drawn: Drawn, entry: Entry, record: bytes = b"")
     sink = open_sink(writer)
     if sink is None:
         return
-    with open_run(sink, entry.run_name) as (place, opened):
-        directory = _normalised(place)
-        if directory and not is_remote(directory):
-            forget_removed(directory)
-        if stats is None and entry.tag is None and holds(directory, PROFILE_TAG, Kind.FIGURES):
-            # Figures of an earlier graph would be taken for those of this one.
-            stats = b""
-        kinds = _kinds(entry.tag, figures=stats is not None)
-        step = entry.step
-        for tag, kind in kinds.items():
-            step = next_step(directory, tag, step, kind)
-        assert step is not None
-        taker = opened(latest_file(directory, kinds))
+    place = _directory_of_run(sink, entry.run_name)
+    # One text for one directory; a remote one has no path on this machine.
+    directory = os.path.abspath(place) if place and not is_remote(place) else place
+    if directory and not is_remote(directory):
+        forget_removed(directory)
+    if stats is None and entry.tag is None and holds(directory, PROFILE_TAG, Kind.FIGURES):
+        # Figures of an earlier graph would be taken for those of this one.
+        stats = b""
+    kinds = {entry.tag: Kind.GRAPH}
+    if stats is not None and entry.tag is None:
+        kinds[PROFILE_TAG] = Kind.FIGURES
+    elif stats is not None:
+        kinds[entry.tag] = Kind.GRAPH_WITH_FIGURES
+    step = entry.step
+    for tag, kind in kinds.items():
+        step = next_step(directory, tag, step, kind)
+    assert step is not None
+    before = _latest_file(directory, kinds)
+    with _opened(sink, place, before, own=entry.run_name is None) as taker:
         write_graph_event(taker, drawn.data, tag=entry.tag, step=step, stats=stats, record=record)
         for tag, kind in kinds.items():
             remember_step(directory, tag, Written(step, kind, file_name(taker)))
 
 
-def _kinds(tag: str | None, *, figures: bool) -> dict[str | None, Kind]:
-    """Return for each tag the kind of data that is written under it."""
-    if tag is not None:
-        return {tag: Kind.GRAPH_WITH_FIGURES if figures else Kind.GRAPH}
-    return {None: Kind.GRAPH, **({PROFILE_TAG: Kind.FIGURES} if figures else {})}
+# -- runs -----------------------------------------------------------------------------------------
 
 
-def _normalised(directory: str) -> str:
-    """Return one text for one directory; a remote one has no path on this machine."""
-    if not directory or is_remote(directory):
+def _directory_of_run(sink: Any, run_name: str | None) -> str:
+    """Return the directory of a run below that of a sink, or of the sink's own; empty if unknown.
+
+    Raises:
+        WriterError: The sink tells no directory, and a run below it is asked for.
+    """
+    directory = log_directory(sink)
+    if run_name is None:
         return directory
-    return os.path.abspath(directory)
+    if directory:
+        return f"{directory.rstrip('/')}/{run_name}"
+    raise WriterError(
+        f"cannot write a run {shown(run_name)} below that of {describe(sink)}",
+        why="it does not tell its log directory",
+        fix=f"give a writer of that run: tbscope.SummaryWriter('runs/x/{run_name}')",
+    )
+
+
+@contextmanager
+def _opened(sink: Any, place: str, before: str, *, own: bool) -> Iterator[Any]:
+    """Yield the sink of the events of a run, whose file is read after another, if clocks allow.
+
+    Args:
+        sink: An object with `add_event`, as `open_sink` returns it.
+        place: The directory of the run.
+        before: The name of a file that TensorBoard must read before; empty for none.
+        own: Whether the run is the sink's own. Any other has an event file of its own, which is
+            closed in the end; so has this one if the sink's file would be read before the other.
+    Raises:
+        WriterError: No file can be opened there.
+    """
+    if own and _is_read_after(sink, before):
+        yield sink
+        return
+    foresee_failure(place)
+    try:
+        file_writer = EventFileWriter(place)
+        if not _is_read_after(file_writer, before):
+            # The name begins with the second, so the next one decides where the rest does not.
+            file_writer.close()
+            time.sleep(1 - time.time() % 1)
+            file_writer = EventFileWriter(place)
+    except Exception as error:
+        raise writing_failed(place, error) from error
+    with closing(file_writer):
+        yield file_writer
+
+
+def _is_read_after(sink: Any, before: str) -> bool:
+    """Tell whether a sink's file is read after that with this name, or is that; True if unknown.
+
+    The files of a run are read in the order of their names, in which `.10` stands before
+    `.9`, and a graph that is read takes the place of all of its tag that are not of a lower step.
+
+    Source: tensorboard/data/server/run.rs (`RunLoader.files`), reservoir.rs (`preempt`);
+    tensorboard/backend/event_processing/directory_watcher.py
+    """
+    name = file_name(sink)
+    return not name or name >= before
+
+
+# -- steps ----------------------------------------------------------------------------------------
+
+
+class Kind(Enum):
+    """What a tag holds."""
+
+    GRAPH = "a graph"
+    GRAPH_WITH_FIGURES = "a graph with figures"
+    FIGURES = "figures of the graph of the run"
+
+
+class Written(NamedTuple):
+    """The latest graph that was written for a tag.
+
+    Attributes:
+        step: Its step.
+        kind: What was written.
+        file: The name of the event file; empty where it is not known.
+    """
+
+    step: int
+    kind: Kind = Kind.GRAPH
+    file: str = ""
+
+
+# By log directory and tag.
+_latest: dict[tuple[str, str | None], Written] = {}
+
+
+def next_step(directory: str, tag: str | None, step: int | None, kind: Kind = Kind.GRAPH) -> int:
+    """Return the step of a graph that is about to be written.
+
+    Args:
+        directory: The log directory; empty where it is not known.
+        tag: The tag.
+        step: The step that is asked for; None for the next one.
+        kind: What is about to be written.
+    Raises:
+        ArgumentError: A graph of that tag was written at this step or a later one, or the
+            tag holds something else.
+    """
+    latest, known, _ = _latest.get((directory, tag), Written(-1, kind))
+    if known is not kind and tag is not None:
+        raise ArgumentError(
+            f"the tag {shown(tag)} cannot hold {kind.value}",
+            why=f"it holds {known.value} already, and TensorBoard takes a tag for what it "
+            "was first",
+            fix="another tag",
+        )
+    if step is None:
+        step = latest + 1
+    elif step <= latest:
+        name = "the run" if tag is None else f"tag {shown(tag)}"
+        raise ArgumentError(
+            f"a graph of {name} at step {step} comes too late",
+            why=f"one was written at step {latest} already, and TensorBoard shows the highest",
+            fix=f"step={latest + 1}, or another tag",
+        )
+    if step > LAST_STEP:
+        raise ArgumentError(
+            f"no step comes after {latest}, the latest graph's",
+            why="a step is a number of 64 bits, and TensorBoard shows the highest",
+            fix="another tag, or steps that begin at 0",
+        )
+    return step
+
+
+def forget_removed(directory: str) -> None:
+    """Forget the graphs of a log directory whose files were removed, as notebooks do."""
+    here = {tag: written.file for (place, tag), written in _latest.items() if place == directory}
+    # Many tags are in one file: the disk is asked once for each file.
+    removed = {
+        file
+        for file in set(here.values())
+        if file and not os.path.exists(os.path.join(directory, file))
+    }
+    for tag, file in here.items():
+        if file in removed:
+            del _latest[directory, tag]
+
+
+def remember_step(directory: str, tag: str | None, written: Written) -> None:
+    """Remember a graph that has been written; in no directory that is known, there is no next."""
+    if directory:
+        _latest[directory, tag] = written
+
+
+def holds(directory: str, tag: str, kind: Kind) -> bool:
+    """Tell whether a tag holds this, as far as this process has written it."""
+    return (directory, tag) in _latest and _latest[directory, tag].kind is kind
+
+
+def _latest_file(directory: str, tags: Iterable[str | None]) -> str:
+    """Return the last-read one of the files that hold the latest graphs of these tags.
+
+    A graph that must be shown in its place may not be in a file that is read before it. The
+    name is empty where there is none, or it is not known.
+    """
+    found = (_latest.get((directory, tag)) for tag in tags)
+    return max((written.file for written in found if written), default="")
