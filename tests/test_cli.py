@@ -23,9 +23,9 @@ from tensorboard.compat.proto.config_pb2 import RunMetadata
 from tensorboard.compat.proto.graph_pb2 import GraphDef
 
 from tbscope.cli import main
-from tbscope.cli._inputs import make_inputs
 from tbscope.cli._main import COMMANDS
 from tbscope.cli._parameters import DTYPES, InputSpec
+from tbscope.cli._target import make_inputs
 
 TWINS = """
 from torch import nn
@@ -342,7 +342,7 @@ def test_the_list_of_commands_waits_for_no_command_and_none_for_torch():
         "import sys; from tbscope.cli import main; main(['--help'], standalone_mode=False); "
         "print(*(name for name in sys.modules if name.startswith('tbscope.cli.'))); "
         "from tbscope.cli._main import COMMANDS; "
-        "[main.get_command(None, name) for name in COMMANDS]; "
+        "[main.resolve_command(None, [name]) for name in COMMANDS]; "
         "print(sys.modules.keys() & {'torch', 'tensorboard', 'google.protobuf', 'rich'})"
     )
     done = subprocess.run(
@@ -355,7 +355,7 @@ def test_the_list_of_commands_waits_for_no_command_and_none_for_torch():
 def test_the_list_tells_of_each_command_what_its_own_help_begins_with(name):
     listed = tbscope("--help").stdout
     assert f"  {name} " in listed
-    begin = " ".join(main.get_command(None, name).help.split("\n\n")[0].split())
+    begin = " ".join(main.resolve_command(None, [name])[1].help.split("\n\n")[0].split())
     assert begin == COMMANDS[name]
 
 

@@ -22,7 +22,7 @@ def examples_of(name):
 EXAMPLES = [
     (name, line)
     for name in COMMANDS
-    for line in (main.get_command(None, name).help or "").splitlines()
+    for line in (main.resolve_command(None, [name])[1].help or "").splitlines()
     if line.strip().startswith(f"tbscope {name} ")
 ]
 

@@ -125,7 +125,7 @@ def test_what_is_no_loss_is_refused():
         "  fix: name a function: def make_loss(results): return results.mean()\n"
     )
     assert misused("show", *words, "make_loss").endswith(
-        "'make_loss' has not the form path/to/file.py:make_loss or package.module:make_loss"
+        "'make_loss' has not the form path/to/file.py:NAME or package.module:NAME"
     )
 
 
@@ -141,7 +141,7 @@ def test_a_maker_that_fails_is_told():
     )
     assert misused("show", "nets.py:Net", "--inputs", "makers.py") == (
         "Error: Invalid value for '--inputs': 'makers.py' has not the form "
-        "path/to/file.py:make_inputs or package.module:make_inputs"
+        "path/to/file.py:NAME or package.module:NAME"
     )
 
 

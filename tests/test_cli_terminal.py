@@ -15,7 +15,7 @@ from torch import nn
 
 import tbscope
 from tbscope import cli
-from tbscope.cli._tables import give_tables, table
+from tbscope.cli._results import give_tables, table
 
 # Red, to the left, the same in one character, a bell, a line that comes over the one before.
 EVIL = "\x1b[31m\u202e\x9b31m\x07\r"

@@ -19,8 +19,7 @@ from cli_runs import ROOT, enter, misused, refused
 
 import tbscope as library
 from tbscope.cli._parameters import GraphPath
-from tbscope.cli._server import _lists_graphs, ended_by_signals
-from tbscope.cli._view import _log_of
+from tbscope.cli._view import _ended_by_signals, _lists_graphs, _log_of
 from tbscope.options import DRAWING
 
 DEFAULTS = {name: option.default for name, option in DRAWING.items()}
@@ -150,7 +149,7 @@ def test_a_whole_log_is_shown_as_it_stands_and_one_of_its_graphs_is_drawn():
 def test_a_request_to_end_leaves_the_block_and_the_handlers_as_they_were(number):
     before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGHUP)
     done = []
-    with ended_by_signals():
+    with _ended_by_signals():
         try:
             os.kill(os.getpid(), number)
             signal.pause()

@@ -15,7 +15,7 @@ import pytest
 
 import tbscope
 from tbscope.cli import main
-from tbscope.cli._options import flag_of, metavar_of
+from tbscope.cli._parameters import flag_of, metavar_of
 from tbscope.cli._running import IN_OTHER_WORDS
 from tbscope.errors import ArgumentError
 from tbscope.option import Option, shows_options
@@ -117,8 +117,8 @@ def test_the_long_form_tells_of_each_option_of_a_drawing(name):
 
 def flags(command):
     """Give the options of a command."""
-    found = main.get_command(None, command.removeprefix("tbscope ")).params
-    return [one for one in found if isinstance(one, click.Option)]
+    _, found, _ = main.resolve_command(None, [command.removeprefix("tbscope ")])
+    return [one for one in found.params if isinstance(one, click.Option)]
 
 
 @pytest.mark.parametrize("command", COMMANDS)

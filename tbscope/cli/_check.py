@@ -5,10 +5,9 @@ from typing import Any
 
 import click
 
-from tbscope.cli._command import command
 from tbscope.cli._results import give, give_json, gives_results
 from tbscope.cli._running import graph_of_target, takes_a_target
-from tbscope.cli._words import in_command_words
+from tbscope.cli._words import command, in_command_words
 from tbscope.errors import ArgumentError
 
 __all__ = ["check"]

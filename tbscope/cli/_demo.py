@@ -2,10 +2,10 @@
 
 import click
 
-from tbscope.cli._command import command
 from tbscope.cli._log import opening_line, write_log
 from tbscope.cli._parameters import parse_folder
 from tbscope.cli._results import say
+from tbscope.cli._words import command
 
 __all__ = ["demo"]
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import click
 
-from tbscope.cli._command import command
 from tbscope.cli._parameters import GraphPath, ModelSpec, parse_folder
 from tbscope.cli._results import give, give_json, gives_results, say
 from tbscope.cli._running import graphs_of_targets, takes_targets
+from tbscope.cli._words import command
 
 __all__ = ["diff"]
 

@@ -4,64 +4,60 @@ from typing import Any
 
 import click
 
-from tbscope.cli._command import command
-from tbscope.cli._drawn import (
-    FORMS_HELP,
-    changed,
-    check_depth_use,
-    data_of_outputs,
-    put_outputs,
-)
-from tbscope.cli._files import check_folder
 from tbscope.cli._log import drawing_options, opening_line, write_log
-from tbscope.cli._options import Command, decorate, flag_of, library_options
-from tbscope.cli._parameters import OutputFile, parse_folder, parse_output
-from tbscope.cli._results import say
+from tbscope.cli._parameters import (
+    OutputFile,
+    flag_of,
+    library_options,
+    parse_folder,
+    parse_output,
+    takes,
+)
+from tbscope.cli._results import check_folder, give_document, put_in_file, say
 from tbscope.cli._running import graph_of_target, takes_a_target
-from tbscope.cli._words import in_command_words
+from tbscope.cli._words import command, in_command_words
 from tbscope.options import DRAWING, PLACING, check_options, check_placing
 
-__all__ = ["export"]
+__all__ = ["FORMS_HELP", "export"]
 
-
-def _takes_a_drawing(command: Command) -> Command:
-    """Add where a graph is written, and how it is drawn there."""
-    return decorate(
-        command,
-        [
-            click.option(
-                "--logdir",
-                type=parse_folder,
-                metavar="FOLDER",
-                help="Write an event file for TensorBoard into this folder.",
-            ),
-            click.option(
-                "-o",
-                "--output",
-                "outputs",
-                type=parse_output,
-                multiple=True,
-                metavar="FILE",
-                help=f"Write the graph, in the form that the end of the name tells: {FORMS_HELP}, "
-                "- for a GraphDef as text on standard output, an end alone (.mmd) for another text "
-                "there.  [repeatable]",
-            ),
-            click.option(
-                "--depth",
-                type=click.IntRange(min=0),
-                metavar="N",
-                help="In .dot, .svg, .png and .mmd: how many boxes are open around the innermost "
-                "nodes.  [default: all, or as many as fit a page]",
-            ),
-            *library_options(PLACING),
-            *drawing_options(),
-        ],
-    )
+FORMS_HELP = (
+    ".html (a page with boxes that open), .dot, .svg and .png (by Graphviz), .mmd (Mermaid), "
+    ".explorer.json (Model Explorer), .json (all of it, to be read again), .pbtxt and .pb (a "
+    "GraphDef as text and in binary form)"
+)
+"""What help tells of the forms."""
 
 
 @command
 @takes_a_target
-@_takes_a_drawing
+@takes(
+    click.option(
+        "--logdir",
+        type=parse_folder,
+        metavar="FOLDER",
+        help="Write an event file for TensorBoard into this folder.",
+    ),
+    click.option(
+        "-o",
+        "--output",
+        "outputs",
+        type=parse_output,
+        multiple=True,
+        metavar="FILE",
+        help=f"Write the graph, in the form that the end of the name tells: {FORMS_HELP}, "
+        "- for a GraphDef as text on standard output, an end alone (.mmd) for another text "
+        "there.  [repeatable]",
+    ),
+    click.option(
+        "--depth",
+        type=click.IntRange(min=0),
+        metavar="N",
+        help="In .dot, .svg, .png and .mmd: how many boxes are open around the innermost "
+        "nodes.  [default: all, or as many as fit a page]",
+    ),
+    *library_options(PLACING),
+    *drawing_options(),
+)
 def export(
     *,
     logdir: str | None,
@@ -86,8 +82,7 @@ def export(
     """  # noqa: D301
     drawing: Any = {name: options.pop(name) for name in DRAWING}
     place = {name: options.pop(name) for name in PLACING}
-    _check_use(logdir, outputs, overlays, place)
-    check_depth_use(outputs, depth)
+    _check_use(logdir, outputs, overlays, depth, place)
     with in_command_words():
         check_options(**drawing)
         check_placing(**place)
@@ -96,29 +91,41 @@ def export(
             check_folder(output.path)
     from tbscope.overlays.make import make_overlay
     from tbscope.pipeline import to_graph_def
+    from tbscope.saving.forms import How, data_of
 
     graph = graph_of_target(**options, kernels=drawing["level"] == "aten")
+    # The options that are not as they are without a word.
+    given: Any = {name: one for name, one in drawing.items() if one != DRAWING[name].default}
+    made = []
     with in_command_words():
         # All that may fail, before the first byte is written.
         for name in overlays:
             make_overlay(graph, name)
         if logdir is not None:
             to_graph_def(graph, **drawing)
-    put_outputs(data_of_outputs(graph, outputs, depth=depth, drawing=changed(drawing)))
+        for output in outputs:
+            form = output.form
+            how = How(depth if form.cuts else None, given if form.draws else {})
+            made.append((output.path, data_of(graph, form, how)))
+    for path, data in made:
+        if path is None:
+            give_document(data)
+        else:
+            put_in_file(path, data)
     if logdir is not None:
-        write_log(graph, logdir, drawing, place=place, overlays=dict.fromkeys(overlays))
+        write_log(graph, logdir, drawing, place=place, overlays=overlays)
         # Where the graph itself goes to standard output, nothing else does.
-        to_stderr = any(output.path is None for output in outputs)
-        say(opening_line(logdir), err=to_stderr)
+        say(opening_line(logdir), err=any(output.path is None for output in outputs))
 
 
 def _check_use(
     logdir: str | None,
     outputs: tuple[OutputFile, ...],
     overlays: tuple[str, ...],
+    depth: int | None,
     place: dict[str, Any],
 ) -> None:
-    """Refuse options that do not go together, before anything is imported."""
+    """Refuse options that do not go together, before anything runs."""
     if logdir is None and not outputs:
         raise click.UsageError("Nothing to write: give --logdir FOLDER, -o FILE, or both.")
     if logdir is None:
@@ -130,3 +137,8 @@ def _check_use(
         raise click.UsageError(
             f"--tag and --overlay are both {place['tag']!r}: a tag holds one graph."
         )
+    if depth is not None and not any(output.form.cuts for output in outputs):
+        from tbscope.saving.forms import FORMS
+
+        cutting = ", ".join(form.suffix for form in FORMS if form.cuts)
+        raise click.UsageError(f"--depth is for {cutting}: give such a file to -o.")

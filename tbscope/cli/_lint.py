@@ -3,16 +3,17 @@
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict
+from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from tbscope.cli._command import command
-from tbscope.cli._logged import tag_text
 from tbscope.cli._parameters import GraphPath, Target
 from tbscope.cli._results import give, give_json, gives_results, say
 from tbscope.cli._running import graph_of_target, refuse_run_options, takes_a_target
+from tbscope.cli._target import tag_text
+from tbscope.cli._words import command
 from tbscope.errors import ArgumentError
 from tbscope.words import one_line
 
@@ -23,18 +24,6 @@ if TYPE_CHECKING:
 __all__ = ["lint"]
 
 _MOST_OF_A_RULE = 5
-
-
-class _Linted(NamedTuple):
-    """One GraphDef with what is found in it.
-
-    Attributes:
-        target: How it is named on the command line.
-        findings: The broken rules.
-    """
-
-    target: str
-    findings: "list[Finding]"
 
 
 @command
@@ -59,15 +48,17 @@ def lint(
     """  # noqa: D301
     linted = list(_linted(target, run))
     if as_json:
-        give_json({"version": 1, "graphs": [*map(_plain, linted)]}, output)
+        graphs = [{"target": name, "findings": [*map(asdict, found)]} for name, found in linted]
+        give_json({"version": 1, "graphs": graphs}, output)
     else:
-        lines = [line for one in linted for line in _lines(one, several=len(linted) > 1)]
+        lines = [line for one in linted for line in _lines(*one, several=len(linted) > 1)]
         give("\n".join([*lines, _count(linted)]), output)
-    if any(one.findings for one in linted):
-        click.get_current_context().exit(1)
+    if any(found for _, found in linted):
+        raise click.exceptions.Exit(1)
 
 
-def _linted(target: Target, run: dict[str, Any]) -> Iterator[_Linted]:
+def _linted(target: Target, run: dict[str, Any]) -> "Iterator[tuple[str, list[Finding]]]":
+    """Yield the name of each GraphDef, as a target, with the rules that it breaks."""
     from tbscope.rules.linter import lint as found_in
 
     kind = None
@@ -81,17 +72,17 @@ def _linted(target: Target, run: dict[str, Any]) -> Iterator[_Linted]:
             run_dir = target.path.rstrip("/")
             run_dir += "" if message.run == "." else f"/{message.run}"
             named = f"{run_dir}:{tag_text(message.found.tag)}@{message.found.step}"
-            yield _Linted(named, found_in(message.graph_def()))
+            yield named, found_in(message.graph_def())
     elif isinstance(target, GraphPath) and kind in ("graph_def", "graph_def_text"):
         from tbscope.sources.graphdef.loading import load_graph_def
 
         refuse_run_options(target, run)
-        yield _Linted(target.path, found_in(load_graph_def(target.path)))
+        yield target.path, found_in(load_graph_def(target.path))
     else:
         from tbscope.pipeline import to_graph_def
 
         graph = graph_of_target(target, **run)
-        yield _Linted(graph.name, found_in(to_graph_def(graph)))
+        yield graph.name, found_in(to_graph_def(graph))
 
 
 def _messages(target: GraphPath) -> "Iterator[LoggedMessage]":
@@ -114,36 +105,21 @@ def _messages(target: GraphPath) -> "Iterator[LoggedMessage]":
         )
 
 
-def _lines(one: _Linted, *, several: bool) -> Iterator[str]:
+def _lines(name: str, findings: "list[Finding]", *, several: bool) -> Iterator[str]:
     """Yield what is found in one graph: of each rule the first few."""
-    if several and one.findings:
-        yield one_line(one.target)
-    counts: Counter[str] = Counter()
-    total = Counter(finding.rule for finding in one.findings)
-    for finding in one.findings:
-        counts[finding.rule] += 1
-        if counts[finding.rule] > _MOST_OF_A_RULE:
-            continue
-        yield one_line(f"{finding.severity} {finding}")
-        if counts[finding.rule] == min(total[finding.rule], _MOST_OF_A_RULE):
-            more = total[finding.rule] - _MOST_OF_A_RULE
-            if more > 0:
-                yield f"  and {more:,} more: --json tells all"
-            yield f"  fix: {finding.fix}"
+    if several and findings:
+        yield one_line(name)
+    for _, of_rule in groupby(findings, key=lambda finding: finding.rule):
+        found = list(of_rule)
+        told, more = found[:_MOST_OF_A_RULE], len(found) - _MOST_OF_A_RULE
+        yield from (one_line(f"{finding.severity} {finding}") for finding in told)
+        if more > 0:
+            yield f"  and {more:,} more: --json tells all"
+        yield f"  fix: {told[-1].fix}"
 
 
-def _count(linted: list[_Linted]) -> str:
-    severities = Counter(finding.severity for one in linted for finding in one.findings)
-    told = [
-        f"{severities[severity]:,} {severity}{'' if severities[severity] == 1 else 's'}"
-        for severity in ("error", "warning")
-    ]
-    graphs = f"{len(linted):,} graph{'' if len(linted) == 1 else 's'}"
-    return f"{', '.join(told)} in {graphs}"
-
-
-def _plain(one: _Linted) -> dict[str, Any]:
-    return {
-        "target": one.target,
-        "findings": list(map(asdict, one.findings)),
-    }
+def _count(linted: "list[tuple[str, list[Finding]]]") -> str:
+    severities = Counter(finding.severity for _, findings in linted for finding in findings)
+    counts = {"error": severities["error"], "warning": severities["warning"], "graph": len(linted)}
+    told = [f"{count:,} {what}{'' if count == 1 else 's'}" for what, count in counts.items()]
+    return f"{', '.join(told[:2])} in {told[2]}"

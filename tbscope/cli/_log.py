@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tbscope.cli._options import Command, library_options
+from tbscope.cli._parameters import Command, library_options
 from tbscope.cli._words import in_command_words
 from tbscope.options import DRAWING
 from tbscope.overlays.built_in import BUILT_IN
@@ -58,7 +58,7 @@ def write_log(
     with in_command_words(), SummaryWriter(logdir) as writer:
         writer.add_graph(graph, **given, **drawing)
         given.pop("tag", None)
-        for name in overlays:
+        for name in dict.fromkeys(overlays):
             writer.add_overlay(name, graph, **given, **drawing)
 
 

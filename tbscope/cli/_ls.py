@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tbscope.cli._command import command
-from tbscope.cli._logged import tag_text
 from tbscope.cli._parameters import parse_folder
-from tbscope.cli._results import give, give_json, gives_results, say
-from tbscope.cli._tables import give_tables, table
+from tbscope.cli._results import give, give_json, give_tables, gives_results, say, table
+from tbscope.cli._target import tag_text
+from tbscope.cli._words import command
 from tbscope.errors import ArgumentError
 from tbscope.figures.tables import Table
 from tbscope.words import one_line

@@ -3,15 +3,13 @@
 Nothing of a command is imported before it is asked for: `tbscope --help` waits for click alone.
 """
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
 import click
-from click.shell_completion import CompletionItem
 
-from tbscope.words import near_names, visible
+from tbscope.words import visible
 
 __all__ = ["COMMANDS", "main"]
 
@@ -31,62 +29,31 @@ COMMANDS: Mapping[str, str] = {
 """What `--help` lists. The command NAME is the function of that name in the file `_NAME.py`."""
 
 
-@contextmanager
-def _visible_errors() -> Iterator[None]:
-    """Escape, in the message of an error, what a terminal obeys: names of files are in it."""
-    try:
-        yield
-    except click.ClickException as error:
-        vars(error)["message"] = visible(error.message)
-        raise
-
-
 class _Commands(click.Group):
-    """A group whose commands are imported one by one."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
-            return None
-        command: click.Command = getattr(import_module(f"{__package__}._{cmd_name}"), cmd_name)
-        return command
-
-    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
-        with _visible_errors():
-            return super().make_context(*args, **kwargs)
+    """A group that knows of its commands the lines of its help, until one of them is asked for."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        with _visible_errors():
+        try:
             return super().invoke(ctx)
+        except click.ClickException as error:
+            # Names of files are in it.
+            vars(error)["message"] = visible(error.message)
+            raise
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        try:
-            return super().resolve_command(ctx, args)
-        except click.UsageError as error:
-            near = near_names(args[0], COMMANDS, most=1, cutoff=0.6)
-            if not near:
-                raise
-            told = f"{error.message} Did you mean {near[0]!r}?"
-            raise click.UsageError(told, ctx) from error
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
-
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        found = [
-            CompletionItem(name, help=line)
-            for name, line in COMMANDS.items()
-            if name.startswith(incomplete)
-        ]
-        return found + click.Command.shell_complete(self, ctx, incomplete)
+        name, command, rest = super().resolve_command(ctx, args)
+        if name is not None:
+            command = getattr(import_module(f"{__package__}._{name}"), name)
+        return name, command, rest
 
 
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=_Commands,
+    commands=[click.Command(name, short_help=line) for name, line in COMMANDS.items()],
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(package_name="tbscope", message="%(prog)s %(version)s")
 def main() -> None:
     """Draw PyTorch models in TensorBoard's Graphs dashboard.

@@ -1,34 +1,45 @@
-"""What the command line's words mean: targets, inputs, factory arguments, output files."""
+"""What the command line's words mean: targets, inputs, factory arguments, files, options."""
 
 import ast
 import os
 import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, get_args, get_origin
 
 import click
 
 from tbscope.checks import is_text
 from tbscope.errors import ArgumentError
+from tbscope.option import Option
 from tbscope.words import shown
+
+if TYPE_CHECKING:
+    from tbscope.saving.forms import Form
 
 __all__ = [
     "DTYPES",
+    "Command",
     "GraphPath",
     "HubConfig",
     "InputSpec",
-    "OutputFile",
     "ModelSpec",
+    "OutputFile",
     "Target",
+    "flag_of",
+    "library_options",
+    "metavar_of",
     "parse_factory_argument",
     "parse_folder",
     "parse_input",
-    "parse_loss",
     "parse_maker",
     "parse_output",
     "parse_target",
+    "takes",
 ]
+
+Command = TypeVar("Command", bound=Callable[..., None])
 
 DTYPES = (
     *("float32", "float64", "float16", "bfloat16", "complex64", "complex128"),
@@ -37,8 +48,6 @@ DTYPES = (
 """The element types that `--input` takes."""
 
 _INPUT = re.compile(r"(?:([^\W\d]\w*)=)?(scalar|\d{1,18}(?:x\d{1,18})*)(?::(\w+))?", re.ASCII)
-
-_FUNCTION = "path/to/file.py:{0} or package.module:{0}"
 
 # A colon before digits and a slash begins the port of a machine.
 _REMOTE = re.compile(r"(\w[\w+.-]*://(?:[^:]|:[0-9]+(?=/))*)(?::(.+))?", re.DOTALL)
@@ -123,11 +132,11 @@ class OutputFile:
 
     Attributes:
         path: The file; None for standard output.
-        name: What tells the form by its end.
+        form: The form of the graph in it.
     """
 
     path: Path | None
-    name: str
+    form: "Form"
 
 
 def parse_target(text: str) -> Target:
@@ -202,16 +211,7 @@ def parse_maker(text: str) -> ModelSpec:
     Raises:
         click.BadParameter: The text has another form.
     """
-    return _parse_named(text, _FUNCTION.format("make_inputs"))
-
-
-def parse_loss(text: str) -> ModelSpec:
-    """Read `path/to/file.py:make_loss` or `package.module:make_loss`.
-
-    Raises:
-        click.BadParameter: The text has another form.
-    """
-    return _parse_named(text, _FUNCTION.format("make_loss"))
+    return _parse_named(text, "path/to/file.py:NAME or package.module:NAME")
 
 
 def _parse_named(text: str, form: str) -> ModelSpec:
@@ -242,26 +242,20 @@ def parse_factory_argument(text: str) -> tuple[str, Any]:
 def parse_output(text: str) -> OutputFile:
     """Read a path that ends in one of the forms of a graph; `-` or such an end alone.
 
-    >>> parse_output("-"), parse_output(".mmd")
-    (OutputFile(path=None, name='.pbtxt'), OutputFile(path=None, name='.mmd'))
-
     Raises:
         click.BadParameter: The path has another ending, or a terminal cannot show the form.
     """
     # As heavy as drawing, and only needed where something is drawn.
     from tbscope.saving.forms import form_of
 
-    if text == "-":
-        return OutputFile(None, ".pbtxt")
+    text = ".pbtxt" if text == "-" else text
     try:
         form = form_of(text)
     except ArgumentError as error:
         raise click.BadParameter(f"{error.what}: {error.why}") from error
-    if text != form.suffix:
-        return OutputFile(Path(text), text)
-    if not form.is_text:
+    if text == form.suffix and not form.is_text:
         raise click.BadParameter(f"{shown(text)} is no text, which standard output shows")
-    return OutputFile(None, text)
+    return OutputFile(None if text == form.suffix else Path(text), form)
 
 
 def parse_folder(text: str) -> str:
@@ -277,3 +271,68 @@ def parse_folder(text: str) -> str:
 
 def _bad(text: str, form: str) -> click.BadParameter:
     return click.BadParameter(f"{shown(text)} has not the form {form}")
+
+
+# -- options of the library --------------------------------------------------------------------
+
+
+def takes(*parameters: Callable[[Command], Command]) -> Callable[[Command], Command]:
+    """Return a decorator that adds parameters to a command; its help lists them in this order."""
+
+    def add_all(command: Command) -> Command:
+        for add in reversed(parameters):
+            command = add(command)
+        return command
+
+    return add_all
+
+
+def library_options(
+    options: Mapping[str, Option], *, without: Sequence[str] = ()
+) -> list[Callable[[Command], Command]]:
+    """Return decorators that add these options to a command, under their names in Python.
+
+    A choice becomes a word, a truth a flag and its opposite (`--cards/--no-cards`), a list
+    an option that may be given again.
+
+    Args:
+        options: Their declarations.
+        without: The names of the options that the command offers in another form.
+    """
+    return [_click_option(option) for name, option in options.items() if name not in without]
+
+
+def flag_of(name: str) -> str:
+    """Return the flag of an option: `--run-name`."""
+    return f"--{name.replace('_', '-')}"
+
+
+def metavar_of(option: Option) -> str:
+    """Return the word for the value of an option in its help: `PATTERN`, `NUMBER`, `NAME`."""
+    if get_origin(option.type) is Sequence:
+        return "PATTERN"
+    return "NUMBER" if int in _members(option) else "NAME"
+
+
+def _click_option(option: Option) -> Callable[[Command], Command]:
+    flag, members = flag_of(option.name), _members(option)
+    settings: dict[str, Any] = {"default": option.default, "help": option.help}
+    if option.unset:
+        settings["show_default"] = option.unset
+    elif option.default:
+        settings["show_default"] = True
+    if bool in members:
+        flag = f"{flag}/{flag_of(f'no_{option.name}')}"
+    elif option.choices:
+        settings["type"] = click.Choice(option.choices)
+    else:
+        settings["metavar"] = metavar_of(option)
+        if get_origin(option.type) is Sequence:
+            settings |= {"multiple": True, "help": f"{option.help}  [repeatable]"}
+        elif int in members:
+            settings["type"] = click.IntRange(min=0)
+    return click.option(flag, option.name, **settings)
+
+
+def _members(option: Option) -> tuple[Any, ...]:
+    return get_args(option.type) or (option.type,)

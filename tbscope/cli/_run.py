@@ -11,8 +11,8 @@ from typing import Any
 
 import click
 
-from tbscope.cli._command import command
-from tbscope.cli._options import Command, decorate, library_options
+from tbscope.cli._parameters import library_options, takes
+from tbscope.cli._words import command
 from tbscope.installing import install
 from tbscope.options import DRAWING
 
@@ -21,28 +21,20 @@ __all__ = ["run"]
 _RUNNERS = (__file__, runpy.run_path.__code__.co_filename)
 
 
-def _takes_a_script(command: Command) -> Command:
-    """Add what is run, and how its graphs are drawn."""
-    return decorate(
-        command,
-        [
-            click.argument("script"),
-            click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[ARGS]..."),
-            click.option("-m", "as_module", is_flag=True, help="SCRIPT is the name of a module."),
-            click.option(
-                "--on-error",
-                type=click.Choice(["warn", "raise"]),
-                default="warn",
-                show_default=True,
-                help="Of a graph that cannot be drawn: warn once and go on, or raise.",
-            ),
-            *library_options(DRAWING),
-        ],
-    )
-
-
 @command
-@_takes_a_script
+@takes(
+    click.argument("script"),
+    click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[ARGS]..."),
+    click.option("-m", "as_module", is_flag=True, help="SCRIPT is the name of a module."),
+    click.option(
+        "--on-error",
+        type=click.Choice(["warn", "raise"]),
+        default="warn",
+        show_default=True,
+        help="Of a graph that cannot be drawn: warn once and go on, or raise.",
+    ),
+    *library_options(DRAWING),
+)
 def run(
     *, script: str, arguments: tuple[str, ...], as_module: bool, on_error: Any, **drawing: Any
 ) -> None:

@@ -4,26 +4,27 @@ A target is a model, which is run, or a graph that was written before, which is 
 """
 
 import contextlib
-import functools
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from tbscope.cli._options import Command, decorate, flag_of, library_options
 from tbscope.cli._parameters import (
+    Command,
     GraphPath,
     HubConfig,
     InputSpec,
     ModelSpec,
     Target,
+    flag_of,
+    library_options,
     parse_factory_argument,
     parse_input,
-    parse_loss,
     parse_maker,
     parse_target,
+    takes,
 )
 from tbscope.cli._results import say
 from tbscope.cli._words import in_command_words
@@ -32,13 +33,10 @@ from tbscope.running import RUNNING
 from tbscope.words import error_text
 
 if TYPE_CHECKING:
-    import torch
-
     from tbscope.ir.graph import Graph
 
 __all__ = [
     "IN_OTHER_WORDS",
-    "MODES",
     "graph_of_target",
     "graphs_of_targets",
     "refuse_run_options",
@@ -53,10 +51,69 @@ IN_OTHER_WORDS = {
 }
 """The options of a run that the command offers in a form of its own."""
 
-MODES = {None: False, "eval": False, "training": True, "as-is": None}
-"""What each word for a mode is as the option `training`."""
-
+# The option `training` for each word for a mode.
+_MODES = {None: False, "eval": False, "training": True, "as-is": None}
 _MOST_NOTES = 10
+
+
+_RUN_OPTIONS: list[Callable[[Command], Command]] = [
+    click.option(
+        "-i",
+        "--input",
+        "inputs",
+        type=parse_input,
+        multiple=True,
+        metavar="[NAME=]SHAPE[:DTYPE]",
+        help="A tensor for the model: 1x3x224x224, ids=2x128:int64 for a keyword "
+        "argument, scalar for no dimension. Floats are normal, whole numbers 0 or 1. "
+        "Without any, the model's own example inputs are taken, where it has some.  "
+        "[repeatable]",
+    ),
+    click.option(
+        "--inputs",
+        "inputs_from",
+        type=parse_maker,
+        metavar="FILE:NAME",
+        help="A function that makes the inputs, as path/to/file.py:make_inputs, or their "
+        "name: a tensor, a tuple of them, or a mapping from names.",
+    ),
+    click.option("--method", metavar="NAME", help="Run this method in place of forward: encode."),
+    click.option(
+        "-a",
+        "--arg",
+        "arguments",
+        type=parse_factory_argument,
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="Argument of the function or class that makes the model, or setting of a "
+        "config: a Python literal, or else a text.  [repeatable]",
+    ),
+    click.option("--download", is_flag=True, help="Let hf:NAME download the config of its model."),
+    click.option(
+        "--seed",
+        type=click.IntRange(-(2**63), 2**64 - 1),
+        default=0,
+        show_default=True,
+        help="Seed of the inputs and of the model's random weights.",
+    ),
+    click.option("--eval", "mode", flag_value="eval", help="Run in evaluation mode, the default."),
+    click.option("--training", "mode", flag_value="training", help="Run in training mode."),
+    click.option(
+        "--as-is",
+        "mode",
+        flag_value="as-is",
+        help="Run in the mode that the model is in when it is made.",
+    ),
+    click.option(
+        "--loss",
+        "loss_from",
+        type=parse_maker,
+        metavar="FILE:NAME",
+        help="A function that returns a loss of what the model returns, as "
+        "path/to/file.py:make_loss: it is drawn, too.",
+    ),
+    *library_options(RUNNING, without=tuple(IN_OTHER_WORDS)),
+]
 
 
 def takes_targets(*names: str) -> Callable[[Command], Command]:
@@ -65,83 +122,11 @@ def takes_targets(*names: str) -> Callable[[Command], Command]:
     Args:
         names: The names of the arguments, as `graph_of_target` takes them one by one.
     """
-    return functools.partial(decorate, parameters=[*map(_argument, names), *_run_options()])
+    return takes(*(click.argument(name, type=parse_target) for name in names), *_RUN_OPTIONS)
 
 
-def takes_a_target(command: Command) -> Command:
-    """Add the argument TARGET, and the options of a run."""
-    return takes_targets("target")(command)
-
-
-def _argument(name: str) -> Callable[[Command], Command]:
-    return click.argument(name, type=parse_target)
-
-
-def _run_options() -> list[Callable[[Command], Command]]:
-    return [
-        click.option(
-            "-i",
-            "--input",
-            "inputs",
-            type=parse_input,
-            multiple=True,
-            metavar="[NAME=]SHAPE[:DTYPE]",
-            help="A tensor for the model: 1x3x224x224, ids=2x128:int64 for a keyword "
-            "argument, scalar for no dimension. Floats are normal, whole numbers 0 or 1. "
-            "Without any, the model's own example inputs are taken, where it has some.  "
-            "[repeatable]",
-        ),
-        click.option(
-            "--inputs",
-            "inputs_from",
-            type=parse_maker,
-            metavar="FILE:NAME",
-            help="A function that makes the inputs, as path/to/file.py:make_inputs, or their "
-            "name: a tensor, a tuple of them, or a mapping from names.",
-        ),
-        click.option(
-            "--method", metavar="NAME", help="Run this method in place of forward: encode."
-        ),
-        click.option(
-            "-a",
-            "--arg",
-            "arguments",
-            type=parse_factory_argument,
-            multiple=True,
-            metavar="NAME=VALUE",
-            help="Argument of the function or class that makes the model, or setting of a "
-            "config: a Python literal, or else a text.  [repeatable]",
-        ),
-        click.option(
-            "--download", is_flag=True, help="Let hf:NAME download the config of its model."
-        ),
-        click.option(
-            "--seed",
-            type=click.IntRange(-(2**63), 2**64 - 1),
-            default=0,
-            show_default=True,
-            help="Seed of the inputs and of the model's random weights.",
-        ),
-        click.option(
-            "--eval", "mode", flag_value="eval", help="Run in evaluation mode, the default."
-        ),
-        click.option("--training", "mode", flag_value="training", help="Run in training mode."),
-        click.option(
-            "--as-is",
-            "mode",
-            flag_value="as-is",
-            help="Run in the mode that the model is in when it is made.",
-        ),
-        click.option(
-            "--loss",
-            "loss_from",
-            type=parse_loss,
-            metavar="FILE:NAME",
-            help="A function that returns a loss of what the model returns, as "
-            "path/to/file.py:make_loss: it is drawn, too.",
-        ),
-        *library_options(RUNNING, without=tuple(IN_OTHER_WORDS)),
-    ]
+takes_a_target = takes_targets("target")
+"""Adds the argument TARGET, and the options of a run."""
 
 
 def graph_of_target(target: Target, **run: Any) -> "Graph":
@@ -160,7 +145,12 @@ def graph_of_target(target: Target, **run: Any) -> "Graph":
         graph = _read_graph(target)
     else:
         graph = _graph_of_model(target, **run)
-    _tell_notes(graph)
+    # What FLOPs leave out stands below the table of them, and concerns nobody else.
+    notes = list(dict.fromkeys(str(note) for note in graph.notes if note.topic != "flops"))
+    for note in notes[:_MOST_NOTES]:
+        say(f"note: {note}", err=True)
+    if len(notes) > _MOST_NOTES:
+        say(f"note: and {len(notes) - _MOST_NOTES} more, in graph.notes", err=True)
     return graph
 
 
@@ -191,33 +181,6 @@ def _graph_of_model(
         download: Whether the config of a model may be downloaded.
         how: Further options of `trace`.
     """
-    _check_inputs(inputs, inputs_from)
-    if download and not isinstance(target, HubConfig):
-        raise click.UsageError("--download is for hf:NAME.")
-    import torch
-
-    from tbscope.cli._target import find_method, import_path, load_inputs, load_loss
-    from tbscope.sources.eager.trace import trace
-
-    torch.manual_seed(seed)
-    fake = bool(how.get("fake"))
-    with contextlib.ExitStack() as stack:
-        # What the model prints is no part of the command's own output.
-        stack.enter_context(contextlib.redirect_stdout(sys.stderr))
-        for place in (loss_from, inputs_from, target):
-            if isinstance(place, ModelSpec):
-                stack.enter_context(import_path(place))
-        model = _model_of(target, dict(arguments), download=download, fake=fake)
-        called = find_method(model, method, target) if method else model
-        made = None if inputs_from is None else load_inputs(inputs_from)
-        how["loss"] = None if loss_from is None else load_loss(loss_from)
-        with in_command_words(inputs), _exits_told(target):
-            positional, named = _inputs_for(model, target, inputs, seed=seed, fake=fake)
-            given = positional if made is None else made
-            return trace(called, given, kwargs=named or None, training=MODES[mode], **how)
-
-
-def _check_inputs(inputs: tuple[InputSpec, ...], inputs_from: ModelSpec | None) -> None:
     names = [spec.name for spec in inputs]
     for name in names:
         if name and names.count(name) > 1:
@@ -226,40 +189,44 @@ def _check_inputs(inputs: tuple[InputSpec, ...], inputs_from: ModelSpec | None) 
         raise click.UsageError(
             "--inputs gives all positional inputs: beside it, --input needs names."
         )
+    if download and not isinstance(target, HubConfig):
+        raise click.UsageError("--download is for hf:NAME.")
+    import torch
 
+    from tbscope.cli import _target
+    from tbscope.sources.eager.trace import trace
 
-def _model_of(
-    target: ModelSpec | HubConfig,
-    arguments: Mapping[str, Any],
-    *,
-    download: bool,
-    fake: bool,
-) -> "torch.nn.Module":
-    if isinstance(target, ModelSpec):
-        from tbscope.cli._target import load_model
-
-        return load_model(target, arguments)
-    from tbscope.cli._hub import load_hub_model
-
-    return load_hub_model(target, arguments, download=download, meta=fake)
-
-
-def _inputs_for(
-    model: "torch.nn.Module",
-    target: ModelSpec | HubConfig,
-    inputs: tuple[InputSpec, ...],
-    *,
-    seed: int,
-    fake: bool,
-) -> "tuple[Any, dict[str, torch.Tensor]]":
-    """Return the positional inputs, None for those that the model offers, and those by name."""
-    from tbscope.cli._inputs import make_inputs
-
-    if isinstance(target, HubConfig) and not inputs:
-        from tbscope.cli._hub import example_input
-
-        return example_input(model), {}
-    return make_inputs(inputs, seed=seed, fake=fake)
+    torch.manual_seed(seed)
+    fake = bool(how.get("fake"))
+    # What the model prints is no part of the command's own output.
+    with contextlib.redirect_stdout(sys.stderr), contextlib.ExitStack() as stack:
+        for place in (loss_from, inputs_from, target):
+            if isinstance(place, ModelSpec):
+                stack.enter_context(_target.import_path(place))
+        if isinstance(target, HubConfig):
+            model = _target.load_hub_model(target, dict(arguments), download=download, meta=fake)
+        else:
+            model = _target.load_model(target, dict(arguments))
+        called = _target.find_method(model, method, target) if method else model
+        given: Any = None if inputs_from is None else _target.load_inputs(inputs_from)
+        how["loss"] = None if loss_from is None else _target.load_loss(loss_from)
+        with in_command_words(inputs):
+            positional, named = _target.make_inputs(inputs, seed=seed, fake=fake)
+            if inputs_from is None:
+                made_up = isinstance(target, HubConfig) and not inputs
+                given = _target.example_input(model) if made_up else positional
+            try:
+                return trace(called, given, kwargs=named or None, training=_MODES[mode], **how)
+            except SystemExit as error:
+                # It is no result of the command.
+                told = str(target)
+                if isinstance(target, ModelSpec):
+                    told = f"{target.attribute!r} in {target.place!r}"
+                raise TraceError(
+                    f"{told} ended the process while it ran",
+                    why=error_text(error),
+                    fix="take sys.exit() out of the model; add --debug to see where",
+                ) from error
 
 
 def graphs_of_targets(targets: Sequence[Target], **run: Any) -> "list[Graph]":
@@ -295,41 +262,13 @@ def refuse_run_options(target: GraphPath, given: Mapping[str, Any]) -> None:
 
 
 def _read_graph(target: GraphPath) -> "Graph":
-    from tbscope.cli._logged import logged_graph
+    from tbscope.cli._target import logged_graph
     from tbscope.sources.table import load
 
     with in_command_words(), warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
-        if target.tag is not None:
-            graph = logged_graph(target.path, target.tag)
-        else:
-            graph = load(target.path)
+        tag = target.tag
+        graph = load(target.path) if tag is None else logged_graph(target.path, tag)
     for one in warned:
         say(f"note: {one.message}", err=True)
     return graph
-
-
-@contextlib.contextmanager
-def _exits_told(target: ModelSpec | HubConfig) -> Iterator[None]:
-    """Turn `sys.exit()` in a model into an error: it is no result of the command."""
-    try:
-        yield
-    except SystemExit as error:
-        told = str(target)
-        if isinstance(target, ModelSpec):
-            told = f"{target.attribute!r} in {target.place!r}"
-        raise TraceError(
-            f"{told} ended the process while it ran",
-            why=error_text(error),
-            fix="take sys.exit() out of the model; add --debug to see where",
-        ) from error
-
-
-def _tell_notes(graph: "Graph") -> None:
-    # What FLOPs leave out stands below the table of them, and concerns nobody else.
-    told = [note for note in graph.notes if note.topic != "flops"]
-    notes = list(dict.fromkeys(map(str, told)))
-    for note in notes[:_MOST_NOTES]:
-        say(f"note: {note}", err=True)
-    if len(notes) > _MOST_NOTES:
-        say(f"note: and {len(notes) - _MOST_NOTES} more, in graph.notes", err=True)

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tbscope.cli._command import command
 from tbscope.cli._results import give, give_json, gives_results
 from tbscope.cli._running import graph_of_target, takes_a_target
+from tbscope.cli._words import command
 
 if TYPE_CHECKING:
     from tbscope.ir.ways_up import Table

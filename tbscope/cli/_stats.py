@@ -4,10 +4,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tbscope.cli._command import command
-from tbscope.cli._results import give_json, gives_results
+from tbscope.cli._results import give_json, give_tables, gives_results, table
 from tbscope.cli._running import graph_of_target, takes_a_target
-from tbscope.cli._tables import give_tables, table
+from tbscope.cli._words import command
 from tbscope.figures.tables import Table
 from tbscope.words import one_line
 

@@ -1,24 +1,47 @@
-"""Gets the model that a target names: imports its place, calls its factory."""
+"""Gets what a target names: a model with its inputs, made of code or of a config; a graph of a log.
+
+Of a config of Hugging Face's (`hf:NAME`, a directory, a file) the weights are random. Nothing is
+downloaded unless that is asked for, and no code of others runs.
+"""
 
 import contextlib
 import importlib
 import importlib.util
+import logging
+import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from tbscope.cli._parameters import ModelSpec
-from tbscope.errors import ArgumentError
+from tbscope.cli._parameters import HubConfig, InputSpec, ModelSpec
+from tbscope.errors import ArgumentError, NotFoundError
 from tbscope.words import did_you_mean, error_text, shown
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["find_method", "import_path", "load_inputs", "load_loss", "load_model"]
+    from tbscope.ir.graph import Graph
+
+__all__ = [
+    "example_input",
+    "find_method",
+    "import_path",
+    "load_hub_model",
+    "load_inputs",
+    "load_loss",
+    "load_model",
+    "logged_graph",
+    "make_inputs",
+    "tag_text",
+]
 
 _SEE_WHERE = "add --debug to see where"
+_AT_STEP = re.compile(r"(.+)@(-?[0-9]{1,18})", re.DOTALL)
+
+
+# -- code ---------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
@@ -47,7 +70,7 @@ def load_model(target: ModelSpec, arguments: Mapping[str, Any]) -> "torch.nn.Mod
     """
     import torch
 
-    found = _find_attribute(_import_place(target), target)
+    found = _named(target)
     if isinstance(found, torch.nn.Module):
         if arguments:
             raise ArgumentError(
@@ -74,7 +97,7 @@ def load_inputs(maker: ModelSpec) -> Any:
     Raises:
         ArgumentError: The place cannot be imported, has no such name, or the function raises.
     """
-    found = _find_attribute(_import_place(maker), maker)
+    found = _named(maker)
     return _call_factory(found, maker, {}) if callable(found) else found
 
 
@@ -84,7 +107,7 @@ def load_loss(maker: ModelSpec) -> Callable[[Any], Any]:
     Raises:
         ArgumentError: The place cannot be imported, has no such name, or that is no function.
     """
-    found: Callable[[Any], Any] = _find_attribute(_import_place(maker), maker)
+    found: Callable[[Any], Any] = _named(maker)
     if not callable(found):
         raise ArgumentError(
             f"{maker.attribute!r} in {maker.place!r} makes no loss",
@@ -171,8 +194,10 @@ def _import_file(path: Path) -> ModuleType:
     return module
 
 
-def _find_attribute(module: ModuleType, target: ModelSpec) -> Any:
-    found: Any = module
+def _named(target: ModelSpec) -> Any:
+    """Return what has the name of a target in its place."""
+    found: Any = _import_place(target)
+    module = found
     for name in target.attribute.split("."):
         try:
             found = getattr(found, name)
@@ -223,3 +248,170 @@ def _kind(thing: object) -> str:
     if isinstance(thing, type):
         return f"the class {thing.__name__!r}"
     return "None" if thing is None else f"an object of type {type(thing).__name__!r}"
+
+
+# -- configs of Hugging Face's ------------------------------------------------------------------
+
+
+def load_hub_model(
+    target: HubConfig, arguments: Mapping[str, Any], *, download: bool, meta: bool
+) -> "torch.nn.Module":
+    """Return a model with random weights, of the class that its config names.
+
+    Args:
+        target: The name of a config in the local cache, or the path of one.
+        arguments: Settings that take the place of those in the config.
+        download: Whether a config that is not in the cache may be downloaded.
+        meta: Whether it is made without memory for its weights.
+    Raises:
+        ArgumentError: transformers is not installed; there is no such config; or no model can
+            be made of it.
+    """
+    import torch
+
+    try:
+        import transformers
+    except ImportError as error:
+        raise ArgumentError(
+            f"{target} needs the package transformers",
+            why=error_text(error),
+            fix="pip install transformers",
+        ) from error
+    try:
+        with _quiet():
+            config: Any = transformers.AutoConfig.from_pretrained(
+                target.name, local_files_only=not download, trust_remote_code=False, **arguments
+            )
+    except Exception as error:  # The hub and each config have errors of their own.
+        if not Path(target.name).exists() and not download and isinstance(error, OSError):
+            raise ArgumentError(
+                f"there is no config {target}",
+                why="it is no path, and no model in the local cache",
+                fix="add --download, or give the path of its config.json",
+            ) from error
+        raise ArgumentError(
+            f"no config can be read from {target}",
+            why=error_text(error),
+            fix="give a config.json that transformers wrote, or the directory of one",
+        ) from error
+    named = (getattr(transformers, name, None) for name in config.architectures or ())
+    make = next(filter(None, named), transformers.AutoModel.from_config)
+    try:
+        with _quiet(), torch.device("meta") if meta else contextlib.nullcontext():
+            model: torch.nn.Module = make(config)
+    except Exception as error:  # Each model checks its config in ways of its own.
+        raise ArgumentError(
+            f"no model can be made of {target}",
+            why=error_text(error),
+            fix="set what does not fit with --arg NAME=VALUE; add --debug to see where",
+        ) from error
+    return model
+
+
+def example_input(model: Any) -> "torch.Tensor | None":
+    """Return a picture for a model that takes one; None where it has examples of its own."""
+    import torch
+
+    config = model.config
+    if getattr(model, "main_input_name", "") != "pixel_values":
+        return None
+    vision = getattr(config, "vision_config", config)
+    size = getattr(vision, "image_size", 224)
+    height, width = (size, size) if isinstance(size, int) else tuple(size)[-2:]
+    return torch.zeros(1, getattr(vision, "num_channels", 3), height, width)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep transformers from telling what an error tells, too."""
+    logger = logging.getLogger("transformers")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
+# -- inputs -------------------------------------------------------------------------------------
+
+
+def make_inputs(
+    specs: Sequence[InputSpec], *, seed: int, fake: bool = False
+) -> "tuple[tuple[torch.Tensor, ...] | None, dict[str, torch.Tensor]]":
+    """Return random tensors, the same for the same seed.
+
+    Args:
+        specs: What to make, in order.
+        seed: Of a generator of its own; torch's is left alone.
+        fake: Whether they are stand-ins, which take no memory.
+    Returns:
+        The positional arguments (None where nothing at all is described) and those by name.
+    Raises:
+        InputError: There is no memory for one.
+    """
+    import torch
+
+    from tbscope.sources.torch.sizes import make_tensor, seeded
+
+    generator = seeded(seed)
+    positional, named = [], {}
+    for spec in specs:
+        dtype: torch.dtype = getattr(torch, spec.dtype)
+        tensor = make_tensor(spec.shape, dtype, generator, fake=fake)
+        if spec.name is None:
+            positional.append(tensor)
+        else:
+            named[spec.name] = tensor
+    return (tuple(positional) if specs else None), named
+
+
+# -- logs ---------------------------------------------------------------------------------------
+
+
+def logged_graph(path: str, tag: str) -> "Graph":
+    """Return the graph of a log with a tag, the latest where no step is given.
+
+    Args:
+        path: An event file, or a log directory of one run.
+        tag: A tag, or a tag and a step: `large`, `large@7`, `Default`. One that is called so as a
+            whole is meant only where there is no such step: so each can be named.
+    Raises:
+        ArgumentError: It is no log, or several of its runs have such a graph.
+        NotFoundError: It holds no such graph.
+    """
+    from tbscope.sources.logs.reading import read_log
+
+    logged = read_log(path)
+    at_step = _AT_STEP.fullmatch(tag)
+    name, step = (at_step[1], int(at_step[2])) if at_step else (None, 0)
+    same = [one for one in logged if tag_text(one.tag) == name]
+    found = [one for one in same if one.step == step] or [
+        one for one in logged if tag_text(one.tag) == tag
+    ]
+    runs = list(dict.fromkeys(one.run for one in found))
+    if len(runs) > 1:
+        raise ArgumentError(
+            f"several runs of {shown(path)} have a graph {shown(tag)}",
+            why=f"{', '.join(runs[:8])}{' and more' if len(runs) > 8 else ''} have one",
+            fix=f"give the directory of one: {path.rstrip('/')}/{runs[-1]}:{tag}",
+        )
+    if found:
+        return max(enumerate(found), key=lambda pair: (pair[1].step, pair[0]))[1].graph
+    if same:
+        steps = ", ".join(map(str, dict.fromkeys(one.step for one in same[:8])))
+        raise NotFoundError(
+            f"the tag {shown(name)} has no graph of step {step} in {shown(path)}",
+            why=f"its steps are {steps}{' and more' if len(same) > 8 else ''}",
+            fix=f"tbscope ls {path} lists them",
+        )
+    tags = dict.fromkeys(tag_text(one.tag) for one in logged)
+    raise NotFoundError(
+        f"no graph is tagged {shown(tag)} in {shown(path)}",
+        fix=did_you_mean(tag, tags, f"tbscope ls {path} lists all"),
+    )
+
+
+def tag_text(tag: str | None) -> str:
+    """Return a tag as the page shows it, which calls the graph of a run, without one, Default."""
+    return "Default" if tag is None else tag

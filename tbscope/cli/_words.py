@@ -1,22 +1,22 @@
-"""Errors as the command tells them: one message, with its own options in place of Python's."""
+"""What every command has: `--debug`, and errors as one message in the words of the command."""
 
 import ast
 import contextlib
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import click
 
-from tbscope.cli._options import flag_of
-from tbscope.cli._parameters import InputSpec
+from tbscope.cli._parameters import InputSpec, flag_of
 from tbscope.errors import ArgumentError, InputError, TbscopeError
 from tbscope.options import DRAWING, PLACING
 from tbscope.running import RUNNING
 from tbscope.words import error_text
 
-__all__ = ["command_text", "errors_as_messages", "in_command_words"]
+__all__ = ["command", "command_text", "in_command_words"]
 
 # Inputs are described in another form, and factories have arguments of these names.
 _OPTION = "|".join(
@@ -57,27 +57,38 @@ _PHRASES = {
 }
 
 
-@contextlib.contextmanager
-def errors_as_messages(*, debug: bool) -> Iterator[None]:
-    """End with exit code 1 and one message; Python's traceback only where it is asked for."""
-    try:
-        yield
-    except TbscopeError as error:
-        if debug:
+class _Command(click.Command):
+    """A command that ends with exit code 1 and one message where anything fails."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        debug = ctx.params.pop("debug")
+        try:
+            return super().invoke(ctx)
+        except (click.ClickException, click.Abort, click.exceptions.Exit, BrokenPipeError):
+            # The last: whoever reads has seen enough, which click knows.
             raise
-        raise click.ClickException(str(error)) from error
-    except (click.ClickException, click.Abort, click.exceptions.Exit, BrokenPipeError):
-        # The last: whoever reads has seen enough, which click knows.
-        raise
-    except Exception as error:
-        if debug:
-            raise
-        told = TbscopeError(
-            "tbscope itself failed",
-            why=error_text(error),
-            fix="report it, with what --debug shows",
+        except Exception as error:
+            if debug:
+                raise
+            if not isinstance(error, TbscopeError):
+                fix = "report it, with what --debug shows"
+                told = TbscopeError("tbscope itself failed", why=error_text(error), fix=fix)
+                raise click.ClickException(str(told)) from error
+            raise click.ClickException(str(error)) from error
+
+
+def command(function: Callable[..., None]) -> click.Command:
+    """Make a command of a function: its first line is what the list of commands tells of it.
+
+    `--debug` is added behind its own options, and is no argument of the function.
+    """
+    made = click.command(cls=_Command)(function)
+    made.params.append(
+        click.Option(
+            ["--debug", "--traceback"], is_flag=True, help="On an error, show where it was raised."
         )
-        raise click.ClickException(str(told)) from error
+    )
+    return made
 
 
 @contextlib.contextmanager
