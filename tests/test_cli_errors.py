@@ -51,7 +51,7 @@ def test_an_output_of_unknown_ending():
     told = misused("export", "nets.py:Net", "-o", "graph.jpg")
     assert told.startswith(
         "Error: Invalid value for '-o' / '--output': cannot save a graph as 'graph.jpg': the end "
-        "of the name tells the form: .explorer.json (for Model Explorer, with layers), .json ("
+        "of the name tells the form: .json ("
     )
 
 

@@ -12,7 +12,7 @@ from tensorboard.compat.proto.graph_pb2 import GraphDef
 
 import tbscope as library
 from tbscope.cli._export import FORMS_HELP
-from tbscope.saving.forms import FORMS
+from tbscope.saving.save import FORMS
 
 NET = ("nets.py:Net", "-i", "2x3")
 ENDS = [form.suffix for form in FORMS if form.suffix not in (".svg", ".png")]

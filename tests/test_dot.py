@@ -13,14 +13,12 @@ from saved import drawn, nested, net
 from test_html import evil
 
 import tbscope
-from tbscope.saving.cut import Cut
-from tbscope.saving.dot import dot_of
-from tbscope.saving.fitting import PAGE, fitting
-from tbscope.saving.folds import Folds
-from tbscope.saving.graphviz import size_of
+from tbscope.saving.cut import PAGE, Cut, fitting
+from tbscope.saving.dot import dot_of, size_of
 from tbscope.saving.levels import Levels, Words
 from tbscope.saving.palette import LIGHT
 from tbscope.saving.picture import picture_of
+from tbscope.saving.repeats import Folds
 
 needs_graphviz = pytest.mark.skipif(
     shutil.which("dot") is None, reason="Graphviz is not installed: apt-get install graphviz"

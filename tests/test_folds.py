@@ -7,8 +7,8 @@ from saved import net
 from torch import nn
 
 from tbscope.saving.cut import Cut
-from tbscope.saving.folds import Folds
 from tbscope.saving.picture import picture_of
+from tbscope.saving.repeats import Folds
 
 
 class Block(nn.Module):

@@ -10,7 +10,7 @@ from saved import nested
 from tensorboard.compat.proto.graph_pb2 import GraphDef
 
 import tbscope
-from tbscope.saving.forms import FORMS
+from tbscope.saving.save import FORMS
 from tbscope.saving.html import page_of
 from tbscope.saving.picture import picture_of
 
@@ -67,12 +67,6 @@ def test_the_end_of_a_name_may_be_written_large(tmp_path):
     assert saved(tmp_path, ".HTML").startswith(b"<!DOCTYPE html>")
 
 
-def test_the_longer_end_counts(tmp_path):
-    assert "graphs" in json.loads(saved(tmp_path, ".explorer.json"))
-    nested().save(tmp_path / "explorer.json")
-    assert "format" in json.loads((tmp_path / "explorer.json").read_text())
-
-
 def refusal(path, **how):
     with pytest.raises(tbscope.ArgumentError) as raised:
         nested().save(path, **how)
@@ -103,7 +97,7 @@ def test_a_depth_or_an_option_that_changes_nothing_is_refused(tmp_path):
         "  why: it holds the graph itself, and no drawing of it\n"
         "  fix: leave style out"
     )
-    for suffix in (".html", ".json", ".pb", ".pbtxt", ".explorer.json"):
+    for suffix in (".html", ".json", ".pb", ".pbtxt"):
         told = refusal(tmp_path / f"graph{suffix}", depth=1)
         assert told == (
             f"depth=1 changes nothing in a {suffix} file\n"
@@ -166,7 +160,7 @@ def test_what_fails_to_be_drawn_leaves_the_old_file(tmp_path):
 def test_a_graph_is_not_changed_by_being_saved(tmp_path):
     graph = nested()
     before = str(graph)
-    for suffix in (".html", ".dot", ".mmd", ".explorer.json", ".pb"):
+    for suffix in (".html", ".dot", ".mmd", ".pb"):
         graph.save(tmp_path / f"graph{suffix}")
     assert str(graph) == before
     tbscope.verify(graph)

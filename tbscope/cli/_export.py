@@ -22,8 +22,7 @@ __all__ = ["FORMS_HELP", "export"]
 
 FORMS_HELP = (
     ".html (a page with boxes that open), .dot, .svg and .png (by Graphviz), .mmd (Mermaid), "
-    ".explorer.json (Model Explorer), .json (all of it, to be read again), .pbtxt and .pb (a "
-    "GraphDef as text and in binary form)"
+    ".json (all of it, to be read again), .pbtxt and .pb (a GraphDef as text and in binary form)"
 )
 """What help tells of the forms."""
 
@@ -91,7 +90,7 @@ def export(
             check_folder(output.path)
     from tbscope.overlays.make import make_overlay
     from tbscope.pipeline import to_graph_def
-    from tbscope.saving.forms import How, data_of
+    from tbscope.saving.save import How, data_of
 
     graph = graph_of_target(**options, kernels=drawing["level"] == "aten")
     # The options that are not as they are without a word.
@@ -138,7 +137,7 @@ def _check_use(
             f"--tag and --overlay are both {place['tag']!r}: a tag holds one graph."
         )
     if depth is not None and not any(output.form.cuts for output in outputs):
-        from tbscope.saving.forms import FORMS
+        from tbscope.saving.save import FORMS
 
         cutting = ", ".join(form.suffix for form in FORMS if form.cuts)
         raise click.UsageError(f"--depth is for {cutting}: give such a file to -o.")

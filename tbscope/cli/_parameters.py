@@ -16,7 +16,7 @@ from tbscope.option import Option
 from tbscope.words import shown
 
 if TYPE_CHECKING:
-    from tbscope.saving.forms import Form
+    from tbscope.saving.save import Form
 
 __all__ = [
     "DTYPES",
@@ -246,7 +246,7 @@ def parse_output(text: str) -> OutputFile:
         click.BadParameter: The path has another ending, or a terminal cannot show the form.
     """
     # As heavy as drawing, and only needed where something is drawn.
-    from tbscope.saving.forms import form_of
+    from tbscope.saving.save import form_of
 
     text = ".pbtxt" if text == "-" else text
     try:

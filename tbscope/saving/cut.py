@@ -4,16 +4,25 @@ Boxes with fewer boxes around them than the depth are drawn with what is in them
 closed shape each. So every line is one between two shapes, whatever boxes it crosses.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from tbscope.errors import ArgumentError
 from tbscope.page.glyphs import Box, Item
-from tbscope.saving.folds import Folds
 from tbscope.saving.picture import Picture, Tensor
+from tbscope.saving.repeats import Folds
 from tbscope.words import shown
 
-__all__ = ["Cut", "Line", "check_depth"]
+__all__ = ["PAGE", "Cut", "Line", "check_depth", "fitting"]
+
+_Drawn = TypeVar("_Drawn")
+
+PAGE = (700, 1000)
+"""The width and the height of a page in points, for letters of 11 points."""
+
+# More of the smallest nodes with the gaps between them fit no page: Graphviz is spared them.
+_MOST_SHAPES = 250
 
 
 @dataclass(slots=True, eq=False)
@@ -123,3 +132,26 @@ def check_depth(depth: object) -> None:
             why="it is a whole number of boxes around a node, an int from 0, or None",
             fix="depth=2, or leave depth out",
         )
+
+
+def fitting(
+    folds: Folds,
+    draw: Callable[[Cut], _Drawn],
+    size_of: Callable[[_Drawn], tuple[float, float]],
+) -> _Drawn:
+    """Return the drawing of the deepest cut that fits a page; of the shallowest if none does.
+
+    Args:
+        folds: A picture with its runs.
+        draw: Draws a cut.
+        size_of: Gives the size of a drawing in points.
+    """
+    cut = Cut(folds.picture, None, folds)
+    while cut.depth:
+        if cut.shapes <= _MOST_SHAPES:
+            drawn = draw(cut)
+            width, height = size_of(drawn)
+            if width <= PAGE[0] and height <= PAGE[1]:
+                return drawn
+        cut = Cut(folds.picture, cut.depth - 1, folds)
+    return draw(cut)

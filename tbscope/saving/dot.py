@@ -1,25 +1,30 @@
-"""DOT: the language of Graphviz, with a cluster for each box that is open.
+"""DOT: the language of Graphviz, with a cluster for each box that is open, and its program `dot`.
 
-Its style is that of the viewer.
+The style is that of the viewer.
 
 Source: https://graphviz.org/doc/info/lang.html, https://graphviz.org/doc/info/shapes.html#html
 """
 
 import html
 import math
+import os
 import re
+import shutil
+import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterator
 
+from tbscope.errors import ArgumentError
 from tbscope.page.glyphs import Box, Item
 from tbscope.saving.cut import Cut, Line
 from tbscope.saving.palette import THEMES, Colour
+from tbscope.words import cut as cut_text
 from tbscope.words import visible
 
-__all__ = ["dot_of"]
+__all__ = ["dot_of", "rendered", "size_of"]
 
-INK = "#1d2430"
-SOFT = "#566070"
+_INK = "#1d2430"
+_SOFT = "#566070"
 _LINE = "#747d8b"
 _THEME = THEMES["light"]
 _FONT = 'fontname="Helvetica,Arial,sans-serif"'
@@ -28,6 +33,20 @@ _OPEN = 0.16
 _LONGEST = 34
 _ESCAPED = re.compile(r'["\\]')
 _ENDS = ("Input", "Output")
+# Looked for where the system looks for programs.
+_PROGRAM = "dot"
+# What takes longer is too large to be looked at, too.
+_MOST_SECONDS = 300
+# Twice as many pixels as points: text is sharp on a page and on a screen.
+_PNG_DPI = 144
+_PNG_BEGIN = b"\x89PNG\r\n\x1a\n"
+_SVG_SIZE = re.compile(rb'<svg width="([\d.]+)pt" height="([\d.]+)pt"')
+# The numbers that DOT has for nodes and lines, which a browser would show, and what names the
+# place of a schema.
+_NUMBERS = re.compile(rb"<title>(?:n\d+(?:&#45;&gt;n\d+)?|cluster_\d+)</title>\n")
+_DOCTYPE = re.compile(rb"<!DOCTYPE[^>]*>\n")
+_SVG_HEAD = re.compile(rb"(<svg [^>]*)>")
+_SVG_TITLE = re.compile(rb"<title>([^<]*)</title>\n")
 
 
 def dot_of(cut: Cut) -> str:
@@ -69,13 +88,13 @@ class _Writer:
         yield f"digraph {_quoted(self._picture.title or 'graph')} {{"
         yield (
             f"  graph [rankdir=TB, ranksep=0.22, nodesep=0.2, {_FONT}, fontsize=11, pad=0.1, "
-            f'fontcolor="{INK}", style="rounded,filled", labeljust=l]'
+            f'fontcolor="{_INK}", style="rounded,filled", labeljust=l]'
         )
         yield (
-            f'  node [shape=box, style="rounded,filled", {_FONT}, fontsize=11, fontcolor="{INK}", '
+            f'  node [shape=box, style="rounded,filled", {_FONT}, fontsize=11, fontcolor="{_INK}", '
             'height=0.32, margin="0.14,0.04"]'
         )
-        yield (f'  edge [{_FONT}, fontsize=9, fontcolor="{SOFT}", color="{_LINE}", arrowsize=0.6]')
+        yield (f'  edge [{_FONT}, fontsize=9, fontcolor="{_SOFT}", color="{_LINE}", arrowsize=0.6]')
         yield from self._inside(self._picture.root, "  ")
         for line in self._cut.lines:
             yield f"  {self._edge(line)}"
@@ -164,3 +183,78 @@ def _quoted(text: str) -> str:
 
 def _ascii(text: str) -> str:
     return text.encode("ascii", "xmlcharrefreplace").decode("ascii")
+
+
+# -- the program ----------------------------------------------------------------------------------
+
+
+def rendered(dot: str, form: str, about: str = "") -> bytes:
+    """Return a picture of what is written in DOT.
+
+    Args:
+        dot: The graph.
+        form: A form of Graphviz's (`svg`, `png`).
+        about: What a screen reader says of an SVG beside its title.
+    Raises:
+        ArgumentError: The program is not there, gives up, or takes too long.
+    """
+    program = shutil.which(_PROGRAM)
+    if program is None:
+        raise ArgumentError(
+            f"cannot draw a picture in the form .{form}",
+            why=f"it is drawn by Graphviz, and its program {_PROGRAM!r} is not on the PATH",
+            fix="install it: apt-get install graphviz, brew install graphviz or conda install "
+            "graphviz; or write .dot, .html or .mmd, which need nothing",
+        )
+    try:
+        done = subprocess.run(  # noqa: S603  The program of that name, and a graph as its input.
+            [program, f"-T{form}", *([f"-Gdpi={_PNG_DPI}"] if form == "png" else [])],
+            input=dot.encode("ascii"),
+            capture_output=True,
+            timeout=_MOST_SECONDS,
+            check=False,
+            # What a user has set for other programs changes no picture.
+            env={**os.environ, "LC_ALL": "C"},
+        )
+    except subprocess.TimeoutExpired as error:
+        raise _failed(form, f"it took more than {_MOST_SECONDS} seconds") from error
+    except OSError as error:
+        raise _failed(form, f"{type(error).__name__}: {error.strerror or error}") from error
+    if done.returncode or not done.stdout:
+        told = done.stderr.decode("utf-8", "backslashreplace").split("\n")[0]
+        raise _failed(form, cut_text(told, 300) or f"it ended with {done.returncode}")
+    return _named(done.stdout, about) if form == "svg" else done.stdout
+
+
+def size_of(picture: bytes) -> tuple[float, float]:
+    """Return the width and the height of an SVG or a PNG in points."""
+    if picture.startswith(_PNG_BEGIN):
+        width, height = (int.from_bytes(picture[at : at + 4], "big") for at in (16, 20))
+        return 72 * width / _PNG_DPI, 72 * height / _PNG_DPI
+    found = _SVG_SIZE.search(picture)
+    return (float(found[1]), float(found[2])) if found else (0, 0)
+
+
+def _named(svg: bytes, about: str) -> bytes:
+    """Return an SVG that a screen reader names by its title, and that asks for nothing."""
+    svg = _NUMBERS.sub(b"", _DOCTYPE.sub(b"", svg))
+    title = _SVG_TITLE.search(svg)
+    if title is None:
+        return svg
+    svg = svg[: title.start()] + svg[title.end() :]
+    return _SVG_HEAD.sub(
+        lambda head: (
+            b'%s role="img" aria-labelledby="title about">\n<title id="title">%s</title>\n'
+            b'<desc id="about">%s</desc>' % (head[1], title[1], html.escape(about).encode())
+        ),
+        svg,
+        count=1,
+    )
+
+
+def _failed(form: str, why: str) -> ArgumentError:
+    return ArgumentError(
+        f"Graphviz drew no .{form}",
+        why=why,
+        fix="draw less: depth=1, or level='overview'; or write an .html page",
+    )

@@ -13,9 +13,8 @@ from typing import Any
 
 from tbscope.errors import ArgumentError
 from tbscope.page.glyphs import Box, Item
-from tbscope.saving.columns import columns_of
 from tbscope.saving.figures import ASKED, Figure, figure_answer, largest_at_the_top
-from tbscope.saving.lines import Lines, LinesOf
+from tbscope.saving.lines import Lines, LinesOf, columns_of
 from tbscope.saving.picture import FIGURES, Glyph, Picture, Read, Tensor
 from tbscope.saving.repeats import fold_repeats
 from tbscope.saving.stages import Stages

@@ -1,35 +1,44 @@
-"""Repeats: runs of equal blocks on a long level as one box, `0-125`, `LlamaDecoderLayer × 126`.
+"""Repeats: runs of equal blocks, `0-125`, `LlamaDecoderLayer × 126`: in the viewer, and in figures.
 
 A run is a period of at most some nodes and boxes that comes again and again: one block, Linear and
-ReLU by turns, or a step of a loop. Boxes are equal if their structures are, nodes if their
-operations are; their labels differ in numbers alone, of which the first may have none.
+ReLU by turns, or a step of a loop. Labels differ in numbers alone; the first may have none.
+
+The viewer draws one box for a run on a long level, whose blocks can all be looked at: boxes are
+equal if their structures are, nodes if their operations are. A figure draws the first block for
+all, so its blocks have the same names, operations, hyper-parameters, sizes and lines, and each is
+joined alike with the rest: it reads the block before it, or none of them does; what one gives to
+others than the next block, each gives. So a line is drawn, or is inside a block that is not drawn,
+or leads from a block of a run to the next one.
 """
 
 import re
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
 
-from tbscope.page.glyphs import Box, Item
+from tbscope.page.glyphs import Box, Item, box_around
 from tbscope.page.structures import Structures
-from tbscope.saving.picture import Picture
+from tbscope.saving.picture import Glyph, Picture, Read
 
-__all__ = ["fold_repeats", "stem"]
+__all__ = ["Folds", "fold_repeats"]
 
 # A level with fewer children can be read as it is.
 _LONG = 20
 _MOST_PERIOD = 24
 _LEAST_TIMES = 4
+# In a figure; fewer hidden nodes take as little room as they are.
+_MOST_IN_FIGURE = 8
+_LEAST_HIDDEN = 4
 # Where labels tell apart by more than numbers, their author has meant something by it.
 _NUMBERS = re.compile(r"[._]\d+(?:st|nd|rd|th)?\b|\d+")
 _LAST_NUMBER = re.compile(r"(.*?)(\d+)")
 
 
-def stem(label: str) -> str:
-    """Return a label without its numbers.
-
-    >>> stem("add_1"), stem("12")
-    ('add', '')
-    """
+def _stem(label: str) -> str:
+    """Return a label without its numbers: `add` of `add_1`, nothing of `12`."""
     return _NUMBERS.sub("", label)
+
+
+# -- the viewer ----------------------------------------------------------------------------------
 
 
 def fold_repeats(picture: Picture) -> dict[Box, int]:
@@ -52,7 +61,12 @@ def fold_repeats(picture: Picture) -> dict[Box, int]:
             period, times = _run_at(keys, at)
             members = children[at : at + period * times]
             if times:
-                run = _fold(picture, box, members, period, times)
+                label = _label(members[0].label, members[-1].label)
+                while label in box.children:
+                    label = f"{label}_"
+                run = picture.surround(box, label, members)
+                names = [picture.class_of(one) or _stem(one.label) for one in members[:period]]
+                picture.fold(run, ", ".join(names), times)
                 new = len(structures.all) + len(runs) + 1
                 numbers[run] = runs.setdefault((*keys[at : at + period], times), new)
                 folded.append(run)
@@ -66,8 +80,8 @@ def fold_repeats(picture: Picture) -> dict[Box, int]:
 
 def _key(picture: Picture, structures: Structures, child: Box | Item) -> Hashable:
     if isinstance(child, Item):
-        return child.op, stem(child.label)
-    return structures.of[child].number, picture.class_of(child), stem(child.label)
+        return child.op, _stem(child.label)
+    return structures.of[child].number, picture.class_of(child), _stem(child.label)
 
 
 def _run_at(keys: Sequence[Hashable], at: int) -> tuple[int, int]:
@@ -81,18 +95,6 @@ def _run_at(keys: Sequence[Hashable], at: int) -> tuple[int, int]:
         if times >= _LEAST_TIMES and period * times > best[0] * best[1]:
             best = period, times
     return best
-
-
-def _fold(
-    picture: Picture, parent: Box, members: Sequence[Box | Item], period: int, times: int
-) -> Box:
-    label = _label(members[0].label, members[-1].label)
-    while label in parent.children:
-        label = f"{label}_"
-    box = picture.surround(parent, label, members)
-    names = [picture.class_of(one) or stem(one.label) for one in members[:period]]
-    picture.fold(box, ", ".join(names), times)
-    return box
 
 
 def _label(first: str, last: str) -> str:
@@ -121,3 +123,251 @@ def _place(picture: Picture) -> None:
         pending += [child for child in reversed([*box.children.values()]) if isinstance(child, Box)]
     picture.boxes = boxes
     picture.hierarchy.regroup(boxes)
+
+
+# -- figures -------------------------------------------------------------------------------------
+
+_Joint: TypeAlias = tuple[int, Hashable]
+"""The place of a node in its block, and what it reads or is read by."""
+
+
+class _Block(NamedTuple):
+    """Some children of a box, one after the other.
+
+    Attributes:
+        members: The children.
+        place: The place of each node that they are, or that is in them.
+        content: What is equal in equal blocks: nodes and boxes, and what they read in the block.
+    """
+
+    members: Sequence[Glyph]
+    place: dict[Item, int]
+    content: list[Hashable]
+
+
+class _Run:
+    """Equal blocks, one after the other.
+
+    Attributes:
+        blocks: The blocks.
+        nodes: The nodes in all of them.
+        joints: What each block reads of the one before, nothing for blocks side by side; what it
+            reads from elsewhere; and where the one before is read elsewhere.
+    """
+
+    def __init__(self, first: _Block) -> None:
+        self.blocks = [first]
+        self.nodes = {*first.place}
+        self.joints: tuple[set[_Joint], ...] = ()
+
+
+class Folds:
+    """The runs of a picture; the blocks that are not drawn leave its boxes.
+
+    Attributes:
+        picture: The picture.
+        titles: The label and the second line of what is drawn for several blocks.
+    """
+
+    def __init__(self, picture: Picture) -> None:
+        """Find the runs; blocks of several nodes or boxes get a box around the first one."""
+        self.picture = picture
+        self.titles: dict[Glyph, tuple[str, str]] = {}
+        self._reads: dict[Item, list[Read]] = {}
+        self._sources: dict[Item, list[Item]] = {}
+        self._readers: dict[Item, list[Item]] = {}
+        # For a node of a block that is not drawn, the one in the first block.
+        self._first: dict[Item, Item] = {}
+        # The place of the block of a node in each run that it is in.
+        self._blocks: dict[Item, dict[_Run, int]] = {}
+        # The boxes around blocks of several members.
+        self._made: set[Box] = set()
+        # Each box and node with all that is in it.
+        self._below: dict[Glyph, list[Glyph]] = {}
+        calls = picture.graph.calls if picture.graph else []
+        self._hyperparameters = {call.scope.path: call.hyperparameters for call in calls}
+        for item in picture.items:
+            self._below[item] = [item]
+            if not item.embedded:
+                self._reads[item] = [*picture.flow(item)]
+                self._sources[item] = [read.source for read in self._reads[item]]
+                for source in self._sources[item]:
+                    self._readers.setdefault(source, []).append(item)
+        # Parents come first.
+        for box in reversed([picture.root, *picture.boxes]):
+            inside = (self._below[child] for child in picture.children(box))
+            self._below[box] = [box, *(glyph for below in inside for glyph in below)]
+        pending = [picture.root]
+        while pending:
+            pending += self._fold(pending.pop())
+
+    def ends(self, source: Item, reader: Item) -> tuple[Item, Item] | None:
+        """Return the nodes that are drawn for both ends of a line; None if it is not drawn."""
+        (start, of_source), (end, of_reader) = self._drawn_for(source), self._drawn_for(reader)
+        for run in of_source.keys() & of_reader.keys():
+            if of_source[run] or of_reader[run]:
+                return None
+        return start, end
+
+    def _drawn_for(self, item: Item) -> tuple[Item, dict[_Run, int]]:
+        """Return the node that is drawn for a node, and the places of its blocks in all runs."""
+        found = self._blocks.get(item, {})
+        while item in self._first:
+            item = self._first[item]
+            found = {**self._blocks.get(item, {}), **found}
+        return item, found
+
+    def _fold(self, box: Box) -> list[Box]:
+        """Fold the runs of a level, and return the boxes of it that are drawn."""
+        children = self.picture.children(box)
+        keys = [
+            (_stem(child.label), self.picture.class_of(child), len(self._below[child]))
+            for child in children
+        ]
+        kept: list[Glyph] = []
+        drawn: list[Glyph] = []
+        at = 0
+        while at < len(children):
+            run = self._run_at(box, children, keys, at)
+            kept.append(children[at] if run is None else self._take(box, run))
+            members = children[at : at + 1] if run is None else run.blocks[0].members
+            drawn += members
+            at += len(members) * (1 if run is None else len(run.blocks))
+        box.children = {child.label: child for child in kept}
+        return [child for child in drawn if isinstance(child, Box)]
+
+    def _run_at(
+        self, box: Box, children: Sequence[Glyph], keys: Sequence[Hashable], at: int
+    ) -> _Run | None:
+        """Return the longest run that begins at a child of a box."""
+        best, most = None, at
+        for period in range(1, _MOST_IN_FIGURE + 1):
+            end = at + period
+            if keys[at:end] != keys[end : end + period]:
+                continue
+            run = _Run(self._block(children[at:end]))
+            while keys[at : at + period] == keys[end : end + period] and self._takes(
+                run, self._block(children[end : end + period]), box
+            ):
+                end += period
+            hidden = (len(run.blocks) - 1) * len(run.blocks[0].place)
+            if end > most and hidden >= _LEAST_HIDDEN:
+                best, most = run, end
+        return best
+
+    def _block(self, members: Sequence[Glyph]) -> _Block:
+        picture = self.picture
+        nodes = [one for each in members for one in self._below[each] if isinstance(one, Item)]
+        place = {item: at for at, item in enumerate(nodes)}
+        content: list[Hashable] = []
+        for number, member in enumerate(members):
+            for glyph in self._below[member]:
+                scope = str(picture.fact(glyph, "scope"))
+                told: Hashable
+                if isinstance(glyph, Item):
+                    reads = [
+                        (place.get(one.source), one.output, one.waits) for one in self._reads[glyph]
+                    ]
+                    told = glyph.op, picture.outputs(glyph), tuple(reads)
+                else:
+                    told = picture.class_of(glyph)
+                name = glyph.name[len(member.name) :]
+                content.append((number, name, self._hyperparameters.get(scope), told))
+        return _Block(members, place, content)
+
+    def _takes(self, run: _Run, block: _Block, around: Box) -> bool:
+        """Add a block to a run if it is equal to the others, and joined as they are."""
+        before = run.blocks[-1]
+        if block.content != before.content:
+            return False
+        for item in block.place:
+            sources, readers = self._sources[item], self._readers.get(item, ())
+            # A block reads none before the last one, and none of them reads it.
+            if any(one in run.nodes and one not in before.place for one in sources) or any(
+                one in run.nodes for one in readers
+            ):
+                return False
+        links: set[_Joint] = {
+            (place, (before.place[read.source], read.output))
+            for item, place in block.place.items()
+            for read in self._reads[item]
+            if read.source in before.place
+        }
+        entries = self._joints(block, self._sources, before.place, around)
+        exits = self._joints(before, self._readers, block.place, around)
+        if not run.joints:
+            run.joints = links, entries, exits
+            joined = entries <= self._joints(before, self._sources, (), around)
+        else:
+            joined = run.joints == (links, entries, exits)
+        if not joined or not exits <= self._joints(block, self._readers, (), around):
+            return False
+        run.blocks.append(block)
+        run.nodes.update(block.place)
+        return True
+
+    def _joints(
+        self,
+        block: _Block,
+        near: Mapping[Item, Sequence[Item]],
+        neighbour: Collection[Item],
+        around: Box,
+    ) -> set[_Joint]:
+        """Return what nodes read, or are read by, that is neither in their block nor in another.
+
+        Beside the box around the blocks it is told without numbers: each block may be joined with
+        one of several there.
+        """
+        above: set[Box | None] = set()
+        box: Box | None = around
+        while box is not None:
+            above.add(box)
+            box = box.parent
+        found: set[_Joint] = set()
+        for item, place in block.place.items():
+            for other in near.get(item, ()):
+                if other not in block.place and other not in neighbour:
+                    glyph: Glyph = other
+                    while (outer := self._box_around(glyph)) not in above:
+                        glyph = outer
+                    label = glyph.label if outer is around else _stem(glyph.label)
+                    found.add((place, (outer.name, label)))
+        return found
+
+    def _box_around(self, glyph: Glyph) -> Box:
+        """Return the box around a node or a box, as it was before there were runs."""
+        box = box_around(glyph)
+        while box is not None and box in self._made:
+            box = box.parent
+        assert box is not None, "the root is around all"
+        return box
+
+    def _take(self, box: Box, run: _Run) -> Glyph:
+        """Have the first block of a run stand for all, and return what is drawn of it."""
+        first, *others = run.blocks
+        for at, block in enumerate(run.blocks):
+            for item in block.place:
+                self._blocks.setdefault(item, {})[run] = at
+            if at:
+                self._first.update(zip(block.place, first.place, strict=True))
+        glyph = first.members[0]
+        label = f"{glyph.label}-{others[-1].members[-1].label}"
+        if len(first.members) == 1:
+            text = self.picture.second_line(glyph)
+        else:
+            text = ", ".join(self.picture.class_of(one) or one.label for one in first.members)
+            glyph = self._surround(box, label, first.members)
+        times = f"× {len(run.blocks)}" + ("" if run.joints[0] else " side by side")
+        self.titles[glyph] = label, f"{text} {times}" if text else times
+        return glyph
+
+    def _surround(self, parent: Box, label: str, members: Sequence[Glyph]) -> Box:
+        """Put the members of a block into a box of their own."""
+        box = self.picture.surround(parent, label, members)
+        for member in members:
+            for one in self._below[member]:
+                if isinstance(one, Box):
+                    one.depth += 1
+        self.picture.boxes.append(box)
+        self._made.add(box)
+        return box

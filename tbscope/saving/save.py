@@ -1,18 +1,164 @@
-"""Saving: a graph into a file, or into a folder of event files, as the path tells."""
+"""Saving: a graph in the form that the end of a path tells, or as an event file in a folder."""
 
 import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, Unpack
+
+from google.protobuf import text_format
 
 from tbscope.collector import not_collecting
 from tbscope.errors import ArgumentError
 from tbscope.files import path_text, write_whole
+from tbscope.formats.json import graph_to_json
 from tbscope.ir.graph import Graph, require_graph
 from tbscope.options import Drawing, check_options
-from tbscope.saving.cut import check_depth
-from tbscope.saving.forms import How, data_of, form_of
+from tbscope.pipeline import to_graph_def
+from tbscope.saving.cut import Cut, check_depth, fitting
+from tbscope.saving.dot import dot_of, rendered, size_of
+from tbscope.saving.html import page_of
+from tbscope.saving.mermaid import mermaid_of
+from tbscope.saving.picture import picture_of
+from tbscope.saving.repeats import Folds
 from tbscope.words import error_text, shown
 
-__all__ = ["save_graph"]
+__all__ = ["FORMS", "Form", "How", "data_of", "form_of", "save_graph"]
+
+
+@dataclass(frozen=True, slots=True)
+class How:
+    """How a graph is drawn.
+
+    Attributes:
+        depth: How many boxes are open around the innermost nodes; None for what fits.
+        drawing: The options of a drawing that were given.
+    """
+
+    depth: int | None = None
+    drawing: Drawing = field(default_factory=Drawing)
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """One form.
+
+    Attributes:
+        suffix: How the names of its files end.
+        help: What it is, in a few words.
+        write: Gives what the file holds.
+        draws: Whether options of a drawing change it.
+        cuts: Whether it is drawn to a depth.
+        is_text: Whether it is text, that a terminal can show.
+    """
+
+    suffix: str
+    help: str
+    write: Callable[[Graph, How], bytes]
+    draws: bool = True
+    cuts: bool = False
+    is_text: bool = True
+
+
+def _json(graph: Graph, _: How) -> bytes:
+    return graph_to_json(graph).encode("ascii")
+
+
+def _pbtxt(graph: Graph, how: How) -> bytes:
+    return text_format.MessageToString(to_graph_def(graph, **how.drawing)).encode()
+
+
+def _pb(graph: Graph, how: How) -> bytes:
+    data: bytes = to_graph_def(graph, **how.drawing).SerializeToString(deterministic=True)
+    return data
+
+
+def _html(graph: Graph, how: How) -> bytes:
+    return page_of(picture_of(graph, kinds=True, **how.drawing)).encode()
+
+
+def _mermaid(graph: Graph, how: How) -> bytes:
+    return mermaid_of(picture_of(graph, **how.drawing), how.depth).encode()
+
+
+def _dot(graph: Graph, how: How) -> bytes:
+    folds = Folds(picture_of(graph, **how.drawing))
+    return dot_of(Cut(folds.picture, how.depth, folds)).encode("ascii")
+
+
+def _by_graphviz(form: str) -> Callable[[Graph, How], bytes]:
+    def draw(cut: Cut) -> bytes:
+        nodes = sum(not item.embedded for item in cut.picture.items)
+        about = (
+            f"{nodes:,} nodes; {cut.shapes:,} nodes and boxes are drawn, {cut.depth} boxes deep."
+        )
+        return rendered(dot_of(cut), form, about)
+
+    def write(graph: Graph, how: How) -> bytes:
+        folds = Folds(picture_of(graph, **how.drawing))
+        if how.depth is None:
+            return fitting(folds, draw, size_of)
+        return draw(Cut(folds.picture, how.depth, folds))
+
+    return write
+
+
+FORMS = (
+    Form(".json", "all that the graph holds; load reads it", _json, draws=False),
+    Form(".pbtxt", "a GraphDef as text", _pbtxt),
+    Form(".pb", "a GraphDef in binary form", _pb, is_text=False),
+    Form(".html", "a page with boxes that open", _html),
+    Form(".dot", "for Graphviz", _dot, cuts=True),
+    Form(".svg", "a figure, drawn by Graphviz", _by_graphviz("svg"), cuts=True),
+    Form(".png", "a figure, drawn by Graphviz", _by_graphviz("png"), cuts=True, is_text=False),
+    Form(".mmd", "a Mermaid flowchart, for a README", _mermaid, cuts=True),
+)
+"""Each form. A new form is a new line here."""
+
+
+def form_of(name: str, given: object = None) -> Form:
+    """Return the form that the end of a file's name tells.
+
+    Args:
+        name: The name.
+        given: What was given as its path, for the message; None for the name.
+    Raises:
+        ArgumentError: It tells none.
+    """
+    for form in FORMS:
+        if name.lower().endswith(form.suffix):
+            return form
+    told = [f"{form.suffix} ({form.help})" for form in FORMS]
+    told.append("or a / for a folder (an event file for TensorBoard)")
+    why, fix = f"the end of the name tells the form: {', '.join(told)}", "graph.save('graph.html')"
+    if name.lower().endswith(".onnx"):
+        why = "an ONNX model holds the weights and computes, and a graph tells only what ran"
+        fix = "tbscope.export_onnx(model, args, path='model.onnx'), from the model itself"
+    raise _refused(name if given is None else given, why, fix)
+
+
+def data_of(graph: Graph, form: Form, how: How) -> bytes:
+    """Return what a file of a form holds.
+
+    Raises:
+        ArgumentError: An option does not fit the form, or the graph.
+        GraphError: The graph breaks an invariant.
+    """
+    given: dict[str, Any] = {**how.drawing}
+    if given and not form.draws:
+        name = next(iter(given))
+        raise ArgumentError(
+            f"{name}={shown(given[name])} changes nothing in a {form.suffix} file",
+            why="it holds the graph itself, and no drawing of it",
+            fix=f"leave {name} out",
+        )
+    if how.depth is not None and not form.cuts:
+        cutting = ", ".join(form.suffix for form in FORMS if form.cuts)
+        raise ArgumentError(
+            f"depth={how.depth} changes nothing in a {form.suffix} file",
+            why=f"it is for {cutting}, in which boxes neither open nor close",
+            fix="leave depth out",
+        )
+    return form.write(graph, how)
 
 
 def save_graph(
@@ -20,15 +166,29 @@ def save_graph(
 ) -> None:
     """Write a graph to a file, or into a folder; see `Graph.save`."""
     require_graph(graph, "save")
-    text = path_text(path, refused=_no_path)
+    text = path_text(
+        path, refused=lambda one: _refused(one, "a path is a text", "graph.save('graph.json')")
+    )
     check_depth(depth)
     check_options(**drawing)
-    if text.endswith(("/", os.sep)) and _is_named(text):
-        _save_events(graph, text, depth, drawing)
+    # The root of all folders, which nobody means, has no name.
+    is_named = bool(os.path.basename(os.path.normpath(text)))
+    if text.endswith(("/", os.sep)) and is_named:
+        if depth is not None:
+            raise ArgumentError(
+                f"depth={depth} changes nothing in an event file",
+                why="boxes open and close on TensorBoard's page",
+                fix="leave depth out",
+            )
+        # torch's writer, which nothing else here needs.
+        from tbscope.writer import SummaryWriter
+
+        with SummaryWriter(text) as writer:
+            writer.add_graph(graph, **drawing)
         return
     if os.path.isdir(text):
         fix = "give a file: graph.save('graph.html')"
-        if _is_named(text):
+        if is_named:
             fix += f", or {shown(f'{text}/')} for an event file in it"
         raise _refused(path, "it is a folder", fix)
     form = form_of(text, path)
@@ -42,28 +202,5 @@ def save_graph(
         raise _refused(text, error_text(error), fix) from error
 
 
-def _no_path(path: object) -> ArgumentError:
-    return _refused(path, "a path is a text", "graph.save('graph.json')")
-
-
 def _refused(path: object, why: str, fix: str) -> ArgumentError:
     return ArgumentError(f"cannot save a graph as {shown(path)}", why=why, fix=fix)
-
-
-def _is_named(folder: str) -> bool:
-    """Tell whether a folder has a name: the root of all, which nobody means, has none."""
-    return bool(os.path.basename(os.path.normpath(folder)))
-
-
-def _save_events(graph: Graph, folder: str, depth: int | None, drawing: Drawing) -> None:
-    if depth is not None:
-        raise ArgumentError(
-            f"depth={depth} changes nothing in an event file",
-            why="boxes open and close on TensorBoard's page",
-            fix="leave depth out",
-        )
-    # torch's writer, which nothing else here needs.
-    from tbscope.writer import SummaryWriter
-
-    with SummaryWriter(folder) as writer:
-        writer.add_graph(graph, **drawing)

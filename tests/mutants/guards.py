@@ -67,18 +67,14 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
         **dict.fromkeys(("asked", "gather", "posts"), _GATHERED),
     },
     "tbscope/saving": {
-        "cut": _PICTURED,
+        "cut": ("cut", "dot", "folds"),
         "dot": ("dot", "saving"),
-        "fitting": ("dot",),
-        "folds": ("folds", "dot"),
-        "explorer": ("explorer",),
-        "forms": ("saving", "cli_forms"),
-        "graphviz": ("dot", "saving"),
         "html": _PICTURED,
         "mermaid": ("mermaid", "saving"),
         "notebook": ("html", "saving"),
         "picture": _PICTURED,
-        "save": ("saving",),
+        "repeats": ("folds", "dot", "levels_of_pictures"),
+        "save": ("saving", "cli_forms"),
     },
     "tbscope/sources/compiled": dict.fromkeys(
         (
