@@ -1,6 +1,5 @@
 """Saving: which form the end of a name tells, and that options hold in each."""
 
-import json
 import shutil
 
 import pytest
@@ -10,9 +9,9 @@ from saved import nested
 from tensorboard.compat.proto.graph_pb2 import GraphDef
 
 import tbscope
-from tbscope.saving.save import FORMS
 from tbscope.saving.html import page_of
 from tbscope.saving.picture import picture_of
+from tbscope.saving.save import FORMS
 
 DRAWN = [form.suffix for form in FORMS if form.draws]
 RUNS_ALONE = [
