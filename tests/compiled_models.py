@@ -5,7 +5,7 @@ import copy
 import torch
 import torch._dynamo
 from torch import nn
-from torch._dynamo import convert_frame, pgo, utils
+from torch._dynamo import pgo
 
 __all__ = ["Branches", "Linear", "Prints", "Repeats", "compiler_state", "entries"]
 
@@ -69,12 +69,9 @@ def entries(model):
 
 
 def compiler_state():
-    """Give what the compiler counts, and the sizes that it has seen."""
+    """Give the sizes that the compiler has seen, and its limits."""
     return copy.deepcopy(
         (
-            {key: dict(held) for key, held in utils.counters.items() if held},
-            dict(convert_frame.FRAME_COMPILE_COUNTER),
-            len(utils.graph_break_reasons),
             {str(key): str(value) for key, value in pgo.get_code_state().items()},
             # Its name up to torch 2.6 is the latter.
             getattr(torch._dynamo.config, "recompile_limit", None),

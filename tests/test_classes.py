@@ -5,7 +5,7 @@ from test_gradients import trained
 from torch import nn
 from training_steps import Net, recorded, squares
 
-from tbscope.drawing.categories import label_nodes
+from tbscope.drawing.classes import class_labels
 from tbscope.passes.leaves import collapse_leaves
 
 
@@ -14,7 +14,7 @@ def labels_of(step, model=None):
     torch.manual_seed(0)
     graph = recorded(model or Net(), step).copy()
     collapse_leaves(graph)
-    labels = label_nodes(graph, "class")
+    labels = class_labels(graph)
     return {(str(node.scope), node.op or node.kind): labels.get(node) for node in graph.nodes}
 
 

@@ -168,32 +168,20 @@ def test_a_branch_that_gives_integers_has_no_backward_pass(choose, branches):
 
 # -- layers of which a part learns ----------------------------------------------------------
 
-# 2 x 5 rows of width 16, inside of 32.
-WIDE = 2 * 10 * 16 * 32
-INWARDS, OUTWARDS = 2 * 10 * 16 * 48, 2 * 10 * 16 * 16
-SCORES = 2 * 2 * 5 * 5 * 16  # of one product
-# The products whose gradients are asked for if nothing but one parameter learns.
-PARTLY = {
-    (False, "norm2.bias"): 0,
-    (False, "linear2.bias"): 0,
-    (False, "linear2.weight"): WIDE,
-    (False, "linear1.bias"): WIDE,
-    (False, "norm1.bias"): 2 * WIDE,
-    (False, "self_attn.out_proj.bias"): 2 * WIDE,
-    (False, "self_attn.in_proj_bias"): 2 * WIDE + OUTWARDS + 5 * SCORES,
-    (True, "norm2.bias"): 2 * WIDE,
-    (True, "linear1.bias"): WIDE,
-    (True, "norm1.bias"): 2 * WIDE + OUTWARDS + 5 * SCORES + INWARDS,
-}
 
-
-@pytest.mark.parametrize(("norm_first", "learns"), PARTLY)
-def test_a_fast_layer_asks_for_the_gradients_of_what_comes_after(norm_first, learns):
-    layer = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True, norm_first=norm_first)
-    layer.requires_grad_(False).get_parameter(learns).requires_grad_(True)
-    graph = tbscope.trace(layer, torch.rand(2, 5, 16))
+@pytest.mark.parametrize("norm_first", [True, False])
+def test_a_fast_layer_asks_for_as_much_as_one_that_learns(norm_first):
+    layer = nn.TransformerEncoderLayer(16, 4, 32, 0.0, batch_first=True, norm_first=norm_first)
+    inputs = torch.rand(2, 5, 16)
+    graph = tbscope.trace(layer.eval(), inputs)
     assert "aten::_transformer_encoder_layer_fwd" in graph.nodes[-1].kernels
-    assert graph_costs(graph).backward_flops == PARTLY[norm_first, learns]
+    learning = tbscope.trace(layer, inputs, training=True)
+    assert graph_costs(graph).backward_flops == graph_costs(learning).backward_flops > 0
+
+
+def test_a_fast_layer_of_which_nothing_learns_has_no_backward_pass():
+    layer = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True).requires_grad_(False)
+    assert graph_costs(tbscope.trace(layer, torch.rand(2, 5, 16))).backward_flops == 0
 
 
 @pytest.mark.parametrize("learns", ["norm1.bias", "norm2.bias", "linear1.bias", "linear2.weight"])
@@ -203,7 +191,6 @@ def test_the_same_layer_asks_for_as_much_in_training(learns):
     inputs = torch.rand(2, 5, 16)
     costs = graph_costs(tbscope.trace(layer, inputs, training=True))
     assert costs.backward_flops == backward_by_torch(layer, inputs)
-    assert costs.backward_flops == PARTLY[False, learns]
 
 
 @pytest.mark.parametrize("layers", [1, 2])

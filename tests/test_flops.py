@@ -99,7 +99,6 @@ LAYERS = {
         [(2, 5, 16)],
         ATTENTION_BY_HAND + 2 * 10 * 2 * 16 * 32,
     ),
-    "bilinear": (lambda: Bilinear(4, 5, 6), [(3, 4), (3, 5)], 2 * 3 * 6 * (4 * 5 + 5)),
     "transposed": (
         lambda: nn.ConvTranspose2d(4, 6, 3, groups=2),
         [(2, 4, 5, 5)],
@@ -118,10 +117,6 @@ LAYERS = {
         2 * 2 * 3 * 4 * 5,
     ),
 }
-
-
-class Bilinear(nn.Bilinear):
-    """A leaf class of the user's own."""
 
 
 class Apply(nn.Module):

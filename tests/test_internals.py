@@ -17,10 +17,7 @@ from tbscope.sources.torch.internals import is_of_its_own
 
 PACKAGE = Path(__file__).parents[1] / "tbscope"
 HOME = PACKAGE / "sources" / "torch"
-NAMES = (
-    *("internals", "module_internals", "nest_internals", "compiler_internals"),
-    *("lowering_internals", "rank_internals"),
-)
+NAMES = (*("internals", "module_internals", "compiler_internals", "ranks"),)
 HOMES = [HOME / f"{name}.py" for name in NAMES]
 FILES = [path for path in sorted(PACKAGE.rglob("*.py")) if path not in HOMES]
 
@@ -67,15 +64,13 @@ def test_no_other_file_names_a_private_part_of_torch():
 
 def test_the_files_that_may_name_them_and_share_no_more_than_the_way_to_them():
     homes = [named(home.read_text()) for home in HOMES]
-    of_tensors, of_modules, of_nests, of_compiler, of_lowering, of_ranks = homes
-    assert {"_C", "_schema", "_version"} <= of_tensors
-    assert of_nests == {"_pytree"}
+    of_tensors, of_modules, of_compiler, of_ranks = homes
+    assert {"_C", "_pytree", "_schema", "_version"} <= of_tensors
     assert {"_C", "_tensor_str"} <= of_modules
-    assert {"_C", "_dynamo"} <= of_compiler
-    assert {"_dynamo", "_inductor"} <= of_lowering
+    assert {"_C", "_dynamo", "_inductor"} <= of_compiler
     assert {"_C"} <= of_ranks
     for one, other in combinations(homes, 2):
-        assert one & other <= {"_C", "_dynamo"}
+        assert one & other <= {"_C"}
 
 
 @pytest.mark.parametrize(

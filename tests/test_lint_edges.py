@@ -86,12 +86,6 @@ PAIRS = [
         message(SEEDS[0], "y F0_template"),
         message(SEEDS[0], "__function_library__G/y F0_template"),
     ),
-    # What is a function of the library is called, whatever box is there.
-    (
-        "function-op",
-        with_library(SEEDS[0], "y F0_template", name="F1_template"),
-        with_library(SEEDS[0], "y F0_template", name="F0_template"),
-    ),
     ("odd-character", with_blank("x"), with_blank(f"{LIBRARY}x")),
     ("odd-character", with_blank(f"{LIBRARY} x"), with_blank(f"{LIBRARY}..x")),
     ("reference-edge", message("x In", "y Assign ^x"), message("x In", "v Var", "y Assign v x")),

@@ -42,10 +42,15 @@ def with_attribute(key="note", **value):
     return graph_def
 
 
-def with_library(*nodes, name="f"):
-    """Make a GraphDef with a function in its library."""
+def with_library(*nodes, outputs=1):
+    """Make a GraphDef with a function `f` of one input."""
     graph_def = message(*nodes)
-    graph_def.library.function.add().signature.name = name
+    function = graph_def.library.function.add()
+    function.signature.name = "f"
+    function.signature.input_arg.add(name="x")
+    for index in range(outputs):
+        function.signature.output_arg.add(name=f"y{index}")
+        function.node_def.add(name=f"y{index}", op="Output", input=["x"])
     return graph_def
 
 
@@ -104,6 +109,7 @@ PAIRS = {
     ),
     "unread-constant": (message("x In", "c Const"), message("x In c", "c Const")),
     "function-op": (message(*SEED, "y F_template x"), message(*SEED, "y F x")),
+    "function-call": (with_library("x In", "y f "), with_library("x In", "y f x")),
     "reference-edge": (message("x In", "y assign x"), message("x VarHandleOp", "y assign x")),
     "no-op": (message("x In", "y NoOp x"), message("x In", "y NoOp ^x", "z NoOp")),
     "dangling-input": (message("x In y"), message("x In", "y Op x  x:0 ^x", shapes=2)),
@@ -144,6 +150,7 @@ def found(graph_def):
 def test_each_rule_has_a_pair():
     assert PAIRS.keys() == {rule.name for rule in RULES}
     assert len({rule.name for rule in RULES}) == len(RULES)
+    assert all(rule.description.endswith(".") for rule in RULES)
 
 
 @pytest.mark.parametrize("rule", PAIRS)
@@ -210,6 +217,10 @@ def test_a_finding_reads_as_one_line():
          "every JavaScript object, and the page fails"),
         (message("x In", "x/(x) In", "x/y In"), "duplicate-name: x/(x): 2 nodes have this name on "
          "the page, and it shows the last one with the edges of all"),
+        (with_library("x In", "y f ^x"), "function-call: y: the function 'f' is called without "
+         "inputs, and the page fails"),
+        (with_library("x In", "y f x", "z Op y:1"), "function-call: y: the function 'f' gives 1 "
+         "outputs, output 1 is read, and the page fails"),
     ],
 )  # fmt: skip
 def test_a_message_tells_the_values(graph_def, line):
@@ -335,5 +346,6 @@ def test_our_graphs_of_real_models_break_none(made):
 
 
 def test_the_documentation_lists_the_rules():
-    told = re.findall(r"^\| `([a-z-]+)` \| (\w+) \| .+\. \|$", DOCS.read_text(), re.MULTILINE)
-    assert told == [(rule.name, rule.severity) for rule in RULES]
+    rows = re.findall(r"^\| `([a-z-]+)` \| (\w+) \| (.+) \|$", DOCS.read_text(), re.MULTILINE)
+    told = [(name, severity, text.replace("\\|", "|")) for name, severity, text in rows]
+    assert told == [(rule.name, rule.severity, rule.description) for rule in RULES]

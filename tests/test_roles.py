@@ -10,8 +10,7 @@ import tbscope
 from tbscope.ir.graph import Argument, Constant
 from tbscope.passes.leaves import collapse_leaves
 from tbscope.passes.modules import collapse_modules
-from tbscope.sources.torch.operations import kernel_facts
-from tbscope.sources.torch.roles import is_random, role_of
+from tbscope.sources.torch.operations import is_random, kernel_facts, role_of
 
 X = torch.rand(2, 3)
 

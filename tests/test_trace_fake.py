@@ -128,20 +128,6 @@ def test_lazy_modules_are_as_lazy_as_before_a_fake_run():
     assert net[0].weight.shape == (4, 3, 3, 3)
 
 
-def test_a_parameter_that_two_lazy_modules_share_is_made_once_for_both():
-    class Tied(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.a, self.b = nn.LazyLinear(3, bias=False), nn.LazyLinear(3, bias=False)
-            self.b.weight = self.a.weight
-
-        def forward(self, x):
-            return self.a(x) + nn.functional.linear(x, self.b.weight)
-
-    graph = tbscope.trace(Tied(), torch.randn(2, 3), fake=True)
-    assert [node.name for node in graph.nodes if node.kind == "parameter"] == ["a.weight"]
-
-
 class Plain(nn.Module):
     """Has a parameter, a buffer and a layer, and does something with them in forward."""
 

@@ -1,8 +1,7 @@
-"""Results that compute only when they are asked: iterators, coroutines and futures."""
+"""Results that compute only when they are asked: iterators and coroutines."""
 
 import asyncio
 import itertools
-from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 import torch
@@ -183,23 +182,6 @@ def test_an_iterator_without_end_is_read_so_far_and_told_of():
 def test_a_shorter_iterator_has_no_note():
     graph = tbscope.trace(lambda x: (x + n for n in range(3)), X)
     assert [note.text for note in graph.notes if "entries" in note.text] == []
-
-
-def test_a_future_given_back_is_what_it_holds():
-    with ThreadPoolExecutor(1) as pool:
-        graph = tbscope.trace(lambda x: {"later": pool.submit(torch.relu, x)}, X)
-    assert [output.name for output in graph.outputs] == ["later"]
-    assert graph.outputs[0].value.producer.op == "relu"
-
-
-def test_a_future_that_nobody_fills_has_a_note(monkeypatch):
-    monkeypatch.setattr("tbscope.sources.torch.unfinished._MOST_SECONDS", 0)
-    graph = tbscope.trace(lambda x: Future(), X)
-    assert graph.outputs == []
-    assert graph.notes[0].text == (
-        "the model gave a Future that is not done when its call is over: "
-        "what it will hold is not in the graph"
-    )
 
 
 class Waiting(nn.Module):

@@ -12,8 +12,8 @@ from dataclasses import replace
 from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
 from tbscope.cycles import find_cycles
+from tbscope.drawing.bundles import Bundles, Stage
 from tbscope.drawing.rounds import Event, rounds_of
-from tbscope.drawing.stands import Stage, Stands
 from tbscope.ir.facts import Run
 from tbscope.ir.graph import Graph, Node
 from tbscope.ir.guests import Guests
@@ -76,7 +76,7 @@ class Bundler:
     """
 
     def __init__(self, graph: Graph, guests: Guests) -> None:
-        self.found = Stands()
+        self.found = Bundles()
         self.changed = False
         self._graph = graph
         self._guests = guests
@@ -177,9 +177,9 @@ class Bundler:
         """Make a box of every function that ran several things, but not all of a level."""
         pending: list[Scope | None] = [None, *self._graph.scopes()]
         for level in pending:
-            before = len(self.found.all)
+            before = len(self.found.scopes)
             self.bundle(level, "functions")
-            pending += self.found.all[before:]
+            pending += self.found.scopes[before:]
 
     def bundle(self, level: Scope | None, stage: Stage) -> bool:
         """Find bundles right on a level; tell whether there are any."""
@@ -189,7 +189,7 @@ class Bundler:
         for unit in units:
             if unit.chain:
                 outermost.setdefault(unit.chain[0], []).append(unit)
-        before = len(self.found.all)
+        before = len(self.found.scopes)
         loops = 0
         for known in outermost.values():
             depth = len(_shared(known)[0])
@@ -205,7 +205,7 @@ class Bundler:
                 if len(self._without_cycles(parted + beside, numbered)) == len(rounds):
                     loops += 1
                     self._add_steps(level, rounds, parted, f"step{loops}" if loops > 1 else "step")
-        return len(self.found.all) > before
+        return len(self.found.scopes) > before
 
     def _add_functions(
         self,
@@ -342,7 +342,7 @@ class Bundler:
                 thing = unit.thing
                 if unit.lists and here[unit.lists[0]] == of_lists[unit.lists[0]]:
                     thing = unit.lists[0]
-                    if thing not in self.found.scopes:
+                    if thing not in self.found.inner:
                         self._move(thing, level, box)
                     continue
                 for depth in range(1, len(unit.lists) + 1):
@@ -366,7 +366,7 @@ class Bundler:
         index = self._numbers[level, name]
         self._numbers[level, name] += 1
         box = Scope(ScopePart(name, None, index), parent=level, kind=kind)
-        self.found.all.append(box)
+        self.found.scopes.append(box)
         if not any(unit.modules for unit in units):
             self.found.free.append(box)
         self.changed = True
@@ -378,7 +378,7 @@ class Bundler:
         """Make the part of a list that stands in a box."""
         name = whole.qualified_name
         piece = Scope(whole.part, parent=box, kind="container", qualified_name=name)
-        self.found.all.append(piece)
+        self.found.scopes.append(piece)
         self._order[piece] = self._order[whole]
         self._children[box][piece] = None
         return piece
@@ -391,7 +391,7 @@ class Bundler:
             del self._own[level][thing]
             self._own[box][thing] = None
         else:
-            self.found.scopes[thing] = box
+            self.found.inner[thing] = box
             del self._children[level][thing]
             self._children[box][thing] = None
 

@@ -7,11 +7,12 @@ and the seeds of the colours.
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import partial
 from itertools import chain
 from typing import NamedTuple
 
 from tbscope.drawing.bundler import Bundler
+from tbscope.drawing.bundles import STAGES, Bundles, Helpers, Stage
 from tbscope.drawing.cards import Card, blank_cards, leaf_facts, module_cards
 from tbscope.drawing.chunks import find_chunks, rename
 from tbscope.drawing.circles import (
@@ -20,21 +21,24 @@ from tbscope.drawing.circles import (
     parameters_to_draw,
     read_by_stacks,
 )
+from tbscope.drawing.classes import mirrored_boxes
 from tbscope.drawing.cuts import MANY_LOOSE, MOST_LOOSE, count_loose, is_crowded
 from tbscope.drawing.families import short_names
+from tbscope.drawing.gradients import find_gradients, first_of, reader_op
 from tbscope.drawing.naming import Labels, Names, Style, name_graph, tell_keys
 from tbscope.drawing.series import folded_in_vain, op_type_apart, op_types_apart
-from tbscope.drawing.stands import STAGES, Helpers, Stage, Stands, find_stands
+from tbscope.drawing.stands import find_stands
 from tbscope.drawing.templates import Seed, seeds
-from tbscope.figures.costs import Costs
+from tbscope.figures.costs import Work
 from tbscope.ir.graph import Graph, Nest, Node, Output, Value
 from tbscope.ir.guests import Guests, find_guests
 from tbscope.ir.modules import ModuleTree
 from tbscope.ir.regions import OPERATIONS
 from tbscope.ir.scopes import Scope
+from tbscope.page.glyphs import Box
 from tbscope.page.hierarchy import Hierarchy
 from tbscope.page.ops import op_type
-from tbscope.page.siblings import bears_seeds, find_siblings
+from tbscope.page.siblings import Siblings, bears_seeds, find_siblings
 
 __all__ = ["NodeHead", "Layout", "lay_out"]
 
@@ -95,7 +99,7 @@ def lay_out(
     templates: bool = True,
     cards: bool = True,
     helpers: Helpers = "auto",
-    work: Mapping[Scope, Costs] | None = None,
+    work: Mapping[Scope, Work] | None = None,
     also: Collection[Scope] = (),
     stacks: Collection[Node] = (),
     labels: Labels = "name",
@@ -119,43 +123,38 @@ def lay_out(
     Returns:
         The layout; no two of its names are equal.
     """
-    tree, work = ModuleTree(graph), work or {}
-    embedded, short = read_by_stacks(graph, stacks), short_names(graph)
-    given = _Given(
-        graph,
-        style=style,
-        root=False if is_one_alone(graph, stacks) else root,
-        circles=circles,
-        facts=leaf_facts(graph, work, tree.part_of),
-        embedded=embedded,
-        told=[*module_cards(graph, work, tree.part_of, embedded)] if cards else [],
-        also=also,
-        short=short,
-        tells_classes=labels == "class",
-        gradients=_find_gradients(graph),
-        guests=find_guests(graph),
-    )
+    tree = ModuleTree(graph)
+    parts = tree.part_of
+    embedded = read_by_stacks(graph, stacks)
+    root = False if is_one_alone(graph, stacks) else root
+    given = _Given(graph, style, root, circles, leaf_facts(graph, work or {}, parts), embedded)
+    given.short = short_names(graph)
+    given.tells_classes = labels == "class"
+    given.gradients = find_gradients(graph)
+    given.guests = find_guests(graph)
+    if cards:
+        given.told += module_cards(graph, work or {}, parts, embedded)
     tree.forget()
+    given.also += also
     drawing = _Drawing(given)
     if helpers != "none" and not callable(style):
         drawing = _bundled(drawing, every=helpers == "all")
     if drawing.names.ends and drawing.hierarchy.root in drawing.crowded:
         # What is cut into chunks are nodes, and inputs and outputs may share a box.
         given.boxed_ends = False
-        drawing.hierarchy.forget()
-        drawing = _Drawing(given, drawing.bundles)
+        drawing = drawing.anew()
     drawing.cut()
-    layout, hierarchy, names = drawing.layout, drawing.hierarchy, drawing.names
-    layout.boxes, layout.facts = names.scopes, given.facts
+    layout, hierarchy, names, facts = (
+        drawing.layout,
+        drawing.hierarchy,
+        drawing.names,
+        given.facts,
+    )
+    layout.boxes = names.scopes
+    layout.facts = facts
     if templates:
-        # The class of the module that each box stands for, or whose gradients are in it.
-        classes = {
-            name: short.get(scope.part.label, scope.part.label)
-            for scope, name in names.scopes.items()
-            if name
-            and (scope.kind == "module" or (scope.phase != "forward" and scope.part.attribute))
-        }
-        made = seeds(hierarchy, classes)
+        classes, mirrored = _classes(names.scopes, given.short), mirrored_boxes(names.scopes)
+        made = seeds(hierarchy, classes, mirrored)
         boxes = {seed.name.partition("/")[0] for seed in made}
         # The page counts their boxes when it looks for what to put aside at the top level.
         top = drawing.levels.get(hierarchy.root)
@@ -190,13 +189,13 @@ class _Given:
     circles: bool
     facts: dict[Node, dict[str, Nest]]
     embedded: set[Node]
-    told: list[Card]
-    also: Collection[Scope]
-    short: dict[str, str]
-    tells_classes: bool
-    gradients: dict[Node, Collection[Value]]
-    guests: Guests
+    told: list[Card] = field(default_factory=list)
+    also: list[Scope] = field(default_factory=list)
+    short: dict[str, str] = field(default_factory=dict)
+    tells_classes: bool = False
+    gradients: dict[Node, Collection[Value]] = field(default_factory=dict)
     boxed_ends: bool = True
+    guests: Guests = field(default_factory=Guests)
 
 
 class _Drawing:
@@ -217,9 +216,9 @@ class _Drawing:
         full: The levels with so many loose operations that it is hard to read, and how many.
     """
 
-    def __init__(self, given: _Given, bundles: Stands | None = None) -> None:
-        self.given, self.bundles = given, bundles
-        graph, short = given.graph, given.short
+    def __init__(self, given: _Given, bundles: Bundles | None = None) -> None:
+        self.given = given
+        graph = given.graph
         stands = find_stands(graph, circles=given.circles, bundles=bundles, guests=given.guests)
         self._told = list(given.told)
         if given.also:
@@ -227,24 +226,22 @@ class _Drawing:
             apart = set(stands.beside.values())
             scopes = [scope for scope in given.also if scope not in apart]
             self._told += blank_cards(graph, scopes, self._told, given.embedded)
+        short = given.short
+        labels = [(card.scope, short.get(card.label, card.label)) for card in self._told]
         self.names = name_graph(
             graph,
             given.style,
             root=given.root,
-            cards=[(card.scope, short.get(card.label, card.label)) for card in self._told],
+            cards=labels,
             stands=stands,
             classes=short if given.tells_classes else None,
             boxed_ends=given.boxed_ends,
         )
         self._no_circles: set[Node] = set()
+        self._bundles = bundles
         self._moved = bundles is not None or given.tells_classes
-        self._arrange(self._without_circles(self.names))
-
-    def _without_circles(self, names: Names) -> set[Node]:
-        """Return the parameters that must be nodes where all is named so."""
-        given = self.given
-        found = parameters_to_draw(given.graph, names, constants_only=not given.circles)
-        return found - given.embedded
+        found = parameters_to_draw(graph, self.names, constants_only=not given.circles)
+        self._arrange(found - given.embedded)
 
     def _arrange(self, no_circles: set[Node]) -> None:
         """Settle op types and levels; draw these parameters as nodes."""
@@ -252,105 +249,89 @@ class _Drawing:
         if no_circles:
             move_out_of_leaves(given.graph, self.names, no_circles)
             self._no_circles |= no_circles
-        types = _OP_TYPES | (_CIRCLES if given.circles else {"constant": "Const"})
-        safe = cache(op_type)
-        ops: dict[Node | Output, str] = {
-            node: safe(node.op)
-            if node.kind in OPERATIONS
-            else (_OP_TYPES if node in self._no_circles else types)[node.kind]
-            for node in given.graph.nodes
-        }
-        ops.update(dict.fromkeys(given.graph.outputs, "Output"))
-        ops.update(op_types_apart(given.graph, self.names, given.facts, ops))
-        ops.update({node: _CIRCLES[node.kind] for node in given.embedded})
-        for node in given.gradients:
-            ops[node] = "AssignAdd" if node.attributes.get("accumulates") else "Assign"
-        self._ops = ops
+        self._ops = _op_types(
+            given.graph,
+            self.names,
+            given.facts,
+            circles=given.circles,
+            no_circles=self._no_circles,
+        )
+        self._ops.update({node: _CIRCLES[node.kind] for node in given.embedded})
+        self._ops.update({node: reader_op(node) for node in given.gradients})
         self._join()
-        levels = find_siblings(self.hierarchy)
-        # The page folds nothing that it would put aside then.
-        in_vain = {
-            f"{box.name}/{label}" if box.name else label
-            for box, level in levels.items()
-            for label in folded_in_vain(level)
-        }
-        if in_vain:
-            things: list[tuple[Node | Output, str]] = [*self.names.nodes.items()]
-            things += zip(given.graph.outputs, self.names.outputs, strict=True)
-            folded = [one for one, name in things if name in in_vain]
-            ops.update({one: op_type_apart(one, ops[one]) for one in folded})
-            self.hierarchy.forget()
-            self._join()
-            levels = find_siblings(self.hierarchy)
-        self.levels = levels
+        self.levels = levels = self._unfold(find_siblings(self.hierarchy))
         self.crowded = {box: level for box, level in levels.items() if is_crowded(level)}
         loose = {box: count_loose(level) for box, level in levels.items()}
         self.full = {box: count for box, count in loose.items() if count > MANY_LOOSE}
 
-    def _join(self) -> None:
-        """Join names, op types and inputs to what the page is given."""
-        given, ops, names = self.given, self._ops, self.names
-        graph, of_nodes = given.graph, names.nodes
-        # The page gives the colour of gradients to what is read first.
-        read = {
-            node: sorted(node.inputs, key=lambda value: value not in found)
-            for node, found in given.gradients.items()
+    def _unfold(self, levels: dict[Box, Siblings]) -> dict[Box, Siblings]:
+        """Have the page fold nothing that it would put aside then; return the levels so."""
+        found = {
+            f"{box.name}/{label}" if box.name else label
+            for box, level in levels.items()
+            for label in folded_in_vain(level)
         }
-        self.layout = layout = Layout(told=self._told)
-        layout.nodes = [
-            _new_head(
-                (
-                    of_nodes[node],
-                    ops[node],
-                    _inputs(read.get(node, node.inputs), node.control_inputs, of_nodes)
-                    if node.inputs or node.control_inputs
-                    else (),
-                )
-            )
-            for node in graph.nodes
-        ]
-        layout.outputs = [
-            NodeHead(name, ops[out], _inputs([out.value], out.control_inputs, of_nodes))
-            for name, out in zip(names.outputs, graph.outputs, strict=True)
-        ]
-        layout.cards = [NodeHead(name, _CARD, ()) for name in names.cards]
-        self.hierarchy = Hierarchy(chain(layout.nodes, layout.outputs, layout.cards))
+        if not found:
+            return levels
+        things: list[tuple[Node | Output, str]] = [*self.names.nodes.items()]
+        things += zip(self.given.graph.outputs, self.names.outputs, strict=True)
+        ops = self._ops
+        ops.update({one: op_type_apart(one, ops[one]) for one, name in things if name in found})
+        self.hierarchy.forget()
+        self._join()
+        return find_siblings(self.hierarchy)
+
+    def _join(self) -> None:
+        self.layout = _joined(self.given, self.names, self._ops, self._told)
+        self.hierarchy = _hierarchy(self.layout)
+
+    def anew(self) -> "_Drawing":
+        """Return the drawing with the same boxes, as it is given now."""
+        self.hierarchy.forget()
+        return _Drawing(self.given, self._bundles)
 
     def wanting(self) -> Iterator[tuple[Scope | None, Sequence[Stage]]]:
         """Yield the scope of each level that is too full, and what may part it."""
         scopes: dict[str, Scope | None] = {"": None}
         scopes.update((name, scope) for scope, name in self.names.scopes.items())
         for box in {**self.crowded, **self.full}:
-            stages = STAGES
+            if box.name not in scopes:
+                continue
+            stages = list(STAGES)
             if box not in self.crowded:
                 # It needs no cut: no module need move.
-                stages = ("functions", "steps") if self.full[box] > MOST_LOOSE else ("functions",)
-            if box.name in scopes:
-                yield scopes[box.name], stages
+                stages = ["functions", "steps"] if self.full[box] > MOST_LOOSE else ["functions"]
+            yield scopes[box.name], stages
+
+    def _find_chunks(self) -> dict[str, str]:
+        """Return the new names of all that must stand in chunks."""
+        named, bundles = self.names, self._bundles
+        nodes = self.given.graph.nodes
+        free = set() if bundles is None else set(bundles.free)
+        boxes = (
+            [] if bundles is None else [one for one in bundles.scopes if one.kind != "container"]
+        )
+        return find_chunks(
+            self.hierarchy,
+            self.crowded,
+            bundles={named.scopes[box] for box in free},
+            rounds={named.scopes[box] for box in boxes if box not in free},
+            modules={named.nodes[node] for node in nodes if node.kind == "module"},
+        )
 
     def cut(self) -> None:
         """Cut what the page cannot draw into chunks."""
-        given, names, bundles = self.given, self.names, self.bundles
-        free = set() if bundles is None else set(bundles.free)
-        boxes = [] if bundles is None else [one for one in bundles.all if one.kind != "container"]
+        given = self.given
+        mapping: dict[str, str] = {}
         while self.crowded:
-            mapping = find_chunks(
-                self.hierarchy,
-                self.crowded,
-                bundles={names.scopes[box] for box in free},
-                rounds={names.scopes[box] for box in boxes if box not in free},
-                modules={names.nodes[one] for one in given.graph.nodes if one.kind == "module"},
-            )
+            mapping = self._find_chunks()
             if not mapping:
                 break
             self.hierarchy.forget()
-            chunked = Names(
-                dict(zip(names.scopes, rename(names.scopes.values(), mapping), strict=True)),
-                dict(zip(names.nodes, rename(names.nodes.values(), mapping), strict=True)),
-                *(rename(some, mapping) for some in (names.outputs, names.cards, names.ends)),
-            )
+            chunked = _renamed(self.names, mapping)
             # What has lost its neighbours to other chunks has no circles either.
-            found = self._without_circles(chunked)
+            found = parameters_to_draw(given.graph, chunked, constants_only=not given.circles)
+            found -= given.embedded
             if found <= self._no_circles:
                 self.names = chunked
                 self._moved = True
@@ -388,35 +369,54 @@ def _bundled(drawing: _Drawing, *, every: bool) -> _Drawing:
             return drawing
 
 
-def _find_gradients(graph: Graph) -> dict[Node, Collection[Value]]:
-    """Find the nodes that gradients flow through on their way to the parameters.
-
-    The page draws an edge in the colour of its references where `Assign` reads it first. So what
-    reads a gradient on that way reads it first, and is drawn as `Assign`; the card tells which
-    operation it is.
-
-    Returns:
-        The gradients that each of them reads: what the backward pass gives a parameter, and from
-        there on that gradient itself, also after an operation wrote into it (clipping). A
-        node that reads none is left out.
-
-    Source: tensorboard/plugins/graph/tf_graph_common/graph.ts:1000-1016, `refEdges`
-    """
-    flowing: dict[Value, None] = {}
-    readers: dict[Node, Collection[Value]] = {}
+def _op_types(
+    graph: Graph,
+    names: Names,
+    facts: dict[Node, dict[str, Nest]],
+    *,
+    circles: bool,
+    no_circles: set[Node],
+) -> dict[Node | Output, str]:
+    """Return the op type of each node and output."""
+    types = _OP_TYPES | (_CIRCLES if circles else {"constant": "Const"})
+    safe: dict[str, str] = {}
+    ops: dict[Node | Output, str] = {}
     for node in graph.nodes:
-        if "gradient_of" in node.attributes:
-            flowing.update(dict.fromkeys(node.outputs))
-            if node.inputs:
-                # What was there is read first, and added to.
-                readers[node] = node.inputs[-1:]
-        elif node.phase == "optimizer" and node.kind == "op":
-            read = [value for value in node.inputs if value in flowing]
-            if read:
-                readers[node] = read
-            if any(node.inputs[place] in flowing for place in node.writes):
-                flowing.update(dict.fromkeys(node.outputs))
-    return readers
+        kind = node.kind
+        if kind in OPERATIONS:
+            op = safe.get(node.op)
+            if op is None:
+                op = safe[node.op] = op_type(node.op)
+            ops[node] = op
+        else:
+            ops[node] = types[kind] if node not in no_circles else _OP_TYPES[kind]
+    ops.update(dict.fromkeys(graph.outputs, "Output"))
+    ops.update(op_types_apart(graph, names, facts, ops))
+    return ops
+
+
+def _joined(given: _Given, names: Names, ops: dict[Node | Output, str], told: list[Card]) -> Layout:
+    graph, of_nodes = given.graph, names.nodes
+    read = {node: first_of(node.inputs, found) for node, found in given.gradients.items()}
+    layout = Layout(told=told)
+    layout.nodes = [
+        _new_head(
+            (
+                of_nodes[node],
+                ops[node],
+                _inputs(read.get(node, node.inputs), node.control_inputs, of_nodes)
+                if node.inputs or node.control_inputs
+                else (),
+            )
+        )
+        for node in graph.nodes
+    ]
+    layout.outputs = [
+        NodeHead(name, ops[out], _inputs([out.value], out.control_inputs, of_nodes))
+        for name, out in zip(names.outputs, graph.outputs, strict=True)
+    ]
+    layout.cards = [NodeHead(name, _CARD, ()) for name in names.cards]
+    return layout
 
 
 def _inputs(
@@ -441,3 +441,27 @@ def _inputs(
         references.append(f"^{names[node]}")
         last = node
     return references
+
+
+def _hierarchy(layout: Layout) -> Hierarchy:
+    return Hierarchy(chain(layout.nodes, layout.outputs, layout.cards))
+
+
+def _renamed(names: Names, mapping: dict[str, str]) -> Names:
+    """Return the names as they are with chunks."""
+    return Names(
+        dict(zip(names.scopes, rename(names.scopes.values(), mapping), strict=True)),
+        dict(zip(names.nodes, rename(names.nodes.values(), mapping), strict=True)),
+        rename(names.outputs, mapping),
+        rename(names.cards, mapping),
+        rename(names.ends, mapping),
+    )
+
+
+def _classes(names: dict[Scope, str], short: Mapping[str, str]) -> dict[str, str]:
+    """Return the class of the module that each box stands for, or whose gradients are in it."""
+    return {
+        name: short.get(scope.part.label, scope.part.label)
+        for scope, name in names.items()
+        if name and (scope.kind == "module" or (scope.phase != "forward" and scope.part.attribute))
+    }

@@ -12,11 +12,12 @@ Source: tensorboard/plugins/graph/tf_graph_common/template.ts (`clusterSimilarSu
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
-from operator import attrgetter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
 from typing import NamedTuple
 
 from tbscope.drawing.families import shown_whole
+from tbscope.drawing.hues import order_alike, order_apart
 from tbscope.drawing.unique import UniqueNames
 from tbscope.page.constants import (
     COLOURED_LIMIT,
@@ -34,7 +35,7 @@ from tbscope.page.structures import Structure, Structures
 
 __all__ = ["Seed", "seeds"]
 
-_ALL, _OTHERS = "Classes", "Others"
+_ALL, _OTHERS, _HUES, _HUE = "Classes", "Others", "Hues", "hue"
 _ILLEGAL = re.compile(r"[^A-Za-z0-9_]")
 _ORDINAL = re.compile(r"\.[0-9]+(st|nd|rd|th)?\Z")
 _LETTER = re.compile("[A-Za-z]")
@@ -44,9 +45,7 @@ _SPAN = re.compile(r"(.*?[A-Za-z])s?[._]?[0-9]+-[0-9]+\Z")
 # What a level that is cut has: they tell where it was cut, and no kind of block.
 _CHUNK = re.compile(r"(ops|parts)\.[0-9]+-[0-9]+(\.[0-9]+(st|nd|rd|th))?")
 
-# How many of the most frequent structures are tried for one place among the hues.
-_TRIED = 32
-# What only completes the legend may take so many nodes, or this part of the graph's.
+# What only completes the colours may take so many nodes, or this part of the graph's.
 _LEGEND = 300
 _LEGEND_PART = 20
 _ENDS = ("Input", "Output")
@@ -66,13 +65,17 @@ class Seed(NamedTuple):
     inputs: tuple[str, ...]
 
 
-def seeds(hierarchy: Hierarchy, classes: Mapping[str, str]) -> list[Seed]:
+def seeds(
+    hierarchy: Hierarchy, classes: Mapping[str, str], mirrored: Mapping[str, str] | None = None
+) -> list[Seed]:
     """Make the nodes that have the page colour equal boxes equally.
 
     Args:
         hierarchy: The nodes of a GraphDef that has no seeds.
         classes: The class of the module that a box stands for (`GPT2Block`), by the name
             of the box. A box that is none is called by its label.
+        mirrored: The name of the box whose hue a box shall have, by the name of the latter: that
+            of a module, for the box of its gradients.
     Returns:
         Copies of one box of each structure that several boxes have, flat ones first,
         without what is embedded and without edges from outside; none of what occurs once.
@@ -80,103 +83,126 @@ def seeds(hierarchy: Hierarchy, classes: Mapping[str, str]) -> list[Seed]:
         no longer colour it.
     """
     structures = Structures(hierarchy)
-    chosen = _chosen(hierarchy, structures, classes)
+    like = _like(hierarchy, structures, mirrored or {})
+    chosen = _chosen(hierarchy, structures, classes, like)
     kinds = [structure for structure in chosen if not _CHUNK.fullmatch(structure.box.label)]
-    alone = _alone(hierarchy, len(kinds), shares=len(kinds) < len(chosen))
+    has_chunks = len(kinds) < len(chosen)
+    alone = _alone(hierarchy, len(kinds) + bool(like), shares=has_chunks)
     if alone is None:
         return []
-    titles = _titles(chosen, classes, {item.op for item in hierarchy.items.values()})
+    bundled = has_chunks or alone < len(kinds)
+    ordered = _ordered(chosen, structures, hierarchy, like)
+    ops = {item.op for item in hierarchy.items.values()}
+    titles = _titles(chosen, classes, ops)
     frequent = set(sorted(kinds, key=lambda structure: -structure.count)[:alone])
     bundle = f"{LIBRARY}{_ALL if kinds and not alone else _OTHERS}{LIBRARY_ENDING}/"
-    made: list[Seed] = []
-    for structure in _order_apart(chosen, structures):
-        title = titles[structure]
-        # The page leaves out the ending, where nothing but letters stand before it.
-        ending = "" if _ILLEGAL.search(title) else LIBRARY_ENDING
-        own = f"{LIBRARY}{title}{ending}"
-        scope = own if structure in frequent else bundle + title.rstrip()
-        made += _copy(structure.box, scope, structures)
+    passing = _passing(bundle if bundled else f"{LIBRARY}{_HUES}{LIBRARY_ENDING}/")
+    # The page counts the box of all others as one more structure: it comes before them.
+    made = list(next(passing)) if bundled and like else []
+    for structure in ordered:
+        if structure is None:
+            made += next(passing)
+        else:
+            title = titles[structure]
+            # The page leaves out the ending, where nothing but letters stand before it.
+            ending = "" if _ILLEGAL.search(title) else LIBRARY_ENDING
+            own = f"{LIBRARY}{title}{ending}"
+            scope = own if structure in frequent else bundle + title.rstrip()
+            made += _copy(structure.box, scope, structures)
     return made
 
 
+def _passing(box: str) -> Iterator[list[Seed]]:
+    """Yield nodes in a box of the library that take a hue which nothing else shall have.
+
+    The first make the box, which has one, the others two equal boxes in it.
+    """
+    yield [Seed(f"{box}{_HUE}", "Hue", ())]
+    for number in count(1):
+        yield [Seed(f"{box}{_HUE}.{number}{letter}/hue", f"Hue{number}", ()) for letter in "ab"]
+
+
+def _like(
+    hierarchy: Hierarchy, structures: Structures, mirrored: Mapping[str, str]
+) -> dict[Structure, Structure]:
+    """Find for structures of boxes the structure that most of those have which they mirror.
+
+    What occurs once has no colour that others could have.
+    """
+    found: dict[Structure, Counter[Structure]] = defaultdict(Counter)
+    for name, other in mirrored.items():
+        if name in hierarchy.boxes and other in hierarchy.boxes:
+            shown = structures.of[hierarchy.boxes[other]]
+            if shown.count > 1:
+                found[structures.of[hierarchy.boxes[name]]][shown] += 1
+    return {structure: counts.most_common(1)[0][0] for structure, counts in found.items()}
+
+
+def _ordered(
+    chosen: list[Structure],
+    structures: Structures,
+    hierarchy: Hierarchy,
+    like: Mapping[Structure, Structure],
+) -> Sequence[Structure | None]:
+    """Order what is seeded by hues; None for a hue that is passed over."""
+    if like:
+        ordered = order_alike(chosen, structures, hierarchy, like=like)
+        size, added = _size(hierarchy), 2 * ordered.count(None)
+        seeded = sum(structure.size for structure in chosen)
+        fits = size > COLOURED_LIMIT or size + seeded + added <= COLOURED_LIMIT
+        if fits and added <= _legend(size):
+            return ordered
+    return order_apart(chosen, structures)
+
+
 def _chosen(
-    hierarchy: Hierarchy, structures: Structures, classes: Mapping[str, str]
+    hierarchy: Hierarchy,
+    structures: Structures,
+    classes: Mapping[str, str],
+    like: Mapping[Structure, Structure],
 ) -> list[Structure]:
     """Choose the structures to seed, flat ones first.
 
-    Those in repeated boxes must be: else the boxes around them do not match. Other modules that
-    occur several times complete the legend.
+    Those in repeated boxes must be: else the boxes around them do not match. So must those of
+    one hue, and what is in them. Other modules that occur several times complete the legend.
     """
-    depth = attrgetter("depth")
-    needed = {
-        child: None
-        for structure in structures.all
-        if structure.count > 1
-        for child in structure.children
-        if not _is_nest(child.box)
-    }
-    size = [item.embedded for item in hierarchy.items.values()].count(False)
+    needed: dict[Structure, None] = {}
+    pending = [*like, *like.values()]
+    while pending:
+        structure = pending.pop()
+        if structure not in needed and not _is_nest(structure.box):
+            needed[structure] = None
+            pending += structure.children
+    for structure in structures.all:
+        if structure.count > 1:
+            needed |= {child: None for child in structure.children if not _is_nest(child.box)}
+    size = _size(hierarchy)
     # Seeds must not make a graph with colours one that has none.
     room = min(size, COLOURED_LIMIT - size) if size <= COLOURED_LIMIT else size
     taken: list[Structure] = []
     used = 0
-    for structure in sorted(needed, key=depth):
+    for structure in sorted(needed, key=_depth):
         if used + structure.size > room:
             break
         used += structure.size
         taken.append(structure)
-    room = min(room, used + max(_LEGEND, size // _LEGEND_PART))
-    for structure in sorted(structures.all, key=depth):
+    room = min(room, used + _legend(size))
+    for structure in sorted(structures.all, key=_depth):
         if structure.count < 2 or structure in needed or structure.box.name not in classes:
             continue
         if used + structure.size <= room:
             used += structure.size
             taken.append(structure)
-    return sorted(taken, key=depth)
+    return sorted(taken, key=_depth)
 
 
-def _order_apart(chosen: list[Structure], structures: Structures) -> list[Structure]:
-    """Order structures of one depth so that those seen together have different hues.
+def _size(hierarchy: Hierarchy) -> int:
+    return [item.embedded for item in hierarchy.items.values()].count(False)
 
-    The page gives hues in the order in which it meets structures, every tenth the same one. The
-    most frequent structures take the hues that are least used, and parents, children and
-    neighbours take different ones.
 
-    Args:
-        chosen: Structures, flat ones first.
-        structures: All of them.
-    """
-    if len(chosen) <= HUES:
-        return chosen
-    # Each structure, and those right around it.
-    families = {structure: [structure] for structure in structures.all}
-    for structure in structures.all:
-        for child in structure.children:
-            families[child].append(structure)
-    seen: dict[Structure, Counter[int]] = defaultdict(Counter)
-    load = [0] * HUES
-    ordered: list[Structure] = []
-    levels: dict[int, list[Structure]] = defaultdict(list)
-    for structure in chosen:
-        levels[structure.depth].append(structure)
-    for level in levels.values():
-        left = sorted(level, key=lambda structure: -structure.count)
-        first = len(ordered)
-        places = sorted(range(first, first + len(left)), key=lambda at: load[at % HUES])
-        placed: dict[int, Structure] = {}
-        for place in places:
-            hue = place % HUES
-            clashes = [
-                sum(seen[family][hue] for family in families[structure])
-                for structure in left[:_TRIED]
-            ]
-            structure = left.pop(clashes.index(min(clashes)))
-            placed[place] = structure
-            load[hue] += structure.count
-            for family in families[structure]:
-                seen[family][hue] += 1
-        ordered += [placed[place] for place in sorted(placed)]
-    return ordered
+def _legend(size: int) -> int:
+    """Return how many nodes what only completes the colours may take in a graph of this size."""
+    return max(_LEGEND, size // _LEGEND_PART)
 
 
 def _is_nest(box: Box) -> bool:
@@ -187,6 +213,10 @@ def _is_nest(box: Box) -> bool:
             return False
         child = next(iter(child.children.values()))
     return child.op.partition("[")[0] in _ENDS
+
+
+def _depth(structure: Structure) -> int:
+    return structure.depth
 
 
 def _titles(
@@ -203,7 +233,7 @@ def _titles(
     titles: dict[Structure, str] = {}
     # The page takes each node for a call whose op type is the name of a function.
     taken = (op.removesuffix(LIBRARY_ENDING) for op in ops if op.endswith(LIBRARY_ENDING))
-    unique = UniqueNames([*taken, _ALL, _OTHERS], numbered=_numbered)
+    unique = UniqueNames([*taken, _ALL, _OTHERS, _HUES, _HUE], numbered=_numbered)
     for structure in sorted(chosen, key=lambda structure: -structure.count):
         title = _class_of(structure.box, classes)
         if title in plain:

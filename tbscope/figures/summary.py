@@ -1,7 +1,7 @@
-"""The summary of a graph: the table of its modules, as rows and as text, and tallies of it."""
+"""The summary of a graph: the table of its modules, as rows and as text."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +30,7 @@ from tbscope.words import first_of, shown
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
-__all__ = ["Summary", "add_rows", "costs_row", "part_row", "tally"]
+__all__ = ["Summary", "add_rows", "costs_row", "part_row"]
 
 # Parts that are deeper are not indented further.
 _MOST_INDENTED = 30
@@ -48,9 +48,6 @@ _SUMMED = (
     *("share", "parameter_bytes", "buffers", "buffer_bytes", "flops", "backward_flops"),
     *("activation_bytes", "moved_bytes", "saved_bytes", "duration_us"),
 )
-
-# These are in no row of an operation, nor in a tally's totals.
-_LEFT_OUT = ("profile", "uncounted", "reasons", "tied")
 
 
 class Summary:
@@ -354,50 +351,3 @@ def _uncounted(times: Mapping[str, int], reasons: Mapping[str, str]) -> str:
         why = reasons.get(name, "")
         texts.append(f"{text} ({why})" if why != common else text)
     return first_of(texts, _MOST_NAMED)
-
-
-# -- tallies ---------------------------------------------------------------------------------
-
-
-def tally(graph: Graph, summary: Summary) -> dict[str, Any]:
-    """Count the nodes, calls, operations and classes of a graph.
-
-    Args:
-        graph: A graph as it was recorded.
-        summary: Its summary.
-    Returns:
-        Plain data: the number of `nodes` of each kind (leaf modules are "op"), of `calls`, and the
-        `depth` of modules in each other; the `totals`; a row for each of the `ops` and `classes`,
-        the most frequent first.
-    """
-    costs: dict[str, Costs] = {}
-    counts: Counter[str] = Counter()
-    for node, cost in node_costs(graph).items():
-        counts[node.op] += 1
-        costs.setdefault(node.op, Costs()).add(cost)
-    modules = [row for row in summary.rows if row["class"]]
-    ops = [{"op": op, "count": counts[op], **_plain(costs_row(costs[op]))} for op in costs]
-    return {
-        "nodes": Counter("op" if node.kind == "module" else node.kind for node in graph.nodes),
-        "calls": len(graph.calls),
-        "depth": 1 + max((row["depth"] for row in modules), default=-1),
-        "totals": _plain(summary.totals),
-        "ops": sorted(ops, key=lambda row: (-row["count"], row["op"])),
-        "classes": _classes(modules),
-    }
-
-
-def _classes(modules: Iterable[Row]) -> list[Row]:
-    classes: dict[str, Row] = {}
-    for row in modules:
-        name = row["class"]
-        new = {"class": name, "modules": 0, "calls": 0, "own_parameters": 0}
-        one = classes.setdefault(name, new)
-        one["modules"] += 1
-        one["calls"] += row["calls"]
-        one["own_parameters"] += row["own_parameters"]
-    return sorted(classes.values(), key=lambda one: (-one["modules"], one["class"]))
-
-
-def _plain(row: Row) -> Row:
-    return {name: value for name, value in row.items() if name not in _LEFT_OUT}

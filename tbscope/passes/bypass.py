@@ -3,15 +3,13 @@
 What is left out is told: by the attribute `then` of what gives it, or `via` of what reads it.
 """
 
-from collections import Counter
 from collections.abc import Set
 from dataclasses import replace
 from typing import NamedTuple
 
 from tbscope.ir.editing import Editor
 from tbscope.ir.graph import Graph, Node, Output, Value
-from tbscope.ir.nests import values_in, walk
-from tbscope.words import cut
+from tbscope.ir.nests import PLAIN, values_in, walk
 
 __all__ = ["Bypass", "step_text"]
 
@@ -25,23 +23,28 @@ class _Way(NamedTuple):
 
     Attributes:
         value: Where it begins.
-        steps: The first steps, and the last one.
-        length: How many steps there are.
+        head: The first steps.
+        last: The last step; empty where the head has them all.
+        hidden: How many steps between them are not told.
     """
 
     value: Value
-    steps: tuple[str, ...] = ()
-    length: int = 0
+    head: str
+    last: str = ""
+    hidden: int = 0
 
     @property
     def text(self) -> str:
-        hidden = self.length - len(self.steps)
-        between = (f"({hidden} more)",) if hidden else ()
-        return " > ".join((*self.steps[:-1], *between, *self.steps[-1:]))
+        if not self.last:
+            return self.head
+        between = f" > ({self.hidden} more)" if self.hidden else ""
+        return f"{self.head}{between} > {self.last}"
 
-    def further(self, text: str) -> "_Way":
-        """Return the way that goes one step further than this one."""
-        return _Way(self.value, (*self.steps[:_MOST_STEPS], text), self.length + 1)
+    def step(self, text: str, steps: int) -> "_Way":
+        """Return the way that goes one step further than this one, which has `steps`."""
+        if steps < _MOST_STEPS:
+            return _Way(self.value, f"{self.head} > {text}" if self.head else text)
+        return _Way(self.value, self.head, text, steps - _MOST_STEPS)
 
 
 class Bypass:
@@ -55,9 +58,11 @@ class Bypass:
 
     def __init__(self, graph: Graph, plumbing: Set[Node], removed: Set[Node]) -> None:
         self._ways: dict[Value, _Way] = {}
-        self._dropped = plumbing | removed
+        self._lengths: dict[Value, int] = {}
+        self._dropped: set[Node] = set(plumbing)
+        self._dropped |= removed
         self._reads = _count_reads(graph, {node.inputs[0] for node in plumbing})
-        self._thens: dict[Node, _Way] = {}
+        self._thens: dict[Node, tuple[_Way, int]] = {}
         self._signatures = graph.signatures
         self._editor = Editor(graph, reading=self._tell, giving=self._given)
 
@@ -72,22 +77,24 @@ class Bypass:
         """
         giver = value.producer
         if (
-            self._reads[value] != 1
+            self._reads.get(value) != 1
             or not _may_take(giver)
             or giver.scope is not node.scope
             or len(giver.outputs) != 1
             or value in self._ways
         ):
             return False
-        way = self._thens.get(giver) or _Way(value)
-        self._thens[giver] = way.further(step_text(node))
+        way, steps = self._thens.get(giver) or (_Way(value, ""), 0)
+        self._thens[giver] = way.step(step_text(node), steps), steps + 1
         self._editor.give(node.outputs[0], giver, 0)
         return True
 
     def skip(self, value: Value, source: Value, text: str) -> None:
         """Have what reads a value read another one, and tell what lies between."""
-        way = self._ways.get(source) or _Way(source)
-        self._ways[value] = way.further(text)
+        steps = self._lengths.get(source, 0)
+        way = self._ways.get(source) or _Way(source, "")
+        self._ways[value] = way.step(text, steps)
+        self._lengths[value] = steps + 1
 
     def apply(self, sources: Set[Node] = frozenset()) -> None:
         """Change the graph.
@@ -95,26 +102,34 @@ class Bypass:
         Args:
             sources: Parameters and the like that only what goes has read.
         """
-        for giver, way in self._thens.items():
+        for giver, (way, _) in self._thens.items():
             giver.attributes["then"] = _cut(way.text)
         editor = self._editor
         for value, way in self._ways.items():
             editor.read_instead(value, way.value)
-        editor.drop(self._dropped | sources)
+        editor.drop(self._dropped)
+        editor.drop(sources)
         editor.apply()
 
     def _tell(self, node: Node) -> None:
         """Have an operation tell what lies between it and what it reads from now on."""
-        names, ways = self._signatures.get(node.op, ()), self._ways
+        node.attributes["via"] = _cut(self._told(node, self._signatures.get(node.op, ())))
+
+    def _told(self, node: Node, names: tuple[str | None, ...]) -> str:
+        ways = self._ways
+        if len(node.inputs) == 1:
+            return ways[node.inputs[0]].text
         texts = []
         for place, (name, nest) in enumerate(node.arguments):
+            if type(nest) in PLAIN:
+                continue
             known = names[place] if place < len(names) else None
             for path, value in walk(nest, name or known or f"arg{place}"):
                 if type(value) is Value and value in ways:
                     texts.append(f"{path}: {ways[value].text}")
-        if len(node.inputs) == 1 or not texts:
+        if not texts:
             texts = [ways[value].text for value in dict.fromkeys(node.inputs) if value in ways]
-        node.attributes["via"] = _cut("; ".join(texts))
+        return "; ".join(texts)
 
     def _given(self, output: Output, _: Value) -> Output:
         """Have an output tell what came out, and what lies between."""
@@ -122,27 +137,43 @@ class Bypass:
         return replace(output, given=output.given or output.value, via=_cut(way.text))
 
 
-def _count_reads(graph: Graph, values: Set[Value]) -> Counter[Value]:
+def _count_reads(graph: Graph, values: Set[Value]) -> dict[Value, int]:
     """Count how often each of some values is read, also as a result or an argument of a call."""
-    read = [value for node in graph.nodes for value in node.inputs]
-    read += [output.value for output in graph.outputs]
+    if not values:
+        return {}
+    reads = dict.fromkeys(values, 0)
+    for node in graph.nodes:
+        for value in node.inputs:
+            if value in reads:
+                reads[value] += 1
+    ends: list[Value] = [output.value for output in graph.outputs]
     for call in graph.calls:
-        read += values_in([*[nest for _, nest in call.arguments], call.results])
-    return Counter([value for value in read if value in values])
+        for nest in (*[nest for _, nest in call.arguments], call.results):
+            # Most are values, or hold none.
+            if type(nest) is Value:
+                ends.append(nest)
+            elif type(nest) not in PLAIN:
+                ends += values_in(nest)
+    for value in ends:
+        if value in reads:
+            reads[value] += 1
+    return reads
 
 
 def step_text(node: Node) -> str:
     """Return an operation and its constants on one line: `transpose(1, 2)`, `[:, 0]`."""
     constants = []
     for name, nest in node.arguments:
-        if next(values_in(nest), None) is None:
+        kind = type(nest)
+        if kind is not Value and (kind in PLAIN or not any(True for _ in values_in(nest))):
             constants.append(repr(nest) if name is None else f"{name}={nest!r}")
     if len(constants) == 1 and constants[0][0] == "(":
         # One tuple is as good as its entries: `view(2, -1)`, `[:, 0]`.
         text = constants[0][1:-1].removesuffix(",")
     else:
         text = ", ".join(constants)
-    text = cut(text, _MOST_STEP)
+    if len(text) > _MOST_STEP:
+        text = f"{text[:_MOST_STEP]}..."
     return f"[{text}]" if node.op == "getitem" else f"{node.op}({text})"
 
 

@@ -29,11 +29,11 @@ def collapse_modules(graph: Graph) -> None:
     """
     inside = _leaf_calls(graph)
     _leave_interleaved(graph, inside)
-    if not inside:
-        return
     groups: dict[Call, list[Node]] = {}
     for node, call in inside.items():
         groups.setdefault(call, []).append(node)
+    if not groups:
+        return
     outer = read_outside(graph, inside)
     editor = Editor(graph)
     for call, nodes in groups.items():
@@ -74,27 +74,33 @@ def _leave_interleaved(graph: Graph, inside: dict[Node, Call]) -> None:
             call = inside.get(source)
             if call is not None and call is not here and last[call] > place:
                 broken.add(call)
-    for node in [node for node, call in inside.items() if call in broken]:
-        del inside[node]
+    if broken:
+        for node in [node for node, call in inside.items() if call in broken]:
+            del inside[node]
 
 
 def read_outside(graph: Graph, inside: Mapping[Node, Call]) -> dict[Call, dict[Value, None]]:
     """Return for each leaf call the values that are read outside of it, its results first."""
     found: dict[Call, dict[Value, None]] = {}
-
-    def read(values: Iterable[Value], reader: Call | None = None) -> None:
-        for value in values:
-            giver = inside.get(value.producer)
-            if giver is not None and giver is not reader:
-                found.setdefault(giver, {})[value] = None
-
     for call in graph.calls:
-        read(value for value in values_in(call.results) if inside.get(value.producer) is call)
+        for value in values_in(call.results):
+            source = inside.get(value.producer)
+            if source is call:
+                found.setdefault(source, {})[value] = None
     for node in graph.nodes:
-        read(node.inputs, inside.get(node))
-    read(output.value for output in graph.outputs)
+        here = inside.get(node)
+        for value in node.inputs:
+            source = inside.get(value.producer)
+            if source is not None and source is not here:
+                found.setdefault(source, {})[value] = None
+    ends = [output.value for output in graph.outputs]
     for call in graph.calls:
-        read(values_in([*[nest for _, nest in call.arguments], call.results]))
+        ends += values_in([nest for _, nest in call.arguments])
+        ends += values_in(call.results)
+    for value in ends:
+        source = inside.get(value.producer)
+        if source is not None:
+            found.setdefault(source, {})[value] = None
     return found
 
 
@@ -104,12 +110,10 @@ def join(call: Call, nodes: list[Node], given: Iterable[Value], editor: Editor) 
     if len(nodes) == 1 and first.kind == "module":
         return first
     own = set(nodes)
-    entering = [
-        *dict.fromkeys(
-            value for node in nodes for value in node.inputs if value.producer not in own
-        )
-    ]
-    named = set(values_in([nest for _, nest in call.arguments]))
+    entering = list(
+        dict.fromkeys(value for node in nodes for value in node.inputs if value.producer not in own)
+    )
+    named = {value for _, nest in call.arguments for value in values_in(nest)}
     written = _written(nodes)
     counted = [node.flops for node in nodes if node.flops is not None]
     whole = Node(
@@ -120,23 +124,13 @@ def join(call: Call, nodes: list[Node], given: Iterable[Value], editor: Editor) 
         inputs=entering,
         arguments=[
             *call.arguments,
-            *(
-                # A parameter has a name of its own: `weight`.
-                Argument(
-                    value.producer.name.rpartition(".")[2]
-                    if value.producer.kind in STATE
-                    else None,
-                    value,
-                )
-                for value in entering
-                if value not in named
-            ),
+            *(Argument(_own_name(value), value) for value in entering if value not in named),
         ],
-        control_inputs=[
-            *dict.fromkeys(
+        control_inputs=list(
+            dict.fromkeys(
                 other for node in nodes for other in node.control_inputs if other not in own
             )
-        ],
+        ),
         kernels=[kernel for node in nodes for kernel in node.kernels],
         flops=sum(counted) if counted else None,
         random=any(node.random for node in nodes),
@@ -180,3 +174,9 @@ def _written(nodes: list[Node]) -> set[Value]:
         if shown:
             origins.update(dict.fromkeys(node.outputs, shown))
     return found
+
+
+def _own_name(value: Value) -> str | None:
+    """Return `weight` for a parameter or buffer, None for what has no name of its own."""
+    node = value.producer
+    return node.name.rpartition(".")[2] if node.kind in STATE else None

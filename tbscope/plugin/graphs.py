@@ -15,7 +15,7 @@ from tensorboard.data import provider
 from tensorboard.plugins.graph import graph_util, metadata
 
 from tbscope.collector import not_collecting
-from tbscope.drawing.categories import KINDS
+from tbscope.drawing.kinds import KINDS
 from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Graph
 from tbscope.page.constants import LIBRARY

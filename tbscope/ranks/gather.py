@@ -11,9 +11,15 @@ from tbscope.ir.graph import Graph, Note
 from tbscope.ranks.asked import Ranks, check_unfolded
 from tbscope.ranks.merge import merge_ranks
 from tbscope.ranks.posts import Posts
-from tbscope.sources.torch.meeting import is_pretended, is_started_with_others, shared_store
-from tbscope.sources.torch.parallelizing import size_of_world
-from tbscope.sources.torch.ranks import is_distributed, process_rank, world_size
+from tbscope.sources.torch.fake_world import size_of_world
+from tbscope.sources.torch.ranks import (
+    is_distributed,
+    is_pretended,
+    is_started_with_others,
+    process_rank,
+    shared_store,
+    world_size,
+)
 from tbscope.words import error_text, shown
 
 __all__ = ["Gathering", "gathering_of", "lost_error", "lost_texts", "pretended_ranks"]

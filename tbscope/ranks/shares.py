@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from graphlib import CycleError, TopologicalSorter
 from statistics import mean
 
-from tbscope.figures.costs import (
+from tbscope.figures.here import (
     bytes_here,
     communication_bytes,
     flops_here,

@@ -6,9 +6,22 @@ from collections.abc import Iterator
 from tbscope.page.hierarchy import parse_input
 from tbscope.page.library import is_of_legend
 from tbscope.page.ops import RESERVED, is_embedded
-from tbscope.rules.reading import Fault, Reading, Rule, quote
+from tbscope.rules.reading import Fault, Reading, quote
 
-__all__ = ["RULES"]
+__all__ = [
+    "ODD",
+    "caret_name",
+    "colon_name",
+    "duplicate_name",
+    "empty_graph",
+    "empty_name",
+    "empty_part",
+    "leading_slash",
+    "non_ascii",
+    "odd_character",
+    "reserved_name",
+    "scope_constant",
+]
 
 # Not keys of every object: an input of that name is only one that names nothing.
 _HARMLESS_INPUTS = frozenset({"__root__", "length"})
@@ -16,7 +29,7 @@ ODD = re.compile(r"""[!"$%&'*;<=?@^`{|}\x00-\x20\x7f]""")
 """Characters that are not escaped where shapes are coloured."""
 
 
-def _empty_graph(reading: Reading) -> Iterator[Fault]:
+def empty_graph(reading: Reading) -> Iterator[Fault]:
     """Tell that there is nothing to draw.
 
     Source: tensorboard/plugins/graph/tf_graph_loader: "The graph is empty".
@@ -29,7 +42,7 @@ def _empty_graph(reading: Reading) -> Iterator[Fault]:
         )
 
 
-def _empty_name(reading: Reading) -> Iterator[Fault]:
+def empty_name(reading: Reading) -> Iterator[Fault]:
     """Find nodes without a name.
 
     Source: tensorboard/plugins/graph/tf_graph_common/op.ts:554
@@ -43,7 +56,7 @@ def _empty_name(reading: Reading) -> Iterator[Fault]:
             )
 
 
-def _leading_slash(reading: Reading) -> Iterator[Fault]:
+def leading_slash(reading: Reading) -> Iterator[Fault]:
     """Find names that begin with a slash.
 
     Source: tf_graph_common/render.ts:350, :903, `buildSubhierarchy`
@@ -57,7 +70,7 @@ def _leading_slash(reading: Reading) -> Iterator[Fault]:
             )
 
 
-def _empty_part(reading: Reading) -> Iterator[Fault]:
+def empty_part(reading: Reading) -> Iterator[Fault]:
     """Find names with nothing after a slash.
 
     Source: tf_graph_common/graph.ts:1408, `getHierarchicalPath`
@@ -73,7 +86,7 @@ def _empty_part(reading: Reading) -> Iterator[Fault]:
             )
 
 
-def _colon_name(reading: Reading) -> Iterator[Fault]:
+def colon_name(reading: Reading) -> Iterator[Fault]:
     """Find names with a colon, which an input cannot name.
 
     Source: tf_graph_common/graph.ts:928, `normalizeInputs`
@@ -89,7 +102,7 @@ def _colon_name(reading: Reading) -> Iterator[Fault]:
             )
 
 
-def _caret_name(reading: Reading) -> Iterator[Fault]:
+def caret_name(reading: Reading) -> Iterator[Fault]:
     """Find names that begin as a control input does.
 
     Source: tf_graph_common/graph.ts:941, `normalizeInputs`
@@ -103,7 +116,7 @@ def _caret_name(reading: Reading) -> Iterator[Fault]:
             )
 
 
-def _reserved_name(reading: Reading) -> Iterator[Fault]:
+def reserved_name(reading: Reading) -> Iterator[Fault]:
     """Find first parts of names, and inputs, that every JavaScript object has as a key.
 
     `length` is a key of lists only: the page draws it at no place at all.
@@ -131,7 +144,7 @@ def _reserved_name(reading: Reading) -> Iterator[Fault]:
                 )
 
 
-def _duplicate_name(reading: Reading) -> Iterator[Fault]:
+def duplicate_name(reading: Reading) -> Iterator[Fault]:
     """Find names that two nodes have on the page.
 
     Source: tf_graph_common/graph.ts:1198-1215, `build`
@@ -151,7 +164,7 @@ def _duplicate_name(reading: Reading) -> Iterator[Fault]:
             )
 
 
-def _scope_constant(reading: Reading) -> Iterator[Fault]:
+def scope_constant(reading: Reading) -> Iterator[Fault]:
     """Find constants and summaries named like a box.
 
     Source: tf_graph_common/graph.ts:1348, `mapStrictHierarchy`, which forgets the last name
@@ -166,12 +179,12 @@ def _scope_constant(reading: Reading) -> Iterator[Fault]:
             )
 
 
-def _odd_character(reading: Reading) -> Iterator[Fault]:
+def odd_character(reading: Reading) -> Iterator[Fault]:
     """Find characters that are not escaped where shapes are coloured.
 
     Source: tf_graph_common/util.ts:259; node.ts:740-747
     """
-    for name in (*reading.hierarchy.boxes, *reading.names):
+    for name in (*reading.hierarchy.boxes, *reading.names_in_order):
         label = name.rpartition("/")[2]
         if is_of_legend(name):
             # A box of the legend has no such colour, and blanks behind its name are not seen.
@@ -187,7 +200,7 @@ def _odd_character(reading: Reading) -> Iterator[Fault]:
             )
 
 
-def _non_ascii(reading: Reading) -> Iterator[Fault]:
+def non_ascii(reading: Reading) -> Iterator[Fault]:
     """Find names, op types and devices that are not ASCII.
 
     Source: tf_graph_common/parser.ts:147, :170, which cuts the text anywhere
@@ -207,19 +220,3 @@ def _not_ascii(what: str, text: str) -> tuple[str, str]:
         f"the {what} {quote(text)} is not ASCII, and may be shown as other characters",
         "use ASCII characters",
     )
-
-
-RULES = (
-    Rule("error", _empty_graph),
-    Rule("error", _empty_name),
-    Rule("error", _leading_slash),
-    Rule("error", _empty_part),
-    Rule("error", _colon_name),
-    Rule("error", _caret_name),
-    Rule("error", _reserved_name),
-    Rule("error", _duplicate_name),
-    Rule("error", _scope_constant),
-    Rule("warning", _odd_character),
-    Rule("warning", _non_ascii),
-)
-"""The rules in the order in which they are checked."""

@@ -4,22 +4,19 @@ It knows nothing of torch, and asks of a GraphDef only that it has a GraphDef's 
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
+from tbscope.page.constants import ASIDE_OP, LIBRARY
 from tbscope.page.glyphs import Series
 from tbscope.page.hierarchy import Hierarchy, parse_input
 from tbscope.page.scenes import Scene, read_scenes
 
-__all__ = ["Fault", "Reading", "Rule", "Severity", "quote", "shorten", "shown_place"]
+__all__ = ["Fault", "Reading", "quote", "shorten", "shown_place"]
 
 _SHOWN = 60
 _INDEX = re.compile(r"[^:]+:([0-9]+)")
-
-
-Severity: TypeAlias = Literal["error", "warning"]
-"""An error breaks the page or shows something false; a warning makes it worse than it could be."""
 
 
 class Fault(NamedTuple):
@@ -36,23 +33,6 @@ class Fault(NamedTuple):
     fix: str
 
 
-class Rule(NamedTuple):
-    """One rule of the page.
-
-    Attributes:
-        severity: How bad it is to break it.
-        check: Gives the places where it is broken.
-    """
-
-    severity: Severity
-    check: "Callable[[Reading], Iterator[Fault]]"
-
-    @property
-    def name(self) -> str:
-        """Its id, `dangling-input` of the function `_dangling_input`."""
-        return self.check.__name__.strip("_").replace("_", "-")
-
-
 class Reading:
     """A GraphDef, and the tree and the levels that the page makes of it.
 
@@ -67,9 +47,14 @@ class Reading:
         self.functions: list[Any] = list(library.function) if library is not None else []
 
     @cached_property
-    def names(self) -> dict[str, None]:
+    def names(self) -> set[str]:
+        """The names of all nodes."""
+        return {node.name for node in self.nodes}
+
+    @cached_property
+    def names_in_order(self) -> list[str]:
         """The names of all nodes, each once, in order."""
-        return dict.fromkeys(node.name for node in self.nodes)
+        return list(dict.fromkeys(node.name for node in self.nodes))
 
     @cached_property
     def hierarchy(self) -> Hierarchy:
@@ -80,6 +65,13 @@ class Reading:
     def scenes(self) -> list[Scene]:
         """All that is drawn in each box; the root first."""
         return list(read_scenes(self.hierarchy))
+
+    @cached_property
+    def library(self) -> set[str]:
+        """The names of the functions in the panel, of the boxes that are there by name too."""
+        boxes = (name for name in self.hierarchy.boxes if "/" not in name)
+        found = {name.removeprefix(LIBRARY) for name in boxes if name.startswith(LIBRARY)}
+        return found | {function.signature.name for function in self.functions}
 
     @cached_property
     def by_name(self) -> dict[str, Any]:
@@ -99,6 +91,23 @@ class Reading:
                 name = parse_input(text)[0]
                 last[name] = max(last.get(name, 0), int(found[1]) if found else 0)
         return last
+
+    @cached_property
+    def heralds(self) -> set[str]:
+        """The nodes that only have the page draw calls of functions in time: no data is lost.
+
+        They read nothing but calls, are put aside, and nobody reads them.
+        """
+        defined = {function.signature.name for function in self.functions}
+        calls = {node.name for node in self.nodes if node.op in defined}
+        return {
+            node.name
+            for node in self.nodes
+            if calls
+            and node.op == ASIDE_OP
+            and node.name not in self.outputs_read
+            and calls.issuperset(parse_input(text)[0] for text in node.input if text)
+        }
 
     def series(self) -> Iterator[Series]:
         """Yield every stack of folded siblings."""

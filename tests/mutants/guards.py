@@ -105,11 +105,14 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "tbscope/figures": {
         "columns": ("columns", "summary"),
-        "costs": ("costs", "saved", "rank_figures", "summary"),
+        "costs": ("costs", "summary"),
         "fold": ("fold", "fold_definitions", "summary"),
+        "here": ("rank_figures", "overlays"),
         "notes": ("notes", "record"),
-        "summary": ("rows", "summary", "summary_of_nodes", "cli_queries"),
+        "saved": ("saved", "backward"),
+        "summary": ("rows", "summary", "summary_of_nodes"),
         "tables": ("summary", "cli_queries"),
+        "tally": ("cli_queries", "summary_of_nodes"),
         "units": ("columns", "summary"),
     },
     "tbscope/writing": {
@@ -148,9 +151,8 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
         "preserve": _KEPT,
     },
     "tbscope/sources/torch": {
-        "operations": ("flops", "operation_arguments", "trace_dataflow", "notes", "trace"),
+        "operations": ("roles", "flops", "operation_arguments", "trace_dataflow", "notes", "trace"),
         "registry": ("trace_scopes", "late_scopes", "summary", "trace_dataflow"),
-        "roles": ("roles", "notes", "plumbing", "dead"),
         "storage": ("storage", "trace_dataflow"),
     },
     "tbscope/passes": {
@@ -159,16 +161,18 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
         "hiding": _FOLDED,
         "kernels": ("kernels", "levels"),
         "leaves": ("leaves", "cards", "golden"),
-        "levels": ("overview", "levels", "pipeline"),
+        "lent": ("lent", "circles"),
+        "levels": ("levels", "pipeline"),
         "modules": ("readers", "dead", "levels"),
+        "patterns": ("plumbing",),
         "plumbing": _FOLDED,
-        "ties": ("ties", "lent", "circles"),
     },
     "tbscope/drawing": {
         "build": ("build", "golden", "cards"),
         "cards": ("module_cards", "cards", "leaves", "flops", "golden"),
         "chunks": ("chunks", "golden"),
         "cuts": ("chunks", "golden"),
+        "hues": ("hues", "templates"),
         "short_runs": ("short_runs", "chunks"),
         "stands": ("stands", "guests"),
         "figures": ("figure_sums", "figures", "overlays"),
@@ -193,7 +197,7 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
         "wire": ("entries", "build", "records"),
     },
     "tbscope/rules": dict.fromkeys(
-        ("levels", "linter", "names", "nodes", "reading"),
+        ("attributes", "inputs", "levels", "linter", "names", "ops", "reading"),
         ("linter", "lint_edges"),
     ),
 }

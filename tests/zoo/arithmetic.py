@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
-from tbscope.sources.torch.formulas import FORMULAS
+from tbscope.sources.torch.flops import FORMULAS
 from tests.zoo.oracles import run_quietly
 
 __all__ = ["counted_flops"]
@@ -24,7 +24,7 @@ def counted_flops(
     for name, formula in FORMULAS.items():
         namespace, label = name.split("::")
         packet = getattr(getattr(torch.ops, namespace), label, None)
-        if packet is not None:
+        if packet is not None and packet not in flop_registry:
             formulas[packet] = _raw(formula)
     with FlopCounterMode(display=False, custom_mapping=formulas) as counter:
         run_quietly(model, args, kwargs, training)

@@ -32,10 +32,11 @@ from tbscope.sources.torch.compiler_internals import (
     stack_of,
     stop_own_compiling,
 )
-from tbscope.sources.torch.inputs import argument_names, bind_inputs
+from tbscope.sources.torch.inputs import bind_inputs
 from tbscope.sources.torch.internals import quiet_fake_mode
 from tbscope.sources.torch.module_internals import uncompiled
 from tbscope.sources.torch.nests import result_leaves, tensor_leaves
+from tbscope.sources.torch.signatures import argument_names
 from tbscope.words import error_text, shown
 
 __all__ = ["CompileBackend", "Stage", "compile_backend", "compile_graphs"]

@@ -13,7 +13,7 @@ import torch
 
 from tbscope.sources.compiled.copies import BACKWARD, BOX, KERNEL, Given, is_forward
 from tbscope.sources.programs.types import type_nest
-from tbscope.sources.torch.lowering_internals import (
+from tbscope.sources.torch.compiler_internals import (
     Kernels,
     aot_place,
     copy_to_compile,

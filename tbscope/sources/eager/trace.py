@@ -28,14 +28,14 @@ from tbscope.sources.eager.watch.unseen import FLAGS
 from tbscope.sources.eager.watch.watch import Watch
 from tbscope.sources.torch.compiler_internals import never_compiled
 from tbscope.sources.torch.fake import StandIns, faked
-from tbscope.sources.torch.inputs import Made, argument_names, bind_inputs, require_made
+from tbscope.sources.torch.fake_world import parallelized, world_of
+from tbscope.sources.torch.inputs import Made, bind_inputs, require_made
 from tbscope.sources.torch.internals import outside_modes
 from tbscope.sources.torch.locate import raised_in_tbscope
 from tbscope.sources.torch.module_internals import uncompiled
 from tbscope.sources.torch.nests import result_leaves, tensor_leaves
-from tbscope.sources.torch.own_modes import switches_itself
-from tbscope.sources.torch.parallelizing import parallelized, world_of
-from tbscope.sources.torch.registry import class_label
+from tbscope.sources.torch.registry import class_label, switches_itself
+from tbscope.sources.torch.signatures import argument_names
 from tbscope.sources.torch.unfinished import computed
 from tbscope.words import error_text, shown, without_addresses
 

@@ -11,7 +11,7 @@ import torch
 
 from tbscope.sources.programs.slots import Held, Slot
 from tbscope.sources.programs.types import replaced
-from tbscope.sources.torch.nest_internals import filled
+from tbscope.sources.torch.internals import filled
 from tbscope.sources.torch.nests import result_leaves, tensor_leaves
 
 __all__ = ["input_paths", "result_paths", "results_of"]

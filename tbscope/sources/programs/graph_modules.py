@@ -22,8 +22,8 @@ from tbscope.sources.programs.walk import Walk, classes_in
 from tbscope.sources.programs.work import Done
 from tbscope.sources.torch.holders import container_class
 from tbscope.sources.torch.hyperparameters import hyperparameters
+from tbscope.sources.torch.internals import flat, is_guard, plan_of
 from tbscope.sources.torch.misfits import with_article
-from tbscope.sources.torch.nest_internals import flat, is_guard, plan_of
 
 __all__ = ["Parts", "from_fx", "hyperparameters_of"]
 

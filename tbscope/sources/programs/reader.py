@@ -29,8 +29,14 @@ from tbscope.sources.programs.types import (
 from tbscope.sources.programs.work import Done, Workshop
 from tbscope.sources.torch.literals import FILLED
 from tbscope.sources.torch.operation_arguments import add_signature, positional_names
-from tbscope.sources.torch.operations import RANDOM, KernelFacts, kernel_facts, operation_name
-from tbscope.sources.torch.roles import is_random, role_of
+from tbscope.sources.torch.operations import (
+    RANDOM,
+    KernelFacts,
+    is_random,
+    kernel_facts,
+    operation_name,
+    role_of,
+)
 
 __all__ = ["ProgramNode", "Reader"]
 

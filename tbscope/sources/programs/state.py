@@ -12,9 +12,8 @@ from tbscope.ir.regions import describe_calls
 from tbscope.sources.programs.reader import Reader
 from tbscope.sources.programs.slots import Slot
 from tbscope.sources.programs.types import UNKNOWN, TensorType, type_nest
-from tbscope.sources.torch.contents import content_of
 from tbscope.sources.torch.internals import storage_key
-from tbscope.sources.torch.wrapping import made_of, size_bytes_of
+from tbscope.sources.torch.wrapping import content_of, made_of, size_bytes_of
 
 __all__ = ["State", "state_of"]
 

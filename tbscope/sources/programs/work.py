@@ -8,14 +8,14 @@ import copy
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
 from tbscope.ir.graph import Gradient, Node, Role
 from tbscope.sources.programs.slots import Slot, slots_in
 from tbscope.sources.programs.types import TensorType, placed, replaced, type_nest, types_in
-from tbscope.sources.torch.flops import Formulas
+from tbscope.sources.torch.flops import Formulas, KernelWork
 from tbscope.sources.torch.internals import (
     DispatchMode,
     fake_mode,
@@ -24,11 +24,7 @@ from tbscope.sources.torch.internals import (
     storage_key,
 )
 from tbscope.sources.torch.nests import INSIDE, is_walked, leaves_in, rebuilt
-from tbscope.sources.torch.operations import KernelFacts, kernel_facts
-from tbscope.sources.torch.roles import role_of
-
-if TYPE_CHECKING:
-    from tbscope.sources.torch.formulas import KernelWork
+from tbscope.sources.torch.operations import KernelFacts, kernel_facts, role_of
 
 __all__ = ["Done", "Workshop"]
 

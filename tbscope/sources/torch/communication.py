@@ -112,8 +112,10 @@ _EXCHANGES: dict[str, Exchange] = {
     "c10d::recv_": Exchange("recv", "", "tensors", "src"),
     "c10d::recv_any_source_": Exchange("recv", "", "tensors"),
     "_dtensor::shard_dim_alltoall": Exchange("all_to_all", "input", gives=True),
+    "_c10d_functional::isend": Exchange("send", "tensor", "", "dst"),
+    "_c10d_functional::irecv": Exchange("recv", "", "tensor", "src"),
 }
-for _name, _kind, _given in (
+_FUNCTIONAL: tuple[tuple[str, CollectiveKind, str], ...] = (
     ("all_reduce", "all_reduce", "input"),
     ("all_reduce_coalesced", "all_reduce", "inputs"),
     ("all_gather_into_tensor", "all_gather", "input"),
@@ -122,19 +124,12 @@ for _name, _kind, _given in (
     ("reduce_scatter_tensor_coalesced", "reduce_scatter", "inputs"),
     ("all_to_all_single", "all_to_all", "input"),
     ("broadcast", "broadcast", "input"),
-):
+)
+for _name, _kind, _given in _FUNCTIONAL:
+    _peer = "src" if _kind == "broadcast" else ""
     # Each with its in-place form, and that with a place for the result.
     for _form in (_name, f"{_name}_", f"{_name}_out"):
-        _EXCHANGES[f"_c10d_functional::{_form}"] = Exchange(
-            _kind,  # type: ignore[arg-type]
-            _given,
-            peer="src" if _name == "broadcast" else "",
-            gives=True,
-        )
-_EXCHANGES["_c10d_functional::isend"] = Exchange("send", "tensor", "", "dst")
-_EXCHANGES["_c10d_functional::irecv"] = Exchange("recv", "", "tensor", "src")
-
-_WAITS = frozenset({"_c10d_functional::wait_tensor"})
+        _EXCHANGES[f"_c10d_functional::{_form}"] = Exchange(_kind, _given, "", _peer, gives=True)
 
 SAME = ["_c10d_functional::_wrap_tensor_autograd"]
 """The kernels of an operation that gives what it is given, as a tensor that knows to wait."""
@@ -152,7 +147,7 @@ def is_blocking(kernel: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -
 
 def is_wait(kernel: str) -> bool:
     """Tell whether a kernel, by its name, waits for what another one has begun."""
-    return kernel in _WAITS
+    return kernel == "_c10d_functional::wait_tensor"
 
 
 def _told(kernel: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:

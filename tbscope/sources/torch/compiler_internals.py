@@ -1,36 +1,43 @@
 """The private parts of torch's compiler: what it tells of the frame that it compiles, its state.
 
-Those behind the capture are named in lowering_internals.py, all others in internals.py and
-module_internals.py. torch promises nothing about them. What a version that is supported lacks
-has a fallback here.
+Also those by which a captured graph is lowered: with its gradients, to kernels. All others are
+named in internals.py and module_internals.py. torch promises nothing about them. What a version
+that is supported lacks has a fallback here, or an error.
 """
 
 import importlib
 import inspect
-import logging
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from copy import copy
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 from types import CodeType, FrameType
 from typing import Any, NamedTuple, TypeVar
 
 import torch
 
+from tbscope.errors import TraceError
+from tbscope.sources.torch.internals import quiet
+
 __all__ = [
     "Compiling",
+    "Kernels",
     "Reason",
+    "aot_place",
     "as_dynamo_does",
     "draws_otherwise",
     "compiled_from",
     "compiling",
     "context_with",
+    "copy_to_compile",
     "example_of",
+    "fuse",
     "is_of_compiler",
     "is_unsupported",
     "kept_compiler",
     "never_compiled",
     "new_reasons",
+    "partition_ahead",
     "quiet_compiler",
     "reason_of",
     "source_text",
@@ -162,21 +169,12 @@ def context_with(
         # What is compiled here counts for no limit of what was compiled before.
         options["isolate_recompiles"] = True
     context: Any = _dynamo.optimize(backend, **options)
-    steps = [context.callback]
-    for _ in range(_MOST_WRAPPERS):
-        inner = _inside(steps[-1])
-        if inner is None:
-            break
-        steps.append(inner)
     # The wrappers around it show its attributes, too.
-    for step in reversed(steps):
+    for step in reversed(_wrappers(context.callback)):
         if hasattr(step, "_inner_convert"):
             step._inner_convert = _Convert(step._inner_convert, failed, met)
             break
     return context
-
-
-_MOST_WRAPPERS = 5
 
 
 class _Convert:
@@ -212,34 +210,24 @@ def kept_compiler(backend: object, codes: Callable[[], list[CodeType]]) -> Itera
     """Have a block compile as if for the first time, and leave no trace in the compiler.
 
     What was compiled before stays compiled, with its guards and its limits; what the block
-    compiled is let go; counters, and the sizes that the compiler has seen, are as before.
+    compiled is let go; the sizes that the compiler has seen are as before.
 
     Args:
         backend: Whose graphs are let go.
         codes: Returns the codes of the frames that the compiler has met in the block.
     """
     from torch import _dynamo
-    from torch._dynamo import convert_frame, utils
 
-    with ExitStack() as stack:
-        stack.enter_context(_patched(_dynamo.config))
-        for table in (
-            utils.graph_break_reasons,
-            utils.guard_failures,
-            utils.compilation_time_metrics,
-            getattr(utils, "frame_phase_timing", {}),
-            utils.counters,
-            convert_frame.FRAME_COMPILE_COUNTER,
-        ):
-            stack.callback(_kept_table(table))
-        before = dict(convert_frame.FRAME_COMPILE_COUNTER)
-        stack.callback(_kept_sizes())
+    pgo: Any = importlib.import_module("torch._dynamo.pgo")
+    sizes = pgo._CODE_STATE, pgo._INIT_CODE_STATE
+    pgo._CODE_STATE = pgo._INIT_CODE_STATE = None
+    try:
         # Whoever has the compiler stand by still wants to see what it would capture.
-        stack.enter_context(torch.compiler.set_stance("default"))
-        try:
+        with _patched(_dynamo.config), torch.compiler.set_stance("default"):
             yield
-        finally:
-            _let_go(backend, codes(), before)
+    finally:
+        pgo._CODE_STATE, pgo._INIT_CODE_STATE = sizes
+        _let_go(backend, codes())
 
 
 def _patched(config: Any) -> Any:
@@ -254,59 +242,36 @@ def _patched(config: Any) -> Any:
         "automatic_dynamic_local_pgo": False,
         "automatic_dynamic_remote_pgo": False,
     }
-    held = {name: value for name, value in wanted.items() if hasattr(config, name)}
-    # Of two names for one setting, one is enough.
-    if "recompile_limit" in held:
-        held.pop("cache_size_limit", None)
-        held.pop("accumulated_cache_size_limit", None)
-    return config.patch(**held)
+    return config.patch({name: held for name, held in wanted.items() if hasattr(config, name)})
 
 
 _NO_LIMIT = 1 << 20
 
 
-def _kept_table(table: Any) -> Callable[[], None]:
-    """Return what gives a table of the compiler its contents of now."""
-    is_list = isinstance(table, list)
-    before = [*table] if is_list else {key: copy(value) for key, value in table.items()}
-
-    def put_back() -> None:
-        table.clear()
-        (table.extend if is_list else table.update)(before)
-
-    return put_back
-
-
-def _kept_sizes() -> Callable[[], None]:
-    """Have the compiler forget the sizes that it has seen; return what has it know them again."""
-    pgo: Any = importlib.import_module("torch._dynamo.pgo")
-    held = pgo._CODE_STATE, pgo._INIT_CODE_STATE
-    pgo._CODE_STATE = pgo._INIT_CODE_STATE = None
-
-    def put_back() -> None:
-        pgo._CODE_STATE, pgo._INIT_CODE_STATE = held
-
-    return put_back
-
-
-def _let_go(backend: object, codes: list[CodeType], before: Mapping[Any, int]) -> None:
+def _let_go(backend: object, codes: list[CodeType]) -> None:
     """Let go of what was compiled with a backend; have the compiler look at these frames again.
 
     Args:
         backend: The backend.
         codes: The codes of the frames.
-        before: How often each frame had been compiled before, by its number.
     """
     home: Any = torch._C._dynamo.eval_frame
     for code in codes:
         entries = list(home._debug_get_cache_entry_list(code))
-        own = [entry for entry in entries if _is_of(entry, backend, before)]
+        # Up to torch 2.6 none tells with what it was compiled: all are let go.
+        own = [
+            entry
+            for entry in entries
+            if not hasattr(entry, "backend") or _wrappers(entry.backend)[-1] is backend
+        ]
         if len(own) == len(entries):
             home.reset_code(code)
             continue
         # Others stay: of a single one there is no more than to have it fit nothing any more.
+        guards: Any = importlib.import_module("torch._dynamo.guards")
         for entry in own:
-            _invalidate(entry)
+            gone = guards.DeletedGuardManagerWrapper("tbscope has read the graph")
+            entry.guard_manager.extra_state.invalidate(entry, gone)
         # A frame that it has met was none that it leaves alone: now it may be.
         types: Any = importlib.import_module("torch._dynamo.types")
         if hasattr(home, "set_code_exec_strategy") and hasattr(types, "FrameAction"):
@@ -314,35 +279,21 @@ def _let_go(backend: object, codes: list[CodeType], before: Mapping[Any, int]) -
             home.set_code_exec_strategy(code, types.FrameExecStrategy(again, again))
 
 
-def _is_of(entry: Any, backend: object, before: Mapping[Any, int]) -> bool:
-    """Tell whether something was compiled with a backend, in the block that is over."""
-    if hasattr(entry, "backend"):
-        return _innermost(entry.backend) is backend
-    # Up to torch 2.6 it tells when it was compiled, not with what.
-    made = entry.compile_id
-    return bool(made is None or made.frame_compile_id >= before.get(made.frame_id, 0))
-
-
-def _invalidate(entry: Any) -> None:
-    guards: Any = importlib.import_module("torch._dynamo.guards")
-    gone = guards.DeletedGuardManagerWrapper("tbscope has read the graph")
-    entry.guard_manager.extra_state.invalidate(entry, gone)
-
-
-def _inside(wrapper: Any) -> Any:
-    """Return what one of the compiler's wrappers holds; None for what is none."""
-    inner = getattr(wrapper, "_torchdynamo_orig_backend", None)
-    # Its name up to torch 2.6.
-    return getattr(wrapper, "_torchdynamo_orig_callable", None) if inner is None else inner
-
-
-def _innermost(backend: Any) -> Any:
-    for _ in range(_MOST_WRAPPERS):
-        inner = _inside(backend)
+def _wrappers(outer: Any) -> list[Any]:
+    """Return a backend or a callback of the compiler, and what is wrapped in it, inwards."""
+    steps = [outer]
+    while len(steps) <= _MOST_WRAPPERS:
+        inner = getattr(steps[-1], "_torchdynamo_orig_backend", None)
+        if inner is None:
+            # Its name up to torch 2.6.
+            inner = getattr(steps[-1], "_torchdynamo_orig_callable", None)
         if inner is None:
             break
-        backend = inner
-    return backend
+        steps.append(inner)
+    return steps
+
+
+_MOST_WRAPPERS = 5
 
 
 def draws_otherwise(frame: FrameType | None) -> bool:
@@ -361,31 +312,20 @@ def draws_otherwise(frame: FrameType | None) -> bool:
         if home == "torch._dynamo.eval_frame":
             backend = getattr(frame.f_locals.get("self"), "callback", None)
             if callable(backend):
-                return _draws_otherwise(backend, checkpointed)
+                backend = _wrappers(backend)[-1]
+                name = getattr(backend, "compiler_name", None) or getattr(backend, "__name__", "")
+                if name == "inductor":
+                    asked = getattr(backend, "config", None) or {}
+                    settings: Any = sys.modules.get("torch._inductor.config")
+                    return not (asked.get("fallback_random") or settings.fallback_random)
+                # Autograd ahead of time keeps the numbers of a checkpoint for the pass.
+                return checkpointed and not str(name).startswith("aot_")
         frame = frame.f_back
     return False
 
 
-def _draws_otherwise(backend: Any, checkpointed: bool) -> bool:
-    backend = _innermost(backend)
-    name = getattr(backend, "compiler_name", None) or getattr(backend, "__name__", "")
-    if name == "inductor":
-        asked = getattr(backend, "config", None) or {}
-        settings = sys.modules.get("torch._inductor.config")
-        return not (asked.get("fallback_random") or getattr(settings, "fallback_random", False))
-    # What goes through autograd ahead of time keeps a checkpoint's numbers for the pass.
-    return checkpointed and not str(name).startswith("aot_")
-
-
-@contextmanager
-def quiet_compiler() -> Iterator[None]:
-    """Have the compiler not warn of breaks of which it tells all the same, for a block."""
-    logger = logging.getLogger("torch._dynamo.variables.tensor")
-    before, logger.disabled = logger.disabled, True
-    try:
-        yield
-    finally:
-        logger.disabled = before
+quiet_compiler = partial(quiet, "torch._dynamo.variables.tensor")
+"""Has the compiler not warn of breaks of which it tells all the same, for a block."""
 
 
 def stop_own_compiling(modules: Iterable[torch.nn.Module]) -> None:
@@ -428,3 +368,175 @@ def never_compiled(function: _Function) -> _Function:
     # The strategy is for its own frame; this keeps it from being inlined into one that is compiled.
     function._torchdynamo_disable = True  # type: ignore[attr-defined]
     return function
+
+
+# -- behind the capture
+
+
+def copy_to_compile(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    """Return a captured graph module that a backend may change, with what backends look for."""
+    graph = torch.fx.Graph()
+    known: dict[torch.fx.Node, torch.fx.Node] = {}
+    result = graph.graph_copy(module.graph, known)
+    graph.output(result)
+    twin = torch.fx.GraphModule(module, graph)
+    twin.meta.update(module.meta)
+    for name in ("_param_name_to_source", "_source_to_user_stacks"):
+        if hasattr(module, name):
+            setattr(twin, name, getattr(module, name))
+    for old, new in known.items():
+        source = getattr(old, "_dynamo_source", None)
+        if source is not None:
+            new._dynamo_source = source
+    return twin
+
+
+def partition_ahead(
+    module: torch.fx.GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    told: Callable[[str, torch.fx.GraphModule], None],
+) -> None:
+    """Trace a captured graph with its gradients, as backends do; nothing of it is compiled.
+
+    Args:
+        module: The graph; it may be changed.
+        example_inputs: What it takes.
+        told: Is told of each graph that comes of it: "joint", "forward" and "backward" where
+            gradients are wanted, else "forward".
+    """
+    split_in_two = importlib.import_module("functorch.compile").min_cut_rematerialization_partition
+    from torch._dynamo.backends.common import aot_autograd
+
+    is_split = False
+
+    def partition(whole: Any, inputs: Any, **kwargs: Any) -> Any:
+        nonlocal is_split
+        is_split = True
+        told("joint", whole)
+        forward, backward = split_in_two(whole, inputs, **kwargs)
+        told("forward", forward)
+        told("backward", backward)
+        return forward, backward
+
+    def compile_nothing(part: torch.fx.GraphModule, inputs: Any) -> Any:
+        if not is_split:
+            told("forward", part)
+        return part.forward
+
+    aot_autograd(
+        fw_compiler=compile_nothing,
+        partition_fn=partition,
+        keep_inference_input_mutations=True,
+    )(module, example_inputs)
+
+
+class Kernels(NamedTuple):
+    """What the compiler of kernels makes of a graph.
+
+    Attributes:
+        module: The graph that it has made kernels of.
+        backward: Whether it is that of a backward pass.
+        kernels: For each kernel, in the order in which they run, the nodes of the graph that it
+            computes, and whether it is a function of a library.
+    """
+
+    module: torch.fx.GraphModule
+    backward: bool
+    kernels: list[tuple[list[str], bool]]
+
+
+class _FusedError(Exception):
+    """Ends the making of a kernel before code is written for it."""
+
+
+def fuse(
+    module: torch.fx.GraphModule,
+    example_inputs: Sequence[Any],
+    told: Callable[[Kernels], None],
+) -> None:
+    """Have Inductor choose the kernels of a graph; no code is written, no compiler is needed.
+
+    Args:
+        module: The graph; it is changed.
+        example_inputs: What it takes.
+        told: Is told of the kernels of each of its parts, the forward and the backward pass.
+    Raises:
+        TraceError: This torch does not tell.
+    """
+    from torch._inductor import config
+    from torch._inductor.compile_fx import compile_fx, compile_fx_inner
+    from torch._inductor.virtualized import V
+
+    if not hasattr(config, "_post_fusion_custom_pass"):
+        raise TraceError(
+            "stage='inductor' needs the kernels that Inductor chooses",
+            why=f"torch {torch.__version__} does not tell of them",
+            fix="leave stage='inductor' out",
+        )
+
+    def chosen(nodes: list[Any]) -> list[Any]:
+        lowered: Any = V.graph
+        kernels = [kernel for kernel in map(_kernel, nodes) if kernel[0]]
+        told(Kernels(lowered.module, bool(lowered.is_backward), kernels))
+        raise _FusedError
+
+    def inner(part: torch.fx.GraphModule, inputs: Any, **kwargs: Any) -> Any:
+        with config.patch(_post_fusion_custom_pass=chosen, fx_graph_cache=False):
+            try:
+                compile_fx_inner(part, inputs, **kwargs)
+            except Exception as error:
+                if not _is_caused_by(error, _FusedError):
+                    raise
+        return part.forward
+
+    with _backward_at_once():
+        compile_fx(module, example_inputs, inner_compile=inner)
+
+
+def _backward_at_once() -> Any:
+    """Return a block in which the backward pass is compiled with the forward pass."""
+    config: Any = importlib.import_module("torch._functorch.config")
+    wanted = {"force_non_lazy_backward_lowering": True, "enable_autograd_cache": False}
+    return config.patch({name: value for name, value in wanted.items() if hasattr(config, name)})
+
+
+def _kernel(fused: Any) -> tuple[list[str], bool]:
+    nodes: dict[str, None] = {}
+    library = False
+    for each in fused.get_nodes():
+        inner = getattr(each, "node", None)
+        library = library or "Extern" in type(each).__name__
+        nodes.update((origin.name, None) for origin in getattr(inner, "origins", None) or ())
+    return list(nodes), library
+
+
+def _is_caused_by(error: BaseException | None, kind: type[Exception]) -> bool:
+    while error is not None:
+        if isinstance(error, kind) or kind.__name__ in str(error):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def aot_place(described: Any) -> tuple[str, Any]:
+    """Return what an input or an output of a graph with gradients is, as it describes it.
+
+    Returns:
+        A word with what belongs to it: "input" or "result" with a number, "tangent" with the
+        number of the result, "gradient" with the number of the input, "saved", or "" where it
+        tells nothing.
+    """
+    word, inner = _PLACES.get(type(described).__name__, ("", ""))
+    described = getattr(described, inner, None) if inner else described
+    return word, getattr(described, "idx", None) if word else None
+
+
+# By the classes that describe inputs and outputs; what has the number, where that is another.
+_PLACES = {
+    "PlainAOTInput": ("input", ""),
+    "PlainAOTOutput": ("result", ""),
+    "TangentAOTInput": ("tangent", "output"),
+    "GradAOTOutput": ("gradient", "grad_of"),
+    "SavedForBackwardsAOTOutput": ("saved", ""),
+}

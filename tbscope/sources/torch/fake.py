@@ -17,12 +17,11 @@ import torch
 from tbscope.sources.torch.internals import (
     fake_mode,
     is_fake,
+    map_tensors,
     quiet_fake_mode,
     without_modes,
 )
 from tbscope.sources.torch.module_internals import UNINITIALIZED
-from tbscope.sources.torch.nest_internals import map_tensors
-from tbscope.sources.torch.sizes import stands_on
 
 __all__ = ["StandIns", "faked"]
 
@@ -43,10 +42,6 @@ class StandIns:
         # stands in for it.
         self._twins: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._with_gradient: set[int] = set()
-        self._gradients: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
-        # Those of lazy modules, in the same way, and where they may stand.
-        self._unmade: dict[int, tuple[torch.Tensor, Any]] = {}
-        self._tables: list[dict[str, Any]] = []
 
     @contextmanager
     def used(self) -> Iterator[None]:
@@ -64,13 +59,12 @@ class StandIns:
             for table in (module._parameters, module._buffers):
                 for name, tensor in table.items():
                     if isinstance(tensor, UNINITIALIZED):
-                        table[name] = self._unmade_twin(tensor)
+                        table[name] = self._unmade_twin(tensor, table, name)
                         continue
                     if tensor is None or id(tensor) in self._twins:
                         continue
                     self._twins[id(tensor)] = pair = (tensor, self._twin(tensor))
                     made.append(pair)
-                self._tables.append(table)
         return made
 
     def _twin(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -81,15 +75,12 @@ class StandIns:
         twin: torch.Tensor = self._mode.from_tensor(tensor.detach())
         return twin.requires_grad_(tensor.requires_grad)
 
-    def _unmade_twin(self, tensor: Any) -> Any:
+    def _unmade_twin(self, tensor: Any, table: dict[str, Any], name: str) -> Any:
         """Return the stand-in for a parameter or buffer that a lazy module makes when it runs.
 
         Made in place, as a real one is, it would have the device meta: so a fake one takes its
-        place in the tables.
+        place in the table.
         """
-        pair = self._unmade.get(id(tensor))
-        if pair is not None:
-            return pair[1]
         stand = type(tensor)(
             requires_grad=tensor.requires_grad, device=tensor.device, dtype=tensor.dtype
         )
@@ -101,13 +92,9 @@ class StandIns:
                 )
                 if isinstance(stand, torch.nn.Parameter):
                     made = torch.nn.Parameter(made, requires_grad=stand.requires_grad)
-            for table in self._tables:
-                table.update({name: made for name, held in table.items() if held is stand})
+            table[name] = made
 
         stand.materialize = materialize
-        self._unmade[id(tensor)] = tensor, stand
-        # Nobody makes a twin of the stand-in, should its module be added again.
-        self._unmade[id(stand)] = stand, stand
         return stand
 
     def of(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -138,11 +125,9 @@ class StandIns:
             gradient = tensor.grad if tensor.is_leaf else None
             if gradient is not None and pair[1].grad is None:
                 # Several tensors may have one gradient.
-                known = self._gradients.get(id(gradient))
-                if known is None:
-                    twin = self._mode.from_tensor(gradient.detach())
-                    known = self._gradients[id(gradient)] = gradient, twin
-                pair[1].grad = known[1]
+                if id(gradient) not in self._twins:
+                    self._twins[id(gradient)] = gradient, self._mode.from_tensor(gradient.detach())
+                pair[1].grad = self.of(gradient)
 
     def of_inputs(self, inputs: Any) -> Any:
         """Return a nest of inputs with fake tensors in place of those in its plain containers.
@@ -158,7 +143,8 @@ class StandIns:
     def _of_input(self, tensor: torch.Tensor) -> Any:
         if isinstance(tensor, UNINITIALIZED):
             return tensor
-        device = stands_on(tensor)
+        # That of a stand-in which `sizes` has made up.
+        device = getattr(tensor, "stands_on", None)
         if device is None:
             return self._mode.from_tensor(tensor)
         # The mode runs, and makes it one of its own.
@@ -178,7 +164,7 @@ def faked() -> Iterator[StandIns]:
             yield StandIns(mode)
     finally:
         for cache in gc.get_referrers(_CACHE):
-            if type(cache) is _CACHE and any(map(_has_stand_in, _newest(cache))):
+            if type(cache) is _CACHE and _has_stand_in(cache):
                 cache.cache_clear()
 
 
@@ -186,18 +172,19 @@ def faked() -> Iterator[StandIns]:
 _CACHE: Any = type(functools.lru_cache(lambda: None))
 
 
-def _newest(cache: Any) -> list[Any]:
-    """Return what a cache remembers since lately, keys and results: it may be a million of them."""
+def _has_stand_in(cache: Any) -> bool:
+    """Whether a stand-in is in what a cache remembers since lately: it may be a million of things.
+
+    It is looked for among the first leaves of each key and result, which may be a data set.
+    """
     size = cache.cache_info().currsize
     things = gc.get_referents(cache)[-1000:] if size else []
-    # A cache without limit has its results in a table.
-    tables = [thing for thing in things if type(thing) is dict and len(thing) == size]
-    return [*things, *(last for table in tables for last in islice(reversed(table.values()), 300))]
-
-
-def _has_stand_in(remembered: Any) -> bool:
-    """Whether a stand-in is among the first leaves of a key or result, which may be a data set."""
-    return any(is_fake(type(leaf)) for leaf in islice(_leaves(remembered, levels=4), 100))
+    for table in things[:]:
+        # A cache without limit has its results in a table.
+        if type(table) is dict and len(table) == size:
+            things += islice(reversed(table.values()), 300)
+    leaves = (leaf for thing in things for leaf in islice(_leaves(thing, levels=4), 100))
+    return any(is_fake(type(leaf)) for leaf in leaves)
 
 
 def _leaves(nest: Any, levels: int) -> Iterator[Any]:

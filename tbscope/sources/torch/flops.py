@@ -2,27 +2,27 @@
 
 `torch.utils.flop_counter.register_flop_formula` registers a user's own. What computes and
 has no formula is told as such, with its name: it never counts as nothing without a word.
+
+Our formulas are of kernels that do the matrix products of a whole layer, and of those that torch
+leaves out. They count as torch's do: two operations for each multiplication with its
+addition, and nothing for what goes element by element. A formula gives the operations of
+the forward pass, and for each operand what the backward pass adds for it.
+
+Source: torch/utils/flop_counter.py; aten/src/ATen/native/native_functions.yaml
 """
 
-from collections.abc import Mapping
-from functools import partial
-from typing import Any
+import re
+from collections.abc import Callable, Iterable, Mapping
+from math import prod
+from typing import Any, TypeAlias
 
 import torch
 from torch.utils import flop_counter
 
 from tbscope.ir.graph import Gradient, Node
-from tbscope.sources.torch.arithmetic import computes
-from tbscope.sources.torch.formulas import (
-    CLOSED_FORMS,
-    FORMULAS,
-    Formula,
-    KernelWork,
-    attention_work,
-)
+from tbscope.sources.torch.communication import is_wait
 from tbscope.sources.torch.internals import (
-    flop_formula,
-    memory_keys,
+    nested_lengths,
     plain_size,
     storage_key,
     without_functions,
@@ -30,9 +30,177 @@ from tbscope.sources.torch.internals import (
 from tbscope.sources.torch.literals import collect_tensors
 from tbscope.sources.torch.operations import KernelFacts
 
-__all__ = ["Copies", "Formulas"]
+__all__ = ["FORMULAS", "Copies", "Formula", "Formulas", "KernelWork"]
 
 NO_FORMULA = "torch has no formula for it, and none was registered"
+
+KernelWork: TypeAlias = tuple[int, list[tuple[int, tuple[int | None, ...]]]]
+"""Operations of the forward pass; for each part of the backward pass its operations and the
+storages of the tensors of which one must need a gradient for it."""
+
+_Args: TypeAlias = tuple[Any, ...]
+_Kwargs: TypeAlias = Mapping[str, Any]
+Formula: TypeAlias = Callable[[_Args, _Kwargs, Any], KernelWork]
+"""A function that computes a kernel's work from its arguments, keyword arguments and result."""
+
+
+def _each(flops: int, operands: Iterable[torch.Tensor]) -> KernelWork:
+    """Return the work of a product: the gradient of each operand is a product of the same size."""
+    return flops, [(flops, (storage_key(operand),)) for operand in operands]
+
+
+def _keys(*operands: torch.Tensor) -> tuple[int | None, ...]:
+    return tuple([storage_key(operand) for operand in operands])
+
+
+def _attention_work(flops: int, operands: Iterable[torch.Tensor]) -> KernelWork:
+    """Return the work of fused attention: its backward pass recomputes the scores.
+
+    That makes five products of the size of the two in the forward pass.
+    """
+    return flops, [(flops * 5 // 2, _keys(*operands))]
+
+
+def _attention(args: _Args, kwargs: _Kwargs, result: Any) -> KernelWork:
+    query, key, value = args[:3]
+    *batch, rows, depth = query.shape
+    flops = 2 * prod(batch) * rows * key.shape[-2] * (depth + value.shape[-1])
+    return _attention_work(flops, args[:3])
+
+
+def _product(first: int, second: int) -> Formula:
+    """Return the formula of `first @ second`; the operands are the arguments at these positions."""
+
+    def work(args: _Args, kwargs: _Kwargs, result: Any) -> KernelWork:
+        one, other = args[first], args[second]
+        flops = 2 * one.numel() * (other.size(-1) if other.dim() > 1 else 1)
+        return _each(flops, (one, other))
+
+    return work
+
+
+def _convolution(args: _Args, kwargs: _Kwargs, result: Any) -> KernelWork:
+    """Return the work of a convolution; a transposed one spreads each element of its input."""
+    given, weight = args[:2]
+    transposed = len(args) > 6 and args[6]
+    flops = 2 * (given if transposed else result).numel() * prod(weight.shape[1:])
+    return _each(flops, args[:2])
+
+
+def _transposed_product(args: _Args, kwargs: _Kwargs, result: Any) -> KernelWork:
+    """Return the work of `x @ weight.T`, as in `linear`."""
+    return _each(2 * args[0].numel() * args[1].shape[0], args[:2])
+
+
+def _grouped(args: _Args, kwargs: _Kwargs, result: Any) -> KernelWork:
+    """Return the work of a product in groups, which share the rows, columns or sums of one."""
+    one, other = args[0].shape, args[1].shape
+    groups = one[0] if len(one) == len(other) == 3 else 1
+    return _each(2 * groups * one[-2] * one[-1] * other[-1], args[:2])
+
+
+def _layer_of_rnn(args: _Args, kwargs: _Kwargs, result: Any) -> KernelWork:
+    """Return the work of one layer in one direction (`mkldnn_rnn_layer`)."""
+    given, weight_ih, weight_hh = args[:3]
+    rows = prod(given.shape[:-1])
+    of_input, of_state = 2 * rows * weight_ih.numel(), 2 * rows * weight_hh.numel()
+    # The gradient of the state runs through all steps, whoever asks for one.
+    parts = [(of_input, _keys(given)), (of_input, _keys(weight_ih))]
+    parts += [(of_state, _keys(weight_hh)), (of_state, _keys(*args[:7]))]
+    return of_input + of_state, parts
+
+
+def _whole_rnn(args: _Args, kwargs: _Kwargs, result: Any) -> KernelWork:
+    """Return the work of all layers and directions (`_cudnn_rnn`)."""
+    rows = prod(args[0].shape[:-1])
+    flops = sum(2 * rows * weight.numel() for weight in args[1] if weight.dim() == 2)
+    # Every gradient runs back through all steps; those of the weights are products on top.
+    return flops, [(flops, _keys(args[0], *args[1])), (flops, _keys(*args[1]))]
+
+
+def _self_attention(given: tuple[Any, Any, Any], packed: Any, out: Any) -> tuple[int, int, int]:
+    """Return the FLOPs of the input projections, of the attention, and of the output projection."""
+    third, width = packed.numel() // 3, given[0].size(-1)
+    inwards = attention = outwards = 0
+    for queries, keys, values in zip(*map(_lengths, given), strict=True):
+        inwards += 2 * third * (queries + keys + values)
+        attention += 4 * queries * keys * width
+        outwards += 2 * queries * out.numel()
+    return inwards, attention, outwards
+
+
+def _lengths(tensor: torch.Tensor) -> list[int]:
+    """Return the length of each sequence in a batch; the true lengths for a nested tensor."""
+    lengths = nested_lengths(tensor)
+    if lengths is not None:
+        return lengths
+    batch, length = (1, tensor.shape[0]) if tensor.dim() == 2 else tensor.shape[:2]
+    return [length] * batch
+
+
+# The fast paths below run only where no gradient is kept. What their backward pass would
+# cost is told all the same: for each product two of its size, whatever of the layer learns.
+
+
+def _fast_attention(args: _Args, kwargs: _Kwargs, result: Any) -> KernelWork:
+    """Return the work of `_native_multi_head_attention`."""
+    given, packed, out = args[:3], args[5], args[7]
+    inwards, attention, outwards = _self_attention(given, packed, out)
+    learning = inwards + attention * 5 // 2 + 2 * outwards
+    parts = [(inwards, _keys(*given)), (learning, _keys(*given, packed, args[6], out))]
+    return inwards + attention + outwards, parts
+
+
+def _fast_layer(args: _Args, kwargs: _Kwargs, result: Any) -> KernelWork:
+    """Return the work of `_transformer_encoder_layer_fwd`."""
+    source, packed, out, first, second = (args[place] for place in (0, 3, 5, 14, 16))
+    inwards, attention, outwards = _self_attention((source,) * 3, packed, out)
+    products = outwards + 2 * sum(_lengths(source)) * (first.numel() + second.numel())
+    # Where the norms go first, the first product reads what one of them has made.
+    before = _keys(source, *(args[10:12] if args[8] else ()))
+    everything = _keys(source, *args[3:7], *args[10:18])
+    parts = [(inwards, before), (inwards + attention * 5 // 2 + 2 * products, everything)]
+    return inwards + attention + products, parts
+
+
+def _attention_backward(args: _Args, kwargs: _Kwargs, result: Any) -> KernelWork:
+    flops, _ = _attention(args[1:4], {}, None)
+    return flops * 5 // 2, []
+
+
+FORMULAS: dict[str, Formula] = {
+    # Those of which torch counts the same, in a hundred times as long.
+    "aten::mm": _product(0, 1),
+    "aten::addmm": _product(1, 2),
+    "aten::bmm": _product(0, 1),
+    "aten::baddbmm": _product(1, 2),
+    "aten::_scaled_mm": _product(0, 1),
+    "aten::convolution": _convolution,
+    # Those of which torch counts nothing.
+    "aten::_scaled_dot_product_flash_attention_for_cpu": _attention,
+    "aten::_scaled_dot_product_fused_attention_overrideable": _attention,
+    "aten::_scaled_dot_product_attention_math_for_mps": _attention,
+    "aten::_scaled_dot_product_flash_attention_for_cpu_backward": _attention_backward,
+    "aten::_scaled_dot_product_fused_attention_overrideable_backward": _attention_backward,
+    "aten::_native_multi_head_attention": _fast_attention,
+    "aten::_transformer_encoder_layer_fwd": _fast_layer,
+    "aten::mkldnn_rnn_layer": _layer_of_rnn,
+    "aten::_cudnn_rnn": _whole_rnn,
+    "aten::miopen_rnn": _whole_rnn,
+    "aten::mv": _product(0, 1),
+    "aten::dot": _product(0, 1),
+    "aten::vdot": _product(0, 1),
+    "aten::addmv": _product(1, 2),
+    "aten::addbmm": _product(1, 2),
+    "aten::_int_mm": _product(0, 1),
+    "aten::_addmm_activation": _product(1, 2),
+    "aten::_grouped_mm": _grouped,
+    "aten::_scaled_grouped_mm": _grouped,
+    "aten::_weight_int8pack_mm": _transposed_product,
+    "aten::linear": _transposed_product,
+    "aten::mkldnn_linear": _transposed_product,
+}
+"""By the name of the kernel; one that a user registers with torch goes first."""
 
 
 class Formulas(dict[KernelFacts, Formula | None]):
@@ -40,22 +208,16 @@ class Formulas(dict[KernelFacts, Formula | None]):
 
     Args:
         uncounted: Where each kernel that computes and has none is told, with the reason.
-
-    Attributes:
-        allocates: By the name of each kernel whether its results are tensors of their own;
-            None where that depends.
     """
 
     def __init__(self, uncounted: dict[str, str]) -> None:
         super().__init__()
         self.uncounted = uncounted
-        self.allocates: dict[str, bool | None] = {}
 
     def __missing__(self, facts: KernelFacts) -> Formula | None:
         formula = _formula_of(facts)
-        if formula is None and computes(facts):
+        if formula is None and _computes(facts):
             self.uncounted[facts.name] = NO_FORMULA
-        self.allocates[facts.name] = None if facts.writes else facts.makes_tensor
         self[facts] = formula
         return formula
 
@@ -79,34 +241,26 @@ class Formulas(dict[KernelFacts, Formula | None]):
             read: The tensors among the operation's arguments.
             results: The tensors that it returned.
         """
-        kernels = node.kernels
-        if not work:
-            # Most operations are of one kernel, which tells all by its name.
-            if len(kernels) == 1:
-                kernel = kernels[0]
-                allocates = self.allocates.get(kernel)
-                if allocates is not None:
-                    if allocates:
-                        node.allocated_bytes = _number(_size_bytes(results))
-                    if kernel not in self.uncounted or not _any_floats(results):
-                        node.flops = 0
-                    return
-            if self.uncounted.keys().isdisjoint(kernels) or not _any_floats(results):
-                node.flops = 0
-            if read and len(results) == 1 and results[0] is read[0]:
-                # What it gives was there before.
-                return
-        keys = memory_keys(read)
+        keys = list(map(storage_key, read))
         if work:
-            node.flops = _number(
-                work[0][0] if len(work) == 1 else sum([flops for flops, _ in work])
-            )
+            node.flops = _number(sum([flops for flops, _ in work]))
             held: dict[int | None, tuple[int, ...]] = {}
             for place, key in enumerate(keys):
-                held[key] = (*held[key], place) if key in held else (place,)
-            node.gradients = _gradients(work, held, tuple(range(len(read))))
+                held[key] = (*held.get(key, ()), place)
+            # What a kernel made on the way may come from any of the inputs.
+            every = tuple(range(len(read)))
+            node.gradients = tuple(
+                [
+                    Gradient(_number(flops), _held_in(keys, held) or every)
+                    for _, parts in work
+                    for flops, keys in parts
+                ]
+            )
+        elif self.uncounted.keys().isdisjoint(node.kernels) or not _any_floats(results):
+            node.flops = 0
         known = {None, *keys}
-        for tensor, key in zip(results, memory_keys(results), strict=True):
+        for tensor in results:
+            key = storage_key(tensor)
             if key not in known:
                 known.add(key)
                 node.allocated_bytes += _number(tensor.untyped_storage().nbytes())
@@ -117,36 +271,12 @@ def _number(count: Any) -> int:
     return count if type(count) is int else plain_size(count) or 0
 
 
-def _gradients(
-    work: list[KernelWork], held: dict[int | None, tuple[int, ...]], every: tuple[int, ...]
-) -> tuple[Gradient, ...]:
-    """Return the parts of the backward pass, each with the node's inputs that ask for it.
-
-    Args:
-        work: The work of the node's kernels.
-        held: Which inputs are in each storage.
-        every: All inputs: what a kernel made on the way may come from any of them.
-    """
-    return tuple(
-        [
-            _new_gradient(
-                (
-                    _number(flops),
-                    held.get(keys[0], every) if len(keys) == 1 else _of(keys, held, every),
-                )
-            )
-            for _, parts in work
-            for flops, keys in parts
-        ]
-    )
-
-
-def _of(
-    keys: tuple[int | None, ...], held: dict[int | None, tuple[int, ...]], every: tuple[int, ...]
+def _held_in(
+    keys: tuple[int | None, ...], held: dict[int | None, tuple[int, ...]]
 ) -> tuple[int, ...]:
-    """Return the inputs in some storages; all of them, where one holds none."""
+    """Return the inputs in some storages; none, where one of these holds none."""
     if not all(key in held for key in keys):
-        return every
+        return ()
     return tuple([place for key in keys for place in held[key]])
 
 
@@ -174,22 +304,6 @@ class Copies(dict[int | None, int | None]):
         return flops, [(cost, tuple([self.get(key, key) for key in keys])) for cost, keys in parts]
 
 
-# As `Gradient(flops, inputs)`, in a third of the time.
-_new_gradient = partial(tuple.__new__, Gradient)
-
-
-def _size_bytes(tensors: list[torch.Tensor]) -> int:
-    """Return the bytes of the storages of tensors; a tensor without storage counts as 0."""
-    if len(tensors) > 1:
-        storages = {storage_key(tensor): tensor for tensor in tensors}
-        storages.pop(None, None)
-        return sum([tensor.untyped_storage().nbytes() for tensor in storages.values()])
-    try:
-        return sum([tensor.untyped_storage().nbytes() for tensor in tensors])
-    except (RuntimeError, NotImplementedError):
-        return 0
-
-
 def _any_floats(tensors: list[torch.Tensor]) -> bool:
     """Tell whether one holds more than integers: floats, or what stands for them."""
     for tensor in tensors:
@@ -200,14 +314,16 @@ def _any_floats(tensors: list[torch.Tensor]) -> bool:
 
 
 def _formula_of(facts: KernelFacts) -> Formula | None:
-    formula = flop_formula(facts.kernel)
+    # It takes the kernel's arguments, and its result as `out_val`.
+    packet = getattr(facts.kernel, "overloadpacket", facts.kernel)
+    formula, own = flop_counter.flop_registry.get(packet), FORMULAS.get(facts.name)
+    if own is not None and getattr(formula, "__module__", None) in (None, flop_counter.__name__):
+        return own
     if formula is None:
-        return FORMULAS.get(facts.name)
-    if formula.__module__ == flop_counter.__name__ and facts.name in CLOSED_FORMS:
-        return CLOSED_FORMS[facts.name]
+        return None
     name = facts.name
 
-    def work(args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> KernelWork:
+    def work(args: _Args, kwargs: _Kwargs, result: Any) -> KernelWork:
         # It may look into tensors that hold lengths: that is no part of the model.
         with without_functions():
             flops = int(formula(*args, **kwargs, out_val=result))
@@ -216,7 +332,7 @@ def _formula_of(facts: KernelFacts) -> Formula | None:
     return work
 
 
-def _guessed(flops: int, name: str, args: tuple[Any, ...]) -> KernelWork:
+def _guessed(flops: int, name: str, args: _Args) -> KernelWork:
     """Guess the work of a kernel of which only the forward pass is known.
 
     Attention is known to compute its scores anew. Of any other it is taken that it does
@@ -226,5 +342,54 @@ def _guessed(flops: int, name: str, args: tuple[Any, ...]) -> KernelWork:
         return flops, []
     operands = collect_tensors(args, [])
     if "attention" in name:
-        return attention_work(flops, operands[:3])
+        return _attention_work(flops, operands[:3])
     return flops, [(2 * flops, tuple(map(storage_key, operands)))]
+
+
+# Named without namespace and overload; views, and kernels that return no tensor, need no entry.
+_COMPUTES_NOTHING = frozenset(
+    {
+        *("abs", "arange", "argmax", "argmin", "argsort", "bernoulli", "bucketize", "cat", "ceil"),
+        *("clamp", "clamp_max", "clamp_min", "clone", "col2im", "complex", "constant_pad_nd"),
+        *("copy", "copysign", "cummax", "cummin", "detach", "diag_embed", "embedding", "empty"),
+        *("eq", "equal", "exponential", "eye", "fill", "flip", "floor", "full", "gather", "ge"),
+        *("gt", "im2col", "index", "index_fill", "index_put", "index_select", "is_same_size"),
+        *("isfinite", "isin", "isinf", "isnan", "isneginf", "isposinf", "kthvalue", "le", "lift"),
+        *("lift_fresh", "log_normal", "lt", "masked_fill", "masked_select", "max", "maximum"),
+        *("median", "min", "minimum", "mode", "multinomial", "nan_to_num", "ne", "neg"),
+        *("nested_to_padded_tensor", "nonzero", "nonzero_static", "normal", "one_hot", "ones"),
+        *("pad_sequence", "pixel_shuffle", "pixel_unshuffle", "put", "quantize_per_tensor", "rand"),
+        *("randint", "randn", "random", "randperm", "record_stream", "relu", "repeat"),
+        *("repeat_interleave", "resize", "roll", "rot90", "round", "scalar_tensor", "scatter"),
+        *("searchsorted", "set", "sign", "signbit", "sort", "stack", "take", "threshold"),
+        *("to_padded_tensor", "topk", "tril", "tril_indices", "triu", "triu_indices", "trunc"),
+        *("uniform", "unique_consecutive", "unique_dim", "unsafe_split", "unsafe_split_with_sizes"),
+        *("vander", "where", "zero", "zeros", "_assert_async", "_assert_tensor_metadata"),
+        *("_copy_from", "_efficientzerotensor", "_fused_sdp_choice", "_local_scalar_dense"),
+        *("access_subclass_inner_tensor", "_nested_from_padded", "_nested_tensor_from_mask"),
+        *("_nested_tensor_size", "_nested_tensor_strides", "_nested_view_from_buffer"),
+        *("_nested_view_from_jagged", "_pack_padded_sequence", "_pad_packed_sequence"),
+        *("_pin_memory", "_pixel_shuffle", "_resize_output", "_sparse_coo_tensor_unsafe"),
+        *("_unique2", "_unsafe_index", "_unsafe_index_put", "_unsafe_masked_index", "_unsafe_view"),
+    }
+)
+# Whole families of the same kind.
+_MOVES = re.compile(
+    r".*_(copy|scatter|like)|(bitwise|logical|new|empty|_to)_.*|(reflection|replication)_pad\dd"
+    r"|(adaptive_|fractional_)?max_(un)?pool\dd(_with_indices)?|_?upsample_nearest(_exact)?\dd"
+)
+
+
+def _computes(facts: KernelFacts) -> bool:
+    """Tell whether a kernel does arithmetic, so that it should have a FLOPs formula."""
+    if facts.higher_order:
+        # What runs inside is recorded by itself, but for a kernel written in Triton.
+        return "triton" in facts.name
+    if facts.exchange is not None or is_wait(facts.name):
+        # What others hand in is no work of this operation, and nobody counts a reduction.
+        return False
+    if torch.Tag.inplace_view in facts.kernel.tags:
+        return False
+    label = facts.label.removesuffix("_") or facts.label
+    moves = label in _COMPUTES_NOTHING or _MOVES.fullmatch(label) is not None
+    return facts.makes_tensor and not moves

@@ -6,11 +6,11 @@ leading values in the order of its `__init__`, then names with values.
 
 import ast
 import functools
+import linecache
 import re
 import sys
 import warnings
 from collections.abc import Iterator
-from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -23,15 +23,10 @@ from tbscope.words import without_addresses
 __all__ = ["class_source", "hyperparameters"]
 
 _NAMED = re.compile(r"([A-Za-z_]\w*)\s*=(?!=)\s*(.*)", re.DOTALL)
-_CLASS = re.compile(rb"^[ \t]*class[ \t]+(\w+)", re.MULTILINE)
 _SET = re.compile(r"\{[^{}]+\}")
 _BRACKETS = {"(": ")", "[": "]", "{": "}"}
 _PLAIN = (bool, int, float, complex, str, type(None))
 _MOST_TEXT = 1_000
-
-# What was parsed before, by class and text: the layers of a model are mostly alike.
-_PARSED: WeakKeyDictionary[type, dict[str, dict[str, Any]]] = WeakKeyDictionary()
-_SOURCES: WeakKeyDictionary[type, tuple[str, int] | None] = WeakKeyDictionary()
 
 
 def hyperparameters(module: torch.nn.Module) -> dict[str, Any]:
@@ -53,12 +48,14 @@ def hyperparameters(module: torch.nn.Module) -> dict[str, Any]:
     text = _SET.sub(_in_order, without_addresses(str.__str__(text)))
     if not text.strip():
         return {}
-    known = _PARSED.get(type(module))
-    if known is None:
-        known = _PARSED[type(module)] = {}
+    # The layers of a model are mostly alike.
+    known = _PARSED.setdefault(type(module), {})
     if text not in known:
         known[text] = _parse(module, text)
     return known[text].copy()
+
+
+_PARSED: WeakKeyDictionary[type, dict[str, dict[str, Any]]] = WeakKeyDictionary()
 
 
 def _parse(module: torch.nn.Module, text: str) -> dict[str, Any]:
@@ -69,10 +66,11 @@ def _parse(module: torch.nn.Module, text: str) -> dict[str, Any]:
         found = _NAMED.fullmatch(piece)
         if found:
             named[found[1]] = _constant(found[2])
-        elif named or not _is_literal(piece):
-            return {"extra_repr": text}
         else:
-            positional.append(_constant(piece))
+            value = _constant(piece)
+            if named or value is piece:
+                return {"extra_repr": text}
+            positional.append(value)
     names = _names_of(module, positional) if positional else ()
     if len(positional) > len(names):
         return {"extra_repr": text}
@@ -100,39 +98,34 @@ def _pieces(text: str) -> Iterator[str]:
         yield last
 
 
-def _is_literal(text: str) -> bool:
-    constant = _constant(text)
-    return constant is not text
-
-
 def _constant(text: str) -> Any:
     """Parse a text as a plain constant; return the text itself where it is not one."""
-    if len(text) > _MOST_TEXT:
-        return text
+    value = text if len(text) > _MOST_TEXT else _evaluated(text)
+    return value if _is_plain(value) else text
+
+
+def _evaluated(text: str) -> Any:
+    """Return the value of a literal; the text itself where it is none."""
     try:
         with warnings.catch_warnings():
             # Texts that are no Python at all may make its parser warn.
             warnings.simplefilter("ignore")
-            value = ast.literal_eval(text)
+            return ast.literal_eval(text)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         return text
-    return value if _is_plain(value) else text
 
 
 def _in_order(found: re.Match[str]) -> str:
     """Return the text of a set with its entries in order; of anything else as it is."""
-    try:
-        value = ast.literal_eval(found[0])
-    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-        return found[0]
+    value = _evaluated(found[0])
     return f"{{{', '.join(sorted(map(repr, value)))}}}" if isinstance(value, set) else found[0]
 
 
 def _is_plain(value: Any) -> bool:
+    if isinstance(value, dict):
+        value = [*value, *value.values()]
     if isinstance(value, tuple | list):
         return all(map(_is_plain, value))
-    if isinstance(value, dict):
-        return all(map(_is_plain, value)) and all(map(_is_plain, value.values()))
     return isinstance(value, _PLAIN)
 
 
@@ -152,30 +145,22 @@ def _names_of(module: torch.nn.Module, values: list[Any]) -> list[str]:
             return names
         fitting = []
         for value in values:
-            while names and _contradicts(vars(module).get(names[0], value), value):
-                del names[0]
-            fitting += names[:1]
-            del names[:1]
+            while names:
+                name = names.pop(0)
+                held = vars(module).get(name, value)
+                if not _is_plain(held) or held == value:
+                    fitting.append(name)
+                    break
         return fitting
     return []
 
 
-def _contradicts(held: Any, value: Any) -> bool:
-    return _is_plain(held) and bool(held != value)
-
-
+@functools.lru_cache(maxsize=4096)
 def class_source(cls: type) -> tuple[str, int] | None:
     """Return the file and the line `class Name` where a class is defined; None if not known.
 
-    Each file is searched once for all its classes, in well under a millisecond;
-    `inspect.getsourcelines` parses the whole file for each of them.
+    `inspect.getsourcelines` parses the whole file for each of its classes, up to Python 3.12.
     """
-    if cls not in _SOURCES:
-        _SOURCES[cls] = _find_source(cls)
-    return _SOURCES[cls]
-
-
-def _find_source(cls: type) -> tuple[str, int] | None:
     codes = list(_codes(cls))
     first = min((code.co_firstlineno for code in codes), default=None)
     file = getattr(sys.modules.get(cls.__module__), "__file__", None)
@@ -183,9 +168,14 @@ def _find_source(cls: type) -> tuple[str, int] | None:
         file = codes[0].co_filename
     if file is None:
         return None
+    begin = re.compile(rf"[ \t]*class[ \t]+{re.escape(cls.__name__)}\b")
     # Of several classes of one name, the one that stands right before its first method.
-    lines = _lines_of_classes(file).get(cls.__name__, [])
-    line = max((line for line in lines if first is None or line < first), default=first)
+    lines = [
+        number
+        for number, line in enumerate(linecache.getlines(file), start=1)
+        if cls.__name__ in line and begin.match(line) and (first is None or number < first)
+    ]
+    line = lines[-1] if lines else first
     return (file, line) if line else None
 
 
@@ -199,19 +189,3 @@ def _codes(cls: type) -> Iterator[CodeType]:
             code = function.__code__
             if not code.co_filename.startswith("<string"):  # Made by dataclass.
                 yield code
-
-
-@functools.lru_cache(maxsize=64)
-def _lines_of_classes(file: str) -> dict[str, list[int]]:
-    """Return for each class name the lines of a file at which a class of that name begins."""
-    try:
-        data = Path(file).read_bytes()
-    except OSError:  # A file that is not there any more, or a name that is no path.
-        return {}
-    lines: dict[str, list[int]] = {}
-    line, counted = 1, 0
-    for found in _CLASS.finditer(data):
-        line += data.count(b"\n", counted, found.start())
-        counted = found.start()
-        lines.setdefault(found[1].decode(), []).append(line)
-    return lines

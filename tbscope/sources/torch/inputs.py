@@ -9,11 +9,10 @@ from torch.nn.utils.rnn import PackedSequence
 
 from tbscope.checks import attribute_of, entries_of, names_of
 from tbscope.errors import InputError
+from tbscope.sources.torch.internals import map_tensors
 from tbscope.sources.torch.misfits import misfit_error, nothing_given_error, with_article
 from tbscope.sources.torch.module_internals import UNINITIALIZED, ScriptModule, uncompiled
-from tbscope.sources.torch.nest_internals import map_tensors
 from tbscope.sources.torch.signatures import (
-    argument_names,
     entry_point,
     keywords_in,
     positional_in,
@@ -25,7 +24,6 @@ from tbscope.words import error_text, shown
 
 __all__ = [
     "Made",
-    "argument_names",
     "bind_inputs",
     "callee_name",
     "require_made",
@@ -39,8 +37,6 @@ _Kwargs: TypeAlias = dict[str, Any]
 # What a model may offer as inputs, after Lightning and transformers.
 _EXAMPLES = ("example_input_array", "dummy_inputs")
 _EITHER = " or ".join(_EXAMPLES)
-# As Python says it.
-_TWICE = "multiple values for argument {!r}"
 
 
 class Made(NamedTuple):
@@ -56,11 +52,15 @@ class Made(NamedTuple):
     dtypes: Any = None
     fake: bool = False
 
-    def asked(self, input_to_model: Any) -> bool:
-        """Tell whether any are asked for; raise where that does not fit what is given."""
+    def inputs(self, model: Any, input_to_model: Any) -> tuple[_Args, _Kwargs] | None:
+        """Return the inputs, on the device of the model; None where none are asked for.
+
+        Raises:
+            InputError: That does not fit what is given.
+        """
         if self.input_size is None:
             if self.dtypes is None:
-                return False
+                return None
             raise InputError(
                 f"dtypes={shown(self.dtypes)} is given without input_size",
                 why="dtypes are those of inputs that are made up",
@@ -72,13 +72,14 @@ class Made(NamedTuple):
                 why="inputs of these sizes would take its place",
                 fix="leave one of the two out",
             )
-        return True
-
-    def inputs(self, model: Any) -> tuple[_Args, _Kwargs]:
-        """Return the inputs, on the device of the model."""
-        first = next(model.parameters(), None) if isinstance(model, torch.nn.Module) else None
-        device = None if first is None else first.device
+        device = _device_of(model)
         return made_inputs(self.input_size, self.dtypes, device=device, fake=self.fake)
+
+
+def _device_of(model: Any) -> torch.device | None:
+    """Return the device of a module's first parameter; None for none."""
+    first = next(model.parameters(), None) if isinstance(model, torch.nn.Module) else None
+    return None if first is None else first.device
 
 
 def bind_inputs(
@@ -115,14 +116,13 @@ def bind_inputs(
     """
     require_model(model)
     keywords = _checked_keywords(kwargs)
-    if made is not None and made.asked(input_to_model):
-        args, named = made.inputs(model)
-        return _Binding(model, args, keywords).checked(args, named)
+    made_up = None if made is None else made.inputs(model, input_to_model)
+    if made_up is not None:
+        return _Binding(model, made_up[0], keywords).checked(*made_up)
     binding = _Binding(model, input_to_model, keywords)
     if input_to_model is None:
         return binding.offered()
-    args, named = binding.spread(input_to_model)
-    return binding.checked(args, named)
+    return binding.checked(*binding.spread(input_to_model))
 
 
 def require_model(model: Any) -> None:
@@ -140,7 +140,8 @@ def require_model(model: Any) -> None:
     if isinstance(model, torch.nn.Module):
         require_whole(model)
         _require_forward(model)
-    elif not _can_be_called(model):
+    # A class makes an object of the inputs, and computes nothing.
+    elif isinstance(model, type) or not callable(model):
         raise InputError(
             f"{with_article(model)} is no model",
             why="a model is a torch.nn.Module, or anything else that can be called",
@@ -187,11 +188,6 @@ def require_whole(model: torch.nn.Module) -> None:
                 pending.append(child)
 
 
-def _can_be_called(model: Any) -> bool:
-    # A class makes an object of the inputs, and computes nothing.
-    return callable(model) and not isinstance(model, type)
-
-
 def callee_name(model: Callable[..., Any]) -> str:
     """Return the name of the function that is called, as its author wrote it (`Net.forward`)."""
     fn = entry_point(model)
@@ -214,16 +210,12 @@ def _require_forward(model: torch.nn.Module) -> None:
         return
     name = type(model).__name__
     if isinstance(model, torch.nn.ModuleList | torch.nn.ModuleDict):
-        raise InputError(
-            f"{name} has no forward",
-            why="it holds modules and is never called itself",
-            fix="give the model around it, or a function that calls the modules",
-        )
-    raise InputError(
-        f"{name} has no forward",
-        why="neither it nor a class above it says what a call does",
-        fix=f"define {name}.forward, or give what to call: model.encode, or a function",
-    )
+        why = "it holds modules and is never called itself"
+        fix = "give the model around it, or a function that calls the modules"
+    else:
+        why = "neither it nor a class above it says what a call does"
+        fix = f"define {name}.forward, or give what to call: model.encode, or a function"
+    raise InputError(f"{name} has no forward", why=why, fix=fix)
 
 
 def _checked_keywords(kwargs: Mapping[str, Any] | None) -> _Kwargs:
@@ -261,20 +253,17 @@ class _Binding:
         """Return the arguments for one `input_to_model`, as `bind_inputs` tells."""
         if isinstance(value, torch.Tensor | PackedSequence | torch.Size):
             return (value,), {}
-        if isinstance(value, tuple) and hasattr(value, "_fields"):
-            return self._spread_record(value)
         if isinstance(value, tuple | list):
-            return tuple(value), {}
+            names = getattr(value, "_fields", None)
+            taken = keywords_in(self.signature) if names and self.signature else set()
+            if names and taken.issuperset(names):
+                return (), dict(zip(names, value, strict=True))
+            if names is None or (self.misfit((value,), {}) and not self.misfit(tuple(value), {})):
+                return tuple(value), {}
+            return (value,), {}
         if isinstance(value, Mapping) and self._names_parameters(value):
             return (), entries_of(value, option="input_to_model")
         return (value,), {}
-
-    def _spread_record(self, record: Any) -> tuple[_Args, _Kwargs]:
-        if self.signature and keywords_in(self.signature).issuperset(record._fields):
-            return (), dict(zip(record._fields, record, strict=True))
-        if self.misfit((record,), {}) and not self.misfit(tuple(record), {}):
-            return tuple(record), {}
-        return (record,), {}
 
     def _names_parameters(self, mapping: Mapping[Any, Any]) -> bool:
         """Tell whether a mapping's keys are names of parameters."""
@@ -285,17 +274,17 @@ class _Binding:
         if not names:
             return not required_in(signature)
         keywords = keywords_in(signature)
-        known = [key in keywords for key in names]
         extra = any(each.kind is each.VAR_KEYWORD for each in signature.parameters.values())
         if extra and not positional_in(signature):
             return True
-        if extra or _comes_from_transformers(mapping):
-            return any(known)
-        return all(known)
+        bases = type(mapping).__mro__
+        if extra or any(base.__module__.startswith("transformers.") for base in bases):
+            return not keywords.isdisjoint(names)
+        return keywords.issuperset(names)
 
     def misfit(self, args: _Args, named: _Kwargs) -> str:
         """Return why the model cannot be called so, as Python says it; empty where it can."""
-        fault = ""
+        faults = []
         # What is behind decorators is asked for only where these do not fit.
         for follow_wrapped in (True, False):
             signature = signature_of(self.entry, follow_wrapped=follow_wrapped)
@@ -303,16 +292,17 @@ class _Binding:
                 if signature is not None:
                     signature.bind(*args, **{**named, **self.keywords})
             except TypeError as error:
-                fault = fault or str(error)
+                faults.append(str(error))
             else:
                 return ""
-        return fault
+        return faults[0]
 
     def checked(self, args: _Args, named: _Kwargs) -> tuple[_Args, _Kwargs]:
         """Return the arguments with the keywords among them; raise if they do not fit."""
         kwargs = {**named, **self.keywords}
         twice = next((name for name in self.keywords if name in named), None)
-        fault = self.misfit(args, named) if twice is None else _TWICE.format(twice)
+        # As Python says it.
+        fault = f"multiple values for argument {twice!r}" if twice else self.misfit(args, named)
         if self.signature and fault:
             raise misfit_error(self.name, self.signature, fault, self.given, args, kwargs)
         return args, kwargs
@@ -330,8 +320,7 @@ class _Binding:
                 args, named = self.spread(example)
                 # A mapping that is no set of keywords is no use as what transformers offers.
                 foreign = attribute == "dummy_inputs" and isinstance(example, Mapping) and args
-                twice = named.keys() & self.keywords
-                if not foreign and not twice and not self.misfit(args, named):
+                if not (foreign or named.keys() & self.keywords or self.misfit(args, named)):
                     return args, {**named, **self.keywords}
                 unfit = unfit or attribute
         if signature and not self.keywords and self.misfit((), {}):
@@ -350,11 +339,5 @@ class _Binding:
                 why=error_text(error),
                 fix="give input_to_model",
             ) from error
-        if not isinstance(self.model, torch.nn.Module):
-            return example
-        first = next(self.model.parameters(), None)
-        return example if first is None else map_tensors(lambda one: one.to(first.device), example)
-
-
-def _comes_from_transformers(mapping: Any) -> bool:
-    return any(base.__module__.startswith("transformers.") for base in type(mapping).__mro__)
+        device = _device_of(self.model)
+        return example if device is None else map_tensors(lambda one: one.to(device), example)

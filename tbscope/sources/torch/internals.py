@@ -1,4 +1,4 @@
-"""The private parts of torch that tell of tensors, of operators, and of who watches them.
+"""The private parts of torch that tell of tensors, nests, operators, and of who watches them.
 
 Those that tell of modules are named in module_internals.py; no other file names any.
 torch promises nothing about them. What a version that is supported lacks has a fallback here.
@@ -14,7 +14,7 @@ from typing import Any, Self
 
 import torch
 from torch.autograd import forward_ad
-from torch.utils import _python_dispatch, flop_counter
+from torch.utils import _python_dispatch, _pytree
 from torch.utils import checkpoint as _checkpoint
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -22,7 +22,6 @@ __all__ = [
     "BACKWARD",
     "GRADIENT_HOOKS",
     "MOVES",
-    "OPTIMIZER_HOOKS",
     "RUNS_FOR_ITSELF",
     "DispatchMode",
     "ENOUGH",
@@ -31,8 +30,9 @@ __all__ = [
     "class_in_torch",
     "dispatch_modes",
     "fake_mode",
+    "filled",
+    "flat",
     "flattened",
-    "flop_formula",
     "function_modes",
     "functorch_inner",
     "in_forward_mode",
@@ -43,19 +43,24 @@ __all__ = [
     "is_only_composite",
     "is_dispatched",
     "is_fake",
+    "is_guard",
     "is_higher_order",
     "is_operator",
     "is_profiling",
     "is_of_its_own",
     "is_of_tensors",
+    "is_registered",
+    "map_leaves",
+    "map_tensors",
+    "plan_of",
     "jagged_dummy",
     "key_of_storage",
-    "memory_keys",
     "jagged_constructors",
     "make_jagged_dummy",
     "nested_lengths",
     "outside_modes",
     "parts_of",
+    "quiet",
     "quiet_fake_mode",
     "operator_name",
     "plain_size",
@@ -127,11 +132,8 @@ ENOUGH: type[BaseException] = _checkpoint._StopRecomputationError
 """What a checkpoint raises in an operation that it runs again, once it has all that was saved."""
 
 
-def dispatch_modes() -> list[Any]:
-    """Return the modes for kernels that are active in this thread."""
-    stack: Any = _python_dispatch._get_current_dispatch_mode_stack
-    return list(stack())
-
+dispatch_modes: Callable[[], list[Any]] = _python_dispatch._get_current_dispatch_mode_stack
+"""Returns the modes for kernels that are active in this thread."""
 
 is_profiling: Callable[[], bool] = _C._autograd._profiler_enabled
 """Tells whether somebody profiles what runs: there is one profile at a time in a process."""
@@ -220,11 +222,8 @@ def jagged_dummy() -> tuple[Any, str]:
     return _jagged, "_nt_view_dummy"
 
 
-@contextmanager
-def without_transforms() -> Iterator[None]:
-    """Run a block outside of every `vmap`, `grad` and `jvp`."""
-    with _pyfunctorch.temporarily_clear_interpreter_stack():
-        yield
+without_transforms: Any = _pyfunctorch.temporarily_clear_interpreter_stack
+"""Runs a block outside of every `vmap`, `grad` and `jvp`."""
 
 
 def set_version(tensor: torch.Tensor, version: int) -> None:
@@ -233,15 +232,6 @@ def set_version(tensor: torch.Tensor, version: int) -> None:
         _version_setter((tensor,), (version,))
     except TypeError:  # torch 2.6 takes a tensor and a number.
         _version_setter(tensor, version)
-
-
-def flop_formula(kernel: Any) -> Callable[..., Any] | None:
-    """Return the FLOPs formula that torch, or a user of torch, has registered for a kernel.
-
-    The formula takes the kernel's arguments, and its result as `out_val`. None where there is
-    none.
-    """
-    return flop_counter.flop_registry.get(getattr(kernel, "overloadpacket", kernel))
 
 
 def plain_size(size: object) -> int | None:
@@ -299,19 +289,23 @@ def parts_of(tensor: torch.Tensor) -> list[torch.Tensor]:
     wrapped = functorch_inner(tensor)
     if wrapped is not None:
         return [wrapped]
-    if tensor.layout is torch.sparse_coo:
-        return [tensor._indices(), tensor._values()]
-    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
-        return [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
-    if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
-        return [tensor.ccol_indices(), tensor.row_indices(), tensor.values()]
-    return flattened(tensor)
+    names = _PARTS.get(tensor.layout)
+    return flattened(tensor) if names is None else [getattr(tensor, name)() for name in names]
 
 
-def function_modes() -> int:
-    """Return how many function modes are active in this thread."""
-    count: int = _C._len_torch_function_stack()
-    return count
+# What gives the parts of tensors of other layouts.
+_PARTS: dict[torch.layout, tuple[str, ...]] = {
+    torch.sparse_coo: ("_indices", "_values"),
+    **dict.fromkeys(
+        (torch.sparse_csr, torch.sparse_bsr), ("crow_indices", "col_indices", "values")
+    ),
+    **dict.fromkeys(
+        (torch.sparse_csc, torch.sparse_bsc), ("ccol_indices", "row_indices", "values")
+    ),
+}
+
+function_modes: Callable[[], int] = _C._len_torch_function_stack
+"""Returns how many function modes are active in this thread."""
 
 
 def are_innermost(function_mode: Any, dispatch_mode: Any) -> bool:
@@ -336,14 +330,18 @@ def is_fake(kind: type) -> bool:
 
 
 @contextmanager
-def quiet_fake_mode() -> Iterator[None]:
-    """Have fake tensors not log what they raise, during a block; nobody else's logs change."""
-    logger = logging.getLogger("torch._subclasses.fake_tensor")
+def quiet(logger_name: str) -> Iterator[None]:
+    """Have a logger say nothing during a block."""
+    logger = logging.getLogger(logger_name)
     before, logger.disabled = logger.disabled, True
     try:
         yield
     finally:
         logger.disabled = before
+
+
+quiet_fake_mode = partial(quiet, "torch._subclasses.fake_tensor")
+"""Has fake tensors not log what they raise, during a block; nobody else's logs change."""
 
 
 def functorch_inner(tensor: torch.Tensor) -> torch.Tensor | None:
@@ -369,14 +367,6 @@ innermost_transform: Callable[[], Any] = _functorch.peek_interpreter_stack
 def in_functorch() -> bool:
     """Tell whether code runs inside of `vmap`, `grad`, `jvp` or the like."""
     return innermost_transform() is not None
-
-
-def memory_keys(tensors: Sequence[torch.Tensor]) -> list[int | None]:
-    """Return `storage_key` of each tensor, in half the time where all have storage."""
-    try:
-        return [tensor.untyped_storage()._cdata for tensor in tensors]
-    except (RuntimeError, NotImplementedError):
-        return list(map(storage_key, tensors))
 
 
 def in_forward_mode() -> bool:
@@ -433,9 +423,6 @@ def is_being_traced() -> bool:
     return _C._get_dispatch_mode(_C._TorchDispatchModeKey.PROXY) is not None
 
 
-OPTIMIZER_HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
-"""The attributes of an optimizer with the tables of functions that run around its steps."""
-
 GRADIENT_HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 """The attributes of a tensor with the tables of functions that run on its gradient, or None."""
 
@@ -462,3 +449,42 @@ def operator_name(function: Any) -> str | None:
 def version_of(tensor: torch.Tensor) -> int:
     """Return the counter by which autograd notices writes."""
     return tensor._version
+
+
+map_leaves: Callable[[Callable[[Any], Any], Any], Any] = _pytree.tree_map
+"""Returns a nest with something else for each entry of its plain containers."""
+
+map_tensors: Callable[[Callable[[torch.Tensor], Any], Any], Any] = partial(
+    _pytree.tree_map_only, torch.Tensor
+)
+"""Returns a nest with something else for each tensor in its plain containers."""
+
+flat: Callable[[Any], list[Any]] = _pytree.tree_leaves
+"""Returns the leaves of a nest, as `filled` takes them."""
+
+
+def filled(plan: Any, leaves: Sequence[Any]) -> Any:
+    """Return the nest of a plan (a TreeSpec), filled with leaves."""
+    return _pytree.tree_unflatten(leaves, plan)
+
+
+def is_registered(cls: type) -> bool:
+    """Whether torch's pytree flattens the instances of a class."""
+    return cls in _pytree.SUPPORTED_NODES
+
+
+def plan_of(module: torch.fx.GraphModule) -> tuple[Any, Any, list[str] | None]:
+    """Return how the inputs and outputs of a graph module are nested, and the names of inputs.
+
+    None for each that it does not tell: its nodes are then given what it is given.
+    """
+    info = getattr(getattr(module.graph, "_codegen", None), "pytree_info", None)
+    if info is None:
+        return None, None, None
+    names = [name for name in getattr(info, "orig_args", ()) if name != "self"]
+    return getattr(info, "in_spec", None), getattr(info, "out_spec", None), names
+
+
+def is_guard(module: torch.nn.Module) -> bool:
+    """Tell whether a module is one by which an exported program checks its inputs."""
+    return type(module).__name__ == "GuardsFn" and type(module).__module__.startswith("torch.")

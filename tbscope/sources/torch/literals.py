@@ -6,7 +6,7 @@ a graph only (`nests`).
 """
 
 from collections import UserList, deque
-from collections.abc import Callable, Iterable, Mapping, ValuesView
+from collections.abc import Callable, Mapping, ValuesView
 from typing import Any
 
 import torch
@@ -24,11 +24,12 @@ FILLED = Constant("<out>")
 
 _TENSORS = (torch.Tensor, torch.nn.Parameter)
 _PLAIN = frozenset({bool, int, float, complex, type(None)})
+_OF_TORCH = frozenset({torch.dtype, torch.device, torch.layout, torch.memory_format})
 _MOST_TEXT = 200
 _MOST_ITEMS = 64
 # Deeper ones are cut.
 _MOST_DEPTH = 50
-_LISTS = (list, deque, UserList, ValuesView)
+_LISTS = (tuple, list, deque, UserList, ValuesView)
 # Numbers beyond are told by their size; Python prints none of more than 4,300 digits.
 _LARGE = 2**1024
 
@@ -80,20 +81,6 @@ class Literals:
             return value
         if kind is str:
             return given if len(given) <= _MOST_TEXT else given[:_MOST_TEXT] + "..."
-        if kind is tuple or kind is list:
-            return kind(self._items(given, tensors, values))
-        if isinstance(given, tuple):
-            if kind is torch.Size:
-                return tuple(self._items(given, None, None))
-            fields = getattr(given, "_fields", None)
-            items = self._items(given, tensors, values)
-            if fields is not None and len(fields) == len(items):
-                return dict(zip(fields, items, strict=True))
-            return tuple(items)
-        if isinstance(given, _LISTS):
-            return self._items(given, tensors, values)
-        if isinstance(given, Mapping):
-            return self._entries(given, tensors, values)
         if kind is slice:
             bounds = (given.start, given.stop, given.step)
             if any(isinstance(bound, torch.Tensor) for bound in bounds):
@@ -105,63 +92,44 @@ class Literals:
             tensor = self._lying_in(given, tensors or [])
             if tensor is not None:
                 return self.nest(tensor, tensors, values)
-        fields = fields_of(given)
-        if not fields:
+        names, entries, is_record = _entries_of(given)
+        if names is None and not isinstance(given, _LISTS):
             return describe(given)
-        if self._around and id(given) in self._met:
+        if is_record and self._around and id(given) in self._met:
             return Constant("{...}")
-        nest = self._named(given, fields, tensors, values)
-        if any(_is_entered(entry) for _, entry in fields):
+        nest = self._entered(given, names, entries, tensors, values)
+        if is_record and any(map(_is_entered, entries)):
             self._met.add(id(given))
         return nest
 
-    def _items(self, given: Any, tensors: Any, values: Any) -> list[Any]:
-        if len(given) > _MOST_ITEMS and not _holds_tensor(given):
-            return [Constant(f"... {len(given)} items")]
-        if not self._enter(given):
-            return [Constant("...")]
-        nest = self.nest
-        try:
-            return [nest(entry, tensors, values) for entry in given]
-        finally:
-            self._around.pop()
-
-    def _entries(self, given: Any, tensors: Any, values: Any) -> Any:
-        try:
-            entries = list(given.items())
-        except Exception:  # noqa: BLE001  The model may never look into it either.
-            return describe(given)
-        return self._named(given, entries, tensors, values)
-
-    def _named(self, given: Any, entries: list[tuple[Any, Any]], tensors: Any, values: Any) -> Any:
-        if len(entries) > _MOST_ITEMS and not _holds_tensor(entry for _, entry in entries):
-            return Constant(f"{{... {len(entries)} entries}}")
-        if not self._enter(given):
-            return Constant("{...}")
-        try:
-            nest: dict[str, Any] = {}
-            for position, (key, entry) in enumerate(entries):
-                text = key_text(key, position)
-                # What is of the same text is another key.
-                text = f"{text}.{position}" if text in nest else text
-                nest[text] = self.nest(entry, tensors, values)
-            return nest
-        finally:
-            self._around.pop()
-
-    def _enter(self, given: Any) -> bool:
-        """Enter a container; return whether it is neither too deep nor in itself."""
-        around = self._around
+    def _entered(self, given: Any, names: Any, entries: Any, tensors: Any, values: Any) -> Any:
+        """Return the nest of a container; less where it is long, deep, or inside of itself."""
+        around, cut = self._around, ""
         if not around:
             self._met.clear()
-        if len(around) > _MOST_DEPTH or id(given) in around:
-            return False
+        if len(entries) > _MOST_ITEMS and not any(
+            isinstance(entry, torch.Tensor) or _is_entered(entry) for entry in entries
+        ):
+            cut = f"... {len(entries)} items" if names is None else f"... {len(entries)} entries"
+        elif len(around) > _MOST_DEPTH or id(given) in around:
+            cut = "..."
+        if cut and names is not None:
+            return Constant(f"{{{cut}}}")
         around.append(id(given))
-        return True
-
-
-def _holds_tensor(entries: Any) -> bool:
-    return any(isinstance(entry, torch.Tensor) or _is_entered(entry) for entry in entries)
+        try:
+            nest = (
+                [Constant(cut)] if cut else [self.nest(each, tensors, values) for each in entries]
+            )
+        finally:
+            around.pop()
+        if names is None:
+            return tuple(nest) if isinstance(given, tuple) else nest
+        named: dict[str, Any] = {}
+        for position, (key, entry) in enumerate(zip(names, nest, strict=True)):
+            text = key_text(key, position)
+            # What is of the same text is another key.
+            named[f"{text}.{position}" if text in named else text] = entry
+        return named
 
 
 def _is_entered(given: Any) -> bool:
@@ -182,16 +150,12 @@ def collect_tensors(
             identity; None for none.
     """
     kind = type(given)
-    if kind in _TENSORS:
+    if kind in _TENSORS or isinstance(given, torch.Tensor):
         found.append(given)
-    elif kind in _PLAIN or kind is str:
-        pass
-    elif isinstance(given, torch.Tensor):
-        found.append(given)
-    elif kind is not torch.Size:
+    elif kind not in _PLAIN and kind is not str and kind is not torch.Size:
         entered = set() if entered is None else entered
         if id(given) not in entered:
-            entries, is_record = _entries_of(given)
+            _, entries, is_record = _entries_of(given)
             entered.add(id(given))
             for entry in entries:
                 collect_tensors(entry, found, entered)
@@ -200,20 +164,21 @@ def collect_tensors(
     return found
 
 
-def _entries_of(given: Any) -> tuple[Iterable[Any], bool]:
-    """Return what a container or a record holds, nothing of others, and whether it is a record."""
-    if isinstance(given, tuple | list):
-        return given, False
-    if type(given) is dict:
-        return given.values(), False
-    if isinstance(given, Mapping):
-        try:
-            return list(given.values()), False
-        except Exception:  # noqa: BLE001  As in `Literals`.
-            return (), False
+def _entries_of(given: Any) -> tuple[Any, Any, bool]:
+    """Return the names and the entries of a container or record, and whether it is a record.
+
+    None for the names of what has none, and no entries of what is neither.
+    """
     if isinstance(given, _LISTS):
-        return given, False
-    return [entry for _, entry in fields_of(given) or ()], True
+        names = getattr(given, "_fields", None)
+        return names if names is not None and len(names) == len(given) else None, given, False
+    is_record = not isinstance(given, Mapping)
+    try:
+        pairs = fields_of(given) if is_record else given.items()
+        names, entries = zip(*pairs or [], strict=True) if pairs else ((), ())
+    except Exception:  # noqa: BLE001  The model may never look into it either.
+        return None, (), False
+    return (None if is_record and not names else names), entries, is_record
 
 
 def all_among(results: list[torch.Tensor], given: Any) -> bool:
@@ -233,26 +198,20 @@ def describe(given: Any) -> Any:
     if kind is Constant:
         # What stands for an argument already.
         return given
-    if kind is torch.dtype or kind is torch.device or kind is torch.layout:
-        return Constant(str(given))
-    if kind is torch.memory_format:
+    if kind in _OF_TORCH:
         return Constant(str(given))
     if given is Ellipsis:
         return Constant("...")
     if isinstance(given, bool | int | float | complex):
         # A subclass: an IntEnum, a numpy float.
-        return Constant(f"{kind.__name__}({_number_text(given)})")
+        plain: Any = next(each for each in (int, float, complex) if isinstance(given, each))
+        return Constant(f"{kind.__name__}({shown(plain(given))})")
     if isinstance(given, str):
         return text_of(given)[:_MOST_TEXT]
     if isinstance(given, type) or callable(given):
         name = attribute_of(given, "__qualname__") or kind.__qualname__
         return Constant(f"<{name}>")
     return Constant(f"<{class_in_torch(given) or kind.__qualname__}>")
-
-
-def _number_text(given: Any) -> str:
-    plain = next(plain for plain in (int, float, complex) if isinstance(given, plain))
-    return shown(plain(given))
 
 
 def _slice_text(given: slice) -> str:

@@ -10,6 +10,7 @@ import functools
 import os
 import sys
 import sysconfig
+import traceback
 from types import CodeType, FrameType, TracebackType
 from typing import TypeAlias
 
@@ -92,9 +93,7 @@ def is_foreign_file(file: str) -> bool:
     if file.startswith((_TORCH, _PACKAGE)):
         # Beyond the command there is nothing to walk to: the walk ends there.
         return not file.startswith(_COMMAND)
-    if file.startswith(_STDLIB):
-        return not file.startswith(_SITE)
-    return file.startswith("<frozen ")
+    return file.startswith((*_STDLIB, "<frozen ")) and not file.startswith(_SITE)
 
 
 def is_own_file(file: str) -> bool:
@@ -104,16 +103,8 @@ def is_own_file(file: str) -> bool:
 
 def raised_in_tbscope(error: BaseException) -> bool:
     """Whether code of tbscope has raised an error, and not the user's."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    return trace is not None and is_own_file(trace.tb_frame.f_code.co_filename)
-
-
-def _is_of_a_package(frame: FrameType) -> bool:
-    """Tell whether a frame is in code of tbscope or torch, also in what Python wrote for it."""
-    home = str(frame.f_globals.get("__name__", "")).partition(".")[0]
-    return home in ("tbscope", "torch")
+    frames = list(traceback.walk_tb(error.__traceback__))
+    return bool(frames) and is_own_file(frames[-1][0].f_code.co_filename)
 
 
 def is_handed_on(frame: FrameType | None, caller: int) -> bool:
@@ -176,11 +167,12 @@ def _working_directory() -> str:
 def raised_at(trace: TracebackType | None) -> Source | None:
     """Return the innermost line of the user's code in a traceback; None where there is none."""
     found = None
-    while trace is not None:
-        code = trace.tb_frame.f_code
-        if not is_foreign_file(code.co_filename) and not _is_of_a_package(trace.tb_frame):
-            found = Source(short_path(code.co_filename), trace.tb_lineno, code.co_name)
-        trace = trace.tb_next
+    for frame, line in traceback.walk_tb(trace):
+        code = frame.f_code
+        # Python writes code for tbscope and torch, too, which is in no file.
+        home = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+        if home not in ("tbscope", "torch") and not is_foreign_file(code.co_filename):
+            found = Source(short_path(code.co_filename), line, code.co_name)
     return found
 
 
@@ -191,26 +183,23 @@ Spot: TypeAlias = tuple[Source | None, int]
 _BEFORE_CALL = dis.opmap.get("PRECALL")
 
 
-def _call_of(code: CodeType, step: int) -> int:
-    """Return the step of a call: Python does one that it knows from earlier runs before that."""
-    early = _BEFORE_CALL is not None and step >= 0 and code.co_code[step] == _BEFORE_CALL
-    return step + 4 if early else step
-
-
 class Locator:
     """Finds the sources of frames; remembers the files and lines that it has looked at.
 
     Args:
         boundary: The code of the function that wraps each module call; beyond it begins
             the caller of the module, whose source the recorder knows already.
+
+    Attributes:
+        is_foreign: Returns whether a file is not the user's, and so passed over.
     """
 
     def __init__(self, boundary: CodeType) -> None:
         self._boundary = boundary
-        self._foreign: dict[str, bool] = {}
-        self._short: dict[str, str] = {}
+        self._short_path = functools.cache(short_path)
         # By identity, as hashing a code object reads all of it; the code is kept alive.
         self._spots: dict[int, tuple[CodeType, dict[int, Spot]]] = {}
+        self.is_foreign = functools.cache(is_foreign_file)
 
     def source(self, frame: FrameType | None, default: Source | None) -> Source | None:
         """Return the place in the user's code that led to this frame.
@@ -226,25 +215,15 @@ class Locator:
 
     def user_frame(self, frame: FrameType | None) -> FrameType | None:
         """Return the innermost frame of the user's code; None where the module's call is met."""
-        foreign = self._foreign
+        is_foreign = self.is_foreign
         while frame is not None:
             code = frame.f_code
             if code is self._boundary:
                 return None
-            skip = foreign.get(code.co_filename)
-            if skip is None:
-                skip = self.is_foreign(code.co_filename)
-            if not skip:
+            if not is_foreign(code.co_filename):
                 return frame
             frame = frame.f_back
         return None
-
-    def is_foreign(self, file: str) -> bool:
-        """Tell whether a file is not the user's, and so passed over."""
-        known = self._foreign.get(file)
-        if known is None:
-            known = self._foreign[file] = is_foreign_file(file)
-        return known
 
     def at(self, frame: FrameType) -> Source | None:
         """Return the place where a frame stands; None for one of the command."""
@@ -255,21 +234,14 @@ class Locator:
         code, step = frame.f_code, frame.f_lasti
         spots = self.spots_of(code)
         if step not in spots:
-            spots[step] = self._place(frame, code), _call_of(code, step)
+            file, source = code.co_filename, None
+            if not file.startswith(_COMMAND):
+                source = Source(self._short_path(file), frame.f_lineno or 0, code.co_name)
+            # Python does a call that it knows from earlier runs one unit before it.
+            early = _BEFORE_CALL is not None and step >= 0 and code.co_code[step] == _BEFORE_CALL
+            spots[step] = source, step + 4 if early else step
         return spots[step]
 
     def spots_of(self, code: CodeType) -> dict[int, Spot]:
         """Return the places in a piece of code that are known so far, by what frames tell."""
-        known = self._spots.get(id(code))
-        if known is None:
-            known = self._spots[id(code)] = (code, {})
-        return known[1]
-
-    def _place(self, frame: FrameType, code: CodeType) -> Source | None:
-        file = code.co_filename
-        if file.startswith(_COMMAND):
-            return None
-        short = self._short.get(file)
-        if short is None:
-            short = self._short[file] = short_path(file)
-        return Source(short, frame.f_lineno or 0, code.co_name)
+        return self._spots.setdefault(id(code), (code, {}))[1]

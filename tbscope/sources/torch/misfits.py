@@ -123,5 +123,5 @@ def _show(value: Any) -> str:
             keys = [repr(key) if type(key) is str else shown(key) for key in value]
         except Exception:  # noqa: BLE001  It cannot be read, and is shown by its class.
             return name
-        return f"{name} of {', '.join(keys[:_SHOWN_ITEMS])}" if keys else f"{name} of nothing"
+        return f"{name} of {', '.join(keys[:_SHOWN_ITEMS]) or 'nothing'}"
     return f"{name} of {len(value)}" if isinstance(value, list | tuple) else name

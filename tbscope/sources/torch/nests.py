@@ -8,7 +8,7 @@ module entered.
 
 import sys
 import types
-from collections import OrderedDict, UserDict, UserList, defaultdict, deque
+from collections import OrderedDict, UserList, defaultdict, deque
 from collections.abc import (
     Callable,
     ItemsView,
@@ -22,12 +22,11 @@ from collections.abc import (
 from dataclasses import is_dataclass
 from enum import Enum
 from typing import Any, TypeAlias
-from weakref import WeakKeyDictionary
 
 import torch
 
 from tbscope.checks import table_of
-from tbscope.sources.torch.nest_internals import is_registered
+from tbscope.sources.torch.internals import is_registered
 from tbscope.words import text_of
 
 __all__ = [
@@ -44,12 +43,11 @@ __all__ = [
 ]
 
 _Children: TypeAlias = Iterable[tuple[Any, Any]]
-_Made: TypeAlias = dict[int, tuple[Any, Any]]
 _Opener: TypeAlias = Callable[[Any], _Children]
 
 # Classes of the standard library that carry the user's data; every other one
 # (loggers, locks, paths, queues) holds no tensor worth a walk through its insides.
-_DATA_CLASSES = frozenset({("types", "SimpleNamespace"), ("argparse", "Namespace")})
+_DATA_CLASSES = ("SimpleNamespace", "Namespace")
 
 # Whole numbers from here on may be addresses.
 _ADDRESSES = 2**32
@@ -78,8 +76,7 @@ def tensor_leaves(nest: Any, name: str, *, public: bool = False) -> list[tuple[s
     """
     if isinstance(nest, torch.Tensor):
         return [(name, nest)]
-    opener = _opener_of(type(nest))
-    return _walk(nest, name, opener, public=public) if opener else []
+    return _walk(nest, name, public=public)
 
 
 def result_leaves(result: Any) -> list[tuple[str, torch.Tensor]]:
@@ -95,11 +92,8 @@ def result_leaves(result: Any) -> list[tuple[str, torch.Tensor]]:
     """
     if isinstance(result, torch.Tensor):
         return [("out", result)]
-    opener = _opener_of(type(result))
-    if not opener:
-        return []
-    named = all(type(key) is str and key for key, _ in opener(result))
-    return _walk(result, "" if named else "out", opener, public=True)
+    named = all(type(key) is str and key for key, _ in children(result))
+    return _walk(result, "" if named else "out", public=True)
 
 
 def fields_of(thing: Any) -> list[tuple[Any, Any]] | None:
@@ -127,22 +121,23 @@ def children(container: Any) -> list[tuple[Any, Any]]:
 
 def leaves_in(nest: Any, kind: type, entered: frozenset[int] = frozenset()) -> Iterator[Any]:
     """Yield the instances of a class in a nest, from left to right, as `rebuilt` finds them."""
-    cls = type(nest)
     if isinstance(nest, kind):
         yield nest
-    elif cls not in _OPENERS or _OPENERS[cls] is not None:
-        opener = _opener_of(cls)
-        if opener is not None and id(nest) not in entered:
-            entered |= {id(nest)}
-            for _, entry in opener(nest):
-                yield from leaves_in(entry, kind, entered)
+        return
+    opener = _opener_of(type(nest))
+    if opener is not None and id(nest) not in entered:
+        entered |= {id(nest)}
+        for _, entry in opener(nest):
+            yield from leaves_in(entry, kind, entered)
 
 
 INSIDE: Any = object()
 """The answer that has `rebuilt` enter a container."""
 
 
-def rebuilt(nest: Any, change: Callable[[Any], Any], made: _Made | None = None) -> Any:
+def rebuilt(
+    nest: Any, change: Callable[[Any], Any], made: dict[int, tuple[Any, Any]] | None = None
+) -> Any:
     """Return a copy of a nest with something else for each entry that is no container.
 
     A container is of the same class, and made without the code of that class: neither its
@@ -158,138 +153,94 @@ def rebuilt(nest: Any, change: Callable[[Any], Any], made: _Made | None = None) 
     made = {} if made is None else made
     if id(nest) in made:
         return made[id(nest)][1]
-    replaced = change(nest)
-    if replaced is not INSIDE:
-        return replaced
-    if isinstance(nest, tuple):
-        entries = [rebuilt(entry, change, made) for entry in nest]
-        structure = hasattr(cls, "n_sequence_fields")
-        copy = cls(entries) if structure else tuple.__new__(cls, entries)
-    elif cls is slice:
-        copy = slice(*[rebuilt(end, change, made) for _, end in _open_slice(nest)])
-    elif isinstance(nest, ValuesView | KeysView | ItemsView | Set):
-        copy = [rebuilt(entry, change, made) for entry in nest]
+    copy = change(nest)
+    if copy is not INSIDE:
+        return copy
+    if isinstance(nest, tuple | slice | ValuesView | KeysView | ItemsView | Set):
+        entries = [rebuilt(entry, change, made) for _, entry in children(nest)]
+        if not isinstance(nest, tuple):
+            copy = slice(*entries) if isinstance(nest, slice) else entries
+        elif hasattr(cls, "n_sequence_fields"):
+            copy = cls(entries)
+        else:
+            copy = tuple.__new__(cls, entries)
     else:
-        copy = _shell_of(nest)
+        base = next((base for base in _BASES if issubclass(cls, base)), object)
+        add = _BASES.get(base)
+        try:
+            if hasattr(cls, "__del__"):
+                raise TypeError  # A copy that ends would close what the container has open.
+            copy = base.__new__(cls)
+        except TypeError:
+            copy, add = types.SimpleNamespace(), None
         made[id(nest)] = nest, copy
-        _fill(copy, nest, change, made)
+        same: dict[int, Any] = {}
+        if add is not None:
+            for key, entry in children(nest):
+                same[id(entry)] = changed = rebuilt(entry, change, made)
+                add(copy, key, changed)
+        table, slots = table_of(copy), dict(slots_of(type(copy)))
+        for name, held in _open_object(nest):
+            # An entry that is an attribute, too, stays one thing; other tensors are no entries.
+            changed = rebuilt(held, change, made) if add is None else same.get(id(held), held)
+            if name in slots:
+                slots[name].__set__(copy, changed)
+            elif table is not None:
+                table[name] = changed
     made[id(nest)] = nest, copy
     return copy
 
 
 # Classes in C whose instances have entries beside attributes, with how an entry is added.
-_BASES: dict[type, Callable[[Any, Any, Any], Any]] = {
+_BASES: dict[Any, Callable[[Any, Any, Any], Any]] = {
     list: lambda copy, _, entry: list.append(copy, entry),
     deque: lambda copy, _, entry: deque.append(copy, entry),
     OrderedDict: OrderedDict.__setitem__,
     defaultdict: dict.__setitem__,
     dict: dict.__setitem__,
 }
-# What a dictionary may make by itself for a key that it lacks.
-_FACTORIES = (list, dict, set, tuple, int, float, str)
 
 
-def _shell_of(container: Any) -> Any:
-    """Return an empty container of the same class, or of a plain one if that cannot be made."""
-    cls = type(container)
-    base: Any = next((base for base in _BASES if issubclass(cls, base)), object)
-    try:
-        if hasattr(cls, "__del__"):
-            raise TypeError  # A copy that ends would close what the container has open.
-        shell: Any = base.__new__(cls)
-    except TypeError:
-        return {} if isinstance(container, Mapping) else types.SimpleNamespace()
-    if base is deque:
-        deque.__init__(shell, (), container.maxlen)
-    if base is defaultdict and container.default_factory in _FACTORIES:
-        shell.default_factory = container.default_factory
-    return shell
-
-
-def _fill(copy: Any, container: Any, change: Callable[[Any], Any], made: _Made) -> None:
-    """Fill an empty container with the changed entries and attributes of another one."""
-    same: dict[int, Any] = {}
-    add = next((add for base, add in _BASES.items() if isinstance(copy, base)), None)
-    if add is not None:
-        for key, entry in children(container):
-            same[id(entry)] = changed = rebuilt(entry, change, made)
-            add(copy, key, changed)
-    table, slots = table_of(copy), dict(slots_of(type(copy)))
-    for name, held in _open_object(container):
-        # An entry that is an attribute, too, stays one thing; other tensors are no entries.
-        changed = same.get(id(held), held) if add is not None else rebuilt(held, change, made)
-        if name in slots:
-            slots[name].__set__(copy, changed)
-        elif table is not None:
-            table[name] = changed
-
-
-class _Frame:
-    """One container that is being walked; the stack of them replaces recursion."""
-
-    __slots__ = ("container", "flat", "items", "key", "outer", "path", "position")
-
-    def __init__(self, container: Any, items: _Children, outer: "_Frame | None", key: str) -> None:
-        self.container = container
-        self.items = iter(items)
-        self.outer = outer
-        self.key = key
-        self.path: str | None = None
-        self.position = 0
-        self.flat = True
-
-
-def _walk(nest: Any, name: str, opener: _Opener, *, public: bool) -> list[tuple[str, torch.Tensor]]:
-    """Return the leaves of a container, each with its path."""
+def _walk(nest: Any, name: str, *, public: bool) -> list[tuple[str, torch.Tensor]]:
+    """Return the leaves of a container, each with its path; none of anything else."""
     leaves: list[tuple[str, torch.Tensor]] = []
-    # By identity the containers, and whether each is flat.
-    entered: dict[int, tuple[Any, bool]] = {id(nest): (nest, False)}
-    if public and opener is _open_object:
-        opener = _open_public
-    frame: _Frame | None = _Frame(nest, opener(nest), None, name)
-    while frame:
-        deeper = None
-        for key, child in frame.items:
-            frame.position += 1
-            if isinstance(child, torch.Tensor):
-                path = frame.path
-                if path is None:
-                    path = frame.path = _path_of(frame)
-                step = key if type(key) is str else key_text(key, frame.position - 1)
-                leaves.append((f"{path}.{step}" if path else step, child))
+    # By identity the containers that are open, and those in which others are.
+    entered: dict[int, Any] = {}
+    around: set[int] = set()
+    # A stack in place of recursion: nests may be deep.
+    pending: list[tuple[Any, str, Iterator[tuple[int, tuple[Any, Any]]]]] = []
+
+    def enter(container: Any, path: str, opener: _Opener) -> None:
+        entered[id(container)] = container
+        if public and opener is _open_object:
+            opener = _open_public
+        pending.append((container, path, iter(enumerate(opener(container)))))
+
+    outermost = _opener_of(type(nest))
+    if outermost is not None:
+        enter(nest, name, outermost)
+    while pending:
+        container, path, entries = pending[-1]
+        for position, (key, child) in entries:
+            is_leaf = isinstance(child, torch.Tensor)
+            opener = None if is_leaf else _opener_of(type(child))
+            if opener is None and not is_leaf:
                 continue
-            kind = type(child)
-            open_child = _OPENERS[kind] if kind in _OPENERS else _opener_of(kind)
-            if open_child is None:
+            step = key if type(key) is str else key_text(key, position)
+            below = f"{path}.{step}" if path else step
+            if opener is None:
+                leaves.append((below, child))
                 continue
-            frame.flat = False
-            met = entered.get(id(child))
-            if met and not met[1]:
-                continue
-            entered[id(child)] = (child, False)
-            if public and open_child is _open_object:
-                open_child = _open_public
-            step = key if type(key) is str else key_text(key, frame.position - 1)
-            deeper = _Frame(child, open_child(child), frame, step)
-            break
-        if deeper is None:
-            entered[id(frame.container)] = (frame.container, frame.flat)
-            frame = frame.outer
+            around.add(id(container))
+            if id(child) not in entered:
+                enter(child, below, opener)
+                break
         else:
-            frame = deeper
+            pending.pop()
+            if id(container) not in around:
+                # It may be met, and walked, again.
+                del entered[id(container)]
     return leaves
-
-
-def _path_of(frame: _Frame) -> str:
-    steps = []
-    at: _Frame | None = frame
-    while at:
-        if at.path is not None:
-            steps.append(at.path)
-            break
-        steps.append(at.key)
-        at = at.outer
-    return ".".join(step for step in reversed(steps) if step)
 
 
 def key_text(key: Any, position: int) -> str:
@@ -316,12 +267,9 @@ def _open_mapping(mapping: Any) -> _Children:
         return _open_object(mapping)
 
 
-def _open_named_tuple(record: Any) -> _Children:
-    return zip(record._fields, record, strict=False)
-
-
-def _open_struct_sequence(record: Any) -> _Children:
-    return zip(type(record).__match_args__, record, strict=False)
+def _open_record(record: Any) -> _Children:
+    """Return the entries of a named tuple, or of such a one of C, by their names."""
+    return zip(getattr(record, "_fields", None) or record.__match_args__, record, strict=False)
 
 
 def _open_slice(ends: slice) -> _Children:
@@ -351,27 +299,23 @@ def _open_public(thing: Any) -> _Children:
     return pairs
 
 
+_SLOTS: dict[type, list[tuple[str, types.MemberDescriptorType]]] = {}
+
+
 def slots_of(cls: type) -> list[tuple[str, types.MemberDescriptorType]]:
     """Return the slots that a class and its bases declare, by name, in their order."""
-    if cls not in _SLOTS:
-        _SLOTS[cls] = [slot for base in reversed(cls.__mro__) for slot in _own_slots(base)]
-    return _SLOTS[cls]
-
-
-def _own_slots(cls: type) -> list[tuple[str, types.MemberDescriptorType]]:
-    declared = vars(cls).get("__slots__")
-    if declared is None:
-        return []
-    rank: dict[str, int] = {}
-    for name in [declared] if isinstance(declared, str) else declared:
-        # A private slot's member carries the mangled name, `_Class__name`.
-        rank[name] = rank[f"_{cls.__name__.lstrip('_')}{name}"] = len(rank)
-    members = [
-        (name, member)
-        for name, member in vars(cls).items()
-        if isinstance(member, types.MemberDescriptorType)
-    ]
-    return sorted(members, key=lambda slot: rank.get(slot[0], -1))
+    if cls in _SLOTS:
+        return _SLOTS[cls]
+    slots = _SLOTS[cls] = []
+    for base in reversed(cls.__mro__):
+        declared = vars(base).get("__slots__", ())
+        for name in [declared] if isinstance(declared, str) else declared:
+            # A private slot's member carries the mangled name, `_Class__name`.
+            for full in (name, f"_{base.__name__.lstrip('_')}{name}"):
+                member = vars(base).get(full)
+                if isinstance(member, types.MemberDescriptorType):
+                    slots.append((full, member))
+    return slots
 
 
 _SKIPPED = (
@@ -395,41 +339,29 @@ _SKIPPED = (
 _NO_CONTAINERS = frozenset({"numpy", "tbscope"})
 _BY_INDEX = (list, tuple, deque, UserList, Set, ValuesView, KeysView, ItemsView)
 
-# By class, how its instances are opened: None where they are no containers. The
-# first holds the classes that live for ever, so that the usual lookup is a plain one.
-_OPENERS: dict[type, _Opener | None] = {
-    dict: dict.items,
-    list: enumerate,
-    tuple: enumerate,
-    slice: _open_slice,
-    **dict.fromkeys((int, float, bool, str, bytes, complex, type(None), type(...))),
-    **dict.fromkeys((torch.Size, torch.dtype, torch.device, types.FunctionType, range)),
-}
-_SLOTS: WeakKeyDictionary[type, list[tuple[str, types.MemberDescriptorType]]] = WeakKeyDictionary()
-_MORE_OPENERS: WeakKeyDictionary[type, _Opener | None] = WeakKeyDictionary()
+
+_OPENERS: dict[type, _Opener | None] = {}
 
 
 def _opener_of(cls: type) -> _Opener | None:
     """Return the function that opens the instances of a class; None if they hold nothing."""
-    if cls in _OPENERS:
-        return _OPENERS[cls]
-    if cls not in _MORE_OPENERS:
-        _MORE_OPENERS[cls] = _find_opener(cls)
-    return _MORE_OPENERS[cls]
+    if cls not in _OPENERS:
+        _OPENERS[cls] = _find_opener(cls)
+    return _OPENERS[cls]
 
 
 def _find_opener(cls: type) -> _Opener | None:
-    if issubclass(cls, _SKIPPED) or cls.__module__.partition(".")[0] in _NO_CONTAINERS:
+    home = cls.__module__.partition(".")[0]
+    if issubclass(cls, _SKIPPED) or home in _NO_CONTAINERS:
         return None
-    if issubclass(cls, dict | UserDict) or issubclass(cls, Mapping):
+    if issubclass(cls, dict | Mapping):
         return _open_mapping
-    if issubclass(cls, tuple) and hasattr(cls, "_fields"):
-        return _open_named_tuple
-    if issubclass(cls, tuple) and hasattr(cls, "n_sequence_fields"):
-        return _open_struct_sequence
+    if issubclass(cls, tuple) and (hasattr(cls, "_fields") or hasattr(cls, "n_sequence_fields")):
+        return _open_record
     if issubclass(cls, _BY_INDEX):
         return enumerate
-    standard = cls.__module__.partition(".")[0] in sys.stdlib_module_names
-    if standard and (cls.__module__, cls.__qualname__) not in _DATA_CLASSES:
+    if cls is slice:
+        return _open_slice
+    if home in sys.stdlib_module_names and cls.__qualname__ not in _DATA_CLASSES:
         return None
     return _open_object if cls.__dictoffset__ or slots_of(cls) else None

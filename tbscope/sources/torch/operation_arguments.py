@@ -33,7 +33,7 @@ def positional_names(
     schema = schema_of(function)
     if schema is not None:
         return tuple(argument.name for argument in schema.arguments if not argument.kwarg_only)
-    described = _described().get(function, _nothing)
+    described = get_testing_overrides().get(function, _nothing)
     try:
         # One that hands all on to others has none (`boolean_dispatch`): torch's stand-in tells.
         named = _of_signature(function) or _of_signature(described)
@@ -64,12 +64,6 @@ def add_signature(
         signatures[name] = tuple(
             one if one == two else None for one, two in zip(known, names, strict=False)
         )
-
-
-@functools.cache
-def _described() -> dict[Callable[..., Any], Callable[..., Any]]:
-    """Return for each builtin a Python function with the same parameters."""
-    return dict(get_testing_overrides())
 
 
 def _nothing() -> None:
@@ -151,13 +145,8 @@ def _on_tensors(packet: Any) -> list[Any]:
     schemas = [
         schema
         for schema in schemas
-        if not any("Dimname" in str(argument.type) for argument in schema.arguments)
-        and not any(argument.is_out for argument in schema.arguments)
+        if "Dimname" not in str(schema) and not any(each.is_out for each in schema.arguments)
     ]
-    on_tensors = [
-        schema
-        for schema in schemas
-        if any("Tensor" in str(argument.type) for argument in schema.arguments)
-    ]
+    on_tensors = [schema for schema in schemas if "Tensor" in str(schema).partition("->")[0]]
     # What makes a tensor takes none.
     return on_tensors or schemas

@@ -1,14 +1,18 @@
-"""What torch calls its operations, and what they write into.
+"""What torch calls its operations, what they write into, and their roles.
 
 Names as the user wrote them (`linear`, `add`, `setitem`), and from the schemas
-of the ATen kernels the arguments that each one mutates.
+of the ATen kernels the arguments that each one mutates. A pass asks a node for its role and knows
+no name of a kernel; whoever saw the node run says it, and asks here.
 """
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import torch
 
+from tbscope.ir.nodes import Argument, Nest, Role
 from tbscope.sources.torch.communication import exchange_of
 from tbscope.sources.torch.internals import (
     MOVES,
@@ -33,8 +37,10 @@ __all__ = [
     "SET_DATA",
     "KernelFacts",
     "body_name",
+    "is_random",
     "kernel_facts",
     "operation_name",
+    "role_of",
 ]
 
 READS = frozenset(
@@ -154,62 +160,41 @@ class KernelFacts:
         exchange: How it communicates with other ranks; None for any other.
     """
 
-    __slots__ = (
-        "composite",
-        "copies",
-        "exchange",
-        "filled",
-        "flag",
-        "higher_order",
-        "kernel",
-        "label",
-        "makes_tensor",
-        "name",
-        "native",
-        "query",
-        "usual",
-        "writes",
-        "writes_first",
-    )
-
     def __init__(self, kernel: Any) -> None:
         self.kernel = kernel
         self.higher_order = is_higher_order(kernel)
         schema = schema_of(kernel)
+        if schema is None:
+            named = callable(getattr(kernel, "name", None))
+            name = f"higher_order::{kernel.name() if named else kernel}"
+        else:
+            name = schema.name
+        arguments = [] if schema is None else schema.arguments
         self.composite = schema is not None and is_only_composite(kernel)
-        name = schema.name if schema is not None else _higher_order_name(kernel)
         self.name: str = name
         self.label = name.rpartition("::")[2]
         self.native = name.startswith("aten::")
         self.query = name.startswith(("prim::", "profiler::")) or name in _QUESTIONS
         self.copies = name in _COPIES
-        self.writes: tuple[tuple[int, str], ...] = ()
-        self.writes_first = False
-        self.filled: frozenset[str] = frozenset()
-        self.flag: int | None = None
-        self.makes_tensor = schema is None
         self.exchange = exchange_of(name)
         self.usual = self.exchange is None and not self.copies
-        if schema is None:
-            return
-        arguments = schema.arguments
-        self.makes_tensor = _makes_tensor(name, schema)
+        self.makes_tensor = schema is None or _makes_tensor(name, schema)
         written = [
-            (position, argument)
-            for position, argument in enumerate(arguments)
+            (place, argument)
+            for place, argument in enumerate(arguments)
             if argument.alias_info is not None and argument.alias_info.is_write
         ]
-        self.writes = tuple((position, argument.name) for position, argument in written)
         self.filled = frozenset(argument.name for _, argument in written if argument.is_out)
-        silent = _SILENT_WRITES.get(name)
-        if silent and not self.writes:
-            positions, self.flag = silent
-            self.writes = tuple((position, arguments[position].name) for position in positions)
-        if self.exchange is not None and self.exchange.taken and not self.writes:
+        places = tuple(place for place, _ in written)
+        self.flag: int | None = None
+        if not places and name in _SILENT_WRITES:
+            places, self.flag = _SILENT_WRITES[name]
+        elif not places and self.exchange is not None and self.exchange.taken:
             # The schemas of c10d do not tell what they fill.
             names = [argument.name for argument in arguments]
-            self.writes = ((names.index(self.exchange.taken), self.exchange.taken),)
-        self.writes_first = [place for place, _ in self.writes] == [0] and self.flag is None
+            places = (names.index(self.exchange.taken),)
+        self.writes = tuple((place, arguments[place].name) for place in places)
+        self.writes_first = places == (0,) and self.flag is None
 
     def written(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
         """Return the tensors into which the kernel writes when it is called with these."""
@@ -236,11 +221,6 @@ def _makes_tensor(name: str, schema: Any) -> bool:
         "Tensor" in str(given.type) and (given.alias_info is None or given.alias_info.is_write)
         for given in returns
     )
-
-
-def _higher_order_name(kernel: Any) -> str:
-    name = kernel.name() if callable(getattr(kernel, "name", None)) else str(kernel)
-    return f"higher_order::{name}"
 
 
 # By identity, as operators hash in Python; the facts hold the kernel, so it stays its own.
@@ -278,12 +258,15 @@ def operation_name(function: Callable[..., Any], *, as_kernel: bool = False) -> 
         function: The function.
         as_kernel: Whether a kernel that is called directly is called as it is, `_softmax`.
     """
-    name = getattr(function, "__name__", None)
-    if name == "__get__":
-        name = getattr(getattr(function, "__self__", None), "__name__", name)
-    direct = name is None or "." in name
-    if name is None or direct:
-        name = _overload_name(function)
+    written: Any = getattr(function, "__name__", None)
+    if written == "__get__":
+        written = getattr(getattr(function, "__self__", None), "__name__", written)
+    direct = written is None or "." in written
+    if direct:
+        # An operator that is called itself (`torch.ops.aten.relu.default`).
+        full = getattr(schema_of(function), "name", None) or operator_name(function)
+        written = (full or written or type(function).__name__).rpartition("::")[2].partition(".")[0]
+    name = str(written)
     if name.startswith("__") and name.endswith("__") and len(name) > 4:
         name = name[2:-2]
         if name[0] == "i" and name[1:] in _TWO_SIDED:
@@ -308,13 +291,86 @@ def body_name(function: Callable[..., Any]) -> str:
     return "body" if name == "<lambda>" else str(name)
 
 
-def _overload_name(function: Any) -> str:
-    """Return the name of an operator that is called directly (`torch.ops.aten.relu.default`)."""
-    schema = schema_of(function)
-    if schema is not None:
-        return str(schema.name).rpartition("::")[2]
-    named = operator_name(function)
-    if named is not None:
-        return named.rpartition("::")[2].partition(".")[0]
-    name = getattr(function, "__name__", None) or type(function).__name__
-    return name.partition(".")[0]
+# The kernels that describe one tensor anew, cast it or copy it, and compute nothing of it.
+# Source: aten/src/ATen/native/native_functions.yaml.
+_VIEWS = (
+    *("view", "_unsafe_view", "reshape", "_reshape_alias", "view_as", "alias", "as_strided"),
+    *("t", "transpose", "permute", "movedim", "swapaxes", "swapdims", "numpy_T", "adjoint"),
+    *("squeeze", "unsqueeze", "flatten", "unflatten", "expand", "expand_as", "unfold"),
+    *("slice", "select", "narrow", "diagonal", "detach", "detach_"),
+    *("lift", "lift_fresh"),
+    *("view_as_real", "view_as_complex", "_conj", "_neg_view", "conj", "real", "imag"),
+    *("resolve_conj", "resolve_neg"),
+)
+_OF_A_TENSOR: Mapping[str, Role] = {
+    **{f"aten::{name}": "view" for name in _VIEWS},
+    "aten::_to_copy": "cast",
+    "aten::to": "cast",
+    "aten::clone": "copy",
+    "aten::contiguous": "copy",
+    # A tensor inside of one that is made of several, as torch.export tells it.
+    "export::access_subclass_inner_tensor": "view",
+}
+
+# The kernels of what is made of nothing but numbers, and is the same in every run.
+# Source: aten/src/ATen/native/native_functions.yaml, those without a `self`.
+_MAKERS = frozenset(
+    f"aten::{name}"
+    for name in (
+        *("arange", "empty", "eye", "full", "linspace", "logspace", "ones", "range", "zeros"),
+        *("scalar_tensor", "tril_indices", "triu_indices", "empty_strided", "lift_fresh"),
+        *("hann_window", "hamming_window", "blackman_window", "kaiser_window", "lift"),
+        *("_to_copy", "detach", "alias"),
+    )
+)
+
+# An operation of kernels of several roles has the last of these.
+_RANKS: tuple[Role | None, ...] = ("view", "copy", "cast")
+_MAY_DROP = re.compile(r"attention|rnn|lstm|gru")
+
+
+def role_of(kernels: Sequence[str], *, reads: bool) -> Role | None:
+    """Return the role of an operation; None for one that computes something.
+
+    Args:
+        kernels: Its kernels by name (`aten::view`).
+        reads: Whether it reads a tensor.
+    """
+    if not kernels:
+        return None
+    if not reads:
+        return "maker" if _MAKERS.issuperset(kernels) else None
+    roles = [_OF_A_TENSOR.get(kernel) for kernel in kernels]
+    return None if None in roles else max(roles, key=_RANKS.index)
+
+
+def is_random(
+    kernels: Collection[str], arguments: Iterable[Argument], names: Sequence[str | None]
+) -> bool:
+    """Tell whether an operation drew random numbers.
+
+    Not all that can do so each time: fused attention and recurrent layers only if they were
+    asked for dropout.
+
+    Args:
+        kernels: Its kernels by name, each met before by `kernel_facts`.
+        arguments: Its arguments.
+        names: The names of its positional arguments, as far as they are known.
+    """
+    if RANDOM.isdisjoint(kernels):
+        return False
+    given: dict[str | None, Nest] = {
+        argument.name or (names[place] if place < len(names) else None): argument.nest
+        for place, argument in enumerate(arguments)
+    }
+    if given.get("training", given.get("train")) is False:
+        return False
+    if any(not _MAY_DROP.search(kernel) for kernel in RANDOM.intersection(kernels)):
+        return True
+    if given.get("dropout_p"):
+        return True
+    # A recurrent layer has dropout as its one float, before `train`: its overloads differ in the
+    # names and the number of the arguments before these.
+    pairs = pairwise([argument.nest for argument in arguments])
+    drops = [dropout > 0 and train is True for dropout, train in pairs if type(dropout) is float]
+    return any(drops[:1])

@@ -6,75 +6,68 @@ and the parameters it owns always stand at the same place.
 
 import itertools
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch.nn.modules.lazy import LazyModuleMixin
 
 from tbscope.sources.torch.module_internals import ScriptModule, uncompiled
-from tbscope.sources.torch.rank_internals import is_spread
+from tbscope.sources.torch.ranks import is_spread
 
 if TYPE_CHECKING:
     from tbscope.ir.scopes import Scope
 
-__all__ = ["ModulePlace", "Registry", "TensorPlace"]
+__all__ = ["ModulePlace", "Registry", "TensorPlace", "class_label", "switches_itself"]
+
+_Module = torch.nn.Module
 
 
+@dataclass(eq=False, kw_only=True, slots=True)
 class ModulePlace:
     """A module at its place in the tree.
 
     Attributes:
-        adopter: The place of the module that called it, where no module registers it.
         module: The module itself, held so that its identity stays its own.
         name: The dotted path below which its parameters stand: the qualified name, or
             where no module registers it, one that begins at the module that called it.
-        qualified_name: As in `named_modules()`; None where no module registers it.
         attribute: The name under which its parent holds it; None for a root.
         parent: The place of the module that holds it; None for a root.
+        registered: Whether its name is one of `named_modules()`.
         label: The name of its class.
         lazy: Whether it makes its parameters only in its first call.
+        wrapper: What `torch.compile` made of it, which stands at the same place and has
+            no scope of its own; None where it was not compiled.
+        adopter: The place of the module that called it, where no module registers it.
         first_scope: The scope of its first call, or the container scope that stands for
             it; None before either.
         frames: Its calls that run now, innermost last.
-        wrapper: What `torch.compile` made of it, which stands at the same place and has
-            no scope of its own; None where it was not compiled.
     """
 
-    __slots__ = (
-        "adopter",
-        "attribute",
-        "first_scope",
-        "frames",
-        "label",
-        "lazy",
-        "module",
-        "name",
-        "parent",
-        "qualified_name",
-        "wrapper",
-    )
+    module: torch.nn.Module
+    name: str
+    attribute: str | None
+    parent: "ModulePlace | None"
+    registered: bool
+    label: str = ""
+    lazy: bool = False
+    wrapper: torch.nn.Module | None = None
+    adopter: "ModulePlace | None" = None
+    first_scope: "Scope | None" = None
+    frames: list[Any] = field(default_factory=list)
 
-    def __init__(
-        self,
-        module: torch.nn.Module,
-        *,
-        name: str,
-        attribute: str | None,
-        parent: "ModulePlace | None",
-        registered: bool = True,
-    ) -> None:
-        self.module = uncompiled(module)
-        self.wrapper = module if self.module is not module else None
-        self.name = name
-        self.qualified_name = name if registered else None
-        self.attribute = attribute
-        self.parent = parent
-        self.label = class_label(self.module)
-        self.lazy = isinstance(self.module, LazyModuleMixin)
-        self.adopter: ModulePlace | None = None
-        self.first_scope: Scope | None = None
-        self.frames: list[Any] = []
+    def __post_init__(self) -> None:
+        whole = uncompiled(self.module)
+        if whole is not self.module:
+            self.module, self.wrapper = whole, self.module
+        self.label = class_label(whole)
+        self.lazy = isinstance(whole, LazyModuleMixin)
+
+    @property
+    def qualified_name(self) -> str | None:
+        """As in `named_modules()`; None where no module registers it."""
+        return self.name if self.registered else None
 
     def path_of(self, other: "ModulePlace") -> str:
         """Return the shortest path by which this module holds another one; empty for none."""
@@ -91,25 +84,15 @@ class ModulePlace:
         return ""
 
 
+@dataclass(eq=False, slots=True)
 class TensorPlace:
     """A parameter or buffer at its place: whose it is, under which attribute, and its number."""
 
-    __slots__ = ("attribute", "kind", "number", "owner", "tensor")
-
-    def __init__(
-        self,
-        tensor: torch.Tensor,
-        *,
-        owner: ModulePlace,
-        attribute: str,
-        kind: Literal["parameter", "buffer"],
-        number: int,
-    ) -> None:
-        self.tensor = tensor
-        self.owner = owner
-        self.attribute = attribute
-        self.kind = kind
-        self.number = number
+    tensor: torch.Tensor
+    owner: ModulePlace
+    attribute: str
+    kind: Literal["parameter", "buffer"]
+    number: int
 
     @property
     def qualified_name(self) -> str:
@@ -123,6 +106,21 @@ def class_label(module: torch.nn.Module) -> str:
     if isinstance(module, ScriptModule):
         return str(module.original_name)
     return type(module).__name__
+
+
+def switches_itself(modules: Iterable[torch.nn.Module]) -> bool:
+    """Tell whether one of some modules has a `train()` or `eval()` of its own.
+
+    A backbone keeps its BatchNorm frozen, an adapter merges its weights.
+    """
+    modules = list(modules)
+    types: set[Any] = set(map(type, modules))
+    own = {cls for cls in types if cls.train is not _Module.train or cls.eval is not _Module.eval}
+    return any(
+        uncompiled(module) is module
+        for module in modules
+        if type(module) in own or "train" in module.__dict__ or "eval" in module.__dict__
+    )
 
 
 class Registry:
@@ -164,7 +162,7 @@ class Registry:
         if known is not None:
             return known
         root = ModulePlace(
-            module, name=name, attribute=attribute, parent=parent, registered=registered
+            module=module, name=name, attribute=attribute, parent=parent, registered=registered
         )
         # Depth first and in order, as named_modules() goes, without its recursion.
         pending = [root]
@@ -179,7 +177,7 @@ class Registry:
             prefix = f"{place.name}." if place.name else ""
             children = [
                 ModulePlace(
-                    child,
+                    module=child,
                     name=prefix + name,
                     attribute=name,
                     parent=place,
@@ -192,23 +190,26 @@ class Registry:
         return root
 
     def _add_tensors(self, place: ModulePlace) -> None:
-        tensors = self._tensors
-        module = place.module
-        for name, parameter in module._parameters.items():
-            if parameter is None:
-                continue
-            known = tensors.get(id(parameter))
-            if known is None:
-                tensors[id(parameter)] = TensorPlace(
-                    parameter, owner=place, attribute=name, kind="parameter", number=len(tensors)
-                )
-            elif known.owner is not place or known.attribute != name:
-                self._shared[id(module), name] = known
-        for name, buffer in module._buffers.items():
-            if buffer is not None and id(buffer) not in tensors:
-                tensors[id(buffer)] = TensorPlace(
-                    buffer, owner=place, attribute=name, kind="buffer", number=len(tensors)
-                )
+        for name, parameter in place.module._parameters.items():
+            self._add_tensor(parameter, place, name, "parameter")
+        for name, buffer in place.module._buffers.items():
+            self._add_tensor(buffer, place, name, "buffer")
+
+    def _add_tensor(
+        self,
+        tensor: torch.Tensor | None,
+        owner: ModulePlace,
+        name: str,
+        kind: Literal["parameter", "buffer"],
+    ) -> None:
+        if tensor is None:
+            return
+        known = self._tensors.get(id(tensor))
+        if known is None:
+            number = len(self._tensors)
+            self._tensors[id(tensor)] = TensorPlace(tensor, owner, name, kind, number)
+        elif known.owner is not owner or known.attribute != name:
+            self._shared[id(owner.module), name] = known
 
     def module(self, module: torch.nn.Module) -> ModulePlace | None:
         """Return the place of a module; None where it is not registered."""
@@ -261,7 +262,7 @@ class Registry:
                     name=prefix + name,
                     attribute=name,
                     parent=place,
-                    registered=place.qualified_name is not None,
+                    registered=place.registered,
                 )
 
     def places(self) -> list[ModulePlace]:

@@ -59,17 +59,9 @@ def signature_of(fn: _Callable, *, follow_wrapped: bool = True) -> inspect.Signa
         fn = entry_point(fn)
     try:
         return inspect.signature(fn, follow_wrapped=follow_wrapped)
-    except (ValueError, TypeError, NameError):
-        return _signature_of_schema(fn)
-    except Exception:  # noqa: BLE001  The user's `__getattr__`: its class tells as much.
-        if isinstance(fn, MethodType):
-            return None
-        return signature_of(MethodType(type(fn).__call__, fn), follow_wrapped=follow_wrapped)
-
-
-def _signature_of_schema(fn: _Callable) -> inspect.Signature | None:
-    """Return the parameters of a TorchScript function or method, which Python cannot inspect."""
-    arguments = attribute_of(attribute_of(fn, "schema"), "arguments")
+    except Exception:  # noqa: BLE001  Also what the `__getattr__` of the user's raises.
+        # Python cannot inspect a function or method of TorchScript.
+        arguments = attribute_of(attribute_of(fn, "schema"), "arguments")
     if arguments is None:
         return None
     return inspect.Signature(
@@ -117,9 +109,11 @@ def keywords_in(signature: inspect.Signature) -> set[str]:
 
 def required_in(signature: inspect.Signature) -> list[str]:
     """Return the names without a default, in order."""
-    written = {*positional_in(signature), *keywords_in(signature)}
-    parameters = signature.parameters.values()
-    return [one.name for one in parameters if one.name in written and one.default is one.empty]
+    return [
+        each.name
+        for each in signature.parameters.values()
+        if each.default is each.empty and each.kind in _BY_POSITION + _BY_KEYWORD
+    ]
 
 
 def argument_names(
@@ -153,7 +147,7 @@ def argument_names(
     return pairs
 
 
-class Arrangements(dict[tuple[Any, ...], tuple[list[str], list[str]]]):
+class Arrangements(dict[tuple[Any, ...], list[str]]):
     """How the arguments of methods are named and ordered, found once for all calls that are alike.
 
     To find it takes several times as long as to look it up, and it is asked for each call of a
@@ -171,13 +165,12 @@ class Arrangements(dict[tuple[Any, ...], tuple[list[str], list[str]]]):
             kwargs: The keyword arguments.
         """
         # One function, as many positional arguments, and the same keywords in the same order.
-        alike = (fn.__func__ if type(fn) is MethodType else None, len(args), *kwargs)
-        found = self.get(alike) if alike[0] is not None else None
-        if found is None:
+        method = fn.__func__ if type(fn) is MethodType else None
+        alike = (method, len(args), *kwargs)
+        names = None if method is None else self.get(alike)
+        if names is None:
             places = [None] * len(args)
             names = [name for name, _ in argument_names(fn, places, dict.fromkeys(kwargs))]
-            found = names, names[len(args) :]
-            if alike[0] is not None:
-                self[alike] = found
-        names, keywords = found
-        return names, (*args, *[kwargs[key] for key in keywords]) if keywords else args
+            if method is not None:
+                self[alike] = names
+        return names, (*args, *[kwargs[key] for key in names[len(args) :]]) if kwargs else args

@@ -12,7 +12,7 @@ import torch
 from tbscope.errors import InputError
 from tbscope.words import error_text, shown
 
-__all__ = ["made_inputs", "make_tensor", "seeded", "size_advice", "stands_on"]
+__all__ = ["made_inputs", "make_tensor", "seeded", "size_advice"]
 
 _NORMAL = ("float", "bfloat", "complex")
 _MOST_DIMENSIONS = 64
@@ -70,7 +70,7 @@ def make_tensor(
     Raises:
         InputError: There is no memory for it, or no such tensor.
     """
-    device = torch.device("cpu") if device is None else device
+    device = device or torch.device("cpu")
     try:
         if fake:
             tensor = torch.empty(size, dtype=dtype, device="meta")
@@ -90,29 +90,19 @@ def make_tensor(
     return tensor
 
 
-def stands_on(tensor: torch.Tensor) -> torch.device | None:
-    """Return the device that a made-up stand-in pretends to be on; None for any other tensor."""
-    found: torch.device | None = getattr(tensor, "stands_on", None)
-    return found
-
-
-def size_advice(given: object) -> str:
+def size_advice(given: Any) -> str:
     """Say what to write instead of a size that was given as an input; empty where none was."""
     if _is_filled_size(given):
-        return f"a size is no input: give {_rand(given)}, or input_size={shown(_plain(given))}"
+        return f"a size is no input: give {_rand(given)}, or input_size={shown(tuple(given))}"
     if isinstance(given, tuple | list) and given and all(map(_is_filled_size, given)):
         made = ", ".join(map(_rand, given))
-        sizes = [_plain(each) for each in given]
+        sizes = list(map(tuple, given))
         return f"sizes are no inputs: give ({made},), or input_size={shown(sizes)}"
     return ""
 
 
 def _rand(size: Any) -> str:
     return f"torch.rand({', '.join(map(str, size))})"
-
-
-def _plain(size: Any) -> tuple[int, ...]:
-    return tuple(size)
 
 
 def _is_size(given: object) -> bool:
@@ -123,20 +113,20 @@ def _is_size(given: object) -> bool:
     )
 
 
-def _is_filled_size(given: object) -> bool:
-    return _is_size(given) and given != () and given != []
+def _is_filled_size(given: Any) -> bool:
+    return _is_size(given) and len(given) > 0
 
 
 def _sizes(input_size: Any) -> dict[int | str, Sequence[int]]:
     """Return each size by its place or its name."""
     found: dict[int | str, Sequence[int]] = {}
-    if type(input_size) is dict:
-        found.update(input_size)
+    named = type(input_size) is dict
+    if named:
+        found = input_size
     elif _is_filled_size(input_size):
-        found[0] = input_size
+        found = {0: input_size}
     elif isinstance(input_size, tuple | list):
-        found.update(enumerate(input_size))
-    named = isinstance(input_size, dict)
+        found = dict(enumerate(input_size))
     if not found or not all(
         _is_size(size) and isinstance(place, str) is named for place, size in found.items()
     ):
@@ -146,30 +136,29 @@ def _sizes(input_size: Any) -> dict[int | str, Sequence[int]]:
 
 def _types(dtypes: Any, sizes: Mapping[int | str, Any]) -> dict[int | str, torch.dtype]:
     """Return the element type of each input."""
+    why = ""
     if type(dtypes) is dict:
-        if dtypes.keys() <= sizes.keys():
-            return {place: _dtype(dtypes.get(place), dtypes) for place in sizes}
-        raise _no_types(dtypes, f"its keys are names in input_size: {', '.join(map(str, sizes))}")
-    if isinstance(dtypes, tuple | list):
-        if len(dtypes) == len(sizes):
-            return {place: _dtype(each, dtypes) for place, each in zip(sizes, dtypes, strict=True)}
-        raise _no_types(dtypes, f"there are {len(sizes)} sizes, and {len(dtypes)} types")
-    return dict.fromkeys(sizes, _dtype(dtypes, dtypes))
-
-
-def _dtype(given: Any, dtypes: Any) -> torch.dtype:
-    if given is None:
-        return torch.float32
-    if type(given) is str:
-        given = getattr(torch, given.removeprefix("torch."), None)
-    if not isinstance(given, torch.dtype):
-        raise _no_types(dtypes, "an element type is torch.int64, or its name 'int64'")
-    return given
-
-
-def _no_types(dtypes: Any, why: str) -> InputError:
-    return InputError(
-        f"dtypes={shown(dtypes)} are no types of the inputs",
-        why=why,
-        fix="dtypes='int64' for all inputs, or dtypes=['float32', 'int64'] in their order",
-    )
+        told: dict[Any, Any] = dtypes
+        if not dtypes.keys() <= sizes.keys():
+            why = f"its keys are names in input_size: {', '.join(map(str, sizes))}"
+    elif isinstance(dtypes, tuple | list):
+        told = dict(zip(sizes, dtypes, strict=False))
+        if len(dtypes) != len(sizes):
+            why = f"there are {len(sizes)} sizes, and {len(dtypes)} types"
+    else:
+        told = dict.fromkeys(sizes, dtypes)
+    found: dict[int | str, torch.dtype] = {}
+    for place in sizes:
+        given = told.get(place)
+        if type(given) is str:
+            given = getattr(torch, given.removeprefix("torch."), "")
+        found[place] = torch.float32 if given is None else given
+        if not isinstance(found[place], torch.dtype):
+            why = why or "an element type is torch.int64, or its name 'int64'"
+    if why:
+        raise InputError(
+            f"dtypes={shown(dtypes)} are no types of the inputs",
+            why=why,
+            fix="dtypes='int64' for all inputs, or dtypes=['float32', 'int64'] in their order",
+        )
+    return found

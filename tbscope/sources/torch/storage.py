@@ -6,8 +6,12 @@ no dependency is lost; writes to other parts of the same storage do not count, s
 that none is invented.
 """
 
+import itertools
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from functools import cached_property
+from types import SimpleNamespace
+from typing import Any
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
@@ -17,7 +21,6 @@ from tbscope.sources.torch.internals import storage_key
 from tbscope.sources.torch.wrapping import PLAIN, memory_of
 
 __all__ = [
-    "Addresses",
     "Region",
     "Write",
     "Writes",
@@ -26,7 +29,7 @@ __all__ = [
     "storage_keys",
 ]
 
-_MOST_WORK = 10_000
+_MOST_WORK: Any = 10_000
 _UNKNOWN_END = (1 << 63) - 1
 
 
@@ -40,118 +43,65 @@ class Region:
         place: Its offset, shape and strides in elements, and the bytes of one.
     """
 
-    __slots__ = ("_reach", "place")
-
     def __init__(self, tensor: torch.Tensor) -> None:
-        self.place = (
+        self.place: tuple[Any, ...] = (
             tensor.storage_offset(),
             tensor.shape,
             tensor.stride(),
             tensor.element_size(),
         )
-        self._reach: _Reach | None = None
 
-    @property
-    def reach(self) -> "_Reach":
-        """Its first byte, the byte after the last, and its layout in bytes."""
-        if self._reach is None:
-            self._reach = _reach(*self.place)
-        return self._reach
+    @cached_property
+    def reach(self) -> tuple[int, int, Any]:
+        """Its first byte, the byte after the last, and its layout for numpy; None if not known."""
+        offset, shape, steps, item = self.place
+        if not all(type(entry) is int for entry in shape):
+            return 0, _UNKNOWN_END, None
+        strides = tuple(stride * item for stride in steps)
+        start = offset * item
+        last = sum((entry - 1) * stride for entry, stride in zip(shape, strides, strict=True))
+        layout = {
+            # Any address that is not null will do: only differences matter, and none is read.
+            "data": ((1 << 32) + start, True),
+            "shape": tuple(shape),
+            "strides": strides,
+            "typestr": f"|V{item}",
+            "version": 3,
+        }
+        return start, start + (last + item if 0 not in shape else 0), layout
 
     def covers_same(self, other: "Region") -> bool:
         """Tell whether two regions of one storage are the same."""
-        return self.place == other.place and self.reach.layout is not None
+        return self.place == other.place and self.reach[2] is not None
 
     def overlaps(self, other: "Region") -> bool:
         """Tell whether two regions of one storage have a byte in common."""
-        one, two = self.reach, other.reach
-        if one.end <= two.start or two.end <= one.start:
+        start, end, layout = self.reach
+        other_start, other_end, other_layout = other.reach
+        if end <= other_start or other_end <= start:
             return False
-        if one.layout is None or two.layout is None:
+        if layout is None or other_layout is None:
             return True
         import numpy
 
+        one, other_one = (
+            numpy.asarray(SimpleNamespace(__array_interface__=each))
+            for each in (layout, other_layout)
+        )
         try:
-            return bool(
-                numpy.shares_memory(
-                    _Phantom(one).array(numpy),
-                    _Phantom(two).array(numpy),
-                    _MOST_WORK,  # type: ignore[arg-type]
-                )
-            )
+            return bool(numpy.shares_memory(one, other_one, _MOST_WORK))
         except numpy.exceptions.TooHardError:
             return True
 
 
-class _Reach(NamedTuple):
-    """Where a region begins and ends in its storage, in bytes.
-
-    Attributes:
-        start: The first byte.
-        end: The byte after the last.
-        layout: Shape, strides in bytes and element size; None where unknown.
-    """
-
-    start: int
-    end: int
-    layout: tuple[Any, ...] | None
-
-
-def _reach(offset: Any, sizes: torch.Size, steps: tuple[Any, ...], item: int) -> _Reach:
-    shape = tuple(sizes)
-    if not all(type(entry) is int for entry in shape):
-        return _Reach(0, _UNKNOWN_END, None)
-    strides = tuple(stride * item for stride in steps)
-    start = offset * item
-    reach = sum((entry - 1) * stride for entry, stride in zip(shape, strides, strict=True))
-    return _Reach(start, start + (reach + item if 0 not in shape else 0), (shape, strides, item))
-
-
-class _Phantom:
-    """An array over addresses that are never read, for numpy's exact overlap test."""
-
-    def __init__(self, region: _Reach) -> None:
-        assert region.layout is not None
-        shape, strides, size = region.layout
-        # Any address that is not null will do: only differences matter.
-        self.__array_interface__ = {
-            "data": ((1 << 32) + region.start, True),
-            "shape": shape,
-            "strides": strides,
-            "typestr": f"|V{size}",
-            "version": 3,
-        }
-
-    def array(self, numpy: Any) -> Any:
-        return numpy.asarray(self)
-
-
+@dataclass
 class Write:
     """One write: the node, when it ran, the value it gave, and the region it covered."""
 
-    __slots__ = ("node", "order", "region", "value")
-
-    def __init__(self, node: Node, order: int, value: Value, region: Region) -> None:
-        self.node = node
-        self.order = order
-        self.value = value
-        self.region = region
-
-
-class Addresses:
-    """The addresses of storages, which no other storage has for as long as they are kept.
-
-    What C++ makes, nobody is told of: it would be taken for what was at its address before. The
-    memory of tensors is free all the same.
-    """
-
-    def __init__(self) -> None:
-        self._kept: dict[int, StorageWeakRef] = {}
-
-    def keep(self, key: int, tensor: torch.Tensor) -> None:
-        """Keep the address of a tensor's storage, which is its key."""
-        if key not in self._kept:
-            self._kept[key] = StorageWeakRef(tensor.untyped_storage())  # type: ignore[no-untyped-call]
+    node: Node
+    order: int
+    value: Value
+    region: Region
 
 
 class Writes:
@@ -164,7 +114,10 @@ class Writes:
     def __init__(self) -> None:
         self.any = False
         self._by_storage: dict[int, list[Write]] = {}
-        self._addresses = Addresses()
+        # The addresses of storages, which no other has for as long as they are kept. What C++
+        # makes, nobody is told of: it would be taken for what was at its address before. The
+        # memory of tensors is free all the same.
+        self._addresses: dict[int, StorageWeakRef] = {}
 
     def add(self, node: Node, order: int, value: Value, tensor: torch.Tensor) -> None:
         """Remember that a node wrote into what this tensor covers.
@@ -175,16 +128,14 @@ class Writes:
             value: What the written tensor is now.
             tensor: The tensor written, maybe a view that nobody else holds.
         """
-        for part in memory_of(tensor):
-            key = storage_key(part)
-            if key is None:
-                continue
+        for key, part in _parts(tensor):
             self.any = True
             region = Region(part)
             kept = self._by_storage.get(key)
             if kept is None:
                 kept = self._by_storage[key] = []
-                self._addresses.keep(key, part)
+                if key not in self._addresses:
+                    self._addresses[key] = StorageWeakRef(part.untyped_storage())  # type: ignore[no-untyped-call]
             elif kept and (last := kept[-1].region).covers_same(region):
                 # A write to the same part as the last one hides that, since it depends on it.
                 # The known reach of the part stays known.
@@ -194,18 +145,14 @@ class Writes:
 
     def touching(self, tensor: torch.Tensor, since: int) -> list[Write]:
         """Return the writes after `since` into the memory of this tensor, the latest first."""
-        key = storage_key(tensor)
-        if key is not None and type(tensor) in PLAIN:
+        found = []
+        for key, part in _parts(tensor):
             writes = self._by_storage.get(key)
             # Most are read that nobody has written into since.
-            if not writes or writes[-1].order <= since:
-                return []
-            return _overlapping(writes, Region(tensor), since)
-        found = []
-        for part in memory_of(tensor):
-            key = storage_key(part)
-            if key in self._by_storage:
-                found += _overlapping(self._by_storage[key], Region(part), since)
+            if writes and writes[-1].order > since:
+                region = Region(part)
+                late = itertools.takewhile(lambda write: write.order > since, reversed(writes))
+                found += [write for write in late if write.region.overlaps(region)]
         return found
 
     def forget_fresh(self, results: list[torch.Tensor], read: list[torch.Tensor]) -> None:
@@ -219,21 +166,19 @@ class Writes:
         if read and len(results) == 1 and results[0] is read[0]:
             # It gives back what it has written into.
             return
-        fresh = {key for key in storage_keys(results) if key in by_storage}
+        fresh = by_storage.keys() & storage_keys(results)
         if fresh:
             for key in fresh - storage_keys(read):
                 del by_storage[key]
 
 
-def _overlapping(writes: list[Write], region: Region, since: int) -> list[Write]:
-    """Return the writes after `since` into a part of one storage, the latest first."""
-    found = []
-    for write in reversed(writes):
-        if write.order <= since:
-            break
-        if write.region.overlaps(region):
-            found.append(write)
-    return found
+def _parts(tensor: torch.Tensor) -> list[tuple[int, torch.Tensor]]:
+    """Return a tensor, or what it is made of, each with the identity of its storage."""
+    key = storage_key(tensor)
+    if key is not None and type(tensor) in PLAIN:
+        return [(key, tensor)]
+    keyed = [(storage_key(part), part) for part in memory_of(tensor)]
+    return [(key, part) for key, part in keyed if key is not None]
 
 
 def same_storage(one: torch.Tensor, other: torch.Tensor) -> bool:
@@ -244,20 +189,9 @@ def same_storage(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 def storage_keys(tensors: Iterable[torch.Tensor]) -> set[int]:
     """Return the identities of the storages in which tensors, or what they are made of, lie."""
-    keys = set()
-    for tensor in tensors:
-        key = storage_key(tensor)
-        if key is not None and type(tensor) in PLAIN:
-            keys.add(key)
-        else:
-            parts = map(storage_key, memory_of(tensor))
-            keys.update(key for key in parts if key is not None)
-    return keys
+    return {key for tensor in tensors for key, _ in _parts(tensor)}
 
 
 def lies_in(tensor: torch.Tensor, keys: set[int]) -> bool:
     """Tell whether a tensor, or a part of what it is made of, lies in one of these storages."""
-    key = storage_key(tensor)
-    if key is not None and type(tensor) in PLAIN:
-        return key in keys
-    return not keys.isdisjoint(storage_keys([tensor]))
+    return any(key in keys for key, _ in _parts(tensor))

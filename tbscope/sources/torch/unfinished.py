@@ -1,31 +1,23 @@
-"""Results that compute only when they are asked: iterators, coroutines, futures, what holds some.
+"""Results that compute only when they are asked: iterators, coroutines, containers of some.
 
 A drawing has what they compute, as it has what a generator yields: they are run to their end.
 """
 
 import asyncio
-import concurrent.futures
 import itertools
 import types
 from collections.abc import AsyncGenerator, Callable, Iterator
 from typing import Any
 
-import torch
-
-from tbscope.sources.torch.nest_internals import flat, map_leaves
+from tbscope.sources.torch.internals import flat, map_leaves
 from tbscope.words import error_text
 
 __all__ = ["LAZY_ITERATORS", "computed"]
 
-_ITERTOOLS = [kind for kind in vars(itertools).values() if hasattr(kind, "__next__")]
-_REVERSIBLE: tuple[Any, ...] = ([], {}, {}.values(), {}.items())
-_CONTAINERS = (*_REVERSIBLE, (), set())
-
 LAZY_ITERATORS: tuple[type[Iterator[Any]], ...] = (
-    *(types.GeneratorType, map, zip, filter, enumerate, reversed),
-    *[type(iter(container)) for container in _CONTAINERS],
-    *[type(reversed(container)) for container in _REVERSIBLE],
-    *_ITERTOOLS,
+    *(types.GeneratorType, map, zip, filter, enumerate, reversed, type(reversed([]))),
+    *map(type, map(iter, ([], (), set(), {}, {}.values(), {}.items()))),
+    *[kind for kind in vars(itertools).values() if hasattr(kind, "__next__")],
 )
 """The iterators of Python that compute, or may compute, each entry when it is asked for.
 
@@ -33,12 +25,10 @@ Not any iterator: to read one of a file, a socket or a data set takes something 
 """
 
 _COROUTINES = (types.CoroutineType, types.AsyncGeneratorType)
-_FUTURES = (asyncio.Future, concurrent.futures.Future, torch.futures.Future)
-_UNFINISHED: tuple[type, ...] = (*LAZY_ITERATORS, *_COROUTINES, *_FUTURES)
+_UNFINISHED: tuple[type, ...] = (*LAZY_ITERATORS, *_COROUTINES)
 
 # Some never end.
 _MOST_ENTRIES = 1_000
-_MOST_SECONDS = 10
 
 
 def computed(result: Any, tell: Callable[[str], None] = lambda _: None) -> Any:
@@ -64,8 +54,6 @@ def computed(result: Any, tell: Callable[[str], None] = lambda _: None) -> Any:
 def _finished(unfinished: Any, tell: Callable[[str], None]) -> Any:
     if isinstance(unfinished, _COROUTINES):
         return computed(_awaited(unfinished), tell)
-    if isinstance(unfinished, _FUTURES):
-        return computed(_outcome(unfinished, tell), tell)
     entries: list[Any] = []
     try:
         entries.extend(computed(one, tell) for one in itertools.islice(unfinished, _MOST_ENTRIES))
@@ -106,16 +94,3 @@ async def _collected(generator: AsyncGenerator[Any, Any]) -> list[Any]:
         if len(entries) == _MOST_ENTRIES:
             break
     return entries
-
-
-def _outcome(future: Any, tell: Callable[[str], None]) -> Any:
-    """Return what a future holds; None for one that somebody else has yet to fill."""
-    if isinstance(future, concurrent.futures.Future):
-        concurrent.futures.wait([future], timeout=_MOST_SECONDS)
-    if future.done():
-        return future.value() if isinstance(future, torch.futures.Future) else future.result()
-    tell(
-        f"the model gave a {type(future).__name__} that is not done when its call is over: "
-        "what it will hold is not in the graph"
-    )
-    return None

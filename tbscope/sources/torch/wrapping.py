@@ -1,21 +1,25 @@
-"""Tensors that are made of others: what a subclass, or one of torch's own wrappers, holds."""
+"""What tensors hold: a constant its values, one that is made of others (a wrapper) those."""
 
+from contextlib import nullcontext
 from functools import cache
 from typing import Any
 
 import torch
 
 from tbscope.sources.torch.internals import (
+    in_functorch,
     is_fake,
     outside_modes,
     parts_of,
     storage_key,
     without_functions,
+    without_transforms,
 )
 from tbscope.sources.torch.nests import slots_of, tensor_leaves
 
 __all__ = [
     "PLAIN",
+    "content_of",
     "hands_on",
     "held_tensors",
     "holds_others",
@@ -75,11 +79,9 @@ def held_tensors(tensor: torch.Tensor) -> list[tuple[str, torch.Tensor]]:
     kind = type(tensor)
     flatten = getattr(kind, "__tensor_flatten__", None)
     with without_functions():
-        if flatten is not None:
-            held = [(name, getattr(tensor, name, None)) for name in flatten(tensor)[0]]
-        else:
-            held = list(vars(tensor).items()) if kind.__dictoffset__ else []
-            held += [(name, getattr(tensor, name, None)) for name, _ in slots_of(kind)]
+        held = list(vars(tensor).items()) if flatten is None and kind.__dictoffset__ else []
+        names = dict(slots_of(kind)) if flatten is None else flatten(tensor)[0]
+        held += [(name, getattr(tensor, name, None)) for name in names]
     found: list[tuple[str, torch.Tensor]] = []
     for name, each in held:
         if isinstance(each, torch.Tensor):
@@ -138,3 +140,43 @@ def made_of(tensor: torch.Tensor) -> dict[str, Any]:
     if parts:
         told["holds"] = ", ".join(parts)
     return told
+
+
+_FEW = 8
+# To look through more than this would take time that a user notices.
+_MOST = 2**20
+_READ = frozenset(
+    {
+        *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
+        *(torch.float16, torch.bfloat16, torch.float32, torch.float64),
+    }
+)
+
+
+def content_of(tensor: torch.Tensor) -> dict[str, Any]:
+    """Return the content of a constant, as attributes of its node.
+
+    Args:
+        tensor: Any tensor; read where it is a plain one with content.
+    Returns:
+        `value`, a number or a list of numbers, for up to 8 elements; `minimum`, `maximum` and
+        `mean` (of truth values, `true_count`) for more; nothing for a tensor without content
+        (on `meta`, fake), of another layout or dtype, or of over a million elements.
+    """
+    if type(tensor) not in PLAIN or tensor.is_nested:
+        return {}
+    if tensor.layout is not torch.strided or tensor.device.type == "meta":
+        return {}
+    size = tensor.numel()
+    if size == 0 or size > _MOST or tensor.dtype not in _READ:
+        return {}
+    # Inside of a `grad` torch up to 2.8 gives no content of what it makes of a tensor.
+    transforms = without_transforms if in_functorch() else nullcontext
+    with torch.no_grad(), without_functions(), outside_modes(), transforms():
+        if size <= _FEW:
+            return {"value": tensor.item() if tensor.dim() == 0 else tensor.flatten().tolist()}
+        if tensor.dtype is torch.bool:
+            return {"true_count": int(tensor.sum())}
+        smallest, largest = torch.aminmax(tensor)
+        mean = tensor.double().mean()
+        return {"minimum": smallest.item(), "maximum": largest.item(), "mean": mean.item()}

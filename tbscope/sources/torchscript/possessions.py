@@ -9,8 +9,8 @@ import torch
 from tbscope.sources.programs.slots import Held, Slot
 from tbscope.sources.programs.state import State
 from tbscope.sources.programs.types import type_nest
-from tbscope.sources.torch.contents import content_of
 from tbscope.sources.torch.module_internals import script_class
+from tbscope.sources.torch.wrapping import content_of
 from tbscope.sources.torchscript.frames import Frame
 from tbscope.sources.torchscript.held import FLAT, Number, Part
 from tbscope.sources.torchscript.ports import numbers

@@ -9,8 +9,7 @@ from tbscope.ir.graph import Argument, Body, Constant, Node, Value
 from tbscope.sources.eager.record.wrappers import add_value
 from tbscope.sources.torch.internals import schema_of
 from tbscope.sources.torch.literals import FILLED, Literals, collect_tensors
-from tbscope.sources.torch.operations import KernelFacts
-from tbscope.sources.torch.roles import is_random, role_of
+from tbscope.sources.torch.operations import KernelFacts, is_random, role_of
 from tbscope.sources.torch.storage import same_storage
 
 __all__ = ["KernelRun", "KernelRuns"]

@@ -19,8 +19,7 @@ from tbscope.ir.graph import Argument, Node, Value
 from tbscope.sources.eager.record.operation import Joined
 from tbscope.sources.eager.record.values import TensorValues
 from tbscope.sources.torch.communication import is_blocking
-from tbscope.sources.torch.rank_internals import is_of_c10d, same_work
-from tbscope.sources.torch.ranks import Groups
+from tbscope.sources.torch.ranks import Groups, is_of_c10d, same_work
 
 __all__ = ["Collectives"]
 

@@ -12,7 +12,6 @@ from tbscope.ir.nodes import OPERATIONS
 from tbscope.sources.eager.record.scope_stack import ScopeStack
 from tbscope.sources.eager.record.values import TensorValues
 from tbscope.sources.eager.record.wrappers import Inside
-from tbscope.sources.torch.contents import content_of
 from tbscope.sources.torch.internals import (
     batch_dimension,
     functorch_inner,
@@ -24,7 +23,7 @@ from tbscope.sources.torch.nests import tensor_leaves
 from tbscope.sources.torch.ranks import is_distributed
 from tbscope.sources.torch.registry import ModulePlace, TensorPlace
 from tbscope.sources.torch.storage import storage_keys
-from tbscope.sources.torch.wrapping import PLAIN, held_tensors, is_wrapper, made_of
+from tbscope.sources.torch.wrapping import PLAIN, content_of, held_tensors, is_wrapper, made_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

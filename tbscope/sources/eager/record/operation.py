@@ -12,8 +12,7 @@ import torch
 from tbscope.sources.eager.record.bodies import KernelRun
 from tbscope.sources.eager.record.passed import Passing
 from tbscope.sources.torch.communication import Exchange
-from tbscope.sources.torch.flops import Copies, Formulas
-from tbscope.sources.torch.formulas import Formula, KernelWork
+from tbscope.sources.torch.flops import Copies, Formula, Formulas, KernelWork
 from tbscope.sources.torch.literals import collect_tensors
 from tbscope.sources.torch.operations import KernelFacts
 from tbscope.sources.torch.wrapping import PLAIN

@@ -14,12 +14,16 @@ from tbscope.sources.eager.record.operation import Joined, Operation, Operations
 from tbscope.sources.eager.record.serving import settle
 from tbscope.sources.eager.record.steps import StepRecorder
 from tbscope.sources.torch.communication import SAME, exchange_of, is_wait
-from tbscope.sources.torch.internals import without_functions
+from tbscope.sources.torch.internals import map_tensors, without_functions
 from tbscope.sources.torch.literals import FILLED, collect_tensors
-from tbscope.sources.torch.nest_internals import map_tensors
 from tbscope.sources.torch.operations import LOOPS, KernelFacts
-from tbscope.sources.torch.rank_internals import is_of_c10d, is_of_meshes, is_spread
-from tbscope.sources.torch.ranks import is_distributed, world_size
+from tbscope.sources.torch.ranks import (
+    is_distributed,
+    is_of_c10d,
+    is_of_meshes,
+    is_spread,
+    world_size,
+)
 from tbscope.sources.torch.registry import Registry
 from tbscope.sources.torch.wrapping import held_tensors
 

@@ -26,9 +26,15 @@ from tbscope.sources.torch.compiler_internals import draws_otherwise
 from tbscope.sources.torch.internals import ENOUGH, in_forward_mode
 from tbscope.sources.torch.literals import FILLED, Literals, all_among, collect_tensors
 from tbscope.sources.torch.operation_arguments import add_signature
-from tbscope.sources.torch.operations import CUTS_UNSEEN, RANDOM, READS, KernelFacts
+from tbscope.sources.torch.operations import (
+    CUTS_UNSEEN,
+    RANDOM,
+    READS,
+    KernelFacts,
+    is_random,
+    role_of,
+)
 from tbscope.sources.torch.ranks import process_rank
-from tbscope.sources.torch.roles import is_random, role_of
 from tbscope.sources.torch.wrapping import PLAIN
 from tbscope.warning import warn
 

@@ -31,7 +31,7 @@ from tbscope.sources.torch.internals import (
 )
 from tbscope.sources.torch.literals import collect_tensors
 from tbscope.sources.torch.module_internals import functional_calls
-from tbscope.sources.torch.rank_internals import WORKS
+from tbscope.sources.torch.ranks import WORKS
 
 __all__ = ["FLAGS", "OWN_FUNCTIONS", "SETTERS", "UNSEEN", "WAITS"]
 
