@@ -11,6 +11,7 @@ import tbscope
 from tests.agreement import check_whole, disagreements, parameters_read
 from tests.compiled_models import Branches, Linear, Prints, Repeats
 from tests.program_models import MODELS, TRANSFORMERS, example
+from tests.sweeps import sampled
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -41,7 +42,7 @@ def test_a_captured_model_tells_what_an_eager_call_tells(name):
     assert graphs.overview is graph
 
 
-@pytest.mark.parametrize("name", REAL)
+@pytest.mark.parametrize("name", sampled(REAL, REAL[::3]))
 def test_a_real_model_tells_what_an_eager_call_tells(name):
     model, args, kwargs, eager = example(name)
 

@@ -10,6 +10,7 @@ from build import GraphBuilder, chain
 from torch import nn
 
 import tbscope
+from tests.sweeps import sampled
 
 SMALL = {
     "hidden_size": 32,
@@ -140,14 +141,16 @@ def test_adapters_are_told_as_added_in_queries_and_values():
     ]
 
 
-def test_one_layer_less_of_many_is_one_line():
+@pytest.mark.parametrize("count", sampled([126, 24], [24]))
+def test_one_layer_less_of_many_is_one_line(count):
     with torch.device("meta"):
-        one, other = llama(126), llama(125)
+        last = count - 1
+        one, other = llama(count), llama(last)
         told = lines(one, other, torch.ones(1, 8, dtype=torch.long))
     assert told[:3] == [
         "LlamaForCausalLM: 3 removed",
-        "- 2 x output: past_key_values.layers.125.{keys,values} (type=Float(1, 4, 8, 8))",
-        "- LlamaDecoderLayer: model.layers.125 (10,304 parameters)",
+        f"- 2 x output: past_key_values.layers.{last}.{{keys,values}} (type=Float(1, 4, 8, 8))",
+        f"- LlamaDecoderLayer: model.layers.{last} (10,304 parameters)",
     ]
 
 
@@ -180,10 +183,11 @@ def heads(one, other):
     return [line for line in str(tbscope.diff(one, other)).splitlines() if line[0] in "+-~"]
 
 
-def test_ten_thousand_layers_against_one_less():
-    one, other = chain(10_000), chain(9_999)
-    assert heads(one, other) == [f"- Linear: 9999 ({OF_LINEAR})"]
-    assert heads(other, one) == [f"+ Linear: 9999 ({OF_LINEAR})"]
+@pytest.mark.parametrize("count", sampled([10_000, 1_000], [1_000]))
+def test_thousands_of_layers_against_one_less(count):
+    one, other = chain(count), chain(count - 1)
+    assert heads(one, other) == [f"- Linear: {count - 1} ({OF_LINEAR})"]
+    assert heads(other, one) == [f"+ Linear: {count - 1} ({OF_LINEAR})"]
 
 
 @pytest.mark.parametrize("count", [8, 600])

@@ -1,14 +1,11 @@
 """Several writers and processes on one log directory: nothing is lost, nothing is mixed."""
 
-import os
-import subprocess
-import sys
-
 import pytest
 import tensorboardX
 import torch
 import torch.utils.tensorboard
 from browser import TensorBoard
+from processes import on_ranks
 from served import info, names
 from torch import nn
 
@@ -16,27 +13,19 @@ import tbscope
 
 X = torch.ones(1, 2)
 
-# Waits until all are ready, so that they write at the same time.
-_SCRIPT = """
-import pathlib, sys, time
-import torch
-import tbscope
 
-directory, name, others = sys.argv[1:]
-model = torch.nn.Sequential(*(torch.nn.Linear(2, 2) for _ in range(int(name) + 1)))
-writer = tbscope.SummaryWriter(directory)
-graph = tbscope.trace(model, torch.ones(1, 2))
-flags = pathlib.Path(directory).parent / "flags"
-(flags / name).touch()
-while len(list(flags.iterdir())) < int(others):
-    time.sleep(0.01)
-for number in range(5):
-    writer.add_graph(graph, tag=f"{name}/{number}")
-    writer.add_overlay(f"{name}/calls", graph, "calls")
-    writer.add_scalar("loss", number, number)
-writer.add_graph(graph, run_name=name)
-writer.close()
-"""
+def write(rank, count, directory):
+    """Write graphs, overlays and scalars, from the moment on in which all ranks are ready."""
+    model = nn.Sequential(*(nn.Linear(2, 2) for _ in range(rank + 1)))
+    writer = tbscope.SummaryWriter(directory)
+    graph = tbscope.trace(model, X)
+    torch.distributed.barrier()
+    for number in range(5):
+        writer.add_graph(graph, tag=f"{rank}/{number}")
+        writer.add_overlay(f"{rank}/calls", graph, "calls")
+        writer.add_scalar("loss", number, number)
+    writer.add_graph(graph, run_name=str(rank))
+    writer.close()
 
 
 def layers(drawn):
@@ -81,16 +70,9 @@ def test_two_writers_of_one_process_share_the_steps_of_a_directory(tmp_path):
 
 
 def test_three_processes_write_into_one_directory_at_the_same_time(tmp_path):
-    logdir, flags = tmp_path / "logs", tmp_path / "flags"
-    flags.mkdir()
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", _SCRIPT, str(logdir), str(name), "3"], env=environment
-        )
-        for name in range(3)
-    ]
-    assert [process.wait(timeout=120) for process in processes] == [0, 0, 0]
+    logdir, store = tmp_path / "logs", tmp_path / "store"
+    store.mkdir()
+    on_ranks(write, 3, store, str(logdir))
     with TensorBoard(logdir) as server:
         listed = info(server)
         assert set(listed) == {".", "0", "1", "2"}

@@ -15,7 +15,7 @@ from tests.pictures import Attempt, _place, gallery_lines
 from tests.sweeps import sampled
 
 DOCS = Path(__file__).parents[1] / "docs"
-FEW = ("resnet", "gpt2", "mixture", "state-space")
+FEW = ("gpt2", "mixture")
 
 
 @pytest.fixture(scope="module")

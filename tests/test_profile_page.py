@@ -9,6 +9,7 @@ from browser_data import read_figures
 from torch import nn
 
 import tbscope
+from tests.sweeps import sampled
 
 
 class Block(nn.Module):
@@ -66,7 +67,7 @@ def largest(figures):
     return max(one.size or 0 for one in top), max(one.time or 0 for one in top)
 
 
-@pytest.mark.parametrize(("run", "tag"), WAYS)
+@pytest.mark.parametrize(("run", "tag"), sampled(WAYS, WAYS[::3]))
 def test_a_box_takes_as_long_and_as_much_as_all_that_stands_in_it(page, run, tag):
     figures = read_figures(page.show(run, tag, profile=True))
     boxes = {name: one for name, one in figures.items() if one.box and one.size is not None}
@@ -87,7 +88,7 @@ def test_the_page_has_in_all_what_was_measured(page, graph, tag):
     assert abs(time - sum(node.duration_us for node in measured)) <= 1
 
 
-@pytest.mark.parametrize(("run", "tag"), WAYS)
+@pytest.mark.parametrize(("run", "tag"), sampled(WAYS, WAYS[2::3]))
 def test_the_legends_go_up_to_the_largest_box(page, run, tag):
     size, time = largest(read_figures(page.show(run, tag, profile=True)))
     assert page.color_by("memory")["maxValue"] == size > 0

@@ -1,5 +1,6 @@
 """Training steps of real ranks, merged: what is drawn once, what is joined, and its numbers."""
 
+import itertools
 from collections import Counter
 
 import parallel_models
@@ -14,6 +15,7 @@ from tbscope.formats.json import graph_from_json, graph_to_json
 from tbscope.ir.invariants import verify
 from tbscope.ir.scopes import upward
 from tbscope.overlays.make import make_overlay
+from tests.sweeps import sampled
 
 PIPELINES = ("1F1B", "GPipe")
 # What each of the two ranks holds of how many numbers.
@@ -26,6 +28,7 @@ HELD = {
 }
 # Boxes of ranks that do something together read each other by turns; stages send one way.
 TOLD = {False: set(), True: {"box-cycle"}}
+DRAWN = list(itertools.product(ON_TWO, ["overview", "module", "op"]))
 
 
 @pytest.fixture(scope="module")
@@ -54,8 +57,9 @@ def test_ranks_of_one_program_are_one_picture_and_stages_stand_side_by_side(grap
     assert joined(merged) == sum(map(joined, graphs[name][: len(merged.parts)]), Counter())
 
 
-@pytest.mark.parametrize("name", ON_TWO)
-@pytest.mark.parametrize("level", ["overview", "module", "op"])
+@pytest.mark.parametrize(
+    ("name", "level"), sampled(DRAWN, [drawn for at, drawn in enumerate(DRAWN) if at % 4 == 0])
+)
 def test_a_merged_graph_is_drawn_at_each_level_and_kept_in_files(graphs, name, level):
     for unfolded in (False, True):
         merged = tbscope.merge_ranks(graphs[name], unfolded=unfolded)

@@ -1,5 +1,6 @@
 """The site that Sphinx makes of docs/: no warning, no link that leads nowhere, no network."""
 
+import fcntl
 import html
 import re
 import subprocess
@@ -18,19 +19,18 @@ _ID = re.compile(r'\bid="([^"]+)"')
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory):
+def site():
     """Give the pages of the site, by path."""
-    folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "sphinx", "-q", "-W", "-E", "-b", "html", "-d"]
-    done = subprocess.run(
-        [*command, str(folder / "trees"), str(DOCS), str(folder / "site")],
-        cwd=DOCS.parent,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    return {path: path.read_text() for path in (folder / "site").glob("*.html")}
+    folder = DOCS.parent / "build"
+    folder.mkdir(exist_ok=True)
+    # The line of README's section "Development": sphinx reads anew what has changed since.
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "-b", "html", "docs", "build/site"]
+    with (folder / "site.lock").open("w") as lock:
+        # Tests of this file may run in several processes.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = subprocess.run(command, cwd=DOCS.parent, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, "")
+        return {path: path.read_text() for path in (folder / "site").glob("*.html")}
 
 
 def astray(page, target, ids):

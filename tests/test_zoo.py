@@ -75,7 +75,7 @@ def example(request, entries):
 
 @pytest.mark.parametrize(
     ("example", "training"),
-    sampled([*ALTERNATELY, *OTHERWISE], ALTERNATELY[::3]),
+    sampled([*ALTERNATELY, *OTHERWISE], ALTERNATELY[::6]),
     indirect=["example"],
 )
 @pytest.mark.filterwarnings("ignore")
