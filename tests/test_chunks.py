@@ -13,6 +13,7 @@ from tbscope.page.glyphs import Box, Item, Series
 from tbscope.page.hierarchy import Hierarchy
 from tbscope.page.scenes import read_scene, read_scenes
 from tbscope.page.siblings import bears_seeds
+from tests.sweeps import is_sweep
 
 
 def cut(nodes):
@@ -453,7 +454,7 @@ def network(seed, size, reach, hubs):
     return nodes
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100 if is_sweep() else 30, deadline=None)
 @given(
     seed=st.integers(0, 10**9),
     size=st.sampled_from([5, 20, 60, 150, 500]),

@@ -4,7 +4,6 @@ import re
 
 import pytest
 import torch
-from build import GraphBuilder
 from nasty_models import NASTY
 from saved import drawn, nested, net
 from saved_page import SavedPage
@@ -12,10 +11,12 @@ from test_html import EVIL, evil
 from torch import nn
 
 import tbscope
+from build import GraphBuilder
 from tbscope.saving.cut import Cut
 from tbscope.saving.html import page_of
 from tbscope.saving.picture import Picture, picture_of
 from tbscope.words import visible
+from tests.sweeps import sampled
 
 
 @pytest.fixture
@@ -69,7 +70,7 @@ def test_the_sign_in_its_corner_opens_a_box_by_one_click(show):
     assert page.drawn.things["blocks"]["open"]
 
 
-@pytest.mark.parametrize("name", NASTY)
+@pytest.mark.parametrize("name", sampled(NASTY, [*NASTY][::3]))
 def test_with_all_open_every_node_of_the_picture_is_drawn(show, name):
     model, given = NASTY[name]
     graph = net(model(), *given)
@@ -80,7 +81,7 @@ def test_with_all_open_every_node_of_the_picture_is_drawn(show, name):
     assert page.message == "All boxes are open."
 
 
-@pytest.mark.parametrize("name", NASTY)
+@pytest.mark.parametrize("name", sampled(NASTY, [*NASTY][1::3]))
 def test_closed_boxes_have_the_lines_of_what_is_in_them(show, name):
     model, given = NASTY[name]
     graph = net(model(), *given)

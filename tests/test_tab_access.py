@@ -9,6 +9,7 @@ from tab import THINGS, Tab, at
 from torch import nn
 
 import tbscope
+from tests.sweeps import sampled
 
 # Other tests may keep the machine busy.
 expect.set_options(timeout=30_000)
@@ -131,9 +132,10 @@ def test_back_leads_to_the_graph_and_the_node_before(show):
     expect(tab.frame.locator("#card h2")).to_have_text("mlp")
 
 
-@pytest.mark.parametrize(
-    "text", ["(((", ")))!!", "nowhere(a!b", "layers*99", "%", "layers(%(*x", "a*"]
-)
+DAMAGED = ["(((", ")))!!", "nowhere(a!b", "layers*99", "%", "layers(%(*x", "a*"]
+
+
+@pytest.mark.parametrize("text", sampled(DAMAGED, DAMAGED[2::3]))
 def test_an_address_that_was_damaged_shows_the_graph(show, text):
     tab = show(at(run="deep", open=text))
     expect(tab.frame.locator("#card h2")).to_have_text("Deep")

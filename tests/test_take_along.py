@@ -11,6 +11,7 @@ from tab import Tab, answer, at
 from test_html import EVIL, evil
 
 import tbscope
+from tests.sweeps import sampled
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -36,7 +37,7 @@ class Saved:
         self.page.locator("#world .thing").first.wait_for()
 
 
-@pytest.fixture(params=["tab", "file"])
+@pytest.fixture(params=sampled(["tab", "file"], ["file"]))
 def show(request, browser, tmp_path):
     """Open a graph in the tab, and as a saved page; at the end, see that nothing went wrong."""
     opened = []
