@@ -4,6 +4,7 @@ import re
 
 import pytest
 import torch
+from build import GraphBuilder
 from nasty_models import NASTY
 from saved import drawn, nested, net
 from saved_page import SavedPage
@@ -11,7 +12,6 @@ from test_html import EVIL, evil
 from torch import nn
 
 import tbscope
-from build import GraphBuilder
 from tbscope.saving.cut import Cut
 from tbscope.saving.html import page_of
 from tbscope.saving.picture import Picture, picture_of
