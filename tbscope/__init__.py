@@ -12,8 +12,7 @@ from tbscope.collector import not_collecting as _not_collecting
 if TYPE_CHECKING:
     from tbscope.adding import add_graph, add_overlay
     from tbscope.comparing.changes import Change
-    from tbscope.comparing.check import Checked, check
-    from tbscope.comparing.diff import diff
+    from tbscope.comparing.check import Checked, check, diff
     from tbscope.comparing.difference import Difference
     from tbscope.errors import (
         ArgumentError,
@@ -167,8 +166,7 @@ __all__ = [
 _HOMES = {
     "tbscope.adding": "add_graph add_overlay",
     "tbscope.comparing.changes": "Change",
-    "tbscope.comparing.check": "Checked check",
-    "tbscope.comparing.diff": "diff",
+    "tbscope.comparing.check": "Checked check diff",
     "tbscope.comparing.difference": "Difference",
     "tbscope.figures.costs": "Costs graph_costs node_costs scope_costs",
     "tbscope.errors": "ArgumentError ConversionError GraphError InputError NotFoundError "

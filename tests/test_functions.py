@@ -196,48 +196,6 @@ def test_tied_parameters_share_with_layers_that_have_their_own():
     assert net(tied=True).find("Stack").digest != net(tied=False).find("Stack").digest
 
 
-@pytest.mark.parametrize(
-    ("write", "written"),
-    [
-        (lambda x, y: x.add_(y), ["x"]),
-        (lambda x, y: x[0].add_(y[0]), ["x"]),
-        (lambda x, y: y.view(-1)[1:].zero_(), ["y"]),
-        (lambda x, y: (x + y).zero_(), []),
-        (lambda x, y: x.clone()[0].add_(y[0]), []),
-    ],
-)
-def test_what_a_body_writes_into_is_told(write, written):
-    class Writer(nn.Module):
-        def forward(self, x, y):
-            write(x, y)
-            return x * 2
-
-    class Net(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.inner = Writer()
-
-        def forward(self, a, b):
-            return self.inner(a + 1, b + 1)
-
-    functions = tbscope.trace(Given(Net(), lambda net, a, b: net(a, b)), (X, Y)).functions()
-    writer = functions.find("Writer")
-    assert [one.name for one in writer.inputs if one.written] == written
-    ends = "".join(f", writes: %{name}" for name in written)
-    assert str(writer).partition(":  #")[0].endswith(f"(%out){ends}")
-
-
-def test_a_write_in_a_nested_call_is_told_of_the_outer_one_too():
-    norm = nn.Sequential(nn.BatchNorm1d(4))
-    graph = tbscope.trace(norm, X, training=True)
-    outer = graph.functions().find("Sequential")
-    assert [one.name for one in outer.inputs if one.written] == [
-        "0.num_batches_tracked",
-        "0.running_mean",
-        "0.running_var",
-    ]
-
-
 def test_what_is_read_outside_though_no_call_gave_it_is_an_output_of_all_uses():
     kept = []
 

@@ -1,8 +1,8 @@
-"""Regions: nodes of scopes and below them, what enters and what leaves."""
+"""Regions: what enters the scopes of calls, and what leaves them."""
 
 import pytest
 
-from tbscope.ir.regions import Regions, crossings
+from tbscope.ir.regions import crossings, first_calls
 from tests.build import GraphBuilder
 
 
@@ -24,29 +24,6 @@ def build():
 
 def scopes_of(build):
     return {scope.path: scope for scope in build.graph.scopes()}
-
-
-def test_the_nodes_of_a_scope_are_its_own_and_those_below_it_all(build):
-    regions, scopes = Regions(build.graph), scopes_of(build)
-    body = scopes["Net/Sequential[body]"]
-    assert [node.op for node in regions.nodes(body)] == ["relu"]
-    below = regions.below(body)
-    assert {node.name for node in below} == {
-        node.name
-        for node in build.graph.nodes
-        if node.scope and node.scope.path.startswith(body.path)
-    }
-    assert [node.kind for node in regions.nodes(None)] == ["input"]
-
-
-def test_children_stand_in_the_order_in_which_they_came(build):
-    regions, scopes = Regions(build.graph), scopes_of(build)
-    assert [str(scope.part) for scope in regions.children(scopes["Net"])] == [
-        "Sequential[body]",
-        "Linear[head]",
-    ]
-    assert regions.children(scopes["Net/Linear[head]"]) == []
-    assert regions.children(None) == [scopes["Net"]]
 
 
 def test_what_enters_is_read_inside_and_made_outside(build):
@@ -86,10 +63,8 @@ def test_what_crosses_is_told_of_the_call_in_which_a_scope_runs(build):
     assert crossed[head].leaving == [values["first"], values["second"]]
 
 
-def test_the_call_around_a_scope_is_its_own_or_the_innermost_one(build):
-    by_hand = build.hand("Net/loss")
-    build.op("mean", build.values["loss"], scope=by_hand)
-    regions, scopes = Regions(build.graph), scopes_of(build)
-    assert regions.call_around(by_hand).scope is scopes["Net"]
-    assert regions.call_around(scopes["Net/Linear[head]"]).scope is scopes["Net/Linear[head]"]
-    assert regions.call_around(None) is None
+def test_of_calls_in_one_scope_the_first_is_found(build):
+    (first,) = [call for call in build.graph.calls if call.scope.path == "Net"]
+    build.door.add_call(first.scope, class_name="Net", number=1)
+    assert first_calls(build.graph)[first.scope] is first
+    assert len(first_calls(build.graph)) == len(build.graph.calls) - 1

@@ -3,13 +3,13 @@
 The pairs of blocks are walked from the whole to its parts; what is equal inside is not entered.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from tbscope.comparing.matching import Match, is_telling, matched_inputs, only_call
-from tbscope.comparing.outline import Block, Outline, Port, Step
-from tbscope.comparing.pairs import Detail, Pair, compare_blocks, held_details
+from tbscope.comparing.matching import Match, alone, is_telling, matched_inputs, only_call
+from tbscope.comparing.outline import Block, Outline, Step
+from tbscope.comparing.pairs import Detail, Pair, held_details, renamed
 
 __all__ = ["Change", "Comparison", "Fate", "Kind", "Visit"]
 
@@ -90,7 +90,6 @@ class Comparison:
     Attributes:
         left: The one before.
         right: The one after.
-        main: The pair of what stands outside of all calls.
         inputs: The names of the inputs before, with those after.
         changes: What came, what went, and what changed, in the order of the run.
         follows: How many operations give other types because of what they are given.
@@ -102,20 +101,20 @@ class Comparison:
         self.follows = 0
         self._pairs: dict[tuple[str, str, bool], Pair] = {}
         self._names: dict[str, str] = {}
+        # The changes that are a step on one side alone, by that step.
         self._lone: list[tuple[Change, Step]] = []
-        self.main = self.pair(left.main, right.main)
+        self._main = self._pair(left.main, right.main)
         self.inputs = matched_inputs(left.main, right.main)
         walked = list(self._walked())
         found = [*self._inputs(), *self._moved(walked), *self._outputs()]
         self.changes: list[Change] = [*_joined(found, list(self._uncalled())), *self._ties()]
 
-    def pair(self, left: Block, right: Block, *, bare: bool = False) -> Pair:
+    def _pair(self, left: Block, right: Block, *, bare: bool = False) -> Pair:
         """Return how two blocks differ; each pair is compared once."""
         key = (left.digest, right.digest, bare)
-        known = self._pairs.get(key)
-        if known is None:
-            known = self._pairs[key] = compare_blocks(left, right, bare=bare)
-        return known
+        if key not in self._pairs:
+            self._pairs[key] = Pair(left, right, bare=bare)
+        return self._pairs[key]
 
     # -- what ran ---------------------------------------------------------------------
 
@@ -123,35 +122,37 @@ class Comparison:
         """Return the visit of what stands outside of all calls; None where all is the same."""
         if self.left.main.digest == self.right.main.digest:
             return None
-        return Visit(self.main, (None, None))
+        return Visit(self._main, (None, None))
 
     def below(self, visit: Visit, match: Match) -> Visit | None:
         """Return the visit of two calls that stand for each other; None where they are the same."""
-        blocks = visit.pair.below(match)
-        if blocks is None:
+        one, other = visit.pair.steps_of(match)
+        left, right = one.block, other.block
+        if left is None or right is None:
             return None
-        one, other = visit.pair.left.steps[match.left], visit.pair.right.steps[match.right]
-        names = visit.name(one, 0), visit.name(other, 1)
-        alone = (
-            names[0] if match.wrapped == "right" else None,
-            names[1] if match.wrapped == "left" else None,
-        )
-        left, right, bare = blocks
-        return Visit(self.pair(left, right, bare=bare), names, alone)
+        before, after = visit.name(one, 0), visit.name(other, 1)
+        if match.wrapped == "right":
+            pair = self._pair(alone(one), right, bare=True)
+            return Visit(pair, (before, after), (before, None))
+        if match.wrapped == "left":
+            pair = self._pair(left, alone(other), bare=True)
+            return Visit(pair, (before, after), (None, after))
+        if left.digest == right.digest or match in visit.pair.replaced:
+            return None
+        return Visit(self._pair(left, right), (before, after))
 
     def _walked(self) -> Iterator[Change]:
-        start = self.start()
-        pending: list[Visit | Change] = [] if start is None else [start]
+        pending: list[Visit | Change | None] = [self.start()]
         while pending:
             visit = pending.pop()
             if isinstance(visit, Change):
                 yield visit
-                continue
-            self.follows += visit.pair.follows
-            pending += reversed(list(self._parts(visit)))
+            elif visit is not None:
+                self.follows += visit.pair.follows
+                pending += reversed(list(self._parts(visit)))
 
-    def _parts(self, visit: Visit) -> Iterator[Visit | Change]:
-        """Return what became of the steps of a pair: what went, behind what stood before it."""
+    def _parts(self, visit: Visit) -> Iterator[Visit | Change | None]:
+        """Yield what became of the steps of a pair: what went, behind what stood before it."""
         pair = visit.pair
         places: list[tuple[int, int, Match | None]] = [
             *((match.right, -1, match) for match in pair.matches),
@@ -173,41 +174,42 @@ class Comparison:
 
     def _only(self, visit: Visit, step: Step, fate: Fate) -> Change:
         """Return the change that a step is which stands on one side alone."""
-        name = visit.name(step, fate == "added")
-        names = (None, name) if fate == "added" else (name, None)
-        change = _change(fate, names, step, list(_told(step, fate)))
+        if step.block is None:
+            told = [(name or f"argument {n}", it) for n, (name, it) in enumerate(step.arguments)]
+            told = [(name, text) for name, text in told if "%" not in text]
+        else:
+            told = [one for one in step.block.settings if not one[0].startswith("training")]
+        details = [_told(fate, name, text) for name, text in told]
+        change = _change(fate, visit.name(step, fate == "added"), step, details)
         self._lone.append((change, step))
         return change
 
-    def _matched(self, visit: Visit, match: Match) -> Iterator[Visit | Change]:
-        pair = visit.pair
-        one, other = pair.left.steps[match.left], pair.right.steps[match.right]
-        names = visit.name(one, 0), visit.name(other, 1)
-        self._names[names[0]] = names[1]
-        details = list(pair.steps.get(match, ()))
+    def _matched(self, visit: Visit, match: Match) -> Iterator[Visit | Change | None]:
+        one, other = visit.pair.steps_of(match)
+        before, after = visit.name(one, 0), visit.name(other, 1)
+        self._names[before] = after
+        details = list(visit.pair.steps.get(match, ()))
         below = self.below(visit, match)
         if below is not None:
             details += below.pair.details
         if details:
-            yield _change("changed", names, other, details)
-        if below is not None:
-            yield below
+            yield replace(_change("changed", after, other, details), before=before)
+        yield below
 
     def _moved(self, walked: list[Change]) -> Iterator[Change]:
-        """Return changes with one in place of two, where a module went to another place."""
-        went: dict[tuple[str, str], list[Change]] = {}
-        came: dict[tuple[str, str], list[Change]] = {}
+        """Yield changes with one in place of two, where a module went to another place."""
+        lone: dict[tuple[str, str], tuple[list[Change], list[Change]]] = {}
         for change, step in self._lone:
             if step.block is not None and is_telling(step.block):
                 key = (step.block.structure, step.label.rpartition(".")[2])
-                (came if change.before is None else went).setdefault(key, []).append(change)
+                lone.setdefault(key, ([], []))[change.before is None].append(change)
         instead: dict[int, Change | None] = {}
-        for key, (change, *more) in went.items():
-            if not more and len(came.get(key, ())) == 1:
-                new = came[key][0]
-                told = (Detail("moved", change.before or "", new.after or ""),)
-                instead[id(change)] = None
-                instead[id(new)] = replace(new, fate="changed", before=change.before, details=told)
+        for went, came in lone.values():
+            if len(went) == len(came) == 1:
+                before, after = went[0].name, came[0].name
+                told = (Detail("moved", before, after),)
+                instead[id(went[0])] = None
+                instead[id(came[0])] = replace(came[0], fate="changed", before=before, details=told)
         for change in walked:
             stands = instead.get(id(change), change)
             if stands is not None:
@@ -218,40 +220,41 @@ class Comparison:
     def _inputs(self) -> Iterator[Change]:
         left = {port.name: port for port in self.left.main.inputs}
         right = {port.name: port for port in self.right.main.inputs}
-        matched = self.inputs
-        for name, other in matched.items():
-            one, two = left[name], right[other]
-            details = [Detail("type", one.type, two.type)] if one.type != two.type else []
-            if one.kind == "input" and name != other:
-                details.insert(0, Detail("name", name, other))
+        for name, one in left.items():
+            if name not in self.inputs:
+                if one.kind == "input":
+                    yield _end("input", "removed", name, one.type)
+                continue
+            other = right[self.inputs[name]]
+            details = []
+            if one.kind == "input" and name != other.name:
+                details.append(Detail("name", name, other.name))
+            if one.type != other.type:
+                details.append(Detail("type", one.type, other.type))
             if details:
-                yield Change("changed", "input", name, other, _input_label(two), tuple(details))
-        taken = set(matched.values())
-        for port in left.values():
-            if port.kind == "input" and port.name not in matched:
-                told = (Detail("type", port.type, ""),)
-                yield Change("removed", "input", port.name, None, "input", told)
-        for port in right.values():
-            if port.kind == "input" and port.name not in taken:
-                told = (Detail("type", "", port.type),)
-                yield Change("added", "input", None, port.name, "input", told)
+                label = "constant" if other.kind == "captured" else "input"
+                yield Change("changed", "input", name, other.name, label, tuple(details))
+        taken = set(self.inputs.values())
+        for name, other in right.items():
+            if other.kind == "input" and name not in taken:
+                yield _end("input", "added", name, other.type)
 
     def _outputs(self) -> Iterator[Change]:
-        left = dict(zip(self.left.outputs, range(len(self.left.outputs)), strict=True))
-        right = dict(zip(self.right.outputs, range(len(self.right.outputs)), strict=True))
+        left, right = (
+            {name: at for at, name in enumerate(outline.outputs)}
+            for outline in (self.left, self.right)
+        )
         for name, at in left.items():
             if name not in right:
-                told = (Detail("type", self.left.types[at], ""),)
-                yield Change("removed", "output", name, None, "output", told)
+                yield _end("output", "removed", name, self.left.types[at])
+            elif details := tuple(self._main.output_details(at, right[name])):
+                yield Change("changed", "output", name, name, "output", details)
         for name, at in right.items():
             if name not in left:
-                told = (Detail("type", "", self.right.types[at]),)
-                yield Change("added", "output", None, name, "output", told)
-            elif details := list(self.main.output_details(left[name], at)):
-                yield Change("changed", "output", name, name, "output", tuple(details))
-        both = [name for name in left if name in right], [name for name in right if name in left]
-        if both[0] != both[1]:
-            told = (Detail("order", ", ".join(both[0]), ", ".join(both[1])),)
+                yield _end("output", "added", name, self.right.types[at])
+        orders = [name for name in left if name in right], [name for name in right if name in left]
+        if orders[0] != orders[1]:
+            told = (Detail("order", *map(", ".join, orders)),)
             yield Change("changed", "output", "outputs", "outputs", "output", told)
 
     # -- what did not run -------------------------------------------------------------
@@ -261,56 +264,49 @@ class Comparison:
         right = {one.name: one for one in self.right.uncalled}
         for name in dict.fromkeys([*left, *right]):
             before, after = left.get(name), right.get(name)
-            if before is None or after is None:
-                one = before or after
-                assert one is not None, "it stands on one side"
-                fate: Fate = "added" if before is None else "removed"
-                yield Change(
-                    fate,
-                    "module",
-                    before and before.name,
-                    after and after.name,
-                    one.class_name.rpartition(".")[2],
-                    (Detail("never called", "", ""),),
-                    0,
-                    sum(held.numbers for held in one.state if held.kind == "parameter"),
-                )
-                continue
-            details = list(held_details(before.state, after.state))
-            if before.class_name != after.class_name and (before.state or after.state):
-                details.insert(0, Detail("class", before.class_name, after.class_name))
-            if details:
-                label = after.class_name.rpartition(".")[2]
-                yield Change("changed", "module", before.name, name, label, tuple(details))
+            one = after or before
+            assert one is not None, "it stands on one side"
+            fate: Fate = "added" if before is None else "removed"
+            details = [Detail("never called", "", "")]
+            numbers = sum(held.numbers for held in one.state if held.kind == "parameter")
+            if before is not None and after is not None:
+                fate, numbers = "changed", 0
+                details = list(held_details(before.state, after.state))
+                if before.class_name != after.class_name and (before.state or after.state):
+                    details.insert(0, Detail("class", before.class_name, after.class_name))
+                if not details:
+                    continue
+            yield Change(
+                fate,
+                "module",
+                before and before.name,
+                after and after.name,
+                one.class_name.rpartition(".")[2],
+                tuple(details),
+                parameters=numbers,
+            )
 
     def _ties(self) -> Iterator[Change]:
         left = {frozenset(map(self.name_now, names)): names for names in self.left.ties}
         right = {frozenset(names): names for names in self.right.ties}
-        for tie, names in left.items():
+        for tie, names in (left | right).items():
             if tie not in right:
                 yield Change("removed", "parameter", " = ".join(names), None, "tie")
-        for tie, names in right.items():
-            if tie not in left:
+            elif tie not in left:
                 yield Change("added", "parameter", None, " = ".join(names), "tie")
 
     def name_now(self, name: str) -> str:
         """Return what a module or a parameter is called after, of whose name the start changed."""
-        parts = name.split(".")
-        for at in range(len(parts), -1, -1):
-            now = self._names.get(".".join(parts[:at]))
-            if now is not None:
-                return ".".join([*([now] if now else []), *parts[at:]])
-        return name
+        return renamed(name, self._names)
 
 
-def _change(
-    fate: Fate, names: tuple[str | None, str | None], step: Step, details: list[Detail]
-) -> Change:
+def _change(fate: Fate, name: str, step: Step, details: Iterable[Detail]) -> Change:
     block = step.block
     return Change(
         fate,
         "operation" if block is None else "module",
-        *names,
+        None if fate == "added" else name,
+        None if fate == "removed" else name,
         step.op,
         tuple(details),
         1 if block is None else block.operations,
@@ -318,18 +314,27 @@ def _change(
     )
 
 
+def _end(kind: Kind, fate: Fate, name: str, of: str) -> Change:
+    """Return the change that an input or an output of a type is which stands on one side alone."""
+    before, after = (None, name) if fate == "added" else (name, None)
+    return Change(fate, kind, before, after, kind, (_told(fate, "type", of),))
+
+
+def _told(fate: Fate, what: str, text: str) -> Detail:
+    return Detail(what, "", text) if fate == "added" else Detail(what, text, "")
+
+
 def _joined(ran: list[Change], uncalled: list[Change]) -> Iterator[Change]:
-    """Return changes with one for a module that is no longer called, or is called now."""
-    names = {change.before: change for change in uncalled if change.fate == "removed"}
-    names.update({change.after: change for change in uncalled if change.fate == "added"})
-    joined: set[int] = set()
+    """Yield changes with one for a module that is no longer called, or is called now."""
+    rest = {(one.name, one.fate): one for one in uncalled}
     for change in ran:
-        other = names.get(change.name) if change.kind == "module" else None
-        if other is None or {change.fate, other.fate} != {"added", "removed"}:
+        gone = change.fate == "removed"
+        key: tuple[str, Fate] = (change.name, "added" if gone else "removed")
+        alone = change.kind == "module" and change.fate != "changed"
+        other = rest.pop(key, None) if alone else None
+        if other is None:
             yield change
             continue
-        joined.add(id(other))
-        gone = change.fate == "removed"
         details = [Detail("call", *(("called", "never") if gone else ("never", "called")))]
         labels = (change.label, other.label) if gone else (other.label, change.label)
         if labels[0] != labels[1]:
@@ -342,21 +347,4 @@ def _joined(ran: list[Change], uncalled: list[Change]) -> Iterator[Change]:
             label=labels[1],
             details=tuple(details),
         )
-    for change in uncalled:
-        if id(change) not in joined:
-            yield change
-
-
-def _told(step: Step, fate: Fate) -> Iterator[Detail]:
-    """Return what a step that came or went was set to."""
-    if step.block is None:
-        facts = [(name or f"argument {at}", text) for at, (name, text) in enumerate(step.arguments)]
-        facts = [(name, text) for name, text in facts if "%" not in text]
-    else:
-        facts = [(name, text) for name, text in step.block.facts if not name.startswith("training")]
-    for name, text in facts:
-        yield Detail(name, "", text) if fate == "added" else Detail(name, text, "")
-
-
-def _input_label(port: Port) -> str:
-    return "constant" if port.kind == "captured" else "input"
+    yield from rest.values()

@@ -1,6 +1,10 @@
-"""`tbscope.check`: whether a model is still what a pin tells, and no larger than it may be."""
+"""`tbscope.diff` and `tbscope.check`: two models beside each other, and one beside its pin.
+
+A check tells whether a model is still what its pin tells, and no larger than it may be.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, TypeAlias, Unpack
@@ -9,11 +13,10 @@ from tbscope.checks import check_truth
 from tbscope.collector import collecting_rarely
 from tbscope.comparing.difference import Difference
 from tbscope.comparing.limits import Limit, parse_limit
-from tbscope.comparing.names import folded_names
 from tbscope.comparing.outline import Outline
 from tbscope.comparing.pins import outline_to_pin, pin_to_outline
 from tbscope.comparing.reading import reading_of
-from tbscope.comparing.text import TOTALS
+from tbscope.comparing.text import TOTALS, folded_names
 from tbscope.errors import ArgumentError
 from tbscope.files import path_text, write_whole
 from tbscope.ir.graph import Graph
@@ -24,10 +27,41 @@ from tbscope.running import Tracing, run_options
 from tbscope.sources.table import graph_of, load, runs
 from tbscope.words import error_text, shown
 
-__all__ = ["Checked", "check"]
+__all__ = ["Checked", "check", "diff"]
 
 # The limits by name: each as it was given, and as a count.
 _Limits: TypeAlias = Mapping[str, tuple[Limit, int]]
+
+
+@shows_options
+def diff(before: Any, after: Any, input_to_model: Any = None, **run: Unpack[Tracing]) -> Difference:
+    """Tell how two models differ: what was added, removed and changed from one to the other.
+
+    Module calls and operations are matched by name and by structure, so that a renamed or an
+    inserted block does not make everything differ.
+
+    Args:
+        before: A model; a `Graph`; the path of a file or of a log directory, or anything else
+            that `tbscope.load` takes.
+        after: The other one, in any of these forms.
+        input_to_model: The inputs with which those run that are models, as for `tbscope.trace`.
+        run: How they run, as for `tbscope.trace`.
+    Returns:
+        The difference: true where there is one. Its text tells it; `changes`, `added`, `removed`,
+        `changed` and `same` list it; `graph` is the union of both, to be drawn.
+    Raises:
+        ArgumentError: One of them holds no graph, or several; or inputs are given, and none of
+            them runs.
+        InputError: The inputs do not fit forward.
+        TraceError: A model raised.
+    """
+    how = run_options(run)
+    with collecting_rarely():
+        both = [graph_of(one, input_to_model, how) if runs(one) else one for one in (before, after)]
+        if not any(map(runs, (before, after))):
+            # What tells how nothing runs is refused.
+            graph_of(load(before), input_to_model, how)
+        return Difference(*(reading_of(load(one)) for one in both))
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +206,9 @@ def _too_large(outline: Outline, limits: _Limits) -> Iterator[str]:
 def _unwanted(graph: Graph, patterns: Sequence[str]) -> Iterator[str]:
     for pattern in patterns:
         found = [
-            _place(node.scope.qualified_name if node.scope else None, node.op)
+            f"{node.scope.qualified_name}.{node.op}()"
+            if node.scope and node.scope.qualified_name
+            else f"{node.op}()"
             for node in graph.nodes
             if node.kind in OPERATIONS and fnmatchcase(node.op, pattern)
         ]
@@ -184,10 +220,6 @@ def _unwanted(graph: Graph, patterns: Sequence[str]) -> Iterator[str]:
         if found:
             times = f" {len(found)} times" if len(found) > 1 else ""
             yield f"not allowed: {pattern!r} is in it{times}: {folded_names(found)}"
-
-
-def _place(scope: str | None, op: str) -> str:
-    return f"{scope}.{op}()" if scope else f"{op}()"
 
 
 def _patterns(no_op: Any) -> list[str]:
@@ -245,8 +277,9 @@ def _write_pin(path: str, outline: Outline) -> bool:
     """Write a pin whole or not at all, where it would tell something else; tell whether."""
     data = outline_to_pin(outline).encode("ascii")
     try:
-        if _holds(path, data):
-            return False
+        with suppress(FileNotFoundError), open(path, "rb") as file:
+            if file.read() == data:
+                return False
         write_whole(path, data)
     except (OSError, ValueError) as error:
         raise ArgumentError(
@@ -255,11 +288,3 @@ def _write_pin(path: str, outline: Outline) -> bool:
             fix="give a path in a folder that may be written to",
         ) from error
     return True
-
-
-def _holds(path: str, data: bytes) -> bool:
-    try:
-        with open(path, "rb") as file:
-            return file.read() == data
-    except FileNotFoundError:
-        return False

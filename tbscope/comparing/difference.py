@@ -6,7 +6,7 @@ from typing import Any
 from tbscope.comparing.changes import Change, Comparison
 from tbscope.comparing.outline import Outline
 from tbscope.comparing.reading import Reading
-from tbscope.comparing.text import comparison_lines, counted, total_lines
+from tbscope.comparing.text import TOTALS, comparison_lines, counted, total_lines
 from tbscope.comparing.union import union_graph
 from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Graph
@@ -60,7 +60,8 @@ class Difference:
     @property
     def totals(self) -> dict[str, tuple[int, int]]:
         """Parameters, FLOPs, bytes and counts, before and after."""
-        return {name: (one, self.after.totals[name]) for name, one in self.before.totals.items()}
+        sides = self.before.totals, self.after.totals
+        return {name: (sides[0].get(name, 0), sides[1].get(name, 0)) for name in TOTALS}
 
     @cached_property
     def graph(self) -> Graph:

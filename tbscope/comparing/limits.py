@@ -14,8 +14,20 @@ Limit: TypeAlias = int | str
 
 _NUMBER = re.compile(r"([0-9][0-9_,]*(?:\.[0-9]+)?(?:[eE]\+?[0-9]{1,2})?) ?([A-Za-z]*)")
 _MOST_DIGITS = 40
-_DECIMAL = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
-_BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}
+_UNITS = {
+    "": 1,
+    "k": 10**3,
+    "K": 10**3,
+    "M": 10**6,
+    "G": 10**9,
+    "T": 10**12,
+    "P": 10**15,
+    "Ki": 2**10,
+    "Mi": 2**20,
+    "Gi": 2**30,
+    "Ti": 2**40,
+    "Pi": 2**50,
+}
 
 
 def parse_limit(limit: Limit, name: str) -> int:
@@ -39,7 +51,9 @@ def parse_limit(limit: Limit, name: str) -> int:
         found = _NUMBER.fullmatch(str.__str__(limit).strip())
         if found:
             number, unit = found.groups()
-            factor = _factor(unit, of_bytes=of_bytes)
+            factor = _UNITS.get(unit.removesuffix("B") if of_bytes else unit)
+            if unit == "B" and not of_bytes:
+                factor = 10**9
             if factor is not None:
                 return int(Decimal(re.sub("[_,]", "", number)) * factor)
     example = "1.5GiB" if of_bytes else "25M"
@@ -51,10 +65,3 @@ def parse_limit(limit: Limit, name: str) -> int:
         why=f"it is a number from 0 up with or without a unit, one of {units}",
         fix=f'{name}="{example}"',
     )
-
-
-def _factor(unit: str, *, of_bytes: bool) -> int | None:
-    units = {**_DECIMAL, **_BINARY}
-    if of_bytes:
-        return units.get(unit.removesuffix("B"))
-    return 10**9 if unit == "B" else units.get(unit)

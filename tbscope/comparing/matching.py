@@ -6,11 +6,12 @@ A call that stands in another one under its old name is wrapped: then the inner 
 
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import TypeAlias
 
-from tbscope.comparing.alignment import align
+from tbscope.comparing.alignment import Pairs, align
 from tbscope.comparing.outline import Block, Port, Ref, Step
 
 __all__ = [
@@ -23,13 +24,14 @@ __all__ = [
     "plain_arguments",
 ]
 
+_Steps: TypeAlias = Sequence[Step]
+
 _NUMBER = re.compile(r"~[0-9]+\Z")
 _PLACE = re.compile(r"%[0-9]+")
 # How deep in a wrapper that is looked for which is wrapped.
 _DEEPEST = 4
 # Less alike, two modules of other names and other classes have nothing to do with each other.
 _LEAST_ALIKE = 0.5
-_TURNED = {"": "", "left": "right", "right": "left"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,38 +57,30 @@ def match_steps(left: Block, right: Block) -> list[Match]:
 
     The same do, whichever of the blocks is the left one.
     """
-    if left.digest <= right.digest:
-        return _matches(left, right)
-    turned = [
-        Match(one.right, one.left, one.moved, _TURNED[one.wrapped]) for one in _matches(right, left)
-    ]
-    return sorted(turned, key=lambda match: match.left)
-
-
-def _matches(left: Block, right: Block) -> list[Match]:
     if not left.label or not right.label:
         return _wrapped_steps(left, right)
-    one, other = left.steps, right.steps
+    turned = left.digest > right.digest
+    blocks = (right, left) if turned else (left, right)
+    one, other = blocks[0].steps, blocks[1].steps
     # Equal layers are the same block: each pair is asked once.
     alike = cache(_alike)
-    whole = only_call(left), only_call(right)
+    whole = only_call(blocks[0]), only_call(blocks[1])
 
     def score(at: int, place: int) -> float:
-        if (at, place) == whole:
-            return 1.0
-        return _score(one[at], other[place], alike)
+        return 1.0 if (at, place) == whole else _score(one[at], other[place], alike)
 
     pairs = align(
         (list(map(_name, one)), list(map(_name, other))),
         (list(map(_structure, one)), list(map(_structure, other))),
         score,
     )
-    kept = _without_chance(pairs, left, right)
-    found = [
-        Match(at, place, wrapped=_wrapped(one[at], other[place], sole=(at, place) == whole))
-        for at, place in kept
-    ]
-    found += _moved(left, right, kept)
+    kept = _without_chance(pairs, one, other)
+    found = []
+    for pairs, moved in ((kept, False), (_moved(one, other, kept), True)):
+        for pair in pairs:
+            at, place = pair[::-1] if turned else pair
+            wrapped = _wrapped(left.steps[at], right.steps[place], sole=pair == whole)
+            found.append(Match(at, place, moved, wrapped))
     return sorted(found, key=lambda match: match.left)
 
 
@@ -102,8 +96,8 @@ def _name(step: Step) -> tuple[str, str]:
 
 def _structure(step: Step) -> tuple[object, ...]:
     if step.block is not None:
-        return ("call", step.block.structure, step.facts)
-    return (step.op, plain_arguments(step), step.facts, len(step.reads), len(step.gives))
+        return ("call", step.block.structure, step.settings)
+    return (step.op, plain_arguments(step), step.settings, len(step.reads), len(step.gives))
 
 
 def plain_arguments(step: Step) -> tuple[tuple[str, str], ...]:
@@ -124,7 +118,8 @@ def _score(one: Step, other: Step, alike: Callable[[Block, Block], float]) -> fl
         if one.block is not None or other.block is not None:
             return 0.0
         if one.op == other.op:
-            return 0.6 if _reads_alike(one, other) else 0.5
+            reads = [[ref.label for ref in step.reads] for step in (one, other)]
+            return 0.6 if reads[0] == reads[1] else 0.5
         # Told as one operation in the place of another one, if it reads the same.
         return 0.1 if len(one.reads) == len(other.reads) else 0.0
     same_class = one.block.class_name == other.block.class_name
@@ -139,18 +134,12 @@ def _score(one: Step, other: Step, alike: Callable[[Block, Block], float]) -> fl
     return worth
 
 
-def _reads_alike(one: Step, other: Step) -> bool:
-    return [ref.label for ref in one.reads] == [ref.label for ref in other.reads]
-
-
-def _without_chance(
-    pairs: list[tuple[int, int]], left: Block, right: Block
-) -> list[tuple[int, int]]:
+def _without_chance(pairs: Pairs, left: _Steps, right: _Steps) -> Pairs:
     """Leave out pairs of different operations that do not read the same."""
     labels: dict[str, str] = {}
-    kept: list[tuple[int, int]] = []
+    kept: Pairs = []
     for at, place in pairs:
-        one, other = left.steps[at], right.steps[place]
+        one, other = left[at], right[place]
         if one.block is None and other.block is None and one.op != other.op:
             mapped = [(labels.get(ref.label, ref.label), ref.output) for ref in one.reads]
             if mapped != [(ref.label, ref.output) for ref in other.reads]:
@@ -163,41 +152,34 @@ def _without_chance(
 # -- moved ----------------------------------------------------------------------------------
 
 
-def _moved(left: Block, right: Block, pairs: list[tuple[int, int]]) -> list[Match]:
+def _moved(left: _Steps, right: _Steps, pairs: Pairs) -> Pairs:
     """Match what is left by what it is, wherever it stands: first by its name, too."""
-    gone = dict.fromkeys(set(range(len(left.steps))).difference(at for at, _ in pairs))
-    come = dict.fromkeys(set(range(len(right.steps))).difference(place for _, place in pairs))
-    found: list[Match] = []
-    if not gone or not come:
-        return found
-    for tell in (_named, _of_class, _structure):
-        one = _only_once({at: tell(left.steps[at]) for at in gone})
-        other = _only_once({place: tell(right.steps[place]) for place in come})
-        for key, at in one.items():
-            place = other.get(key)
-            if place is None:
-                continue
-            step = left.steps[at]
-            if tell is _structure and step.block is not None and not is_telling(step.block):
-                continue
-            del gone[at], come[place]
-            found.append(Match(at, place, moved=True))
+    gone = set(range(len(left))).difference(at for at, _ in pairs)
+    come = set(range(len(right))).difference(place for _, place in pairs)
+    found: Pairs = []
+    for tell in (_known_as, _telling_structure) if gone and come else ():
+        places = _only_once({place: tell(right[place]) for place in come})
+        for key, at in _only_once({at: tell(left[at]) for at in gone}).items():
+            if key in places:
+                gone.remove(at)
+                come.remove(places[key])
+                found.append((at, places[key]))
     return found
 
 
-def _named(step: Step) -> tuple[object, ...]:
-    return (_name(step), _structure(step))
-
-
-def _of_class(step: Step) -> tuple[object, ...]:
+def _known_as(step: Step) -> tuple[object, ...] | None:
     if step.block is None:
-        return (*_named(step), "of no class")
+        return (_name(step), _structure(step))
     return (step.label, step.block.class_name)
 
 
-def _only_once(keys: dict[int, tuple[object, ...]]) -> dict[tuple[object, ...], int]:
+def _telling_structure(step: Step) -> tuple[object, ...] | None:
+    return _structure(step) if step.block is None or is_telling(step.block) else None
+
+
+def _only_once(keys: dict[int, tuple[object, ...] | None]) -> dict[tuple[object, ...], int]:
     counts = Counter(keys.values())
-    return {key: at for at, key in sorted(keys.items()) if counts[key] == 1}
+    return {key: at for at, key in sorted(keys.items()) if key is not None and counts[key] == 1}
 
 
 def is_telling(block: Block) -> bool:
@@ -219,25 +201,23 @@ def _wrapped(one: Step, other: Step, *, sole: bool) -> str:
 
 
 def _wrapped_steps(left: Block, right: Block) -> list[Match]:
-    """Match a call that stands alone with the one like it in what wraps it."""
-    lone, wrapper, side = (left, right, "right") if not left.label else (right, left, "left")
-    step = lone.steps[0]
-    assert step.block is not None, "an operation is not wrapped"
-    for tell in (_is_equal, _is_of_class, _holds):
-        for at, other in enumerate(wrapper.steps):
-            if other.block is not None and tell(other.block, step.block):
-                wrapped = side if tell is _holds else ""
-                pair = (0, at) if side == "right" else (at, 0)
-                return [Match(*pair, wrapped=wrapped)]
-    return []
-
-
-def _is_equal(one: Block, other: Block) -> bool:
-    return one.structure == other.structure
-
-
-def _is_of_class(one: Block, other: Block) -> bool:
-    return one.class_name == other.class_name
+    """Match a call that stands alone with the one most like it in what wraps it."""
+    lone, wrapper = (right, left) if left.label else (left, right)
+    sought = lone.steps[0].block
+    assert sought is not None, "an operation is not wrapped"
+    ranks: list[tuple[int, int]] = []
+    for at, step in enumerate(wrapper.steps):
+        if step.block is not None:
+            if step.block.class_name == sought.class_name:
+                ranks.append((int(step.block.structure != sought.structure), at))
+            elif _holds(step.block, sought):
+                ranks.append((2, at))
+    if not ranks:
+        return []
+    rank, at = min(ranks)
+    if lone is left:
+        return [Match(0, at, wrapped="right" if rank == 2 else "")]
+    return [Match(at, 0, wrapped="left" if rank == 2 else "")]
 
 
 def _holds(outer: Block, inner: Block) -> bool:
@@ -256,7 +236,7 @@ def alone(step: Step) -> Block:
     given = tuple(Ref(step.label, output=at) for at in range(len(step.gives)))
     inner = replace(step, reads=tuple(Ref(name, role="in") for name in step.ports), place="")
     ports = tuple(
-        Port(name, "argument", kind) for name, kind in zip(step.ports, step.took, strict=True)
+        Port(name, "argument", kind) for name, kind in zip(step.ports, step.takes, strict=True)
     )
     return Block("", steps=(inner,), inputs=ports, given=given)
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from tbscope.cycles import inner_first
 
-__all__ = ["Block", "Facts", "Held", "Outline", "Port", "Ref", "Step", "Uncalled", "text_digest"]
+__all__ = ["Block", "Facts", "Held", "Outline", "Port", "Ref", "Step", "Uncalled"]
 
 Facts = tuple[tuple[str, str], ...]
 """What is told by name, each as the text that Python would write; no two have one name."""
@@ -81,25 +81,25 @@ class Step:
         label: What it is known by in its block: the way to the module (`layer.0`), or the
             operation with a number (`add.1`).
         op: The operation, or the label of the class that is called.
-        place: The containers and blocks by hand between it and the call around it.
         block: What is called; None for an operation.
-        facts: What is told of it beside: constants, what it writes into, the phase.
+        place: The containers and blocks by hand between it and the call around it.
+        settings: What is told of it beside: constants, what it writes into, the phase.
         arguments: The arguments of an operation as text, with `%0` for the first that is read.
         reads: What it reads; of a call, its arguments and what it captures.
         ports: The names of the inputs of the called block, one for each of these.
-        took: The types of these.
+        takes: The types of these.
         gives: The types of what it gives.
     """
 
     label: str
     op: str
-    place: str = ""
     block: "Block | None" = None
-    facts: Facts = ()
+    place: str = ""
+    settings: Facts = ()
     arguments: tuple[tuple[str, str], ...] = ()
     reads: tuple[Ref, ...] = ()
     ports: tuple[str, ...] = ()
-    took: tuple[str, ...] = ()
+    takes: tuple[str, ...] = ()
     gives: tuple[str, ...] = ()
 
 
@@ -110,80 +110,66 @@ class Block:
     Attributes:
         label: The name of the class as scopes print it.
         class_name: The full name of the class; empty for the graph itself.
-        facts: Hyper-parameters and the training flag.
+        settings: Hyper-parameters and the training flag.
         arguments: The constants among what it was given, by name.
         state: Its own parameters and buffers; none where it is called again, see `again`.
+        again: Whether an earlier call of the same module has told what it owns.
         inputs: The tensors that it is given.
         steps: What runs in it, in order.
         results: What it gives, as text with `%0` for the first tensor.
         given: The tensors among that.
-        again: Whether an earlier call of the same module has told what it owns.
+        structure: What is equal for blocks that differ in nothing but types.
+        digest: What is equal for equal blocks alone, in other graphs and processes, too.
+        operations: How many operations run in it.
+        numbers: How many numbers are in the parameters that it and the modules in it own.
+        bag: How often each operation, and each class of modules that call no others, is in it.
     """
 
     label: str
     class_name: str = ""
-    facts: Facts = ()
+    settings: Facts = ()
     arguments: Facts = ()
     state: tuple[Held, ...] = ()
+    again: bool = False
     inputs: tuple[Port, ...] = ()
     steps: tuple[Step, ...] = ()
     results: str = ""
     given: tuple[Ref, ...] = ()
-    again: bool = False
+    structure: str = field(init=False)
+    digest: str = field(init=False)
+    operations: int = field(init=False)
+    numbers: int = field(init=False)
+    bag: Counter[str] = field(init=False)
 
-    @cached_property
-    def structure(self) -> str:
-        """What is equal for blocks that differ in nothing but types."""
-        return text_digest(self._told(types=False))
+    def __post_init__(self) -> None:
+        # Blocks are made from the inside out: none of this asks deeper than one level.
+        called = list(self.below())
+        self.structure = _digest(self._told(types=False))
+        self.digest = _digest(self._told(types=True))
+        self.operations = len(self.steps) + sum(block.operations - 1 for block in called)
+        self.numbers = sum(held.numbers for held in self.state if held.kind == "parameter")
+        self.numbers += sum(block.numbers for block in called)
+        self.bag = Counter(step.op for step in self.steps if step.block is None)
+        for block in called:
+            self.bag.update(block.bag)
+        if not called:
+            self.bag[self.label] += 1
 
-    @cached_property
-    def digest(self) -> str:
-        """What is equal for equal blocks alone, in other graphs and processes, too."""
-        return text_digest(self._told(types=True))
-
-    def _told(self, *, types: bool) -> str:
+    def _told(self, *, types: bool) -> list[Any]:
         # In which file a class stands is no part of what it does.
-        told: list[Any] = [self.label, bool(self.class_name), self.facts, self.arguments]
+        told: list[Any] = [self.label, bool(self.class_name), self.settings, self.arguments]
         told += [self.state if types else [(held.name, held.kind) for held in self.state]]
         told += [self.inputs if types else [port[:2] for port in self.inputs]]
         for step in self.steps:
             inner = step.block and (step.block.digest if types else step.block.structure)
-            told += [step.label, step.op, step.place, inner, step.facts, step.arguments]
+            told += [step.label, step.op, step.place, inner, step.settings, step.arguments]
             told += [step.reads, step.ports, len(step.gives)]
             if types:
-                told += [step.took, step.gives]
-        return repr([*told, self.results, self.given, self.again])
-
-    @cached_property
-    def bag(self) -> Counter[str]:
-        """How often each operation, and each class of modules that call no others, is in it."""
-        found: Counter[str] = Counter()
-        for step in self.steps:
-            if step.block is None:
-                found[step.op] += 1
-            else:
-                found.update(step.block.bag)
-        if not any(step.block for step in self.steps):
-            found[self.label] += 1
-        return found
-
-    @cached_property
-    def operations(self) -> int:
-        """How many operations run in it."""
-        return sum(step.block.operations if step.block else 1 for step in self.steps)
-
-    @cached_property
-    def numbers(self) -> int:
-        """How many numbers are in the parameters that it and the modules in it own."""
-        own = sum(held.numbers for held in self.state if held.kind == "parameter")
-        return own + sum(step.block.numbers for step in self.steps if step.block)
-
-    def settle(self) -> None:
-        """Find all that is found once: called inner blocks first, none of it asks deeper."""
-        _ = self.structure, self.digest, self.bag, self.operations, self.numbers
+                told += [step.takes, step.gives]
+        return [*told, self.results, self.given, self.again]
 
     def below(self) -> "Iterator[Block]":
-        """Yield the blocks that are called in it."""
+        """Return the blocks that are called in it."""
         return (step.block for step in self.steps if step.block is not None)
 
     def __repr__(self) -> str:
@@ -229,14 +215,14 @@ class Outline:
     @cached_property
     def digest(self) -> str:
         """What is equal for equal outlines alone; the name and the totals stand in none."""
-        told = (self.main.digest, self.outputs, self.uncalled, self.ties)
-        return text_digest(repr(told))
+        return _digest((self.main.digest, self.outputs, self.uncalled, self.ties))
 
     def blocks(self) -> Sequence[Block]:
         """Return all blocks, each once and after those that are called in it."""
         return inner_first(self.main, Block.below)
 
 
-def text_digest(text: str) -> str:
-    """Return a short text that is equal for equal texts alone."""
-    return blake2b(text.encode("utf-8", "backslashreplace"), digest_size=12).hexdigest()
+def _digest(told: object) -> str:
+    """Return a short text that is equal for things of equal text alone."""
+    text = repr(told).encode("utf-8", "backslashreplace")
+    return blake2b(text, digest_size=12).hexdigest()

@@ -6,10 +6,11 @@ gives the same text.
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from typing import Any, get_args, get_origin, get_type_hints
 
-from tbscope.comparing.outline import Block, Facts, Held, Outline, Port, Ref, Step, Uncalled
+from tbscope.comparing.outline import Block, Outline, Ref, Step, Uncalled
 from tbscope.errors import ArgumentError
 
 __all__ = ["FORMAT", "VERSION", "outline_to_pin", "pin_to_outline"]
@@ -17,7 +18,6 @@ __all__ = ["FORMAT", "VERSION", "outline_to_pin", "pin_to_outline"]
 FORMAT = "tbscope architecture"
 VERSION = 1
 
-_Thing = TypeVar("_Thing")
 _ROLES = ("in", "state", "step")
 
 
@@ -29,15 +29,16 @@ def outline_to_pin(outline: Outline) -> str:
     for block in blocks:
         number = taken[block.label] = taken.get(block.label, 0) + 1
         names[block] = block.label if number == 1 else f"{block.label}~{number}"
+    uncalled = [{"name": one[0], "class": one[1], "state": one[2]} for one in outline.uncalled]
     parts = [
         f'"format": {_json(FORMAT)}',
         f'"version": {VERSION}',
         f'"name": {_json(outline.name)}',
         f'"totals": {_json(dict(sorted(outline.totals.items())))}',
-        f'"outputs": {_json(_typed(outline.outputs, outline.types))}',
-        _listed("ties", [_json(list(names)) for names in outline.ties]),
-        _listed("uncalled", [_json(_of_uncalled(one)) for one in outline.uncalled]),
-        _listed("blocks", ["".join(_block_lines(block, names)) for block in blocks]),
+        f'"outputs": {_json([*zip(outline.outputs, outline.types, strict=True)])}',
+        _listed("ties", map(_json, outline.ties)),
+        _listed("uncalled", map(_json, uncalled)),
+        _listed("blocks", (_block_text(block, names) for block in blocks)),
     ]
     return "{\n" + ",\n".join(parts) + "\n}\n"
 
@@ -73,64 +74,49 @@ def _json(data: Any) -> str:
     return json.dumps(data, ensure_ascii=True)
 
 
-def _listed(name: str, entries: Sequence[str]) -> str:
-    if not entries:
-        return f'"{name}": []'
-    return f'"{name}": [\n' + ",\n".join(entries) + "\n]"
+def _listed(name: str, entries: Iterable[str]) -> str:
+    lines = ",\n".join(entries)
+    return f'"{name}": [\n{lines}\n]' if lines else f'"{name}": []'
 
 
-def _typed(names: Sequence[str], types: Sequence[str]) -> list[list[str]]:
-    return [list(pair) for pair in zip(names, types, strict=True)]
-
-
-def _of_uncalled(one: Uncalled) -> dict[str, Any]:
-    return {
-        "name": one.name,
-        "class": one.class_name,
-        "state": [list(held) for held in one.state],
-    }
-
-
-def _block_lines(block: Block, names: Mapping[Block, str]) -> Iterator[str]:
-    head: dict[str, Any] = {"block": names[block], "label": block.label, "class": block.class_name}
-    yield f" {_json(head)[:-1]},\n"
-    told: dict[str, Any] = {
-        "settings": dict(block.facts),
-        "arguments": dict(block.arguments),
-        "state": [list(held) for held in block.state],
-        "again": block.again,
-        "inputs": [list(port) for port in block.inputs],
-    }
-    for name, held in told.items():
-        if held:
-            yield f"  {_json(name)}: {_json(held)},\n"
+def _block_text(block: Block, names: Mapping[Block, str]) -> str:
+    told = _told(block, names)
+    head = {"block": names[block], "label": block.label, "class": block.class_name}
+    lines = [_json(head)[1:-1]]
+    for key in ("settings", "arguments", "state", "again", "inputs"):
+        if told[key]:
+            lines.append(f'"{key}": {_json(told[key])}')
     if block.steps:
-        steps = ",\n".join(f"   {_json(_of_step(step, names))}" for step in block.steps)
-        yield f'  "steps": [\n{steps}\n  ],\n'
-    yield f'  "results": {_json([block.results, *map(_of_ref, block.given)])}}}'
+        steps = ",\n".join(f"   {_json(_step_told(step, names))}" for step in block.steps)
+        lines.append(f'"steps": [\n{steps}\n  ]')
+    lines.append(f'"results": {_json([block.results, *told["given"]])}')
+    return " {" + ",\n  ".join(lines) + "}"
 
 
-def _of_step(step: Step, names: Mapping[Block, str]) -> dict[str, Any]:
-    told: dict[str, Any] = {
-        "step": step.label,
-        "op": step.op,
-        "block": step.block and names[step.block],
-        "place": step.place,
-        "settings": dict(step.facts),
-        "arguments": [list(argument) for argument in step.arguments],
-        "reads": list(map(_of_ref, step.reads)),
-        "ports": list(step.ports),
-        "takes": list(step.took),
-        "gives": list(step.gives),
+def _step_told(step: Step, names: Mapping[Block, str]) -> dict[str, Any]:
+    told = {"step": step.label, **_told(step, names)}
+    del told["label"]
+    return {key: one for key, one in told.items() if one}
+
+
+def _told(one: Step | Block, names: Mapping[Block, str]) -> dict[str, Any]:
+    """Return the fields of a step or a block as plain data, blocks by their names."""
+    told = {
+        field.name: _plain(getattr(one, field.name), names) for field in fields(one) if field.init
     }
-    return {name: held for name, held in told.items() if held}
+    told["settings"] = dict(one.settings)
+    if isinstance(one, Block):
+        told["arguments"] = dict(one.arguments)
+    return told
 
 
-def _of_ref(ref: Ref) -> list[Any]:
-    told: list[Any] = [ref.role, ref.label]
-    if ref.output is not None or ref.inner:
-        told.append(ref.output)
-    return [*told, *ref.inner]
+def _plain(told: Any, names: Mapping[Block, str]) -> Any:
+    if isinstance(told, Block):
+        return names[told]
+    if isinstance(told, Ref):
+        output = [told.output] if told.output is not None or told.inner else []
+        return [told.role, told.label, *output, *told.inner]
+    return [_plain(one, names) for one in told] if isinstance(told, tuple) else told
 
 
 # -- reading --------------------------------------------------------------------------------
@@ -139,94 +125,58 @@ def _of_ref(ref: Ref) -> list[Any]:
 def _outline(data: Mapping[str, Any]) -> Outline:
     blocks: dict[str, Block] = {}
     for told in data["blocks"]:
-        blocks[_text(told["block"])] = block = _block(told, blocks)
-        block.settle()
-    outputs = [(_text(name), _text(kind)) for name, kind in data["outputs"]]
+        results, *given = told["results"]
+        entries = {**told, "class_name": told["class"], "results": results, "given": given}
+        blocks[_read(str, told["block"], blocks)] = block = _made(Block, entries, blocks)
+    outputs = _read(tuple[tuple[str, str], ...], data["outputs"], blocks)
     if not blocks or len(outputs) != len(block.given):
         raise ValueError("the last block gives not what the model gives")
+    uncalled = [[one["name"], one["class"], one["state"]] for one in data["uncalled"]]
     return Outline(
-        _text(data["name"]),
+        _read(str, data["name"], blocks),
         block,
         tuple(name for name, _ in outputs),
         tuple(kind for _, kind in outputs),
-        tuple(
-            Uncalled(_text(one["name"]), _text(one["class"]), _many(one["state"], _held))
-            for one in data["uncalled"]
-        ),
-        tuple(_many(names, _text) for names in data["ties"]),
-        {_text(name): _number(count) for name, count in data["totals"].items()},
+        _read(tuple[Uncalled, ...], uncalled, blocks),
+        _read(tuple[tuple[str, ...], ...], data["ties"], blocks),
+        {name: _read(int, count, blocks) for name, count in data["totals"].items()},
     )
 
 
-def _block(told: Mapping[str, Any], blocks: Mapping[str, Block]) -> Block:
-    results, *given = told["results"]
-    return Block(
-        _text(told["label"]),
-        _text(told["class"]),
-        _facts(told.get("settings", {})),
-        _facts(told.get("arguments", {})),
-        _many(told.get("state", []), _held),
-        _many(told.get("inputs", []), lambda port: Port(*map(_text, port))),
-        _many(told.get("steps", []), lambda step: _step(step, blocks)),
-        _text(results),
-        _many(given, _ref),
-        told.get("again", False) is True,
-    )
+def _made(kind: Any, told: Mapping[str, Any], blocks: Mapping[str, Block]) -> Any:
+    hints = get_type_hints(kind)
+    return kind(**{key: _read(hints[key], told[key], blocks) for key in hints if key in told})
 
 
-def _step(told: Mapping[str, Any], blocks: Mapping[str, Block]) -> Step:
-    block = told.get("block")
-    return Step(
-        _text(told["step"]),
-        _text(told["op"]),
-        _text(told.get("place", "")),
-        None if block is None else blocks[block],
-        _facts(told.get("settings", {})),
-        tuple((_text(name), _text(text)) for name, text in told.get("arguments", [])),
-        _many(told.get("reads", []), _ref),
-        _many(told.get("ports", []), _text),
-        _many(told.get("takes", []), _text),
-        _many(told.get("gives", []), _text),
-    )
-
-
-def _ref(told: Sequence[Any]) -> Ref:
-    role, label, *rest = told
-    if role not in _ROLES:
-        raise ValueError(f"{role!r} is none of {', '.join(_ROLES)}")
-    output = rest[0] if rest else None
-    return Ref(
-        _text(label),
-        _many(rest[1:], _text),
-        None if output is None else _number(output),
-        role,
-    )
-
-
-def _held(told: Sequence[Any]) -> Held:
-    name, kind, type_, trainable, numbers = told
-    return Held(_text(name), _text(kind), _text(type_), trainable is True, _number(numbers))
-
-
-def _facts(told: Mapping[str, Any]) -> Facts:
-    return tuple((_text(name), _text(text)) for name, text in told.items())
-
-
-def _many(told: Sequence[Any], read: Callable[[Any], _Thing]) -> tuple[_Thing, ...]:
-    if not isinstance(told, list):
-        raise TypeError(f"{told!r} is no list")
-    return tuple(map(read, told))
-
-
-def _text(told: Any) -> str:
-    if not isinstance(told, str):
-        raise TypeError(f"{told!r} is no text")
-    return told
-
-
-def _number(told: Any) -> int:
-    if type(told) is not int or told < 0:
-        raise TypeError(f"{told!r} is no count")
+def _read(kind: Any, told: Any, blocks: Mapping[str, Block]) -> Any:
+    """Return plain data as a field of some type has it."""
+    types = get_args(kind)
+    if Block in types:
+        return blocks[told]
+    if kind is Step:
+        return _made(Step, {**told, "label": told["step"]}, blocks)
+    if kind is Ref:
+        role, label, *rest = told
+        if role not in _ROLES:
+            raise ValueError(f"{role!r} is none of {', '.join(_ROLES)}")
+        output, *inner = rest or [None]
+        return Ref(
+            _read(str, label, blocks),
+            _read(tuple[str, ...], inner, blocks),
+            None if output is None else _read(int, output, blocks),
+            role,
+        )
+    if types[-1:] == (Ellipsis,):
+        entries = [*told.items()] if isinstance(told, dict) else told
+        if not isinstance(entries, list):
+            raise TypeError(f"{told!r} is no list")
+        return tuple(_read(types[0], entry, blocks) for entry in entries)
+    if issubclass(get_origin(kind) or kind, tuple):
+        hints = types or get_type_hints(kind).values()
+        made = [_read(one, entry, blocks) for one, entry in zip(hints, told, strict=True)]
+        return kind(*made) if not types else tuple(made)
+    if type(told) is not kind:
+        raise TypeError(f"{told!r} is no {kind.__name__}")
     return told
 
 

@@ -101,12 +101,10 @@ class Input:
             module on (`fc.weight`), or what a captured one is called in the first use. No two
             of a definition have the same.
         kind: What it is.
-        written: Whether the body writes into it, itself or through a view of it.
     """
 
     name: str
     kind: InputKind
-    written: bool = False
 
 
 class Place(NamedTuple):
@@ -334,8 +332,7 @@ class Definition:
         """What it takes and gives, on one line: `Layer(%x, %mask, eps=None; size=3) -> (%out)`.
 
         Arguments stand in the order of the call, nests flattened with their paths, constants as
-        they are; captured tensors come after the arguments, as `captured: %scale`. What the body
-        writes into is named at the end: `, writes: %cache`.
+        they are; captured tensors come after the arguments, as `captured: %scale`.
         """
         names = [f"%{one_line(one.name)}" for one in self.inputs]
         given = []
@@ -346,16 +343,13 @@ class Definition:
                 else:
                     constant = _MADE_INSIDE if isinstance(entry, Given) else entry
                     given.append(f"{path}={nest_to_text(constant)}")
-        kinds = [*zip(names, self.inputs, strict=True)]
-        captured = [name for name, one in kinds if one.kind == "captured"]
-        if captured:
+        both = zip(names, self.inputs, strict=True)
+        if captured := [name for name, one in both if one.kind == "captured"]:
             given.append(f"captured: {', '.join(captured)}")
         end = f") -> ({', '.join(f'%{one_line(name)}' for name in self.outputs)})"
         told = (f"{one_line(key)}={nest_to_text(it)}" for key, it in self.hyperparameters.items())
         if settings := ", ".join(told):
             end = f"; {settings}{end}"
-        if written := [name for name, one in kinds if one.written]:
-            end += f", writes: {', '.join(written)}"
         return listed(f"{one_line(self.name)}(", given, end)
 
     def nested(self) -> "Iterator[Definition]":
@@ -452,7 +446,6 @@ class _Body:
 
     def _wire_call(self, node: Node, part: "Use") -> None:
         called = part.definition
-        node.writes = tuple(place for place, one in enumerate(called.inputs) if one.written)
 
         def bound(entry: Nest) -> Nest:
             if not isinstance(entry, Value):

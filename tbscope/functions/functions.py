@@ -12,7 +12,7 @@ from typing import Any, overload
 from tbscope.collector import not_collecting
 from tbscope.cycles import inner_first
 from tbscope.errors import NotFoundError
-from tbscope.functions.definition import CallStep, Definition, Given, Input, Ref, Step, Use
+from tbscope.functions.definition import CallStep, Definition, Given, Input, Use
 from tbscope.functions.reading import CallTree, Reading
 from tbscope.ir.builder import claim_name
 from tbscope.ir.graph import Call, Graph, require_graph
@@ -150,87 +150,41 @@ def find_definitions(graph: Graph) -> Use:
 
 
 def _define(reading: Reading, digest: str) -> Definition:
-    steps = tuple(reading.steps)
-    written = _written(steps)
     names: set[str] = set()
     inputs = []
-    for at, (entry, value) in enumerate(zip(reading.entries, reading.inputs, strict=True)):
+    for entry, value in zip(reading.entries, reading.inputs, strict=True):
         name = entry.name or value.name
         if entry.kind == "captured" and name.isdigit():
             name = "captured"
-        inputs.append(Input(claim_name(name, names), entry.kind, at in written))
+        inputs.append(Input(claim_name(name, names), entry.kind))
     return Definition(
         "",
         reading.signatures,
         tuple(inputs),
         len(reading.waits),
-        steps,
+        tuple(reading.steps),
         reading.results,
         digest,
         reading.ends,
     )
 
 
-# -- what leaves a call, and what is written in it ----------------------------------------
+# -- what leaves a call -------------------------------------------------------------------
 
 
 def _let_escape(definition: Definition) -> None:
-    """Tell the definitions in a body what is read of them there."""
-    nests = [definition.results]
+    """Tell the definitions on the way down to what a body reads in them that it leaves them."""
+    nests = [definition.results, *(one.results for one in definition.signatures[1:])]
     for step in definition.steps:
         nests += step.inputs
-    for one in definition.signatures[1:]:
-        nests.append(one.results)
     for nest in nests:
         for _, ref in walk(nest):
-            if isinstance(ref, Given):
-                _let_out(ref, definition)
-
-
-def _let_out(ref: Given, definition: Definition) -> None:
-    """Tell every definition on the way down to an operation that what it gives leaves them."""
-    path = ref.path
-    while len(path) > 1:
-        step = definition.steps[path[0]]
-        assert isinstance(step, CallStep), "the way leads through calls"
-        definition, path = step.definition, path[1:]
-        inner = Given(path, ref.output)
-        if inner in definition.escapes:
-            break
-        definition.escapes.add(inner)
-
-
-def _written(steps: tuple[Step | CallStep, ...]) -> set[int]:
-    """Return the places of the inputs that a body writes into, itself or through views."""
-    found: set[int] = set()
-    for step in steps:
-        if isinstance(step, Step):
-            into = [step.inputs[place] for place in step.writes]
-        else:
-            into = [
-                ref
-                for ref, one in zip(step.inputs, step.definition.inputs, strict=True)
-                if one.written
-            ]
-        for ref in into:
-            found |= _seen_in(ref, steps)
-    return found
-
-
-def _seen_in(ref: Ref, steps: tuple[Step | CallStep, ...]) -> set[int]:
-    """Return the places of the inputs of which something is a view, or which it is."""
-    while isinstance(ref, Given):
-        step = steps[ref.path[0]]
-        if isinstance(step, CallStep):
-            assert ref.output is not None, "an operation is not written"
-            called = step.definition
-            inner = Given(ref.path[1:], ref.output) if ref.path[1:] else called.given[ref.output]
-            within = _seen_in(inner, called.steps)
-            return {place for inner in within for place in _seen_in(step.inputs[inner], steps)}
-        if step.role != "view" or not step.inputs:
-            return set()
-        ref = step.inputs[0]
-    return {ref.place}
+            inner, path = definition, ref.path if isinstance(ref, Given) else ()
+            while len(path) > 1:
+                step = inner.steps[path[0]]
+                assert isinstance(step, CallStep), "the way leads through calls"
+                inner, path = step.definition, path[1:]
+                inner.escapes.add(Given(path, ref.output))
 
 
 # -- digests --------------------------------------------------------------------------------

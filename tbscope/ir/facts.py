@@ -413,15 +413,11 @@ class Run:
 
     def chain(self) -> list["Run"]:
         """Return this run and those around it, the outermost first."""
-        return list(self._outwards())[::-1]
+        found = [self]
+        while (around := found[-1].around) is not None:
+            found.append(around)
+        return found[::-1]
 
     def outermost(self) -> "Run":
         """Return the outermost of the runs around this one, or itself."""
-        *_, last = self._outwards()
-        return last
-
-    def _outwards(self) -> Iterator["Run"]:
-        run: Run | None = self
-        while run is not None:
-            yield run
-            run = run.around
+        return self.chain()[0]

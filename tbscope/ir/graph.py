@@ -12,7 +12,6 @@ nothing of torch, of protobuf, or of files. `str(graph)` prints it, one node a l
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import takewhile
 from typing import Any
 
 from tbscope.errors import ArgumentError, NotFoundError
@@ -50,7 +49,7 @@ from tbscope.ir.nodes import (
     type_to_text,
     value_name,
 )
-from tbscope.ir.scopes import Scope, upward
+from tbscope.ir.scopes import Scope, add_with_above
 from tbscope.ir.ways_up import Functions, Table, way_up
 from tbscope.words import did_you_mean, one_line, shown
 
@@ -144,17 +143,12 @@ class Graph:
 
     def scopes(self) -> Iterator[Scope]:
         """Return every scope in which a node or a call stands, parents first, each once."""
-        seen: dict[Scope, None] = {}
+        seen: set[Scope] = set()
+        found: list[Scope] = []
         stands = [call.scope for call in self.calls]
         for scope in dict.fromkeys([*stands, *[node.scope for node in self.nodes]]):
-            if scope is None or scope in seen:
-                continue
-            # What came already came after all that is around it.
-            if scope.parent is not None and scope.parent not in seen:
-                above = takewhile(lambda one: one not in seen, upward(scope.parent))
-                seen.update(dict.fromkeys(reversed([*above])))
-            seen[scope] = None
-        return iter(seen)
+            found += reversed(add_with_above(scope, seen))
+        return iter(found)
 
     def find(self, name: str) -> Call | Node:
         """Find one call or node by the name that its user knows.

@@ -1,8 +1,6 @@
-"""Regions: the nodes of a scope and below it, what enters it and what leaves it.
+"""Regions: what enters the scope of a call, and what leaves it.
 
-Whoever asks the same graph more than once keeps a `Regions`, which remembers its answers
-until the graph is changed. The kinds of nodes and the climbs along scopes, on which the
-regions stand, are handed on from here.
+The kinds of nodes and the climbs along scopes, on which the regions stand, are handed on from here.
 """
 
 from collections.abc import Callable, Iterable, Set
@@ -27,10 +25,10 @@ __all__ = [
     "Crossing",
     "Inherited",
     "Nearest",
-    "Regions",
     "add_with_above",
     "crossings",
     "describe_calls",
+    "first_calls",
     "inside_out",
     "read_only_by",
     "upward",
@@ -60,57 +58,9 @@ class Crossing(NamedTuple):
     leaving: list[Value]
 
 
-class Regions:
-    """The regions of one graph, as long as nobody changes it.
-
-    Args:
-        graph: The graph.
-    """
-
-    def __init__(self, graph: Graph) -> None:
-        self._graph = graph
-        self._own: dict[Scope | None, list[Node]] | None = None
-        self._children: dict[Scope | None, list[Scope]] | None = None
-        self._calls: dict[Scope, Call] | None = None
-        self._called: Nearest[Call] | None = None
-
-    def nodes(self, scope: Scope | None) -> list[Node]:
-        """The nodes that stand in a scope itself, in order; those of the top level for None."""
-        if self._own is None:
-            self._own = {}
-            for node in self._graph.nodes:
-                self._own.setdefault(node.scope, []).append(node)
-        return self._own.get(scope, [])
-
-    def children(self, scope: Scope | None) -> list[Scope]:
-        """The scopes right in a scope, in the order in which they came."""
-        if self._children is None:
-            self._children = {}
-            for inner in self._graph.scopes():
-                self._children.setdefault(inner.parent, []).append(inner)
-        return self._children.get(scope, [])
-
-    def below(self, scope: Scope) -> list[Node]:
-        """The nodes that stand in a scope or anywhere below it, scope by scope."""
-        found: list[Node] = []
-        pending = [scope]
-        while pending:
-            inner = pending.pop()
-            found += self.nodes(inner)
-            pending += reversed(self.children(inner))
-        return found
-
-    def call_of(self, scope: Scope) -> Call | None:
-        """The first call that ran in a scope; None where none did."""
-        if self._calls is None:
-            self._calls = {call.scope: call for call in reversed(self._graph.calls)}
-        return self._calls.get(scope)
-
-    def call_around(self, scope: Scope | None) -> Call | None:
-        """The call whose scope this one is, else that of the innermost call around it."""
-        if self._called is None:
-            self._called = Nearest(self.call_of)
-        return self._called(scope)
+def first_calls(graph: Graph) -> dict[Scope, Call]:
+    """Return the first call that ran in each scope."""
+    return {call.scope: call for call in reversed(graph.calls)}
 
 
 def crossings(

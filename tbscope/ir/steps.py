@@ -79,53 +79,51 @@ def _between(graph: Graph, steps: int) -> list[list[Node]] | None:
 
 
 def _top(scope: Scope | None) -> Scope | None:
-    while scope is not None and scope.parent is not None:
-        scope = scope.parent
-    return scope
+    return None if scope is None else [*upward(scope)][-1]
 
 
 def _fold(graph: Graph, steps: Sequence[list[Node]]) -> None:
     editor = Editor(graph)
     dropped = set[Node]()
-    names: list[list[int]] = [[1]]
-    gone: set[Scope] = set()
-    differ: list[dict[str, None]] = [{}]
-    notes = []
-    first, rows = steps[0], _rows(steps[0])
-    for number, step in enumerate(steps[1:], 2):
+    gone = set[Scope]()
+    notes: list[str] = []
+    # The numbers of equal steps, and the operations that were given other constants in them.
+    runs: list[tuple[list[int], dict[str, None]]] = []
+    first, rows = steps[0], list[object]()
+    for number, step in enumerate(steps, 1):
         own = _rows(step)
-        if own != rows or not _read_alike(first, step):
-            changes = changed_operations(first, step) or "its tensors come from elsewhere"
-            notes.append(f"step {number} is not equal to the one before: {changes}")
+        if number == 1 or own != rows or not _read_alike(first, step):
+            if number > 1:
+                changes = changed_operations(first, step) or "its tensors come from elsewhere"
+                notes.append(f"step {number} is not equal to the one before: {changes}")
             first, rows = step, own
-            names.append([number])
-            differ.append({})
+            runs.append(([number], {}))
             continue
-        names[-1].append(number)
+        numbers, differ = runs[-1]
+        numbers.append(number)
         for node, kept in zip(step, first, strict=True):
             editor.stand_for(node, (kept,), noted=kept)
             for value, instead in zip(node.outputs, kept.outputs, strict=True):
                 editor.read_instead(value, instead)
             if constants_of(node) != constants_of(kept):
-                differ[-1][_place(kept)] = None
+                differ[f"{kept.op} in {kept.scope}" if kept.scope else kept.op] = None
             twins = zip(upward(node.scope), upward(kept.scope), strict=True)
             gone.update(scope for scope, other in twins if scope is not other)
         dropped.update(step)
-    if not dropped:
-        graph.notes[:0] = map(Note, notes)
-        return
-    replace_calls(graph, [call for call in graph.calls if gone.isdisjoint(upward(call.scope))])
-    dropped.update(_unread(graph, dropped))
-    editor.drop(dropped)
-    editor.apply()
-    for numbers, constants in reversed(list(zip(names, differ, strict=True))):
+    if dropped:
+        replace_calls(graph, [call for call in graph.calls if gone.isdisjoint(upward(call.scope))])
+        dropped.update(_unread(graph, dropped))
+        editor.drop(dropped)
+        editor.apply()
+    folded = []
+    for numbers, differ in runs:
         if len(numbers) > 1:
             text = f"steps {numbers[0]} to {numbers[-1]} are equal and drawn as one"
-            if constants:
-                text += f"; they differ in what was given to {first_of(constants, _MOST_TOLD)}"
-            notes.insert(0, text)
+            if differ:
+                text += f"; they differ in what was given to {first_of(differ, _MOST_TOLD)}"
+            folded.append(text)
     # It tells what the drawing is.
-    graph.notes[:0] = map(Note, notes)
+    graph.notes[:0] = map(Note, [*folded, *notes])
 
 
 def _unread(graph: Graph, dropped: set[Node]) -> Iterator[Node]:
@@ -172,10 +170,6 @@ def _read_alike(first: Iterable[Node], later: Iterable[Node]) -> bool:
 
 def _type(value: Value) -> tuple[object, ...]:
     return value.shape, value.dtype, value.device
-
-
-def _place(node: Node) -> str:
-    return f"{node.op} in {node.scope}" if node.scope else node.op
 
 
 def changed_operations(first: Iterable[Node], later: Iterable[Node]) -> str:

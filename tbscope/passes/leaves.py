@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from tbscope.ir.editing import Editor
 from tbscope.ir.graph import Call, Graph, Nest, Node, Value
 from tbscope.ir.nodes import sources_of
-from tbscope.ir.regions import Regions, add_with_above
+from tbscope.ir.regions import add_with_above, first_calls
 from tbscope.ir.scopes import Scope
 
 __all__ = ["collapse_leaves", "stand_for"]
@@ -33,11 +33,11 @@ def collapse_leaves(graph: Graph) -> None:
     Args:
         graph: Changed in place.
     """
-    regions = Regions(graph)
+    calls = first_calls(graph)
     alone = [
         (call, node, counters)
         for scope, node, counters in _alone(graph)
-        if (call := regions.call_of(scope)) is not None and _gives(node, call.results)
+        if (call := calls.get(scope)) is not None and _gives(node, call.results)
     ]
     into = {counter: node for _, node, counters in alone for counter in counters}
     open_ones = _needed_before(graph, into) if into else set()

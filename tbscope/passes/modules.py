@@ -7,7 +7,7 @@ from tbscope.ir.editing import Editor
 from tbscope.ir.graph import Argument, Call, Graph, Node, Value
 from tbscope.ir.nests import values_in
 from tbscope.ir.nodes import TOLD, sources_of
-from tbscope.ir.regions import OPERATIONS, STATE, Regions, with_above
+from tbscope.ir.regions import OPERATIONS, STATE, Nearest, first_calls, with_above
 from tbscope.passes.leaves import stand_for
 
 __all__ = ["collapse_modules", "join", "read_outside"]
@@ -43,14 +43,14 @@ def collapse_modules(graph: Graph) -> None:
 
 def _leaf_calls(graph: Graph) -> dict[Node, Call]:
     """Return for each operation that ran in a leaf the call of that leaf."""
-    regions = Regions(graph)
+    call_around = Nearest(first_calls(graph).get)
     found: dict[Node, Call] = {}
     shown = 0
     for node in graph.nodes:
         if node.kind not in OPERATIONS:
             continue
         shown += 1
-        call = regions.call_around(node.scope)
+        call = call_around(node.scope)
         if call is not None:
             found[node] = call
     holds_others = with_above(call.scope.parent for call in dict.fromkeys(found.values()))

@@ -50,8 +50,8 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
         "alignment": ("alignment", *_COMPARED),
         **dict.fromkeys(
             (
-                *("changes", "check", "diff", "difference", "limits", "matching"),
-                *("names", "outline", "pairs", "pins", "reading", "text", "union"),
+                *("changes", "check", "difference", "limits", "matching"),
+                *("outline", "pairs", "pins", "reading", "text", "union"),
             ),
             _COMPARED,
         ),
