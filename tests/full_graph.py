@@ -1,7 +1,5 @@
 """A graph in which every field of every class holds something of its own."""
 
-import math
-
 from tbscope.ir.facts import Function, Run
 from tbscope.ir.graph import (
     Argument,
@@ -85,6 +83,6 @@ def full() -> Graph:
     graph.signatures, graph.uncounted = {"all": ("x", None)}, {"aten::a": "why"}
     graph.world_size, graph.mesh = 6, (MeshDimension("dp", 3, 1), MeshDimension("tp", 2, 0))
     graph.parts = (Part((0, 4), "", 2**33, {"flops": 2**60}), Part((2,)))
-    graph.rank, graph.profile = 2, Profile(5, 2, 1.5, 2.5, 0.5, "events", 9, math.nan)
+    graph.rank, graph.profile = 2, Profile(5, 2, 1.5, 2.5, 0.5, "events", 9, 0.25)
     assert root
     return graph

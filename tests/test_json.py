@@ -4,7 +4,6 @@ import dataclasses
 import json
 import math
 import re
-import sys
 import warnings
 from pathlib import Path
 
@@ -52,11 +51,6 @@ def hold(graph):
 
 def test_every_field_of_every_class_survives():
     hold(full())
-
-
-@pytest.mark.parametrize("version", [1, 2])
-def test_a_graph_of_an_earlier_version_is_read(version):
-    assert str(graph_from_json(changed("version", to=version))) == str(full())
 
 
 def everything_in(graph):
@@ -140,8 +134,6 @@ def test_what_a_node_reads_is_told_where_its_arguments_do_not(inputs):
     node = build.node("op", *ends)
     node.inputs = [ends[place] for place in inputs]
     hold(build.graph)
-    line = graph_to_json(build.graph).partition('"op":"op"')[2].partition("\n")[0]
-    assert ('"inputs"' in line) == (inputs != (0, 1))
 
 
 def test_a_constant_of_another_class_becomes_its_text():
@@ -151,11 +143,20 @@ def test_a_constant_of_another_class_becomes_its_text():
     assert again.nodes[1].arguments[1].nest == Constant("{1, 2}")
 
 
-def test_the_same_graph_gives_the_same_text_of_one_line_for_each_node():
+def test_the_same_graph_gives_the_same_text_of_one_line_for_each_table():
     text = graph_to_json(chain(3))
     assert text == graph_to_json(graph_from_json(text))
-    assert sum(line.startswith('{"name":') for line in text.splitlines()) == len(chain(3).nodes) + 1
+    tables = ["types", "scopes", "parameters", "nodes", "calls", "modules", "outputs", "graph"]
+    keys = [line.partition(":")[0].strip('"') for line in text.splitlines()[1:-1]]
+    assert [key for key in keys if key in tables] == [key for key in tables if key in keys]
+    assert len(keys) == len(json.loads(text))
     assert text.isascii()
+
+
+def test_a_column_of_defaults_is_left_out():
+    data = json.loads(graph_to_json(chain(3)))
+    assert not {"flops", "body", "random"} & data["nodes"].keys()
+    assert {len(column) for column in data["nodes"].values()} == {len(chain(3).nodes)}
 
 
 # -- what is no graph -----------------------------------------------------------------------
@@ -175,81 +176,57 @@ def changed(*path, to):
 
 BAD = {
     "format": (["format"], "tbscope", 'format is not "tbscope.Graph"'),
-    "version": (["version"], "1", "version is '1', and should be a number from 1 up"),
+    "version": (["version"], "1", "version is '1', and should be a number"),
     "unknown key": (["colour"], 1, "colour is no field that this version has"),
-    "a key of a node": (["nodes", 1, "colour"], 1, "nodes[1].colour is no field"),
-    "name": (["name"], None, "name is None, and should be a text"),
-    "nodes": (["nodes"], {}, "nodes is {}, and should be a list"),
-    "a node": (["nodes", 2], 7, "nodes[2] is 7, and should be an object"),
-    "kind": (["nodes", 3, "kind"], "thing", "nodes[3].kind is 'thing', and should be one of op, "),
-    "op": (["nodes", 3, "op"], ..., "nodes[3].op is None, and should be a text"),
-    "type": (["nodes", 0, "outputs"], [99], "nodes[0].outputs is 99, which names nothing"),
-    "negative": (["nodes", 0, "outputs"], [-1], "nodes[0].outputs is -1, which names nothing"),
-    "truth as number": (["nodes", 0, "outputs"], [True], "nodes[0].outputs is True, which names"),
-    "value": (["nodes", 3, "arguments", 0], [99], "nodes[3].arguments[0].value is 99, which"),
-    "argument": (["nodes", 3, "arguments", 0], {"a": 1, "b": 2}, "should have one key"),
-    "writes": (["nodes", 5, "writes"], [9], "nodes[5].writes is 9, which names nothing"),
-    "flops": (["nodes", 5, "flops"], -3, "nodes[5].flops is -3, and should be a whole number"),
-    "hex": (["nodes", 5, "flops"], {"int": "0xzz"}, "nodes[5].flops is {'int': '0xzz'}"),
-    "no bits": (["calls", 0, "results"], {"int": hex(10**4300)}, "is {'int': '0x"),
-    "no digits": (["calls", 0, "results"], {"int": hex(-(16**4000))}, "is {'int': '-0x1000"),
-    "no count": (["nodes", 5, "flops"], 2**1001, "more than can be counted with"),
-    "no torch size": (["types", 0], [[2**63], "f", "cpu"], "and should be less than 2**63"),
-    "no elements": (["types", 0], [[2**62] * 17, "f", "cpu"], "17 sizes come to more than can be"),
-    "no float": (
-        ["calls", 0, "results"],
-        {"complex": [{"int": hex(10**400)}, 0]},
-        "which no complex number holds",
-    ),
-    "fraction": (["nodes", 5, "flops"], 1.5, "nodes[5].flops is 1.5, and should be a whole"),
-    "role": (["nodes", 5, "role"], "master", "nodes[5].role is 'master', and should be one"),
-    "kernels": (["nodes", 5, "kernels"], [1], "nodes[5].kernels[0] is 1, and should be a text"),
-    "body": (["nodes", 5, "body"], [], "nodes[5].body is [], and should be an object"),
-    "size": (["types", 0], [[-2], "f", "cpu"], "types[0].a size is -2, and should be a whole"),
-    "row": (["types", 0], [[2]], "types[0] is [[2]], and should be a list of 3"),
-    "long row": (["sources", 0], ["a", 1, "f", 2], "sources[0] is ['a', 1, 'f', 2], and should be"),
-    "scope around": (["scopes", 1, 0], 5, "scopes[1].parent is 5, which names"),
-    "scope around itself": (["scopes", 1, 0], 1, "scopes[1].parent is 1, which names"),
-    "scope kind": (["scopes", 1, 4], "room", "scopes[1].kind is 'room', and should be one of"),
-    "source": (["sources", 0, 1], "3", "sources[0].line is '3', and should be a whole number"),
-    "parameter": (["parameters", 0, 1], "weight", "parameters[0].kind is 'weight'"),
-    "run around itself": (["runs", 1, 1], 1, "runs[1].around is 1, which names"),
-    "function": (
-        ["functions", 0, 2],
-        [[1]],
-        "functions[0].loops[0] is [1], and should be a list of 2",
-    ),
-    "input": (["inputs"], [1], "is among the inputs and of the kind"),
-    "output": (["outputs", 0, "value"], None, "outputs[0].value is None, which names nothing"),
-    "call": (["calls", 0, "scope"], ..., "calls[0].scope is missing"),
-    "note": (["notes", 0, "topic"], "x", "notes[0].topic is 'x', and should be one of run"),
-    "module": (["modules", 0], ["", "N", 3], "modules[0].parameters is 3, and should be a list"),
-    "signature": (["signatures", "all"], [3], "signatures of 'all'[0] is 3, and should be a text"),
-    "uncounted": (["uncounted", "aten::a"], 3, "uncounted of 'aten::a' is 3, and should be"),
-    "profile": (["profile", "clock"], 3, "clock is 3, and should be a text"),
-    "steps": (["profile", "steps"], "5", "profile.steps is '5', and should be a number"),
-    "sharding": (["types", 0], [[2], "f", "cpu", 7], "types[0].sharding is 7, which names nothing"),
-    "placements": (["shardings", 0, 1], ["Shard(0)"], "has 1 placements along 2 dimensions"),
-    "local sizes": (["shardings", 0, 0], None, "shardings[0].has no sizes"),
-    "a placement": (
-        ["shardings", 0, 1, 0],
-        3,
-        "shardings[0].placements[0] is 3, and should be a text",
-    ),
-    "rank of a group": (["groups", 0, 0], [-1], "groups[0].ranks[0] is -1, and should be a whole"),
-    "collective": (["nodes", 5, "collective"], 9, "nodes[5].collective is 9, which names nothing"),
-    "kind of collective": (
-        ["collectives", 0, 0],
-        "sum",
-        "kind is 'sum', and should be one of all_",
-    ),
-    "group": (["collectives", 0, 2], 4, "collectives[0].group is 4, which names nothing"),
-    "moved": (["collectives", 0, 3], -1, "collectives[0].input_bytes is -1, and should be a whole"),
-    "coordinate": (["mesh", 0, 2], 3, "mesh[0].coordinate is 3, which names nothing: there are 3"),
-    "world": (["world_size"], "6", "world_size is '6', and should be"),
-    "a cycle": (["nodes", 3, "arguments", 0], [3], "before it is given"),
-    "two of a name": (["nodes", 0, "name"], "2", "2 nodes are named '2'"),
-    "dict key": (["calls", 0, "results"], {"dict": [[{"list": []}, 1]]}, "keys hold no lists"),
+    "a key of nodes": (["nodes", "colour"], 1, "nodes.colour is no field"),
+    "name": (["graph", "name", 0], None, "graph[0].name is None, and should be a text"),
+    "no graph": (["graph"], ..., "graph has 0 rows, and should have one"),
+    "nodes": (["nodes"], [], "nodes is [], and should be an object"),
+    "a column": (["nodes", "op"], 7, "nodes.op is 7, and should be a list of 8"),
+    "short column": (["nodes", "kind"], ["op"], "nodes.kind is ['op'], and should be a list of 8"),
+    "kind": (["nodes", "kind", 3], "thing", "nodes[3].kind is 'thing', and should be one of op, "),
+    "op": (["nodes", "op"], ..., "nodes[0].op is None, and should be a text"),
+    "type": (["nodes", "outputs", 0], [99], "nodes[0].outputs[0] is 99, which names nothing"),
+    "negative": (["nodes", "outputs", 0], [-1], "nodes[0].outputs[0] is -1, which names nothing"),
+    "truth as number": (["nodes", "outputs", 0], [True], "nodes[0].outputs[0] is True, which"),
+    "value": (["nodes", "arguments", 3, 0], [99], "nodes[3].arguments[0] is 99, which names"),
+    "a later value": (["nodes", "arguments", 3, 0], [6], "nodes[3].arguments[0] is 6, which names"),
+    "argument": (["nodes", "arguments", 3, 0], {"a": 1, "b": 2}, "which is no value and no"),
+    "no constant": (["nodes", "arguments", 3, 0], {"set": [1]}, "is {'set': [1]}, which is no"),
+    "no nest": (["nodes", "arguments", 3, 0], [], "nodes[3].arguments[0] is [], which is no"),
+    "no number": (["calls", "results", 0], {"int": "0xzz"}, "calls[0].results is {'int': '0xzz'}"),
+    "no float": (["calls", "results", 0], {"complex": [{"int": hex(10**400)}, 0]}, "results is {"),
+    "dict key": (["calls", "results", 0], {"dict": [[{"list": []}, 1]]}, "results is {'dict'"),
+    "flops": (["nodes", "flops", 6], -3, "nodes[6].flops is -3, and should be a whole number"),
+    "fraction": (["nodes", "flops", 6], 1.5, "nodes[6].flops is 1.5, and should be a whole"),
+    "no count": (["nodes", "flops", 6], 2**101, "nodes[6].flops is 2535301200456458802993406410"),
+    "role": (["nodes", "role", 6], "master", "nodes[6].role is 'master', and should be one"),
+    "kernels": (["nodes", "kernels", 6], [1], "nodes[6].kernels[0] is 1, and should be a text"),
+    "body": (["nodes", "body", 6], [], "nodes[6].body is [], and should be a list of 3"),
+    "size": (["types", "shape", 0], [-2], "types[0].shape[0] is -2, and should be a whole"),
+    "source": (["sources", "line", 0], "3", "sources[0].line is '3', and should be a whole number"),
+    "scope around": (["scopes", "parent", 1], 5, "scopes[1].parent is 5, which names"),
+    "scope around itself": (["scopes", "parent", 1], 1, "scopes[1].parent is 1, which names"),
+    "scope kind": (["scopes", "kind", 1], "room", "scopes[1].kind is 'room', and should be one of"),
+    "scope part": (["scopes", "part", 1], ["a"], "scopes[1].part is ['a'], and should be a list"),
+    "parameter": (["parameters", "kind", 0], "weight", "parameters[0].kind is 'weight'"),
+    "run around itself": (["runs", "around", 1], 1, "runs[1].around is 1, which names"),
+    "input": (["graph", "inputs", 0], [1], "is among the inputs and of the kind"),
+    "output": (["outputs", "value", 0], None, "outputs[0].value is None, which names nothing"),
+    "call": (["calls", "scope"], ..., "calls[0].scope is None, which names nothing"),
+    "note": (["notes", "topic", 0], "x", "notes[0].topic is 'x', and should be one of run"),
+    "module": (["modules", "parameters", 0], 3, "modules[0].parameters is 3, and should be a list"),
+    "signature": (["graph", "signatures", 0, "all"], [3], "graph[0].signatures.all[0] is 3, and"),
+    "uncounted": (["graph", "uncounted", 0, "aten::a"], 3, "graph[0].uncounted.aten::a is 3, and"),
+    "clock": (["graph", "profile", 0, 5], 3, "graph[0].profile.clock is 3, and should be a text"),
+    "steps": (["graph", "profile", 0, 0], "5", "graph[0].profile.steps is '5', and should be a"),
+    "sharding": (["types", "sharding", 0], 7, "types[0].sharding is 7, which names nothing"),
+    "placements": (["shardings", "placements", 0], ["S"], "has 1 placements along 2 dimensions"),
+    "rank": (["collectives", "ranks", 0], ["1"], "collectives[0].ranks[0] is '1', and should be a"),
+    "collective": (["nodes", "collective", 6], 9, "nodes[6].collective is 9, which names nothing"),
+    "world": (["graph", "world_size", 0], "6", "graph[0].world_size is '6', and should be"),
+    "two of a name": (["nodes", "name", 0], "2", "2 nodes are named '2'"),
+    "another value": (["other_values", "producer", 0], 99, "other_values[0].producer is 99, which"),
 }
 
 
@@ -262,32 +239,14 @@ def test_what_is_wrong_is_told_with_its_place(name):
     assert len(str(caught.value)) < 1500
 
 
-@pytest.mark.parametrize(
-    ("path", "most"),
-    [
-        (["types", 0], [[2**63 - 1], "f", "cpu"]),
-        (["types", 0], [[2**62] * 16, "f", "cpu"]),
-        (["nodes", 5, "flops"], 2**1000),
-        (["calls", 0, "results"], {"int": hex(10**4300 - 1)}),
-        (["calls", 0, "results"], {"int": hex(1 - 10**4300)}),
-    ],
-    ids=["size", "sizes", "count", "number", "below nothing"],
-)
-def test_the_largest_numbers_are_read_summed_up_and_drawn(path, most):
-    graph = graph_from_json(changed(*path, to=most))
-    assert str(graph.summary())
-    assert tbscope.to_graph_def(graph).node
-    assert str(graph_from_json(graph_to_json(graph))) == str(graph)
-
-
-def test_a_later_version_is_told_as_one():
+@pytest.mark.parametrize(("version", "fix"), [(5, "pip install --upgrade tbscope"), (3, "write")])
+def test_another_version_is_told_as_one(version, fix):
     with pytest.raises(tbscope.ArgumentError) as caught:
-        graph_from_json(changed("version", to=4))
-    assert str(caught.value) == (
-        "this graph is of version 4 of its format\n"
-        "  why: this tbscope knows versions up to 3\n"
-        "  fix: pip install --upgrade tbscope"
+        graph_from_json(changed("version", to=version))
+    told = (
+        f"this graph is of version {version} of its format\n  why: this tbscope reads version 4\n"
     )
+    assert str(caught.value).startswith(f"{told}  fix: {fix}")
 
 
 @pytest.mark.parametrize(
@@ -306,42 +265,6 @@ def test_what_is_no_json_is_told_with_its_place(text, told):
         graph_from_json(text)
 
 
-@pytest.fixture
-def patient_python():
-    """A process in which some library has raised Python's limit of recursion."""
-    before = sys.getrecursionlimit()
-    sys.setrecursionlimit(20_000)
-    yield
-    sys.setrecursionlimit(before)
-
-
-def nested(depth):
-    """The JSON of a graph whose first call gives a list in `depth - 1` lists."""
-    nest = '{"list": [' * depth + "]}" * depth
-    return changed("calls", 0, "results", to=0).replace('"results": 0', f'"results": {nest}')
-
-
-@pytest.mark.parametrize("depth", [101, 900])
-def test_a_nest_that_is_too_deep_for_a_graph_is_refused(patient_python, depth):
-    assert graph_from_json(nested(100)).calls
-    with pytest.raises(tbscope.ArgumentError, match="too deep"):
-        graph_from_json(nested(depth))
-
-
-def test_scopes_whose_paths_grow_beyond_all_bounds_are_refused():
-    scopes = [[at - 1 if at else None, "a" * 100, None, 0, "hand", None] for at in range(3000)]
-    text = '{"format": "tbscope.Graph", "version": 1, "name": "x", "scopes": %s}'
-    assert graph_from_json(text % json.dumps(scopes[:1000])).nodes == []
-    with pytest.raises(tbscope.ArgumentError, match=r"scopes\[[0-9]+\] is too deep"):
-        graph_from_json(text % json.dumps(scopes))
-
-
-@pytest.mark.parametrize("form", [str, str.encode])
-def test_a_long_text_of_hardly_more_than_brackets_is_refused(form):
-    with pytest.raises(tbscope.ArgumentError, match="it opens 3,400,000 lists and objects in"):
-        graph_from_json(form("[]," * 3_400_000))
-
-
 def test_a_number_that_others_cannot_read_is_a_text():
     build = GraphBuilder()
     build.output("out", build.op("op", build.input("x", (1,)), 2**53, 2**53 + 1))
@@ -352,9 +275,7 @@ def test_a_number_that_others_cannot_read_is_a_text():
 
 def test_the_documentation_names_every_field():
     data = json.loads(graph_to_json(full()))
-    keys = {*data, *(key for node in data["nodes"] for key in node)}
-    for table in ("outputs", "calls", "notes"):
-        keys |= {key for entry in data[table] for key in entry}
+    keys = {*data, *(key for table in data.values() if type(table) is dict for key in table)}
     assert [key for key in sorted(keys) if f"`{key}`" not in DOC] == []
 
 

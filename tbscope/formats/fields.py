@@ -1,214 +1,236 @@
-"""Reads plain data, of which anything may be wrong; the error says where and what.
+"""Kinds of fields, and records of them: each says once how it is written and how it is read.
 
-A reader checks one kind of field. It gets the name of the field, for the error; the plain data;
-and the entries of the tables that are read by then, by the names of these.
+What is written is plain data, as JSON has it. Of plain data that is read anything may be wrong: the
+error says where and what. This file knows nothing of graphs.
 """
 
-import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, fields, is_dataclass
+from inspect import Parameter, signature
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 from tbscope.words import shown
 
 __all__ = [
+    "NUMBER",
+    "TEXT",
+    "TRUTH",
+    "WHOLE",
     "FieldError",
-    "Fields",
-    "Reader",
-    "Tables",
-    "at",
-    "entry_of",
-    "integer",
-    "listed",
+    "Kind",
+    "Record",
     "mapping",
-    "number",
     "optional",
-    "optional_text",
     "several",
-    "sizes",
-    "text",
-    "truth",
-    "whole",
     "word",
 ]
 
-Tables: TypeAlias = Mapping[str, Sequence[Any]]
-"""The entries of tables, by the names of these."""
-
-Reader: TypeAlias = Callable[[str, Any, Tables], Any]
-"""Returns what plain data of a name describes, or raises FieldError."""
-
-_NEEDED = object()
-# Python prints no number of more digits; as hexadecimal it has no more than so many.
-_TOO_LONG = 10**4300
-_MOST_HEX = len(hex(-_TOO_LONG))
-# What torch counts sizes with; and what a float holds, with room for sums.
-_MOST_SIZE = 2**63
-_MOST_COUNT = 2**1000
-# So many sizes come to less.
-_FEW = 15
+# A float holds it, with room for sums and products.
+_MOST = 2**100
 
 
 class FieldError(Exception):
-    """Something in plain data that is not as the schema has it; `str` tells where and what."""
+    """Something in plain data that is not as the schema has it; `str` says where and what."""
+
+    def __init__(self, why: str, place: str = "") -> None:
+        super().__init__(f"{place} {why}".lstrip())
+        self._why = why
+        self._place = place
+
+    def within(self, place: str) -> "FieldError":
+        """Return the error as the field, or the list, around that place has it."""
+        joint = "." if self._place and not self._place.startswith("[") else ""
+        return FieldError(self._why, f"{place}{joint}{self._place}")
 
 
-def _wrong(what: str, told: Any, wanted: str) -> FieldError:
-    return FieldError(f"{what} is {shown(told)}, and should be {wanted}")
+class Kind(NamedTuple):
+    """A kind of field.
 
-
-class Fields:
-    """The fields of one object.
-
-    Args:
-        data: What should be an object.
-        known: The keys that it may have.
-        tables: The tables that are read by then.
-    Raises:
-        FieldError: It is none, or it has another key.
+    Attributes:
+        write: Returns the plain data of a field that is not None, of a writer and the field; None
+            if the field is plain itself.
+        read: Returns the field, of a reader and plain data, or raises FieldError.
     """
 
-    __slots__ = ("_data", "_tables")
+    write: Callable[[Any, Any], Any] | None
+    read: Callable[[Any, Any], Any]
 
-    def __init__(self, data: Any, known: frozenset[str], tables: Tables) -> None:
+
+class Record:
+    """The fields of one class: those of one instance are a row, those of several are columns.
+
+    Args:
+        make: The class; its signature has the defaults.
+        kinds: The kinds of its attributes, in the order of a row.
+    """
+
+    def __init__(self, make: Callable[..., Any], kinds: Mapping[str, Kind]) -> None:
+        self._make = make
+        self._kinds = kinds
+        self._attributes = attrgetter(*kinds)
+        self._defaults = {name: one.default for name, one in signature(make).parameters.items()}
+        if is_dataclass(make):
+            for field in fields(make):
+                if field.default_factory is not MISSING:
+                    self._defaults[field.name] = field.default_factory()
+
+    def row(self) -> Kind:
+        """Return the kind of a field that is one instance."""
+        if any(kind.write for kind in self._kinds.values()):
+            return Kind(self._write_row, self._read_row)
+        is_row = isinstance(self._make, type) and issubclass(self._make, tuple)
+        return Kind(None if is_row else self._write_plain, self._read_row)
+
+    def _write_plain(self, _: Any, thing: Any) -> Any:
+        return self._attributes(thing)
+
+    def _write_row(self, writer: Any, thing: Any) -> list[Any]:
+        pairs = zip(self._kinds.values(), self._attributes(thing), strict=True)
+        return [_written(kind.write, writer, [value])[0] for kind, value in pairs]
+
+    def _read_row(self, reader: Any, data: Any) -> Any:
+        if type(data) is not list or len(data) != len(self._kinds):
+            wanted = f"a list of {len(self._kinds)}"
+            raise FieldError(f"is {shown(data)}, and should be {wanted}")
+        return self._made(reader, dict(zip(self._kinds, data, strict=True)))
+
+    def write(self, writer: Any, things: Sequence[Any]) -> dict[str, list[Any]]:
+        """Return the plain data of instances: a column for each field that not all have by default.
+
+        By columns it takes half the time, and a fifth less text.
+        """
+        columns = {}
+        for name, kind in self._kinds.items():
+            values = [*map(attrgetter(name), things)]
+            if values.count(self._defaults[name]) < len(values):
+                columns[name] = _written(kind.write, writer, values)
+        return columns
+
+    def read(self, reader: Any, data: Any) -> Iterator[Any]:
+        """Yield the instances that columns describe, each once those before it are taken.
+
+        Raises:
+            FieldError: They describe none.
+        """
         if type(data) is not dict:
             raise FieldError(f"is {shown(data)}, and should be an object")
-        if not known.issuperset(data):
-            other = next(key for key in data if key not in known)
-            raise FieldError(f"{shown(other)[1:-1]} is no field that this version has")
-        self._data: dict[str, Any] = data
-        self._tables = tables
-
-    def __contains__(self, key: str) -> bool:
-        return key in self._data
-
-    def raw(self, key: str) -> Any:
-        """Return a field unchecked, or None if it is missing."""
-        return self._data.get(key)
-
-    def get(self, key: str, read: Reader, default: Any = _NEEDED) -> Any:
-        """Return a field as a reader gives it, or the default if it is missing."""
-        if default is not _NEEDED and key not in self._data:
-            return default
-        return read(key, self._data.get(key), self._tables)
-
-
-# -- readers --------------------------------------------------------------------------------
-
-
-def _plain(wanted: str, *kinds: type) -> Reader:
-    """Return the reader of data of some types."""
-
-    def read(what: str, told: Any, _: Tables) -> Any:
-        if type(told) not in kinds:
-            raise _wrong(what, told, wanted)
-        return told
-
-    return read
-
-
-text = _plain("a text", str)
-optional_text = _plain("a text or null", str, type(None))
-truth = _plain("true or false", bool)
-integer = _plain("a whole number", int)
-listed = _plain("a list", list)
-mapping = _plain("an object", dict)
-
-
-def word(*words: str | None) -> Reader:
-    """Return the reader of one of some words."""
-
-    def read(what: str, told: Any, _: Tables) -> Any:
-        if told not in words:
-            raise _wrong(what, told, f"one of {', '.join(map(str, words))}")
-        return told
-
-    return read
-
-
-def optional(read: Reader) -> Reader:
-    """Return the reader of what may be null."""
-    return lambda what, told, tables: None if told is None else read(what, told, tables)
-
-
-def several(read: Reader) -> Reader:
-    """Return the reader of a list, as a tuple."""
-
-    def read_each(what: str, told: Any, tables: Tables) -> tuple[Any, ...]:
-        entries = enumerate(listed(what, told, tables))
-        return tuple([read(f"{what}[{place}]", entry, tables) for place, entry in entries])
-
-    return read_each
-
-
-def entry_of(key: str) -> Reader:
-    """Return the reader of the number of an entry of a table, which gives the entry."""
-
-    def read(what: str, told: Any, tables: Tables) -> Any:
-        table = tables[key]
-        return table[at(what, told, 0, len(table))]
-
-    return read
-
-
-def number(what: str, told: Any, _: Tables) -> Any:
-    """Return a number that JSON holds: as it is, or one of those that are told as a text."""
-    if type(told) is int or type(told) is float:
-        return told
-    if type(told) is dict and len(told) == 1:
-        ((kind, digits),) = told.items()
-        if kind == "float" and digits in ("nan", "inf", "-inf"):
-            return float(digits)
-        if kind == "int" and type(digits) is str and len(digits) <= _MOST_HEX:
+        length = -1
+        for name, column in data.items():
+            if name not in self._kinds:
+                raise FieldError("is no field that this version has", shown(name)[1:-1])
+            length = len(column) if type(column) is list and length < 0 else length
+            if type(column) is not list or len(column) != length:
+                wanted = "a list" if length < 0 else f"a list of {length}"
+                raise FieldError(f"is {shown(column)}, and should be {wanted}", name)
+        for place, row in enumerate(zip(*data.values(), strict=True)):
             try:
-                found = int(digits, 16)
-                if abs(found) < _TOO_LONG:
-                    return found
-            except ValueError:
-                pass
-    raise _wrong(what, told, "a number")
+                yield self._made(reader, dict(zip(data, row, strict=True)))
+            except FieldError as error:
+                raise error.within(f"[{place}]") from None
+
+    def _made(self, reader: Any, row: dict[str, Any]) -> Any:
+        """Return the instance of a row by the names of its fields, or raise FieldError."""
+        found = {}
+        for name, kind in self._kinds.items():
+            if name in row or self._defaults[name] is Parameter.empty:
+                try:
+                    found[name] = kind.read(reader, row.get(name))
+                except FieldError as error:
+                    raise error.within(name) from None
+        return self._make(**found)
 
 
-def whole(what: str, told: Any, tables: Tables) -> int:
-    """Return a whole number from 0 up."""
-    found = told if type(told) is int else number(what, told, tables)
-    if type(found) is not int or found < 0:
-        raise _wrong(what, told, "a whole number from 0 up")
-    if found > _MOST_COUNT:
-        raise FieldError(f"{what} is {shown(told)}, more than can be counted with")
-    return found
+def _written(write: Callable[[Any, Any], Any] | None, writer: Any, values: Any) -> Any:
+    """Return the plain data of fields of one kind."""
+    if write is None:
+        return values
+    return [None if value is None else write(writer, value) for value in values]
 
 
-def sizes(_: str, told: Any, tables: Tables) -> tuple[int | None, ...] | None:
-    """Return a shape; None for an unknown rank."""
-    if told is None:
-        return None
-    if type(told) is not list:
-        raise FieldError(f"is {shown(told)}, and should be a list of sizes, or null")
-    found = tuple([None if size is None else _size(size, tables) for size in told])
-    if len(found) > _FEW and math.prod([size or 1 for size in found]) > _MOST_COUNT:
-        raise FieldError(f"{len(found)} sizes come to more than can be counted with")
-    return found
+# -- kinds ----------------------------------------------------------------------------------
 
 
-def _size(told: Any, tables: Tables) -> int:
-    size = whole("a size", told, tables)
-    if size >= _MOST_SIZE:
-        raise _wrong("a size", told, "less than 2**63")
-    return size
+def _plain(wanted: str, *types: type) -> Kind:
+    """Return the kind of a field that JSON has, of some types."""
+
+    def read(_: Any, data: Any) -> Any:
+        if type(data) in types:
+            return data
+        raise FieldError(f"is {shown(data)}, and should be {wanted}")
+
+    return Kind(None, read)
 
 
-def at(place: str, told: Any, least: int, below: int) -> int:
-    """Return a number that names an entry of a table, or the like.
+def _read_whole(_: Any, data: Any) -> Any:
+    if type(data) is int and -1 <= data < _MOST:
+        return data
+    raise FieldError(f"is {shown(data)}, and should be a whole number from 0 up")
 
-    Args:
-        place: What names it.
-        told: The number.
-        least: The lowest that there is.
-        below: One more than the highest.
-    Raises:
-        FieldError: It is none, or names nothing.
-    """
-    if type(told) is not int or not least <= told < below:
-        known = f"there are {below}" if below else "there is none"
-        raise FieldError(f"{place} is {shown(told)}, which names nothing: {known}")
-    return told
+
+TEXT = _plain("a text", str)
+TRUTH = _plain("true or false", bool)
+NUMBER = _plain("a number", int, float)
+WHOLE = Kind(None, _read_whole)
+
+
+def word(words: tuple[str, ...]) -> Kind:
+    """Return the kind of a field that is one of some words."""
+
+    def read(_: Any, data: Any) -> Any:
+        if data in words:
+            return data
+        raise FieldError(f"is {shown(data)}, and should be one of {', '.join(words)}")
+
+    return Kind(None, read)
+
+
+def optional(kind: Kind) -> Kind:
+    """Return the kind of a field that is None, or of another kind."""
+
+    def read(reader: Any, data: Any) -> Any:
+        return None if data is None else kind.read(reader, data)
+
+    return Kind(kind.write, read)
+
+
+def several(kind: Kind, make: type = tuple) -> Kind:
+    """Return the kind of a field that is a tuple, or a list, of fields of one kind."""
+
+    def write(writer: Any, values: Any) -> Any:
+        return _written(kind.write, writer, values)
+
+    def read(reader: Any, data: Any) -> Any:
+        if type(data) is not list:
+            raise FieldError(f"is {shown(data)}, and should be a list")
+        found: list[Any] = []
+        try:
+            for entry in data:
+                found.append(kind.read(reader, entry))
+        except FieldError as error:
+            raise error.within(f"[{len(found)}]") from None
+        return make(found)
+
+    return Kind(kind.write and write, read)
+
+
+def mapping(kind: Kind) -> Kind:
+    """Return the kind of a field that is a mapping from texts to fields of one kind."""
+
+    def write(writer: Any, values: Any) -> Any:
+        if kind.write is None:
+            return dict(values)
+        return {str(key): kind.write(writer, value) for key, value in values.items()}
+
+    def read(reader: Any, data: Any) -> Any:
+        if type(data) is not dict:
+            raise FieldError(f"is {shown(data)}, and should be an object")
+        found = {}
+        for key, value in data.items():
+            try:
+                found[key] = kind.read(reader, value)
+            except FieldError as error:
+                raise error.within(key) from None
+        return found
+
+    return Kind(write, read)
