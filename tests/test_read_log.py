@@ -132,7 +132,7 @@ def test_a_log_of_torchs_is_drawn_right_by_reading_and_writing_it(module, tmp_pa
     ]
     owned = {node.name for node in again.nodes if node.kind in ("parameter", "buffer")}
     assert owned == {n.name for n in eager.nodes if n.kind in ("parameter", "buffer")}
-    assert "that no node has, which are left out" in again.notes[0].text
+    assert "left out, as no node has these names" in again.notes[0].text
     assert tbscope.lint(tbscope.to_graph_def(again)) == []
 
 
@@ -356,7 +356,7 @@ def test_a_record_that_claims_more_than_there_is_takes_no_memory(whole):
         (b"\x42\x03\x0a\x01\xff", "DecodeError"),
         (b"\x2a\x08\x0a\x06graph_", "DecodeError"),
         (b"\x22\x02\x0a\xff", "the graph of the run, step 0, cannot be read"),
-        (b"\x22\x05\x0a\x03\x0a\x01\xff", "at byte 0, in node 0"),
+        (b"\x22\x05\x0a\x03\x0a\x01\xff", "DecodeError"),
     ],
 )
 def test_an_event_that_is_none_is_refused_by_its_place(event, why, tmp_path):

@@ -22,7 +22,6 @@ _VERSION, _IN_MODEL = 0x08, frozenset((0x12, 0x1A, 0x22, 0x28, 0x32, 0x3A, 0x42,
 # Flatbuffers of ONNX Runtime, LiteRT, ExecuTorch, and of TorchScript for mobile devices: behind
 # the place of the first table stands the name of the form.
 _FLATBUFFER = re.compile(rb"..\0\0(ORTM|TFL3|ET[0-9]{2}|PTMF)", re.DOTALL)
-_SAVED_MODEL = b"\x08\x01\x12"
 
 
 def kind_of_content(head: bytes, size: int) -> FileKind | None:
@@ -47,7 +46,7 @@ def _kind_of_message(head: bytes) -> FileKind | None:
     if len(head) < 4 or _FLATBUFFER.match(head):
         return None
     if head[0] == _VERSION and head[1] < 0x80 and head[2] in _IN_MODEL:
-        return "graph_def" if head.startswith(_SAVED_MODEL) else "onnx"
+        return "onnx"
     if head[0] == _NODE:
         place = 1
         while place < len(head) - 1 and head[place] >= 0x80:

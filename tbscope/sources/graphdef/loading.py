@@ -5,21 +5,17 @@ from typing import Any
 from google.protobuf import text_format
 from google.protobuf.message import DecodeError
 from tensorboard.compat.proto.graph_pb2 import GraphDef
-from tensorboard.compat.proto.meta_graph_pb2 import MetaGraphDef
-from tensorboard.compat.proto.node_def_pb2 import NodeDef
 
 from tbscope.errors import ArgumentError
 from tbscope.files import path_of
 from tbscope.sources.contents import kind_of_content
 from tbscope.sources.files import read_whole
-from tbscope.sources.graphdef.wire import WireError, fields
 from tbscope.sources.local_files import unreadable
 from tbscope.words import error_text, shown
 
 __all__ = ["graph_def_of_bytes", "load_graph_def"]
 
 _DOING = "no GraphDef can be read"
-_NODE, _META_GRAPH = 1, 2
 _FIX = "it is cut off or damaged: copy it, or write it, anew"
 
 
@@ -58,45 +54,15 @@ def load_graph_def(given: Any) -> GraphDef:
 
 
 def graph_def_of_bytes(data: bytes, what: Any) -> GraphDef:
-    """Return the GraphDef in some bytes; that of its first graph where they are a SavedModel.
+    """Return the GraphDef in some bytes.
 
     Raises:
-        ArgumentError: They are damaged; the message tells the offset, and the node.
+        ArgumentError: They are damaged.
     """
     try:
-        first = next(fields(data), None)
-        if first is not None and first.number == 1 and first.kind == 0:
-            return _of_saved_model(data, what)
         return GraphDef.FromString(data)
     except (DecodeError, UnicodeDecodeError) as error:
-        raise unreadable(what, _DOING, _damage(data, error), _FIX) from error
-    except WireError as damage:
-        raise unreadable(what, _DOING, f"at byte {damage.offset:,} {damage}", _FIX) from damage
-
-
-def _of_saved_model(data: bytes, what: Any) -> GraphDef:
-    for field in fields(data):
-        if field.number == _META_GRAPH and field.kind == 2:
-            return MetaGraphDef.FromString(data[field.start : field.end]).graph_def
-    raise unreadable(what, _DOING, "it is a SavedModel without a graph")
-
-
-def _damage(data: bytes, error: Exception) -> str:
-    """Tell where bytes are damaged that protobuf does not take."""
-    place = "at its start"
-    number = 0
-    try:
-        for field in fields(data):
-            place = f"at byte {field.at:,}"
-            if field.number == _NODE:
-                place += f", in node {number}"
-                NodeDef.FromString(data[field.start : field.end])
-                number += 1
-    except WireError as damage:
-        return f"at byte {damage.offset:,} {damage}"
-    except (DecodeError, UnicodeDecodeError) as inner:
-        return f"{place}: {error_text(inner)}"
-    return f"{place} or before: {error_text(error)}"
+        raise unreadable(what, _DOING, error_text(error), _FIX) from error
 
 
 def _of_text(data: bytes, what: Any) -> GraphDef:

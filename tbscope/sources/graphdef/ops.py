@@ -55,7 +55,6 @@ class Op:
         shapes: The shapes of its outputs, as far as they are told.
         dtype: The element type of its outputs.
         device: Where it runs, as torch names it.
-        function: Whether it is the call of a function whose body stands below its name.
         drawn: Whether an attribute has blanks before its name, as only drawings of ours write it.
     """
 
@@ -67,7 +66,6 @@ class Op:
     shapes: list[Shape | None] = field(default_factory=list)
     dtype: str = "unknown"
     device: str = "cpu"
-    function: bool = False
     drawn: bool = False
 
 

@@ -20,8 +20,6 @@ Path = tuple[ScopePart, ...]
 
 # The page is drawn for some 60 levels; what stands deeper keeps its name in one label.
 _MOST_LEVELS = 64
-# Each path holds those around it. What is beyond stands in the scope that is there.
-_MOST_CHARACTERS = 200_000_000
 # Holders that torch never calls.
 _LISTS = frozenset({"ModuleList", "ModuleDict", "ParameterList", "ParameterDict"})
 _STEP = re.compile(r"[^\[\]]+(?:\[[^\[\]]+\])(?:\.[0-9]{1,9})?")
@@ -142,16 +140,12 @@ class Scopes:
 
     Args:
         build: The door to the graph.
-        modules: Whether a step with an attribute, `Linear[fc]`, is a module.
     """
 
     def __init__(self, build: GraphBuilder) -> None:
         self._build = build
-        self._scopes: dict[tuple[Scope | None, ScopePart], Scope] = {}
         self._known: dict[Path, Scope] = {}
-        self._characters = 0
         self._roots: set[ScopePart] = set()
-        self.functions: set[Path] = set()
         self.calls: dict[Scope, Call] = {}
 
     def tell(self, paths: Iterable[Path]) -> None:
@@ -161,47 +155,28 @@ class Scopes:
                 self._roots.add(path[0])
 
     def of(self, path: Path) -> Scope | None:
-        """Return the scope of a path."""
+        """Return the scope of a path; None for the top."""
+        if not path:
+            return None
         scope = self._known.get(path)
-        if scope is not None or not path:
-            return scope
-        length = 0
-        for size, part in enumerate(path, 1):
-            known = self._scopes.get((scope, part))
-            length += len(part.label) + 1
-            if known is None:
-                self._characters += length
-                if self._characters > _MOST_CHARACTERS:
-                    break
-                known = self._scopes[scope, part] = self._open(path[:size], scope)
-            scope = known
-        if scope is not None:
-            self._known[path] = scope
+        if scope is None:
+            scope = self._known[path] = self._open(path, self.of(path[:-1]))
         return scope
 
     def _open(self, path: Path, around: Scope | None) -> Scope:
         part = path[-1]
-        kind = self._kind(path)
-        name = None
-        if kind in ("module", "container"):
-            held = [one.attribute for one in path if one.attribute is not None]
-            name = ".".join(held)
+        kind: ScopeKind = "container" if part.label in _LISTS else "module"
+        if part.attribute is None and not (len(path) == 1 and part in self._roots):
+            kind = "hand"
+        held = [one.attribute for one in path if one.attribute is not None]
         scope = self._build.new_scope(
             part.label,
             part.attribute,
             parent=around,
             kind=kind,
-            qualified_name=name,
+            qualified_name=None if kind == "hand" else ".".join(held),
             index=part.index,
         )
         if kind == "module":
             self.calls[scope] = self._build.add_call(scope, class_name=part.label)
         return scope
-
-    def _kind(self, path: Path) -> ScopeKind:
-        part = path[-1]
-        if self.functions and path in self.functions:
-            return "function"
-        if part.attribute is None and not (len(path) == 1 and part in self._roots):
-            return "hand"
-        return "container" if part.label in _LISTS else "module"

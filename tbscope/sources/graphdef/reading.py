@@ -2,21 +2,19 @@
 
 import os
 import re
-from collections.abc import Iterable
 from typing import Any
 
 from tbscope.collector import collecting_rarely
-from tbscope.cycles import in_order
 from tbscope.errors import ArgumentError, GraphError
 from tbscope.files import path_of
 from tbscope.ir.builder import GraphBuilder
 from tbscope.ir.graph import Argument, Constant, Graph, Measured, Nest, Node, Note, Source, Value
 from tbscope.ir.nests import walk
 from tbscope.ir.regions import describe_calls
-from tbscope.sources.graphdef.library import expand
+from tbscope.page.constants import LIBRARY
+from tbscope.page.ops import op_type
 from tbscope.sources.graphdef.loading import load_graph_def
-from tbscope.sources.graphdef.ops import Op
-from tbscope.sources.graphdef.ordering import back_edges
+from tbscope.sources.graphdef.ops import Op, op_of
 from tbscope.sources.graphdef.paths import (
     Path,
     Scopes,
@@ -24,16 +22,6 @@ from tbscope.sources.graphdef.paths import (
     path_of_name,
     path_of_scope,
     with_calls,
-)
-from tbscope.sources.graphdef.scripts import (
-    BUFFERS,
-    CONSTANT,
-    DICTS,
-    GET,
-    IO,
-    MAKERS,
-    attribute_name,
-    literal_of,
 )
 from tbscope.words import shown
 
@@ -44,7 +32,17 @@ _OUTPUTS = frozenset({"_Retval", "Output"})
 _PARAMETERS = frozenset({"Parameter", "ParameterConst", "Variable", "VariableV2", "VarHandleOp"})
 _BUFFERS = frozenset({"Buffer", "BufferConst"})
 _CONSTANTS = frozenset({"Const", "Constant", "ConstantConst"})
-_FOLDED = frozenset({CONSTANT, GET, *MAKERS})
+# What torch's own graphs write as nodes: constants, lists, and each step to a parameter; lists also
+# as they stand in a GraphDef that was mended for the page.
+_CONSTANT, _GET, _IO = "prim::Constant", "prim::GetAttr", "IO Node"
+_DICTS = frozenset({"prim::DictConstruct", op_type("prim::DictConstruct")})
+_LISTS = ("prim::ListConstruct", "prim::TupleConstruct")
+_MAKERS = _DICTS.union(_LISTS, map(op_type, _LISTS))
+_FOLDED = frozenset({_CONSTANT, _GET, *_MAKERS})
+# The names that torch's own modules give to buffers; a graph does not tell buffers otherwise.
+_RUNNING = frozenset({"running_mean", "running_var", "num_batches_tracked"})
+_HELD = re.compile(r"\{ *(\w+) : ?(.*)\}", re.S)
+_NUMBER = re.compile(r"-?(?:[0-9]{1,40}(?:\.[0-9]*)?(?:e[+-]?[0-9]{1,4})?|inf|nan)")
 # What is told elsewhere, or is nothing but what the page needs.
 _TOLD = frozenset({"scope", "name", "source", "attr", "_XlaCluster", "dtype", "value", "shape"})
 # What our drawings tell, and tell anew of the graph that is read.
@@ -53,8 +51,6 @@ _DRAWN = frozenset(
     {"bytes", "class", "defined", "flops", "kernels", "module", "parameter_count", "parameters"}
     | {"flops_not_counted", "trainable_parameter_count", "training", "arguments", "results"}
 )
-_MOST_ENTRIES = 500
-_MOST_DEPTH = 30
 _MOST_OUTPUTS = 1000
 _MOST_NAMED = 5
 _SOURCE = re.compile(r"(.+):([0-9]{1,9}) in (.+)")
@@ -65,9 +61,8 @@ def from_graph_def(graph_def_or_path: Any) -> Graph:
 
     Scopes come from the names, or from what a drawing of ours tells of each node; modules are
     known where they are written as torch prints them (`Net/Linear[fc]`). Constants and lists of
-    torch's graphs become arguments, the way to a parameter the parameter, the body of a function
-    stands where it is called. An input that names no node, and a step that closes a cycle, are left
-    out, and a note tells of them.
+    torch's graphs become arguments, the way to a parameter the parameter. An input that names no
+    node, and a step that closes a cycle, are left out, and a note tells of them.
 
     Args:
         graph_def_or_path: A `GraphDef`, or the path of one in binary form or as text.
@@ -104,7 +99,9 @@ class _Reading:
     """One GraphDef while it is read."""
 
     def __init__(self, message: Any, title: str, figures: dict[str, Measured]) -> None:
-        self._ops, self._left = expand(message)
+        # In the library are seeds of colours, and bodies of functions.
+        listed = [node for node in message.node if not node.name.startswith(LIBRARY)]
+        self._ops = [op_of(node) for node in listed]
         if any(op.drawn for op in self._ops):
             # A drawing of ours leaves out the scope of what is in none.
             for op in self._ops:
@@ -120,20 +117,16 @@ class _Reading:
         # For each node what its outputs are, by the words that name them.
         self._given: dict[int, dict[str, Nest]] = {}
         self._nodes: dict[int, Node] = {}
-        # For each list that stands in arguments how many entries it has, and how deep it is.
-        self._made_of: dict[int, tuple[int, int]] = {}
         self._owned: dict[tuple[Path, str], Value] = {}
-        self._paths: list[Path] = []
-        self._title = title
         self.build = GraphBuilder(title or "graph")
         self._scopes = Scopes(self.build)
-
-    def run(self) -> Graph:
         order = self._order()
         self._paths = self._place()
         self._scopes.tell(self._paths)
         for place in order:
             self._add(place)
+
+    def run(self) -> Graph:
         self._add_outputs()
         graph = self.build.graph
         describe_calls(graph, self._scopes.calls.values(), in_order=True)
@@ -143,30 +136,36 @@ class _Reading:
         self._add_notes()
         return self.build.finish()
 
-    # -- order ------------------------------------------------------------------------
-
     def _order(self) -> list[int]:
-        """Return the places of the nodes in an order that has no cycle, without what makes one."""
-        steps: dict[tuple[int, int], None] = {}
-        readers: list[list[int]] = [[] for _ in self._ops]
-        for place, op in enumerate(self._ops):
+        """Return the places of the nodes, each behind all that it reads; what leads back goes."""
+        for op in self._ops:
             op.reads = [read for read in op.reads if self._is_there(read[0])]
             op.waits = [name for name in op.waits if self._is_there(name)]
-            for name in (*(name for name, _ in op.reads), *op.waits):
-                step = self._at[name], place
-                if step not in steps:
-                    steps[step] = None
-                    readers[step[0]].append(place)
-        back = back_edges(len(self._ops), readers)
-        for start, end in back:
-            op = self._ops[end]
-            op.reads = [read for read in op.reads if self._at[read[0]] != start]
-            op.waits = [name for name in op.waits if self._at[name] != start]
-        self._closing = len(back)
+        order: list[int] = []
+        # Whether all before a node is in the order.
+        done: dict[int, bool] = {}
+        for start in range(len(self._ops)):
+            pending = [start]
+            while pending:
+                place = pending[-1]
+                if place in done:
+                    pending.pop()
+                    if not done[place]:
+                        done[place] = True
+                        order.append(place)
+                    continue
+                done[place] = False
+                op = self._ops[place]
+                ahead = {name: self._at[name] for name in [*dict(op.reads), *op.waits]}
+                back = {name for name, at in ahead.items() if done.get(at) is False}
+                self._closing += len(back)
+                op.reads = [read for read in op.reads if read[0] not in back]
+                op.waits = [name for name in op.waits if name not in back]
+                pending += [at for at in reversed(ahead.values()) if at not in done]
         for op in self._ops:
             for name, output in op.reads:
                 self._read.setdefault(self._at[name], {})[output] = None
-        return in_order(len(self._ops), (step for step in steps if step not in back))
+        return order
 
     def _is_there(self, name: str) -> bool:
         if name in self._at:
@@ -174,27 +173,19 @@ class _Reading:
         self._dangling[name] = None
         return False
 
-    # -- places -----------------------------------------------------------------------
-
     def _place(self) -> list[Path]:
         """Return for each node the path of its scope."""
         paths = []
         for op in self._ops:
             told = path_of_scope(op)
             path = path_of_name(op.name) if told is None else told
-            if op.function:
-                path = path_of_name(f"{op.name}/")
-                self._scopes.functions.add(path)
-            elif op.op == GET and len(path) > 1:
+            if op.op == _GET and len(path) > 1:
                 # torch writes the name of a parameter twice: `Net/Linear[fc]/weight/weight.5`.
                 path = path[:-1]
             paths.append(path)
+        gets = {op.name: path for op, path in zip(self._ops, paths, strict=True) if op.op == _GET}
         owners = [
-            []
-            if op.op in _FOLDED
-            else [
-                paths[self._at[name]] for name, _ in op.reads if self._ops[self._at[name]].op == GET
-            ]
+            [] if op.op in _FOLDED else [gets[name] for name, _ in op.reads if name in gets]
             for op in self._ops
         ]
         if any(owners):
@@ -208,18 +199,16 @@ class _Reading:
 
     def _add(self, place: int) -> None:
         op = self._ops[place]
-        if op.op == CONSTANT and not op.shapes:
-            self._given[place] = {"": literal_of(op)}
-        elif op.op == GET:
-            self._add_owned(place, attribute_name(op), GET)
-        elif op.op in MAKERS and self._is_small(place):
+        if op.op == _CONSTANT and not op.shapes:
+            self._given[place] = {"": _literal_of(op)}
+        elif op.op == _GET:
+            self._add_owned(place, _held(op).get("name", "").strip(), _GET)
+        elif op.op in _MAKERS:
             self._given[place] = {"": self._made(op)}
-        elif op.function:
-            self._given[place] = {}
         elif self._is_output(op) or (op.op == _CARD and "class" in op.facts):
             # The node of a card tells of the module around it, and no more.
             self._describe(place)
-        elif not op.reads and (op.op in _INPUTS or op.op == IO):
+        elif not op.reads and (op.op in _INPUTS or op.op == _IO):
             self._add_input(place)
         elif not op.reads and op.op in (_PARAMETERS | _BUFFERS):
             self._add_owned(place, op.name.rpartition("/")[2], op.op)
@@ -229,7 +218,7 @@ class _Reading:
             self._add_op(place)
 
     def _is_output(self, op: Op) -> bool:
-        return len(op.reads) == 1 and (op.op in _OUTPUTS or op.op == IO)
+        return len(op.reads) == 1 and (op.op in _OUTPUTS or op.op == _IO)
 
     def _describe(self, place: int) -> None:
         """Take over what a node tells of the call in which it stands."""
@@ -240,20 +229,9 @@ class _Reading:
             call = self._scopes.calls[scope]
             call.class_name, call.training = told, op.facts.get("training") is True
 
-    def _is_small(self, place: int) -> bool:
-        """Tell whether a list can stand in arguments: lists of lists grow beyond all bounds."""
-        places = [self._at[name] for name, _ in self._ops[place].reads]
-        made = [self._made_of[at] for at in places if at in self._made_of]
-        size = len(places) + sum(size for size, _ in made)
-        depth = 1 + max((depth for _, depth in made), default=0)
-        if size > _MOST_ENTRIES or depth > _MOST_DEPTH:
-            return False
-        self._made_of[place] = size, depth
-        return True
-
     def _made(self, op: Op) -> Nest:
         held = [self._nest(read) for read in op.reads]
-        if op.op in DICTS:
+        if op.op in _DICTS:
             keys, entries = held[::2], held[1::2]
             if all(isinstance(key, str | int) for key in keys):
                 return dict(zip(keys, entries, strict=False))
@@ -274,7 +252,7 @@ class _Reading:
         op, path = self._ops[place], self._paths[place]
         # The way to a module leads to a module, and to no parameter: nobody but ways reads it.
         readers = self._read.get(place)
-        if kind == GET and (not readers or not attribute):
+        if kind == _GET and (not readers or not attribute):
             self._given[place] = {}
             return
         known = self._owned.get((path, attribute))
@@ -284,7 +262,7 @@ class _Reading:
             if not any(steps):
                 steps = [part.label for part in path]
             full = ".".join(filter(None, [*steps, attribute]))
-            is_buffer = kind in _BUFFERS or (kind == GET and attribute in BUFFERS)
+            is_buffer = kind in _BUFFERS or (kind == _GET and attribute in _RUNNING)
             node = self.build.append_source(
                 "buffer" if is_buffer else "parameter",
                 told if isinstance(told, str) and told else full,
@@ -322,7 +300,7 @@ class _Reading:
             source=_source(op),
         )
         self._add_facts(node, op)
-        if op.op == CONSTANT:
+        if op.op == _CONSTANT:
             node.op, node.kernels, node.role = "constant", [], "maker"
         self._add_values(place, node)
         if label and label != node.op and not label.isdigit() and "name" not in op.facts:
@@ -366,7 +344,7 @@ class _Reading:
                 continue
             told = op.facts.get("name")
             name = told if isinstance(told, str) and told else op.name.removeprefix("output/")
-            if op.op == IO:
+            if op.op == _IO:
                 name = re.sub(r"output(\.[0-9]+)?", "out", name)
             given = self._nest(op.reads[0])
             whole = "" if isinstance(given, dict) else name.replace("/", ".") or "out"
@@ -377,24 +355,29 @@ class _Reading:
     def _add_notes(self) -> None:
         notes = self.build.graph.notes
         if self._dangling:
-            notes.append(
-                Note(
-                    f"nodes read {_counted(len(self._dangling), 'name')} that no node has, "
-                    f"which {'is' if len(self._dangling) == 1 else 'are'} left out: "
-                    f"{_listed(self._dangling)}"
-                )
-            )
+            listed = ", ".join(map(shown, [*self._dangling][:_MOST_NAMED]))
+            more = len(self._dangling) - _MOST_NAMED
+            listed += f" and {more:,} more" if more > 0 else ""
+            notes.append(Note(f"left out, as no node has these names: {listed}"))
         if self._closing:
-            notes.append(
-                Note(f"left out, as they lead back: {_counted(self._closing, 'step')} of loops")
-            )
-        if self._left:
-            notes.append(
-                Note(
-                    "functions that call themselves, or are too many, are not opened: "
-                    f"{_listed(self._left)}"
-                )
-            )
+            notes.append(Note(f"left out, as they lead back: {self._closing:,} steps of loops"))
+
+
+def _literal_of(op: Op) -> Nest:
+    """Return what a `prim::Constant` holds: torch writes it without the quotes of a text."""
+    text = _held(op).get("value")
+    if text is None:
+        return None
+    bare = text.strip()
+    if _NUMBER.fullmatch(bare):
+        return int(bare) if bare.lstrip("-").isdigit() else float(bare)
+    return bare if text.startswith(" ") and text.endswith(" ") else Constant(bare)
+
+
+def _held(op: Op) -> dict[str, str]:
+    """Return what torch writes of a node: the name of an attribute, or the text of a value."""
+    found = _HELD.fullmatch(str(op.facts.get("attr", "")))
+    return {found[1]: found[2]} if found else {}
 
 
 def _kernels(op: Op) -> list[str]:
@@ -415,13 +398,3 @@ def _number(word: str, place: int) -> int:
     if number.isdigit() and number.isascii() and len(number) < 10:
         return int(number) if not name else max(int(number), place)
     return place
-
-
-def _counted(count: int, word: str) -> str:
-    return f"{count:,} {word}{'' if count == 1 else 's'}"
-
-
-def _listed(names: Iterable[str]) -> str:
-    listed = list(names)
-    text = ", ".join(map(shown, listed[:_MOST_NAMED]))
-    return text if len(listed) <= _MOST_NAMED else f"{text} and {len(listed) - _MOST_NAMED:,} more"

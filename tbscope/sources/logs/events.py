@@ -11,7 +11,6 @@ from typing import Literal
 from google.protobuf.message import DecodeError
 from tensorboard.compat.proto.config_pb2 import RunMetadata
 from tensorboard.compat.proto.event_pb2 import TaggedRunMetadata
-from tensorboard.compat.proto.meta_graph_pb2 import MetaGraphDef
 from tensorboard.compat.proto.summary_pb2 import Summary
 
 from tbscope.formats.record import RECORD_FIELD
@@ -20,8 +19,8 @@ from tbscope.words import error_text
 
 __all__ = ["EventError", "Found", "graphs_in", "plain_tag"]
 
-_WALL_TIME, _STEP, _GRAPH_DEF, _SUMMARY, _TAGGED, _META_GRAPH = 1, 2, 4, 5, 8, 9
-_WANTED = frozenset({_GRAPH_DEF, _SUMMARY, _TAGGED, _META_GRAPH})
+_WALL_TIME, _STEP, _GRAPH_DEF, _SUMMARY, _TAGGED = 1, 2, 4, 5, 8
+_WANTED = frozenset({_GRAPH_DEF, _SUMMARY, _TAGGED})
 # The beginning of the names of the plugins that hold graphs.
 _PLUGINS = b"graph_"
 _GRAPH, _GRAPH_WITH_FIGURES, _KERAS = (
@@ -90,9 +89,6 @@ def _found(number: int, event: bytes, start: int, end: int) -> Iterator[Found]:
     data = event[start:end]
     if number == _GRAPH_DEF:
         yield Found("graph_def", None, 0, 0, data)
-    elif number == _META_GRAPH:
-        graph = MetaGraphDef.FromString(data).graph_def
-        yield Found("graph_def", "meta_graph", 0, 0, graph.SerializeToString())
     elif number == _TAGGED:
         tagged = TaggedRunMetadata.FromString(data)
         yield from _of_metadata(tagged.tag, tagged.run_metadata)
