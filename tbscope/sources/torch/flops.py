@@ -251,7 +251,12 @@ class Formulas(dict[KernelFacts, Formula | None]):
             every = tuple(range(len(read)))
             node.gradients = tuple(
                 [
-                    Gradient(_number(flops), _held_in(keys, held) or every)
+                    Gradient(
+                        _number(flops),
+                        held.get(keys[0], every)
+                        if len(keys) == 1
+                        else _held_in(keys, held) or every,
+                    )
                     for _, parts in work
                     for flops, keys in parts
                 ]

@@ -35,6 +35,7 @@ class ModulePlace:
         attribute: The name under which its parent holds it; None for a root.
         parent: The place of the module that holds it; None for a root.
         registered: Whether its name is one of `named_modules()`.
+        qualified_name: That name; None where no module registers it.
         label: The name of its class.
         lazy: Whether it makes its parameters only in its first call.
         wrapper: What `torch.compile` made of it, which stands at the same place and has
@@ -50,6 +51,7 @@ class ModulePlace:
     attribute: str | None
     parent: "ModulePlace | None"
     registered: bool
+    qualified_name: str | None = None
     label: str = ""
     lazy: bool = False
     wrapper: torch.nn.Module | None = None
@@ -63,11 +65,7 @@ class ModulePlace:
             self.module, self.wrapper = whole, self.module
         self.label = class_label(whole)
         self.lazy = isinstance(whole, LazyModuleMixin)
-
-    @property
-    def qualified_name(self) -> str | None:
-        """As in `named_modules()`; None where no module registers it."""
-        return self.name if self.registered else None
+        self.qualified_name = self.name if self.registered else None
 
     def path_of(self, other: "ModulePlace") -> str:
         """Return the shortest path by which this module holds another one; empty for none."""
@@ -190,26 +188,20 @@ class Registry:
         return root
 
     def _add_tensors(self, place: ModulePlace) -> None:
-        for name, parameter in place.module._parameters.items():
-            self._add_tensor(parameter, place, name, "parameter")
-        for name, buffer in place.module._buffers.items():
-            self._add_tensor(buffer, place, name, "buffer")
-
-    def _add_tensor(
-        self,
-        tensor: torch.Tensor | None,
-        owner: ModulePlace,
-        name: str,
-        kind: Literal["parameter", "buffer"],
-    ) -> None:
-        if tensor is None:
-            return
-        known = self._tensors.get(id(tensor))
-        if known is None:
-            number = len(self._tensors)
-            self._tensors[id(tensor)] = TensorPlace(tensor, owner, name, kind, number)
-        elif known.owner is not owner or known.attribute != name:
-            self._shared[id(owner.module), name] = known
+        module, tensors = place.module, self._tensors
+        tables: tuple[tuple[Literal["parameter", "buffer"], dict[str, Any]], ...] = (
+            ("parameter", module._parameters),
+            ("buffer", module._buffers),
+        )
+        for kind, table in tables:
+            for name, tensor in table.items():
+                known = tensors.get(id(tensor))
+                if tensor is None:
+                    continue
+                if known is None:
+                    tensors[id(tensor)] = TensorPlace(tensor, place, name, kind, len(tensors))
+                elif known.owner is not place or known.attribute != name:
+                    self._shared[id(module), name] = known
 
     def module(self, module: torch.nn.Module) -> ModulePlace | None:
         """Return the place of a module; None where it is not registered."""
