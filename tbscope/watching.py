@@ -15,9 +15,9 @@ from tbscope.options import Drawing, check_gathering, check_options
 from tbscope.ranks.asked import Ranks
 from tbscope.ranks.gather import gathering_of, lost_texts
 from tbscope.sources.torch.inputs import require_whole
-from tbscope.sources.torch.misfits import with_article
 from tbscope.sources.torch.module_internals import ScriptModule
 from tbscope.sources.torch.ranks import process_rank
+from tbscope.sources.torch.signatures import with_article
 from tbscope.warning import warn_once
 from tbscope.words import error_text, shown
 from tbscope.writing.sinks import check_writer

@@ -8,8 +8,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
 import tbscope
-from tbscope.sources.torch.operation_arguments import positional_names
-from tbscope.sources.torch.operations import kernel_facts, operation_name
+from tbscope.sources.torch.operations import kernel_facts, operation_name, positional_names
 
 
 @pytest.mark.parametrize(

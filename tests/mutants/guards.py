@@ -153,7 +153,7 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
     "tbscope/sources/torch": {
         "operations": ("roles", "flops", "operation_arguments", "trace_dataflow", "notes", "trace"),
         "registry": ("trace_scopes", "late_scopes", "summary", "trace_dataflow"),
-        "storage": ("storage", "trace_dataflow"),
+        "wrapping": ("storage", "trace_dataflow", "packed", "contents"),
     },
     "tbscope/passes": {
         "bypass": _FOLDED,

@@ -7,7 +7,7 @@ import torch
 
 from tbscope.checks import ask, check_truth
 from tbscope.errors import ArgumentError
-from tbscope.sources.torch.misfits import with_article
+from tbscope.sources.torch.signatures import with_article
 from tbscope.words import shown
 
 __all__ = ["Loss", "check_loss", "loss_of"]

@@ -21,8 +21,8 @@ from tbscope.sources.eager.record.updates import box_updates
 from tbscope.sources.eager.watch.module_calls import watched_call
 from tbscope.sources.eager.watch.watch import Watch
 from tbscope.sources.torch.inputs import require_made, require_whole
-from tbscope.sources.torch.misfits import with_article
 from tbscope.sources.torch.nests import tensor_leaves
+from tbscope.sources.torch.signatures import with_article
 from tbscope.words import shown
 
 __all__ = ["Recording", "record"]

@@ -19,7 +19,7 @@ from tbscope.sources.programs.state import State
 from tbscope.sources.programs.types import TensorType
 from tbscope.sources.programs.walk import Walk, classes_in
 from tbscope.sources.torch.holders import container_class
-from tbscope.sources.torch.misfits import with_article
+from tbscope.sources.torch.signatures import with_article
 from tbscope.words import error_text, shown
 
 if TYPE_CHECKING:

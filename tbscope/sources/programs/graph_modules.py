@@ -23,7 +23,7 @@ from tbscope.sources.programs.work import Done
 from tbscope.sources.torch.holders import container_class
 from tbscope.sources.torch.hyperparameters import hyperparameters
 from tbscope.sources.torch.internals import flat, is_guard, plan_of
-from tbscope.sources.torch.misfits import with_article
+from tbscope.sources.torch.signatures import with_article
 
 __all__ = ["Parts", "from_fx", "hyperparameters_of"]
 

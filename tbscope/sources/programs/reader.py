@@ -28,13 +28,14 @@ from tbscope.sources.programs.types import (
 )
 from tbscope.sources.programs.work import Done, Workshop
 from tbscope.sources.torch.literals import FILLED
-from tbscope.sources.torch.operation_arguments import add_signature, positional_names
 from tbscope.sources.torch.operations import (
     RANDOM,
     KernelFacts,
+    add_signature,
     is_random,
     kernel_facts,
     operation_name,
+    positional_names,
     role_of,
 )
 

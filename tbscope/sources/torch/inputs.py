@@ -10,14 +10,16 @@ from torch.nn.utils.rnn import PackedSequence
 from tbscope.checks import attribute_of, entries_of, names_of
 from tbscope.errors import InputError
 from tbscope.sources.torch.internals import map_tensors
-from tbscope.sources.torch.misfits import misfit_error, nothing_given_error, with_article
 from tbscope.sources.torch.module_internals import UNINITIALIZED, ScriptModule, uncompiled
 from tbscope.sources.torch.signatures import (
     entry_point,
     keywords_in,
+    misfit_error,
+    nothing_given_error,
     positional_in,
     required_in,
     signature_of,
+    with_article,
 )
 from tbscope.sources.torch.sizes import made_inputs
 from tbscope.words import error_text, shown

@@ -1,4 +1,4 @@
-"""Signatures: which parameters a callable has, and which of them each argument fills."""
+"""Signatures: which parameters a callable has, which of them each argument fills, and misfits."""
 
 import functools
 import inspect
@@ -10,18 +10,24 @@ from typing import Any, TypeAlias
 import torch
 
 from tbscope.checks import attribute_of
+from tbscope.errors import InputError
 from tbscope.ir.facts import Constant
 from tbscope.sources.torch.module_internals import uncompiled
+from tbscope.sources.torch.sizes import size_advice
+from tbscope.words import shown
 
 __all__ = [
     "Arrangements",
     "argument_names",
     "entry_point",
     "keywords_in",
+    "misfit_error",
+    "nothing_given_error",
     "positional_in",
     "required_in",
     "short_signature",
     "signature_of",
+    "with_article",
 ]
 
 _Callable: TypeAlias = Callable[..., Any]
@@ -75,26 +81,6 @@ def signature_of(fn: _Callable, *, follow_wrapped: bool = True) -> inspect.Signa
             if argument.name != "self"
         ]
     )
-
-
-def short_signature(signature: inspect.Signature) -> inspect.Signature:
-    """Return a signature that prints in short, `(x, mask=None)`: long defaults as `...`."""
-    return inspect.Signature(
-        [
-            each.replace(annotation=each.empty, default=_short(each.default))
-            for each in signature.parameters.values()
-        ]
-    )
-
-
-def _short(default: Any) -> Any:
-    if default is Parameter.empty:
-        return default
-    try:
-        text = "" if isinstance(default, torch.Tensor) else repr(default)
-    except Exception:  # noqa: BLE001  The user's code.
-        text = ""
-    return Constant(text if 0 < len(text) <= _DEFAULT_LENGTH else "...")
 
 
 def positional_in(signature: inspect.Signature) -> list[str]:
@@ -174,3 +160,134 @@ class Arrangements(dict[tuple[Any, ...], list[str]]):
             if method is not None:
                 self[alike] = names
         return names, (*args, *[kwargs[key] for key in names[len(args) :]]) if kwargs else args
+
+
+def short_signature(signature: inspect.Signature) -> inspect.Signature:
+    """Return a signature that prints in short, `(x, mask=None)`: long defaults as `...`."""
+    return inspect.Signature(
+        [
+            each.replace(annotation=each.empty, default=_short(each.default))
+            for each in signature.parameters.values()
+        ]
+    )
+
+
+def _short(default: Any) -> Any:
+    if default is Parameter.empty:
+        return default
+    try:
+        text = "" if isinstance(default, torch.Tensor) else repr(default)
+    except Exception:  # noqa: BLE001  The user's code.
+        text = ""
+    return Constant(text if 0 < len(text) <= _DEFAULT_LENGTH else "...")
+
+
+# -- misfits
+
+_SHOWN_ITEMS = 6
+_SHOWN_TEXT = 30
+_LEAVE_OUT = ", and leave out what it does not take"
+
+
+def nothing_given_error(name: str, signature: inspect.Signature, *, why: str) -> InputError:
+    """Return the error for a model that needs inputs and was called without any."""
+    return InputError(
+        f"{name}() needs {_listed(required_in(signature))}, and no inputs were given",
+        why=f"input_to_model is None, and {why}",
+        fix=_how_to_give(signature),
+    )
+
+
+def misfit_error(
+    name: str,
+    signature: inspect.Signature,
+    fault: str,
+    given: Any,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+) -> InputError:
+    """Return the error for arguments that do not fit.
+
+    Args:
+        name: The callee, as its author wrote it (`Net.forward`).
+        signature: Its parameters.
+        fault: Why the arguments do not fit, as Python says it.
+        given: The `input_to_model` that the arguments were made from.
+        args: All positional arguments.
+        kwargs: All keyword arguments.
+    """
+    written = f"{name.rpartition('.')[2]}{short_signature(signature)}"
+    why = f"{written} was given ({_show_arguments(args, kwargs)})"
+    if isinstance(given, Mapping) and any(arg is given for arg in args):
+        others = [str(key) for key in given if key not in keywords_in(signature)]
+        if others:
+            why += f"; the mapping is one argument, as {_listed(others[:_SHOWN_ITEMS])} "
+            why += "is no parameter" if len(others) == 1 else "are no parameters"
+    fix = _how_to_give(signature)
+    if len(args) > len(positional_in(signature)):
+        fix += _LEAVE_OUT
+        if isinstance(given, tuple | list):
+            one = "[img]" if isinstance(given, list) else "inputs"
+            fix += f"; to give all of it as one argument, wrap it: input_to_model=({one},)"
+        fix = size_advice(given) or fix
+    elif any(key not in signature.parameters for key in kwargs):
+        fix += _LEAVE_OUT
+    return InputError(f"{name}() cannot be called so: {fault}", why=why, fix=fix)
+
+
+def with_article(value: Any) -> str:
+    """Name a value that stands where it cannot be used (`a str 'resnet'`)."""
+    if value is None:
+        return "None"
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    name = type(value).__name__
+    article = "an" if name[0].lower() in "aeiou" else "a"
+    text = f" {shown(value)}" if isinstance(value, str | int | float) else ""
+    return f"{article} {name}{text[:_SHOWN_TEXT]}"
+
+
+def _how_to_give(signature: inspect.Signature) -> str:
+    """Say what to write for the parameters that have no default."""
+    taken, required = positional_in(signature), required_in(signature)
+    positional = [name for name in required if name in taken]
+    keywords = [name for name in required if name not in taken]
+    ways = []
+    if len(positional) == 1:
+        ways.append(f"input_to_model={positional[0]}")
+    elif positional:
+        ways.append(f"input_to_model=({', '.join(positional)})")
+    if keywords:
+        ways.append(f"kwargs={{{', '.join(f'{name!r}: {name}' for name in keywords)}}}")
+    return f"give {' and '.join(ways) or 'no inputs'}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Return the quoted names as a list in prose: `'x'`, `'x' and 'y'`, `'x', 'y' and 'z'`."""
+    quoted = [shown(name) for name in names]
+    return " and ".join(filter(None, (", ".join(quoted[:-1]), quoted[-1])))
+
+
+def _show_arguments(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    shown = [_show(arg) for arg in args] + [f"{name}={_show(arg)}" for name, arg in kwargs.items()]
+    rest = [f"and {len(shown) - _SHOWN_ITEMS} more"] if len(shown) > _SHOWN_ITEMS else []
+    return ", ".join(shown[:_SHOWN_ITEMS] + rest)
+
+
+def _show(value: Any) -> str:
+    """Show one argument in a few words: `Tensor(2, 3)`, `4`, `dict of 'x', 'y'`."""
+    name = type(value).__name__
+    if isinstance(value, torch.Tensor):
+        # A nested tensor has no one shape.
+        return name if value.is_nested else f"{name}({', '.join(map(str, value.shape))})"
+    if isinstance(value, str) and len(value) > _SHOWN_TEXT:
+        return f"{name} of length {len(value)}"
+    if value is None or isinstance(value, bool | int | float | complex | str):
+        return shown(value)
+    if isinstance(value, Mapping):
+        try:
+            keys = [repr(key) if type(key) is str else shown(key) for key in value]
+        except Exception:  # noqa: BLE001  It cannot be read, and is shown by its class.
+            return name
+        return f"{name} of {', '.join(keys[:_SHOWN_ITEMS]) or 'nothing'}"
+    return f"{name} of {len(value)}" if isinstance(value, list | tuple) else name

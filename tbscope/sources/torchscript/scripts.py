@@ -16,13 +16,13 @@ from tbscope.sources.programs.borders import result_paths
 from tbscope.sources.programs.places import Places, label_of
 from tbscope.sources.programs.slots import Held, Slot
 from tbscope.sources.programs.state import State, state_of
-from tbscope.sources.torch.misfits import with_article
 from tbscope.sources.torch.module_internals import (
     script_class,
     script_handle,
     script_method,
     script_method_names,
 )
+from tbscope.sources.torch.signatures import with_article
 from tbscope.sources.torchscript.archive import Loaded, load_script
 from tbscope.sources.torchscript.borders import Inputs, accepts
 from tbscope.sources.torchscript.frames import Frame

@@ -10,7 +10,7 @@ from tbscope.sources.eager.record.wrappers import add_value
 from tbscope.sources.torch.internals import schema_of
 from tbscope.sources.torch.literals import FILLED, Literals, collect_tensors
 from tbscope.sources.torch.operations import KernelFacts, is_random, role_of
-from tbscope.sources.torch.storage import same_storage
+from tbscope.sources.torch.wrapping import same_storage
 
 __all__ = ["KernelRun", "KernelRuns"]
 

@@ -22,8 +22,14 @@ from tbscope.sources.torch.internals import (
 from tbscope.sources.torch.nests import tensor_leaves
 from tbscope.sources.torch.ranks import is_distributed
 from tbscope.sources.torch.registry import ModulePlace, TensorPlace
-from tbscope.sources.torch.storage import storage_keys
-from tbscope.sources.torch.wrapping import PLAIN, content_of, held_tensors, is_wrapper, made_of
+from tbscope.sources.torch.wrapping import (
+    PLAIN,
+    content_of,
+    held_tensors,
+    is_wrapper,
+    made_of,
+    storage_keys,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -25,12 +25,12 @@ from tbscope.sources.eager.record.tensors import tell_nobody
 from tbscope.sources.torch.compiler_internals import draws_otherwise
 from tbscope.sources.torch.internals import ENOUGH, in_forward_mode
 from tbscope.sources.torch.literals import FILLED, Literals, all_among, collect_tensors
-from tbscope.sources.torch.operation_arguments import add_signature
 from tbscope.sources.torch.operations import (
     CUTS_UNSEEN,
     RANDOM,
     READS,
     KernelFacts,
+    add_signature,
     is_random,
     role_of,
 )

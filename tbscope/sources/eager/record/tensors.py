@@ -18,7 +18,7 @@ from tbscope.sources.eager.record.values import TensorValues
 from tbscope.sources.torch.fake import StandIns
 from tbscope.sources.torch.internals import without_functions
 from tbscope.sources.torch.literals import Literals, collect_tensors
-from tbscope.sources.torch.storage import same_storage
+from tbscope.sources.torch.wrapping import same_storage
 
 __all__ = ["TensorRecorder", "tell_nobody"]
 

@@ -12,13 +12,14 @@ import torch
 from tbscope.ir.graph import Node, Value
 from tbscope.sources.eager.record.wrappers import Inside, Wrappers, add_value, shape_of
 from tbscope.sources.torch.internals import innermost_transform
-from tbscope.sources.torch.storage import (
+from tbscope.sources.torch.wrapping import (
+    PLAIN,
     Writes,
     lies_in,
     same_storage,
     storage_keys,
+    type_names,
 )
-from tbscope.sources.torch.wrapping import PLAIN, type_names
 
 __all__ = ["TensorValues"]
 

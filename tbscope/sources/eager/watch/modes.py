@@ -32,7 +32,6 @@ from tbscope.sources.torch.internals import (
     without_functions,
 )
 from tbscope.sources.torch.literals import collect_tensors
-from tbscope.sources.torch.operation_arguments import add_signature, positional_names
 from tbscope.sources.torch.operations import (
     ASKS_GRADIENT,
     COPIES_DEEP,
@@ -42,9 +41,11 @@ from tbscope.sources.torch.operations import (
     SETS_GRADIENT,
     SETTERS,
     KernelFacts,
+    add_signature,
     body_name,
     kernel_facts,
     operation_name,
+    positional_names,
 )
 from tbscope.sources.torch.wrapping import PLAIN, hands_on
 
