@@ -8,7 +8,7 @@ import torch
 from tbscope.ir.facts import Collective, CollectiveKind
 from tbscope.sources.torch.internals import schema_of
 from tbscope.sources.torch.literals import collect_tensors
-from tbscope.sources.torch.ranks import Group, Groups
+from tbscope.sources.torch.ranks import Groups
 
 __all__ = ["SAME", "Exchange", "exchange_of", "is_blocking", "is_wait"]
 
@@ -21,7 +21,6 @@ class Exchange(NamedTuple):
         given: The argument with the tensors that it hands in; empty for none.
         taken: The argument that it fills; empty where what it gets is its result, or nothing.
         peer: The argument that names the other rank, or where it begins or ends; empty for none.
-        by_group: Whether that rank is counted within the group.
         gives: Whether what it gets is its result.
     """
 
@@ -29,7 +28,6 @@ class Exchange(NamedTuple):
     given: str = ""
     taken: str = ""
     peer: str = ""
-    by_group: bool = True
     gives: bool = False
 
     def collective(
@@ -43,11 +41,12 @@ class Exchange(NamedTuple):
     ) -> Collective:
         """Return what one call of the kernel did, without its number in the group."""
         told = _told(kernel, args, kwargs)
-        name = next((key for key in _GROUPS if key in told), "")
-        group = groups.group(told.get(name))
+        group = groups.group(told.get("process_group", told.get("group_name")))
         given = collect_tensors(told.get(self.given), [])
         taken = collect_tensors(result if self.gives else told.get(self.taken), [])
-        peer = self._peer(told, group)
+        peer = told.get(self.peer)
+        if peer is not None:
+            peer = group.rank(int(peer))
         rank = torch.distributed.get_rank()
         if self.kind in _FROM_ONE and peer != rank:
             given = []
@@ -75,69 +74,56 @@ class Exchange(NamedTuple):
         names = dict.fromkeys(filter(None, (self.given, self.taken)))
         return tuple(told[name] for name in names)
 
-    def _peer(self, told: Mapping[str, Any], group: Group) -> int | None:
-        place = told.get(self.peer)
-        if place is None:
-            return None
-        return group.rank(int(place)) if self.by_group else int(place)
 
-
-_GROUPS = ("process_group", "group_name")
 _FROM_ONE = frozenset({"broadcast", "scatter"})
 _TO_ONE = frozenset({"reduce", "gather"})
 _OF_MANY = frozenset({"all_reduce", "broadcast"})
-_IN_PLACE = ("tensors", "tensors")
-
-# Sources: torch/csrc/distributed/c10d/Ops.cpp and Functional.cpp. The ranks in arguments of c10d
-# are counted within the group.
-_EXCHANGES: dict[str, Exchange] = {
-    "c10d::allreduce_": Exchange("all_reduce", *_IN_PLACE),
-    "c10d::allreduce_coalesced_": Exchange("all_reduce", *_IN_PLACE),
-    "c10d::allgather_": Exchange("all_gather", "input_tensors", "output_tensors"),
-    "c10d::_allgather_base_": Exchange("all_gather", "input_tensor", "output_tensor"),
-    "c10d::allgather_coalesced_": Exchange("all_gather", "input_list", "output_lists"),
-    "c10d::allgather_into_tensor_coalesced_": Exchange("all_gather", "inputs", "outputs"),
-    "c10d::reduce_scatter_": Exchange("reduce_scatter", "input_tensors", "output_tensors"),
-    "c10d::_reduce_scatter_base_": Exchange("reduce_scatter", "input_tensor", "output_tensor"),
-    "c10d::reduce_scatter_tensor_coalesced_": Exchange("reduce_scatter", "inputs", "outputs"),
-    "c10d::reduce_": Exchange("reduce", *_IN_PLACE, "root_rank"),
-    "c10d::broadcast_": Exchange("broadcast", *_IN_PLACE, "root_rank"),
-    "c10d::gather_": Exchange("gather", "input_tensors", "output_tensors", "root_rank"),
-    "c10d::scatter_": Exchange("scatter", "input_tensors", "output_tensors", "root_rank"),
-    "c10d::alltoall_": Exchange("all_to_all", "input_tensors", "output_tensors"),
-    "c10d::alltoall_base_": Exchange("all_to_all", "input", "output"),
-    "c10d::barrier": Exchange("barrier"),
-    "c10d::monitored_barrier_": Exchange("barrier"),
-    "c10d::send": Exchange("send", "tensors", "", "dst"),
-    "c10d::recv_": Exchange("recv", "", "tensors", "src"),
-    "c10d::recv_any_source_": Exchange("recv", "", "tensors"),
-    "_dtensor::shard_dim_alltoall": Exchange("all_to_all", "input", gives=True),
-    "_c10d_functional::isend": Exchange("send", "tensor", "", "dst"),
-    "_c10d_functional::irecv": Exchange("recv", "", "tensor", "src"),
-}
-_FUNCTIONAL: tuple[tuple[str, CollectiveKind, str], ...] = (
-    ("all_reduce", "all_reduce", "input"),
-    ("all_reduce_coalesced", "all_reduce", "inputs"),
-    ("all_gather_into_tensor", "all_gather", "input"),
-    ("all_gather_into_tensor_coalesced", "all_gather", "inputs"),
-    ("reduce_scatter_tensor", "reduce_scatter", "input"),
-    ("reduce_scatter_tensor_coalesced", "reduce_scatter", "inputs"),
-    ("all_to_all_single", "all_to_all", "input"),
-    ("broadcast", "broadcast", "input"),
+# The first of them that is in the name of a kernel, without `_`, is what it does.
+_KINDS: tuple[CollectiveKind, ...] = (
+    *("reduce_scatter", "all_reduce", "all_gather", "all_to_all", "broadcast", "barrier"),
+    *("gather", "scatter", "reduce", "send", "recv"),
 )
-for _name, _kind, _given in _FUNCTIONAL:
-    _peer = "src" if _kind == "broadcast" else ""
-    # Each with its in-place form, and that with a place for the result.
-    for _form in (_name, f"{_name}_", f"{_name}_out"):
-        _EXCHANGES[f"_c10d_functional::{_form}"] = Exchange(_kind, _given, "", _peer, gives=True)
+_HOMES = frozenset({"c10d", "_c10d_functional", "_dtensor"})
+# What kernels call their arguments. The ranks among them are counted within the group.
+# Sources: torch/csrc/distributed/c10d/Ops.cpp and Functional.cpp.
+_GIVEN = ("input_tensors", "input_tensor", "input_list", "inputs", "input", "tensors", "tensor")
+_TAKEN = ("output_tensors", "output_tensor", "output_lists", "outputs", "output")
+_PEERS = ("root_rank", "dst", "src")
+_EXCHANGES: dict[str, Exchange | None] = {}
 
 SAME = ["_c10d_functional::_wrap_tensor_autograd"]
 """The kernels of an operation that gives what it is given, as a tensor that knows to wait."""
 
 
-def exchange_of(kernel: str) -> Exchange | None:
-    """Return how a kernel communicates, by its name; None for one that does not."""
+def exchange_of(kernel: str, schema: Any = None) -> Exchange | None:
+    """Return how a kernel communicates, by its name; None for one that does not.
+
+    Args:
+        kernel: The name.
+        schema: Its schema, by which it is known from then on; None for one that was met before.
+    """
+    if schema is not None and kernel not in _EXCHANGES:
+        home, _, label = kernel.partition("::")
+        plain = label.replace("_", "")
+        kinds = (kind for kind in _KINDS if kind.replace("_", "") in plain)
+        kind = next(kinds, None) if home in _HOMES else None
+        _EXCHANGES[kernel] = None if kind is None else _exchange(kind, schema, home == "c10d")
     return _EXCHANGES.get(kernel)
+
+
+def _exchange(kind: CollectiveKind, schema: Any, fills: bool) -> Exchange:
+    """Return how a kernel of a kind communicates: it fills its arguments, or gives a result."""
+    names = [argument.name for argument in schema.arguments]
+    given, taken, peer = (
+        next((name for name in known if name in names), "") for known in (_GIVEN, _TAKEN, _PEERS)
+    )
+    if kind == "barrier":
+        return Exchange(kind)
+    if kind == "send":
+        return Exchange(kind, given, "", peer)
+    if kind == "recv":
+        return Exchange(kind, "", given, peer)
+    return Exchange(kind, given, (taken or given) if fills else "", peer, gives=not fills)
 
 
 def is_blocking(kernel: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:

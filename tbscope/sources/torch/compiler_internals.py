@@ -218,20 +218,6 @@ def kept_compiler(backend: object, codes: Callable[[], list[CodeType]]) -> Itera
     """
     from torch import _dynamo
 
-    pgo: Any = importlib.import_module("torch._dynamo.pgo")
-    sizes = pgo._CODE_STATE, pgo._INIT_CODE_STATE
-    pgo._CODE_STATE = pgo._INIT_CODE_STATE = None
-    try:
-        # Whoever has the compiler stand by still wants to see what it would capture.
-        with _patched(_dynamo.config), torch.compiler.set_stance("default"):
-            yield
-    finally:
-        pgo._CODE_STATE, pgo._INIT_CODE_STATE = sizes
-        _let_go(backend, codes())
-
-
-def _patched(config: Any) -> Any:
-    """Return a block with the limits of the compiler out of the way."""
     wanted = {
         "recompile_limit": _NO_LIMIT,
         "accumulated_recompile_limit": _NO_LIMIT,
@@ -242,7 +228,17 @@ def _patched(config: Any) -> Any:
         "automatic_dynamic_local_pgo": False,
         "automatic_dynamic_remote_pgo": False,
     }
-    return config.patch({name: held for name, held in wanted.items() if hasattr(config, name)})
+    held = {name: value for name, value in wanted.items() if hasattr(_dynamo.config, name)}
+    pgo: Any = importlib.import_module("torch._dynamo.pgo")
+    sizes = pgo._CODE_STATE, pgo._INIT_CODE_STATE
+    pgo._CODE_STATE = pgo._INIT_CODE_STATE = None
+    try:
+        # Whoever has the compiler stand by still wants to see what it would capture.
+        with _dynamo.config.patch(held), torch.compiler.set_stance("default"):
+            yield
+    finally:
+        pgo._CODE_STATE, pgo._INIT_CODE_STATE = sizes
+        _let_go(backend, codes())
 
 
 _NO_LIMIT = 1 << 20

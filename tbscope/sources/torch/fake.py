@@ -134,21 +134,22 @@ class StandIns:
 
         Tensors deeper inside of objects become stand-ins when an operation meets them.
         """
+
+        def stand_in(tensor: torch.Tensor) -> Any:
+            if isinstance(tensor, UNINITIALIZED):
+                return tensor
+            # That of a stand-in which `sizes` has made up.
+            device = getattr(tensor, "stands_on", None)
+            if device is None:
+                return self._mode.from_tensor(tensor)
+            # The mode runs, and makes it one of its own.
+            return torch.empty(tensor.shape, dtype=tensor.dtype, device=device)
+
         try:
-            return map_tensors(self._of_input, inputs)
+            return map_tensors(stand_in, inputs)
         except RecursionError:
             # A list may hold itself; what is in it becomes a stand-in when it is met.
             return inputs
-
-    def _of_input(self, tensor: torch.Tensor) -> Any:
-        if isinstance(tensor, UNINITIALIZED):
-            return tensor
-        # That of a stand-in which `sizes` has made up.
-        device = getattr(tensor, "stands_on", None)
-        if device is None:
-            return self._mode.from_tensor(tensor)
-        # The mode runs, and makes it one of its own.
-        return torch.empty(tensor.shape, dtype=tensor.dtype, device=device)
 
 
 @contextmanager

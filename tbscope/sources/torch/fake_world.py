@@ -48,7 +48,18 @@ def fake_world(
         ArgumentError: This process has process groups already, or a value is none that a run can
             have.
     """
-    _check(world_size, rank)
+    if type(world_size) is not int or not 1 <= world_size < _MOST_RANKS:
+        raise ArgumentError(
+            f"a run cannot have {shown(world_size)} ranks",
+            why="world_size is how many processes would run: a number from 1 up",
+            fix="world_size=8",
+        )
+    if type(rank) is not int or not 0 <= rank < world_size:
+        raise ArgumentError(
+            f"a run of {world_size} has no rank {shown(rank)}",
+            why=f"ranks are counted from 0, up to {world_size - 1}",
+            fix="rank=0",
+        )
     sizes = _sizes(mesh, world_size)
     if not torch.distributed.is_available():
         raise ArgumentError(
@@ -78,21 +89,6 @@ def fake_world(
         if is_distributed():
             torch.distributed.destroy_process_group()
         forget_plans()
-
-
-def _check(world_size: object, rank: object) -> None:
-    if type(world_size) is not int or not 1 <= world_size < _MOST_RANKS:
-        raise ArgumentError(
-            f"a run cannot have {shown(world_size)} ranks",
-            why="world_size is how many processes would run: a number from 1 up",
-            fix="world_size=8",
-        )
-    if type(rank) is not int or not 0 <= rank < world_size:
-        raise ArgumentError(
-            f"a run of {world_size} has no rank {shown(rank)}",
-            why=f"ranks are counted from 0, up to {world_size - 1}",
-            fix="rank=0",
-        )
 
 
 def _sizes(mesh: object, world_size: int) -> dict[str, int] | None:

@@ -169,36 +169,35 @@ def _attention_backward(args: _Args, kwargs: _Kwargs, result: Any) -> KernelWork
 
 
 FORMULAS: dict[str, Formula] = {
-    # Those of which torch counts the same, in a hundred times as long.
-    "aten::mm": _product(0, 1),
-    "aten::addmm": _product(1, 2),
-    "aten::bmm": _product(0, 1),
-    "aten::baddbmm": _product(1, 2),
-    "aten::_scaled_mm": _product(0, 1),
-    "aten::convolution": _convolution,
-    # Those of which torch counts nothing.
-    "aten::_scaled_dot_product_flash_attention_for_cpu": _attention,
-    "aten::_scaled_dot_product_fused_attention_overrideable": _attention,
-    "aten::_scaled_dot_product_attention_math_for_mps": _attention,
-    "aten::_scaled_dot_product_flash_attention_for_cpu_backward": _attention_backward,
-    "aten::_scaled_dot_product_fused_attention_overrideable_backward": _attention_backward,
-    "aten::_native_multi_head_attention": _fast_attention,
-    "aten::_transformer_encoder_layer_fwd": _fast_layer,
-    "aten::mkldnn_rnn_layer": _layer_of_rnn,
-    "aten::_cudnn_rnn": _whole_rnn,
-    "aten::miopen_rnn": _whole_rnn,
-    "aten::mv": _product(0, 1),
-    "aten::dot": _product(0, 1),
-    "aten::vdot": _product(0, 1),
-    "aten::addmv": _product(1, 2),
-    "aten::addbmm": _product(1, 2),
-    "aten::_int_mm": _product(0, 1),
-    "aten::_addmm_activation": _product(1, 2),
-    "aten::_grouped_mm": _grouped,
-    "aten::_scaled_grouped_mm": _grouped,
-    "aten::_weight_int8pack_mm": _transposed_product,
-    "aten::linear": _transposed_product,
-    "aten::mkldnn_linear": _transposed_product,
+    f"aten::{name}": formula
+    for formula, names in (
+        # Of some of these, torch counts the same, in a hundred times as long.
+        (_product(0, 1), ("mm", "bmm", "_scaled_mm", "mv", "dot", "vdot", "_int_mm")),
+        (_product(1, 2), ("addmm", "baddbmm", "addmv", "addbmm", "_addmm_activation")),
+        (_convolution, ("convolution",)),
+        (_transposed_product, ("linear", "mkldnn_linear", "_weight_int8pack_mm")),
+        (_grouped, ("_grouped_mm", "_scaled_grouped_mm")),
+        (
+            _attention,
+            (
+                "_scaled_dot_product_flash_attention_for_cpu",
+                "_scaled_dot_product_fused_attention_overrideable",
+                "_scaled_dot_product_attention_math_for_mps",
+            ),
+        ),
+        (
+            _attention_backward,
+            (
+                "_scaled_dot_product_flash_attention_for_cpu_backward",
+                "_scaled_dot_product_fused_attention_overrideable_backward",
+            ),
+        ),
+        (_fast_attention, ("_native_multi_head_attention",)),
+        (_fast_layer, ("_transformer_encoder_layer_fwd",)),
+        (_layer_of_rnn, ("mkldnn_rnn_layer",)),
+        (_whole_rnn, ("_cudnn_rnn", "miopen_rnn")),
+    )
+    for name in names
 }
 """By the name of the kernel; one that a user registers with torch goes first."""
 
@@ -261,7 +260,11 @@ class Formulas(dict[KernelFacts, Formula | None]):
                     for flops, keys in parts
                 ]
             )
-        elif self.uncounted.keys().isdisjoint(node.kernels) or not _any_floats(results):
+        elif self.uncounted.keys().isdisjoint(node.kernels) or not any(
+            # Floats, or what stands for them.
+            each.dtype.is_floating_point or each.dtype.is_complex or each.is_quantized
+            for each in results
+        ):
             node.flops = 0
         known = {None, *keys}
         for tensor in results:
@@ -309,15 +312,6 @@ class Copies(dict[int | None, int | None]):
         return flops, [(cost, tuple([self.get(key, key) for key in keys])) for cost, keys in parts]
 
 
-def _any_floats(tensors: list[torch.Tensor]) -> bool:
-    """Tell whether one holds more than integers: floats, or what stands for them."""
-    for tensor in tensors:
-        dtype = tensor.dtype
-        if dtype.is_floating_point or dtype.is_complex or tensor.is_quantized:
-            return True
-    return False
-
-
 def _formula_of(facts: KernelFacts) -> Formula | None:
     # It takes the kernel's arguments, and its result as `out_val`.
     packet = getattr(facts.kernel, "overloadpacket", facts.kernel)
@@ -332,23 +326,16 @@ def _formula_of(facts: KernelFacts) -> Formula | None:
         # It may look into tensors that hold lengths: that is no part of the model.
         with without_functions():
             flops = int(formula(*args, **kwargs, out_val=result))
-        return _guessed(flops, name, args)
+        # Of the backward pass it tells nothing. Attention is known to compute its scores anew. Of
+        # any other it is taken that it does products, which have two gradients of their own size.
+        if "backward" in name:
+            return flops, []
+        operands = collect_tensors(args, [])
+        if "attention" in name:
+            return _attention_work(flops, operands[:3])
+        return flops, [(2 * flops, _keys(*operands))]
 
     return work
-
-
-def _guessed(flops: int, name: str, args: _Args) -> KernelWork:
-    """Guess the work of a kernel of which only the forward pass is known.
-
-    Attention is known to compute its scores anew. Of any other it is taken that it does
-    products, which have two gradients of their own size.
-    """
-    if "backward" in name:
-        return flops, []
-    operands = collect_tensors(args, [])
-    if "attention" in name:
-        return _attention_work(flops, operands[:3])
-    return flops, [(2 * flops, tuple(map(storage_key, operands)))]
 
 
 # Named without namespace and overload; views, and kernels that return no tensor, need no entry.

@@ -249,7 +249,6 @@ class _Binding:
         self.keywords = keywords
         self.entry = entry_point(model)
         self.signature = signature_of(self.entry)
-        self.name = callee_name(model)
 
     def spread(self, value: Any) -> tuple[_Args, _Kwargs]:
         """Return the arguments for one `input_to_model`, as `bind_inputs` tells."""
@@ -306,7 +305,9 @@ class _Binding:
         # As Python says it.
         fault = f"multiple values for argument {twice!r}" if twice else self.misfit(args, named)
         if self.signature and fault:
-            raise misfit_error(self.name, self.signature, fault, self.given, args, kwargs)
+            raise misfit_error(
+                callee_name(self.model), self.signature, fault, self.given, args, kwargs
+            )
         return args, kwargs
 
     def offered(self) -> tuple[_Args, _Kwargs]:
@@ -327,7 +328,7 @@ class _Binding:
                 unfit = unfit or attribute
         if signature and not self.keywords and self.misfit((), {}):
             offers = f"its {unfit} does not fit" if unfit else f"the model has no {_EITHER}"
-            raise nothing_given_error(self.name, signature, why=offers)
+            raise nothing_given_error(callee_name(self.model), signature, why=offers)
         return self.checked((), {})
 
     def _example(self, attribute: str) -> Any:

@@ -85,7 +85,11 @@ class Literals:
             bounds = (given.start, given.stop, given.step)
             if any(isinstance(bound, torch.Tensor) for bound in bounds):
                 return [self.nest(bound, tensors, values) for bound in bounds]
-            return Constant(_slice_text(given))
+            start, stop, step = (
+                "" if end is None else text_of(end if type(end) in _PLAIN else describe(end))
+                for end in bounds
+            )
+            return Constant(f"{start}:{stop}:{step}" if step else f"{start}:{stop}")
         if kind is torch.UntypedStorage and self._lying_in is not None:
             # Whoever reads a storage reads the tensor whose memory it is. By now, so is that of
             # the one which has been set to it.
@@ -212,11 +216,3 @@ def describe(given: Any) -> Any:
         name = attribute_of(given, "__qualname__") or kind.__qualname__
         return Constant(f"<{name}>")
     return Constant(f"<{class_in_torch(given) or kind.__qualname__}>")
-
-
-def _slice_text(given: slice) -> str:
-    start, stop, step = (
-        "" if end is None else text_of(end if type(end) in _PLAIN else describe(end))
-        for end in (given.start, given.stop, given.step)
-    )
-    return f"{start}:{stop}:{step}" if step else f"{start}:{stop}"

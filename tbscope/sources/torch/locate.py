@@ -138,7 +138,11 @@ def short_path(file: str) -> str:
         return _GENERATED
     if not os.path.isabs(file):
         return file.replace(os.sep, "/")
-    holders = _holders((*sys.path, _working_directory()))
+    try:
+        here = os.getcwd()
+    except FileNotFoundError:  # Somebody has removed it.
+        here = ""
+    holders = _holders((*sys.path, here))
     longest = max((holder for holder in holders if file.startswith(holder)), key=len, default="")
     short = file[len(longest) :] if longest else os.path.basename(file)
     return short.replace(os.sep, "/")
@@ -154,14 +158,6 @@ def _holders(entries: tuple[str, ...]) -> tuple[str, ...]:
         for entry in (*whole, here)
         if os.path.isabs(entry)
     )
-
-
-def _working_directory() -> str:
-    """Return the working directory; empty where somebody has removed it."""
-    try:
-        return os.getcwd()
-    except FileNotFoundError:
-        return ""
 
 
 def raised_at(trace: TracebackType | None) -> Source | None:

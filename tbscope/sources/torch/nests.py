@@ -272,10 +272,6 @@ def _open_record(record: Any) -> _Children:
     return zip(getattr(record, "_fields", None) or record.__match_args__, record, strict=False)
 
 
-def _open_slice(ends: slice) -> _Children:
-    return (("start", ends.start), ("stop", ends.stop), ("step", ends.step))
-
-
 def _open_object(thing: Any) -> _Children:
     """Return an object's own attributes: those in `__dict__`, then those in `__slots__`."""
     pairs: list[tuple[Any, Any]] = []
@@ -361,7 +357,7 @@ def _find_opener(cls: type) -> _Opener | None:
     if issubclass(cls, _BY_INDEX):
         return enumerate
     if cls is slice:
-        return _open_slice
+        return lambda ends: (("start", ends.start), ("stop", ends.stop), ("step", ends.step))
     if home in sys.stdlib_module_names and cls.__qualname__ not in _DATA_CLASSES:
         return None
     return _open_object if cls.__dictoffset__ or slots_of(cls) else None

@@ -181,7 +181,7 @@ class KernelFacts:
         self.native = name.startswith("aten::")
         self.query = name.startswith(("prim::", "profiler::")) or name in _QUESTIONS
         self.copies = name in _COPIES
-        self.exchange = exchange_of(name)
+        self.exchange = exchange_of(name, schema)
         self.usual = self.exchange is None and not self.copies
         self.makes_tensor = schema is None or _makes_tensor(name, schema)
         written = [

@@ -192,22 +192,21 @@ class Groups:
         root = _root_mesh(mesh)
         if root is not mesh:
             self.met(root)
-        groups = [self._group_along(mesh, dimension) for dimension in range(mesh.ndim)]
-        if all(groups):
-            self._meshes.append(mesh)
-            for group, name in zip(groups, _mesh_names(mesh), strict=True):
-                self._names.setdefault(group, name)
-
-    def _group_along(self, mesh: Any, dimension: int) -> str:
-        """Return the name of the group along a dimension of a mesh; empty where there is none."""
-        try:
-            group = mesh.get_group(dimension)
-            ranks = _distributed.get_process_group_ranks(group)
-            # Groups of a later run may have the names of those that are gone.
-            return str(group.group_name) if ranks == _ranks_along(mesh, dimension) else ""
-        except (AttributeError, AssertionError, KeyError, RuntimeError, TypeError, ValueError):
-            # One that was made without its groups, or whose groups are gone.
-            return ""
+        groups = []
+        for dimension in range(mesh.ndim):
+            try:
+                group = mesh.get_group(dimension)
+                ranks = _distributed.get_process_group_ranks(group)
+                if ranks != _ranks_along(mesh, dimension):
+                    # Groups of a later run may have the names of those that are gone.
+                    return
+                groups.append(str(group.group_name))
+            except (AttributeError, AssertionError, KeyError, RuntimeError, TypeError, ValueError):
+                # One that was made without its groups, or whose groups are gone.
+                return
+        self._meshes.append(mesh)
+        for name, told in zip(groups, _mesh_names(mesh), strict=True):
+            self._names.setdefault(name, told)
 
     def mesh(self) -> tuple[MeshDimension, ...]:
         """Return the dimensions of the mesh that spans most of the run; empty where none is."""

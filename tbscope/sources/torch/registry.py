@@ -111,13 +111,12 @@ def switches_itself(modules: Iterable[torch.nn.Module]) -> bool:
 
     A backbone keeps its BatchNorm frozen, an adapter merges its weights.
     """
-    modules = list(modules)
-    types: set[Any] = set(map(type, modules))
-    own = {cls for cls in types if cls.train is not _Module.train or cls.eval is not _Module.eval}
     return any(
         uncompiled(module) is module
         for module in modules
-        if type(module) in own or "train" in module.__dict__ or "eval" in module.__dict__
+        if type(module).train is not _Module.train
+        or type(module).eval is not _Module.eval
+        or not vars(module).keys().isdisjoint(("train", "eval"))
     )
 
 

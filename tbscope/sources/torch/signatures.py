@@ -217,7 +217,10 @@ def misfit_error(
         kwargs: All keyword arguments.
     """
     written = f"{name.rpartition('.')[2]}{short_signature(signature)}"
-    why = f"{written} was given ({_show_arguments(args, kwargs)})"
+    texts = [_show(arg) for arg in args] + [f"{name}={_show(arg)}" for name, arg in kwargs.items()]
+    if len(texts) > _SHOWN_ITEMS:
+        texts[_SHOWN_ITEMS:] = [f"and {len(texts) - _SHOWN_ITEMS} more"]
+    why = f"{written} was given ({', '.join(texts)})"
     if isinstance(given, Mapping) and any(arg is given for arg in args):
         others = [str(key) for key in given if key not in keywords_in(signature)]
         if others:
@@ -266,12 +269,6 @@ def _listed(names: Sequence[str]) -> str:
     """Return the quoted names as a list in prose: `'x'`, `'x' and 'y'`, `'x', 'y' and 'z'`."""
     quoted = [shown(name) for name in names]
     return " and ".join(filter(None, (", ".join(quoted[:-1]), quoted[-1])))
-
-
-def _show_arguments(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-    shown = [_show(arg) for arg in args] + [f"{name}={_show(arg)}" for name, arg in kwargs.items()]
-    rest = [f"and {len(shown) - _SHOWN_ITEMS} more"] if len(shown) > _SHOWN_ITEMS else []
-    return ", ".join(shown[:_SHOWN_ITEMS] + rest)
 
 
 def _show(value: Any) -> str:
