@@ -60,7 +60,14 @@ def fake_world(
             why=f"ranks are counted from 0, up to {world_size - 1}",
             fix="rank=0",
         )
-    sizes = _sizes(mesh, world_size)
+    sizes = _sizes(mesh)
+    ranks = world_size if sizes is None else prod(sizes.values())
+    if ranks != world_size:
+        raise ArgumentError(
+            f"mesh={shown(mesh)} holds {ranks} ranks, and the run has {world_size}",
+            why="each rank stands at one place of the mesh",
+            fix=f"world_size={ranks}, or sizes whose product is {world_size}",
+        )
     if not torch.distributed.is_available():
         raise ArgumentError(
             f"world_size={world_size} needs torch.distributed",
@@ -91,7 +98,7 @@ def fake_world(
         forget_plans()
 
 
-def _sizes(mesh: object, world_size: int) -> dict[str, int] | None:
+def _sizes(mesh: object) -> dict[str, int] | None:
     """Return the sizes of the dimensions of a mesh by their names; None for no mesh."""
     if mesh is None:
         return None
@@ -103,13 +110,6 @@ def _sizes(mesh: object, world_size: int) -> dict[str, int] | None:
             f"mesh={shown(mesh)} has no dimensions",
             why="a mesh is told by the names of its dimensions, with the number of ranks in each",
             fix='world_size=64, mesh={"dp": 8, "tp": 8}',
-        )
-    ranks = prod(held.values())
-    if ranks != world_size:
-        raise ArgumentError(
-            f"mesh={shown(mesh)} holds {ranks} ranks, and the run has {world_size}",
-            why="each rank stands at one place of the mesh",
-            fix=f"world_size={ranks}, or sizes whose product is {world_size}",
         )
     return dict(held)
 
@@ -158,14 +158,11 @@ def size_of_world(world_size: Any, mesh: Any) -> Any:
     Args:
         world_size: What is told, whatever it is; None for as many as the mesh has.
         mesh: The sizes of the dimensions of a device mesh by their names.
+    Raises:
+        ArgumentError: It is no mesh.
     """
-    if world_size is not None or mesh is None:
-        return world_size
-    if not isinstance(mesh, Mapping):
-        return 1
-    sizes = list(entries_of(mesh, option="mesh").values())
-    # What is no mesh is refused with it.
-    return prod(sizes) if all(type(size) is int and size > 0 for size in sizes) else 1
+    sizes = _sizes(mesh)
+    return world_size if world_size is not None or sizes is None else prod(sizes.values())
 
 
 def parallelized(model: Any, parallelize: Parallelize, mesh: Any, *, fake: bool) -> Any:

@@ -161,8 +161,12 @@ class Registry:
         root = ModulePlace(
             module=module, name=name, attribute=attribute, parent=parent, registered=registered
         )
+        self._grow([root])
+        return root
+
+    def _grow(self, pending: list[ModulePlace]) -> None:
+        """Register modules, the last first, with all below them."""
         # Depth first and in order, as named_modules() goes, without its recursion.
-        pending = [root]
         while pending:
             place = pending.pop()
             if id(place.module) in self.by_module:
@@ -170,21 +174,7 @@ class Registry:
             self.by_module[id(place.module)] = place
             if place.wrapper is not None:
                 self.by_module[id(place.wrapper)] = place
-            self._add_tensors(place)
-            prefix = f"{place.name}." if place.name else ""
-            children = [
-                ModulePlace(
-                    module=child,
-                    name=prefix + name,
-                    attribute=name,
-                    parent=place,
-                    registered=registered,
-                )
-                for name, child in place.module._modules.items()
-                if child is not None and id(child) not in self.by_module
-            ]
-            pending.extend(reversed(children))
-        return root
+            self.refresh(place, pending)
 
     def _add_tensors(self, place: ModulePlace) -> None:
         module, tensors = place.module, self._tensors
@@ -242,19 +232,31 @@ class Registry:
                 self._held.append(tensor)
                 return
 
-    def refresh(self, place: ModulePlace) -> None:
-        """Register what a module holds only since it ran (lazy modules, late children)."""
+    def refresh(self, place: ModulePlace, pending: list[ModulePlace] | None = None) -> None:
+        """Register what a module holds only since it ran (lazy modules, late children).
+
+        Args:
+            place: The module.
+            pending: Where to add the modules in it, the first last; None to register them.
+        """
         self._add_tensors(place)
         prefix = f"{place.name}." if place.name else ""
-        for name, child in place.module._modules.items():
-            if child is not None:
-                self.add_root(
-                    child,
-                    name=prefix + name,
-                    attribute=name,
-                    parent=place,
-                    registered=place.registered,
-                )
+        children = [
+            ModulePlace(
+                module=child,
+                name=prefix + name,
+                attribute=name,
+                parent=place,
+                registered=place.registered,
+            )
+            for name, child in place.module._modules.items()
+            if child is not None and id(child) not in self.by_module
+        ]
+        children.reverse()
+        if pending is None:
+            self._grow(children)
+        else:
+            pending += children
 
     def places(self) -> list[ModulePlace]:
         """Return the place of every registered module, parents first."""
