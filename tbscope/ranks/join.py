@@ -10,7 +10,6 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from tbscope.cycles import in_order
-from tbscope.ir.facts import Collective
 from tbscope.ir.graph import Node
 from tbscope.ir.nodes import sources_of
 
@@ -26,14 +25,11 @@ class Joint(NamedTuple):
         messages: What one part sends with what another one receives of it.
         order: All nodes, each after what it reads, waits for, or receives; of a collective all
             that belong to it stand together.
-        apart: How many collectives and messages are not joined, as then something would wait for
-            itself; 0 for any run that came to its end.
     """
 
     collectives: list[list[Node]]
     messages: list[tuple[Node, Node]]
     order: list[Node]
-    apart: int
 
 
 def find_joints(parts: Sequence[Sequence[Node]], part_of: Mapping[int, int]) -> Joint:
@@ -49,9 +45,9 @@ def find_joints(parts: Sequence[Sequence[Node]], part_of: Mapping[int, int]) -> 
     for as_ran in (True, False):
         order = _ordered(parts, collectives, messages, as_ran=as_ran)
         if len(order) == count:
-            return Joint(collectives, messages, order, 0)
-    alone = [node for nodes in parts for node in nodes]
-    return Joint([], [], alone, len(collectives) + len(messages))
+            return Joint(collectives, messages, order)
+    # No run that came to its end waits for itself: these graphs are of several runs.
+    return Joint([], [], [node for nodes in parts for node in nodes])
 
 
 # -- collectives ----------------------------------------------------------------------------
@@ -75,7 +71,7 @@ def _collectives(
                 found[among, joined.mesh, group, joined.sequence][number] = node
     for key, by_part in found.items():
         among = key[0]  # type: ignore[index]  # A key is a tuple.
-        kinds = {(_kind(node).kind, _kind(node).reduction) for node in by_part.values()}
+        kinds = {(one.kind, one.reduction) for node in by_part.values() if (one := node.collective)}
         if len(by_part) == len(among) and len(kinds) == 1:
             yield [by_part[number] for number in among]
 
@@ -102,11 +98,6 @@ def _messages(
     for key, node in sent.items():
         if key in received:
             yield node, received[key]
-
-
-def _kind(node: Node) -> Collective:
-    assert node.collective is not None, "only collectives are joined"
-    return node.collective
 
 
 # -- order ----------------------------------------------------------------------------------
@@ -137,8 +128,7 @@ def _ordered(
             members.append(nodes)
     steps = [(units[sender], units[receiver]) for sender, receiver in messages]
     for node, unit in units.items():
-        before = sources_of(node)
-        steps += ((units[other], unit) for other in before)
+        steps += ((units[other], unit) for other in sources_of(node))
     for part in parts if as_ran else ():
         for one, other in pairwise(node for node in part if not _goes_on(node)):
             if units[one] != units[other]:

@@ -10,7 +10,7 @@ from tbscope.ir.facts import Part, device_on, ranks_text, split_device
 from tbscope.ir.graph import Argument, Graph, Node, Note, Output, Value
 from tbscope.ir.nodes import constants_of
 from tbscope.ir.regions import STATE
-from tbscope.ir.scopes import Phase, Scope, ScopePart, upward
+from tbscope.ir.scopes import Scope, ScopePart, upward
 from tbscope.ranks.alike import sizes_of
 from tbscope.ranks.copies import RankCopy
 from tbscope.ranks.join import Joint, find_joints
@@ -65,9 +65,6 @@ def side_by_side(groups: Sequence[Sequence[Graph]]) -> Graph:
         [part if part.scope in standing else part._replace(scope="") for part in merged.parts]
     )
     merged.notes += share_notes(merged.parts)
-    if joint.apart:
-        text = f"{joint.apart:,} collectives of several ranks are drawn apart: joined, they would"
-        merged.notes.append(Note(f"{text} wait for each other in a circle"))
     return merged
 
 
@@ -196,7 +193,12 @@ def _join(merged: Graph, joint: Joint, copy_of: Mapping[Node, RankCopy]) -> None
     """Make each collective one node, and have what is received read what was sent."""
     places = [_phase_around(nodes) for nodes in joint.collectives]
     boxes = {
-        place: Scope(ScopePart("between ranks"), parent=place, kind="rank", phase=_phase_of(place))
+        place: Scope(
+            ScopePart("between ranks"),
+            parent=place,
+            kind="rank",
+            phase="forward" if place is None else place.phase,
+        )
         for place, count in Counter(places).items()
         if count > _MOST_IN_A_ROW
     }
@@ -219,11 +221,7 @@ def _phase_around(nodes: Iterable[Node]) -> Scope | None:
     """Return the box of the phase in which all of some nodes stand; None for the top level."""
     around = {scope for node in nodes for scope in [None, *upward(node.scope)][-1:]}
     place = around.pop()
-    return None if around or _phase_of(place) == "forward" else place
-
-
-def _phase_of(place: Scope | None) -> Phase:
-    return "forward" if place is None else place.phase
+    return None if around or place is None or place.phase == "forward" else place
 
 
 def _join_collective(
@@ -231,7 +229,7 @@ def _join_collective(
 ) -> None:
     into, *others = nodes
     assert into.collective is not None, "only collectives are joined"
-    ranks = _ranks(nodes, copy_of)
+    ranks = ranks_text(rank for node in nodes for rank in copy_of[node].numbers)
     kernels, arguments = into.kernels, list(into.arguments)
     told = {copy_of[node].ranks: sizes_of(node) for node in nodes}
     for node in others:
@@ -257,8 +255,3 @@ def _join_collective(
         )
     for value in into.outputs:
         value.device = device_on(ranks, split_device(value.device)[1])
-
-
-def _ranks(nodes: Iterable[Node], copy_of: Mapping[Node, RankCopy]) -> str:
-    """Return in words the ranks of all parts that do something together."""
-    return ranks_text(rank for node in nodes for rank in copy_of[node].numbers)
