@@ -261,8 +261,7 @@ CALLS = {
             *("ranks", "ranks_timeout"),
         )
     },
-    "Recording(models)": tbscope.Recording,
-    "Recording(named_models)": lambda value: tbscope.Recording((), value),
+    "Recording(model)": tbscope.Recording,
     "merge_ranks(graphs)": tbscope.merge_ranks,
     "merge_ranks(graph)": lambda value: tbscope.merge_ranks([GRAPH, value]),
     "merge_ranks(alike)": lambda value: tbscope.merge_ranks([GRAPH], alike=value),
@@ -424,9 +423,7 @@ OF_CALLS = {
     **each(("scope(name)", "push_scope(name)"), ANY_TEXT - {"empty text"}),
     "pop_scope(name)": {"None", *ANY_TEXT},
     "scope()(function)": {*FUNCTIONS, *CLASSES, *HALF, "module", "half a module"},
-    **each(("record(model)", "record(named=)"), {"module", *HALF}),
-    "Recording(models)": LISTS,
-    "Recording(named_models)": {"None", "dict"},
+    **each(("record(model)", "record(named=)", "Recording(model)"), {"module", *HALF}),
     **each(("Recording.input", "Recording.output"), TENSORS),
     "modules_to_functions(modules)": {
         *("None", "module class"),

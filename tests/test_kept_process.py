@@ -61,10 +61,6 @@ def set_older_words_alone():
         words.fp32_precision = "none"
 
 
-def halved(number):
-    return (torch.tensor([number]) * 0.5).item()
-
-
 def printing():
     return repr(torch.tensor([1.23456789]))
 
@@ -100,15 +96,6 @@ def precision_of(path):
     )
 
 
-def reduction_of(dtype):
-    name = f"allow_{dtype}_reduced_precision_reduction"
-    matmul = backends.cuda.matmul
-    return (
-        lambda: setattr(matmul, name, not getattr(matmul, name)),
-        lambda: (getattr(matmul, name), getattr(matmul, f"{name}_split_k", None)),
-    )
-
-
 # By name: what forward does, and what tells that it has done it.
 DEEDS = {
     "environment": (environment, lambda: dict(os.environ)),
@@ -126,7 +113,6 @@ DEEDS = {
         lambda: backends.fp32_precision,
     ),
     **{f"precision of {path}": precision_of(path) for path in PRECISIONS},
-    **{f"sums in {dtype}": reduction_of(dtype) for dtype in ("fp16", "bf16")},
     "tf32": (
         set_allow_tf32,
         lambda: (backends.cudnn.allow_tf32, in_new_words("backends.cudnn.conv")),
@@ -146,12 +132,7 @@ DEEDS = {
         lambda: torch.use_deterministic_algorithms(True, warn_only=True),
         torch.get_deterministic_debug_mode,
     ),
-    "tiny numbers": (
-        lambda: torch.set_flush_denormal(True),
-        lambda: halved(1e-42),
-    ),
     "garbage collector": (gc.disable, gc.isenabled),
-    "its thresholds": (lambda: gc.set_threshold(5, 5, 5), gc.get_threshold),
     "filters of warnings": (lambda: warnings.simplefilter("always"), lambda: [*warnings.filters]),
     "filters replaced": (lambda: setattr(warnings, "filters", []), lambda: [*warnings.filters]),
     "path": (lambda: sys.path.append("nowhere"), lambda: [*sys.path]),
@@ -184,7 +165,6 @@ def set_back(monkeypatch):
     torch.set_default_dtype(torch.float32)
     set_default_device(None)
     torch.use_deterministic_algorithms(False)
-    torch.set_flush_denormal(False)
     torch.autograd.set_detect_anomaly(False)
     gc.enable()
 

@@ -588,7 +588,6 @@ class TestProcess:
                 torch.is_deterministic_algorithms_warn_only_enabled,
                 lambda: torch.use_deterministic_algorithms(False, warn_only=True),
             ),
-            (torch.is_autocast_cache_enabled, lambda: torch.set_autocast_cache_enabled(False)),
             (
                 lambda: torch.get_autocast_dtype("cuda"),
                 lambda: torch.set_autocast_dtype("cuda", torch.bfloat16),

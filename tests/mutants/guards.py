@@ -145,7 +145,6 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "tbscope/sources/eager/keep": {
         "kept_contents": _KEPT,
-        "kept_modules": _KEPT,
         "kept_process": _KEPT,
         "kept_tensors": _KEPT,
         "preserve": _KEPT,

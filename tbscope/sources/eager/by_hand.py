@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import ParamSpec, TypeVar
 
 from tbscope.checks import attribute_of
-from tbscope.errors import ArgumentError, ScopeError
+from tbscope.errors import ArgumentError
 from tbscope.sources.eager.active import watching
 from tbscope.words import shown
 
@@ -113,25 +113,4 @@ def _bad_name(name: object) -> ArgumentError:
         f"a scope cannot be named {shown(name)}",
         why="the name of a scope is a text that is not empty",
         fix='name it, as in tbscope.scope("loss")',
-    )
-
-
-def unbalanced(name: str | None, innermost: str | None) -> ScopeError:
-    """Return the error for a scope closed out of order.
-
-    Args:
-        name: The name that was to be closed; None for the innermost one.
-        innermost: The name of the innermost open scope by hand; None where none is open.
-    """
-    called = f"pop_scope({'' if name is None else shown(name)})"
-    if innermost is None:
-        return ScopeError(
-            f"{called} without a scope to close",
-            why="no scope opened by hand is open in the module call that runs",
-            fix="call push_scope(name) first, once for each pop_scope()",
-        )
-    return ScopeError(
-        f"{called} while the scope {shown(innermost)} is the innermost",
-        why="scopes close in the reverse order in which they were opened",
-        fix=f"close it first: pop_scope({shown(innermost)})",
     )

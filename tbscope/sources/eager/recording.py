@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from tbscope.checks import check_truth, entries_of
+from tbscope.checks import check_truth
 from tbscope.collector import collect_recent, collecting_rarely
 from tbscope.errors import ArgumentError, ScopeError, TraceError
 from tbscope.ir.graph import Graph
@@ -62,7 +62,7 @@ def record(
     Raises:
         ArgumentError: A model is no module, or `steps` no number of steps.
     """
-    return Recording(models, named_models, backward=backward, steps=steps)
+    return Recording(*models, backward=backward, steps=steps, **named_models)
 
 
 class Recording:
@@ -72,11 +72,10 @@ class Recording:
 
     def __init__(
         self,
-        models: tuple[torch.nn.Module, ...] = (),
-        named_models: Mapping[str, torch.nn.Module] | None = None,
-        *,
+        *models: torch.nn.Module,
         backward: bool = True,
         steps: int | None = None,
+        **named_models: torch.nn.Module,
     ) -> None:
         self._recorder = Recorder("record", boundary=watched_call, open_ended=True)
         self._collecting = ExitStack()
@@ -92,15 +91,9 @@ class Recording:
         self._backward = backward
         self._steps = steps
         self._named_outputs = False
-        if not isinstance(models, tuple | list):
-            raise ArgumentError(
-                f"Recording was given {shown(models)} as models",
-                why="models are modules in a tuple",
-                fix="tbscope.record(model)",
-            )
         for model in models:
             self._recorder.registry.add_root(_module(model))
-        for name, model in _named(named_models).items():
+        for name, model in named_models.items():
             self._recorder.registry.add_root(_module(model), name=name, attribute=name)
 
     @property
@@ -272,19 +265,6 @@ class Recording:
         graph = recorder.close()
         fold_steps(graph, self._steps)
         return graph
-
-
-def _named(models: Any) -> dict[str, Any]:
-    if models is None:
-        return {}
-    named = entries_of(models, option="named_models") if isinstance(models, Mapping) else None
-    if named is None or not all(type(name) is str for name in named):
-        raise ArgumentError(
-            f"Recording was given {shown(models)} as named models",
-            why="these are a mapping from names to modules",
-            fix="tbscope.record(generator=model)",
-        )
-    return named
 
 
 def _module(model: object) -> torch.nn.Module:

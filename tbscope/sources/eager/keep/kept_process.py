@@ -56,20 +56,7 @@ def _autocast(device: str) -> _Setting:
 
 def _attention(kernel: str) -> _Setting:
     owner = _backends.cuda
-    # None where this torch has no such kernel, which is never set.
-    return _Setting(
-        getattr(owner, f"{kernel}_sdp_enabled", lambda: None),
-        getattr(owner, f"enable_{kernel}_sdp", lambda before: None),
-    )
-
-
-def _reduction(dtype: str) -> _Setting:
-    """Return whether sums in half precision are allowed, and in parts where torch has these."""
-    owner, name = _backends.cuda.matmul, f"allow_{dtype}_reduced_precision_reduction"
-    return _Setting(
-        lambda: (getattr(owner, name), getattr(owner, f"{name}_split_k", None)),
-        lambda before: setattr(owner, name, before[0] if before[1] is None else before),
-    )
+    return _Setting(getattr(owner, f"{kernel}_sdp_enabled"), getattr(owner, f"enable_{kernel}_sdp"))
 
 
 def _precision(path: str) -> _Setting:
@@ -81,11 +68,6 @@ def _precision(path: str) -> _Setting:
         lambda before: setattr(owner(_backends), "fp32_precision", before),
     )
 
-
-# The smallest number above nothing; nothing where such numbers are taken for nothing.
-_TINY = 5e-324
-
-_sparse: Any = torch.sparse.check_sparse_tensor_invariants
 
 _OF_TORCH: tuple[_Setting, ...] = (
     _Setting(torch.get_default_dtype, torch.set_default_dtype),
@@ -99,22 +81,15 @@ _OF_TORCH: tuple[_Setting, ...] = (
         ),
         lambda before: torch.use_deterministic_algorithms(before[0], warn_only=before[1]),
     ),
-    *_attributes(torch.utils.deterministic, ["fill_uninitialized_memory"]),
     _Setting(
         lambda: (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
         lambda before: torch.autograd.set_detect_anomaly(*before),
     ),
-    _Setting(torch.is_warn_always_enabled, torch.set_warn_always),
-    _Setting(lambda: _TINY * 1.0 == 0.0, torch.set_flush_denormal),
-    _Setting(_sparse.is_enabled, lambda before: _sparse.enable() if before else _sparse.disable()),
-    _Setting(torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled),
     *map(_autocast, ("cpu", "cuda")),
     *map(_attention, ("flash", "mem_efficient", "math", "cudnn")),
-    *map(_reduction, ("fp16", "bf16")),
     _Setting(_backends.mha.get_fastpath_enabled, _backends.mha.set_fastpath_enabled),
-    *_attributes(_backends.quantized, ["engine"]),
-    *_attributes(_backends.cudnn, ["enabled", "benchmark", "deterministic", "benchmark_limit"]),
-    *_attributes(_backends.mkldnn, ["enabled", "deterministic"]),
+    *_attributes(_backends.cudnn, ["enabled", "benchmark", "deterministic"]),
+    *_attributes(_backends.mkldnn, ["enabled"]),
     # The precision of products, in torch's older words first: they set those below them, too.
     _Setting(torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
     *_attributes(_backends.cudnn, ["allow_tf32"]),
@@ -149,7 +124,6 @@ def _set_filters(before: tuple[Any, ...]) -> None:
 
 _OF_PYTHON: tuple[_Setting, ...] = (
     _Setting(gc.isenabled, lambda before: gc.enable() if before else gc.disable()),
-    _Setting(gc.get_threshold, lambda before: gc.set_threshold(*before)),
     _Setting(sys.getrecursionlimit, sys.setrecursionlimit),
     _Setting(os.getcwd, os.chdir),
     _Setting(lambda: dict(os.environ), _set_environment),

@@ -9,12 +9,12 @@ one. For the same reason a tensor's place, and whether it asks for gradients, ar
 back only where the run itself is known to have changed them.
 """
 
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import torch
 
-from tbscope.sources.eager.active import is_only_thread
 from tbscope.sources.eager.keep.kept_contents import Report
 from tbscope.sources.torch.internals import (
     GRADIENT_HOOKS,
@@ -27,11 +27,17 @@ from tbscope.sources.torch.internals import (
 )
 from tbscope.sources.torch.module_internals import UNINITIALIZED
 
-__all__ = ["KeptTensors"]
+__all__ = ["KeptTensors", "is_only_thread"]
 
 _PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
 _UNKNOWN = object()
 _COMPRESSED = (torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc)
+
+
+def is_only_thread() -> bool:
+    """Whether the running thread is the only one of Python's in this process."""
+    # Those that were not started by `threading` are counted here, too.
+    return len(sys._current_frames()) == 1
 
 
 class _Kept(NamedTuple):
@@ -59,21 +65,20 @@ class KeptTensors:
 
     def __init__(self) -> None:
         self._kept: list[_Kept] = []
-        self._leaves: list[torch.Tensor] = []
+        # By identity.
+        self._leaves: dict[int, torch.Tensor] = {}
         # By identity, the tensors that the run has set in another way than by an operation,
         # or of which it has seen the gradient; and the gradients that they had.
         self._set: dict[int, torch.Tensor] = {}
         self._gradients: dict[int, tuple[torch.Tensor, torch.Tensor | None]] = {}
-        self._known: set[int] = set()
         self._alone = is_only_thread()
         # Those whose gradients had no hooks, by the attribute that has these.
         self._unhooked: list[tuple[str, list[torch.Tensor]]] = []
         self._lazy: list[tuple[Any, type, torch.device, torch.dtype]] = []
-        # The storages that no write has touched so far, and by identity the tensors without
-        # one; the copies of either, and the versions before the first write.
-        self._untouched: set[int | None] = set()
+        # The tensors of each storage that no write has touched so far, and by identity those
+        # without one; the copies of either, and the versions before the first write.
+        self._untouched: dict[int, list[_Kept]] = {}
         self._odd: dict[int, torch.Tensor] = {}
-        self._by_storage: dict[int, dict[int, _Kept]] | None = None
         self._contents: list[_Content] = []
         self._copies: list[tuple[torch.Tensor, torch.Tensor]] = []
         self._versions: list[tuple[torch.Tensor, int]] = []
@@ -103,18 +108,18 @@ class KeptTensors:
                 self._keep([tensor for tensor in tensors if self._has_storage(tensor)])
                 belongings += [inner for tensor in tensors for inner in flattened(tensor)]
             leaves = [tensor for tensor in tensors if not isinstance(tensor, UNINITIALIZED)]
-            self._leaves += leaves
+            self._leaves |= {id(tensor): tensor for tensor in leaves}
             return belongings + (self._take_gradients(leaves) if self._alone else [])
 
     def _keep(self, tensors: Sequence[torch.Tensor]) -> None:
         keys: list[int] = [tensor.untyped_storage()._cdata for tensor in tensors]
-        handles = [tensor.data for tensor in tensors]
-        shapes = [tensor.shape for tensor in tensors]
-        asking = [tensor.requires_grad for tensor in tensors]
-        columns = tensors, handles, keys, shapes, asking, _histories_of(tensors)
-        self._kept += map(_Kept._make, zip(*columns, strict=True))
-        self._untouched.update(keys)
-        self._by_storage = None
+        for key, tensor in zip(keys, tensors, strict=True):
+            kept = _Kept(
+                *(tensor, tensor.data, key, tensor.shape, tensor.requires_grad),
+                _history_of(tensor),
+            )
+            self._kept.append(kept)
+            self._untouched.setdefault(key, []).append(kept)
 
     def kept(self) -> list[torch.Tensor]:
         """Return the tensors that are kept by their storage."""
@@ -142,9 +147,7 @@ class KeptTensors:
         To be called right before the run sets its data, its gradient or whether it asks for
         gradients, and before it takes its gradient, into which it may write.
         """
-        if len(self._known) != len(self._leaves):
-            self._known = set(map(id, self._leaves))
-        if id(tensor) in self._known and id(tensor) not in self._set:
+        if id(tensor) in self._leaves and id(tensor) not in self._set:
             with outside_modes():
                 self._add_gradients([tensor])
             self._set[id(tensor)] = tensor
@@ -152,25 +155,23 @@ class KeptTensors:
     def about_to_accumulate(self) -> None:
         """Keep the gradients of all tensors. To be called right before the run adds to them."""
         with outside_modes():
-            self._add_gradients(self._leaves)
-        self._set = {id(tensor): tensor for tensor in self._leaves}
+            self._add_gradients(self._leaves.values())
+        self._set = self._leaves.copy()
 
-    def _add_gradients(self, tensors: Sequence[torch.Tensor]) -> None:
+    def _add_gradients(self, tensors: Iterable[torch.Tensor]) -> None:
         found: list[Any] = self._take_gradients(tensors)
         while found:
             found = [one for one in self.add(found) if isinstance(one, torch.Tensor)]
 
-    def _take_gradients(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    def _take_gradients(self, tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
         """Take note of the gradients of leaves, and return those that there are."""
-        leaves = [
-            tensor
-            for tensor, history in zip(tensors, _histories_of(tensors), strict=True)
-            if history is None and id(tensor) not in self._gradients
-        ]
-        gradients = [tensor.grad for tensor in leaves]
-        for leaf, gradient in zip(leaves, gradients, strict=True):
-            self._gradients[id(leaf)] = (leaf, gradient)
-        return [gradient for gradient in gradients if gradient is not None]
+        found = []
+        for tensor in tensors:
+            if id(tensor) not in self._gradients and _history_of(tensor) is None:
+                self._gradients[id(tensor)] = (tensor, tensor.grad)
+                if tensor.grad is not None:
+                    found.append(tensor.grad)
+        return found
 
     def were_set(self) -> list[torch.Tensor]:
         """Return the tensors that were announced as about to be set."""
@@ -205,17 +206,12 @@ class KeptTensors:
             self._copy_storage(key)
 
     def _copy_storage(self, key: Any) -> None:
-        if self._by_storage is None:
-            self._by_storage = {}
-            for kept in self._kept:
-                self._by_storage.setdefault(kept.key, {})[id(kept.tensor)] = kept
-        group = self._by_storage[key].values()
+        group = self._untouched.pop(key)
         with outside_modes(), torch.no_grad():
             self._contents.append(_Content([kept.handle for kept in group]))
         for kept in group:
             self._note_version(kept.tensor)
         self._moved += group
-        self._untouched.discard(key)
 
     def _note_version(self, tensor: torch.Tensor) -> None:
         if not tensor.is_inference():
@@ -225,13 +221,23 @@ class KeptTensors:
         """Put everything back: content, place, history, gradients, and last the versions."""
         self._alone = self._alone and is_only_thread()
         with outside_modes(), torch.no_grad():
-            for content in self._contents:
+            # The last first: what a storage had when it was met first is what it had before.
+            for content in reversed(self._contents):
                 _attempt(report, content.handle, content.restore)
             for tensor, copy in self._copies:
                 _attempt(report, tensor, _fill, tensor, copy)
             changed = self._changed()
-            for kept in self._displaced(changed):
-                _attempt(report, kept.tensor, _put, kept)
+            for kept in self._moved:
+                tensor, handle = kept.tensor, kept.handle
+                if (tensor.stride(), tensor.storage_offset()) != (
+                    handle.stride(),
+                    handle.storage_offset(),
+                ):
+                    _attempt(report, tensor, setattr, tensor, "data", handle)
+            for kept in changed:
+                tensor = kept.tensor
+                if storage_key(tensor) != kept.key or tensor.shape != kept.shape:
+                    _attempt(report, tensor, setattr, tensor, "data", kept.handle)
             for lazy in self._lazy:
                 if type(lazy[0]) is not lazy[1]:
                     _attempt(report, lazy[0], _make_lazy, *lazy)
@@ -239,7 +245,11 @@ class KeptTensors:
                 for tensor in tensors:
                     if getattr(tensor, name) is not None:
                         _attempt(report, tensor, setattr, tensor, name, None)
-            _restore_histories(changed, report)
+            # Those of views may change with that of their base.
+            for kept in changed:
+                history = _history_of(kept.tensor)
+                if history is not kept.history or kept.tensor.requires_grad != kept.requires_grad:
+                    _attempt(report, kept.tensor, _restore_history, kept, history)
             for key, (tensor, gradient) in self._gradients.items():
                 if (self._alone or key in self._set) and tensor.grad is not gradient:
                     _attempt(report, tensor, setattr, tensor, "grad", gradient)
@@ -254,51 +264,14 @@ class KeptTensors:
         changed = {id(kept.tensor) for kept in self._moved} | self._set.keys()
         return [kept for kept in self._kept if id(kept.tensor) in changed]
 
-    def _displaced(self, changed: list[_Kept]) -> list[_Kept]:
-        """Return the tensors whose memory, shape or strides have changed."""
-        displaced = [
-            kept
-            for kept in self._moved
-            if kept.tensor.stride() != kept.handle.stride()
-            or kept.tensor.storage_offset() != kept.handle.storage_offset()
-        ]
-        displaced += [
-            kept
-            for kept in changed
-            if storage_key(kept.tensor) != kept.key or kept.tensor.shape != kept.shape
-        ]
-        return displaced
-
-
-def _restore_histories(changed: list[_Kept], report: Report) -> None:
-    """Put back where tensors come from in autograd, and whether they ask for gradients."""
-    histories = _histories_of([kept.tensor for kept in changed])
-    if all(
-        history is kept.history and kept.tensor.requires_grad == kept.requires_grad
-        for kept, history in zip(changed, histories, strict=True)
-    ):
-        return
-    # Those of views may change with that of their base.
-    for kept in changed:
-        history = _history_of(kept.tensor)
-        if history is not kept.history or kept.tensor.requires_grad != kept.requires_grad:
-            _attempt(report, kept.tensor, _restore_history, kept, history)
-
 
 def _restore_history(kept: _Kept, history: Any) -> None:
+    """Put back where a tensor comes from in autograd, and whether it asks for gradients."""
     if history is not kept.history:
         if kept.history is not None:
             raise RuntimeError("a write gave it another history in autograd")
         kept.tensor.detach_()
     kept.tensor.requires_grad_(kept.requires_grad)
-
-
-def _histories_of(tensors: Sequence[torch.Tensor]) -> list[Any]:
-    """Return `_history_of` each tensor, in a third of the time where all have one."""
-    try:
-        return [tensor.grad_fn for tensor in tensors]
-    except RuntimeError:
-        return list(map(_history_of, tensors))
 
 
 def _history_of(tensor: torch.Tensor) -> Any:
@@ -357,11 +330,6 @@ def _fill(tensor: torch.Tensor, copy: torch.Tensor) -> None:
         # It may have another number of elements now, which a copy does not change.
         tensor.resize_as_sparse_(copy)
     tensor.copy_(copy)
-
-
-def _put(kept: _Kept) -> None:
-    """Restore the memory, shape and strides of a tensor from the handle on them."""
-    kept.tensor.data = kept.handle
 
 
 def _make_lazy(tensor: Any, cls: type, device: torch.device, dtype: torch.dtype) -> None:

@@ -25,7 +25,7 @@ from tbscope.sources.torch.module_internals import (
 )
 from tbscope.sources.torch.nests import slots_of
 
-__all__ = ["ATTRIBUTES", "Attributes", "Kind", "Part", "kind_of", "put_table"]
+__all__ = ["ATTRIBUTES", "Kind", "Part", "kind_of"]
 
 _Sort: TypeAlias = Literal["plain", "data", "array", "generator", "tensor", "module", "machine"]
 
@@ -61,50 +61,36 @@ class Kind(NamedTuple):
 
 # -- containers ----------------------------------------------------------------------------
 
-_MAPPINGS: tuple[Any, ...] = (OrderedDict, dict)
-_SEQUENCES: tuple[Any, ...] = (list, deque, bytearray)
 
+def _mapping(base: Any) -> Part:
+    """Return the entries of instances of a class of mappings, and of classes below it."""
 
-def _base_of(container: Any, bases: tuple[Any, ...]) -> Any:
-    """Return the plain class of a container, by whose methods it is read and written."""
-    cls = type(container)
-    return cls if cls in bases else next(base for base in bases if issubclass(cls, base))
-
-
-def _take_mapping(mapping: Any) -> dict[Any, Any]:
-    if type(mapping) is dict:
+    def take(mapping: Any) -> dict[Any, Any]:
         # The hashes of the keys are copied, too: no key is asked for its own.
-        return mapping.copy()
-    return dict(_base_of(mapping, _MAPPINGS).items(mapping))
+        return dict.copy(mapping) if base is dict else dict(base.items(mapping))
+
+    def put(mapping: Any, before: dict[Any, Any]) -> None:
+        # By identity: whether two tensors are equal is no yes or no.
+        if (
+            base.__len__(mapping) != len(before)
+            or not all(map(is_, base.__iter__(mapping), before))
+            or not all(map(is_, base.values(mapping), before.values()))
+        ):
+            base.clear(mapping)
+            for key, value in before.items():
+                base.__setitem__(mapping, key, value)
+
+    return Part(take, put, lambda before: (*before, *before.values()))
 
 
-def _put_mapping(mapping: Any, before: dict[Any, Any]) -> None:
-    # By identity: whether two tensors are equal is no yes or no.
-    base = _base_of(mapping, _MAPPINGS)
-    if (
-        base.__len__(mapping) == len(before)
-        and all(map(is_, base.__iter__(mapping), before))
-        and all(map(is_, base.values(mapping), before.values()))
-    ):
-        return
-    base.clear(mapping)
-    for key, value in before.items():
-        base.__setitem__(mapping, key, value)
+def _sequence(base: Any) -> Part:
+    def put(sequence: Any, before: list[Any]) -> None:
+        same = map(is_, base.__iter__(sequence), before)
+        if base.__len__(sequence) != len(before) or not all(same):
+            base.clear(sequence)
+            base.extend(sequence, before)
 
-
-def _take_sequence(sequence: Any) -> list[Any]:
-    return [*_base_of(sequence, _SEQUENCES).__iter__(sequence)]
-
-
-def _put_sequence(sequence: Any, before: list[Any]) -> None:
-    base = _base_of(sequence, _SEQUENCES)
-    if base.__len__(sequence) == len(before) and all(map(is_, base.__iter__(sequence), before)):
-        return
-    if base is deque:
-        base.clear(sequence)
-        base.extend(sequence, before)
-    else:
-        base.__setitem__(sequence, slice(None), before)
+    return Part(lambda sequence: [*base.__iter__(sequence)], put, lambda before: before)
 
 
 def _put_set(container: Any, before: list[Any]) -> None:
@@ -113,9 +99,11 @@ def _put_set(container: Any, before: list[Any]) -> None:
         set.update(container, before)
 
 
-_MAPPING = Part(_take_mapping, _put_mapping, lambda before: (*before, *before.values()))
-_SEQUENCE = Part(_take_sequence, _put_sequence, lambda before: before)
-_SET = Part(lambda container: [*set.__iter__(container)], _put_set, lambda before: before)
+_PLAIN: dict[type, Part] = {
+    **{base: _mapping(base) for base in (OrderedDict, dict)},
+    **{base: _sequence(base) for base in (list, deque, bytearray)},
+    set: Part(lambda container: [*set.__iter__(container)], _put_set, lambda before: before),
+}
 
 
 # -- objects -------------------------------------------------------------------------------
@@ -123,16 +111,13 @@ _SET = Part(lambda container: [*set.__iter__(container)], _put_set, lambda befor
 _MISSING = object()
 
 
-Attributes: TypeAlias = tuple[type, Any, dict[str, Any]]
-"""The class of an object, its table of attributes, and a copy of that."""
-
-
-def _take_object(thing: Any) -> Attributes:
+def _take_object(thing: Any) -> tuple[type, Any, dict[str, Any]]:
+    """Return the class of an object, its table of attributes, and a copy of that."""
     table = table_of(thing)
     return type(thing), table, {} if table is None else table.copy()
 
 
-def _put_object(thing: Any, before: Attributes) -> None:
+def _put_object(thing: Any, before: tuple[type, Any, dict[str, Any]]) -> None:
     cls, table, attributes = before
     if type(thing) is not cls:
         object.__setattr__(thing, "__class__", cls)
@@ -140,14 +125,9 @@ def _put_object(thing: Any, before: Attributes) -> None:
         return
     if table_of(thing) is not table:
         object.__setattr__(thing, "__dict__", table)
-    put_table(table, attributes)
-
-
-def put_table(table: dict[str, Any], before: dict[str, Any]) -> None:
-    """Make a mapping of Python's own class from names the same as a copy."""
-    table.update(before)
-    if [*table] != [*before]:
-        _put_mapping(table, before)
+    table.update(attributes)
+    if [*table] != [*attributes]:
+        _PLAIN[dict].put(table, attributes)
 
 
 def _take_slots(thing: Any) -> list[Any]:
@@ -254,11 +234,6 @@ _MACHINES = frozenset(
 )
 _OPAQUE = (type, types.ModuleType, Enum, random.SystemRandom)
 
-_PLAIN: dict[type, Part] = {
-    **dict.fromkeys(_MAPPINGS, _MAPPING),
-    **dict.fromkeys(_SEQUENCES, _SEQUENCE),
-    set: _SET,
-}
 _CONSTANTS: tuple[type, ...] = (
     *(int, float, bool, str, bytes, complex, type(None)),
     *(torch.dtype, torch.device, torch.Size),
@@ -283,7 +258,7 @@ def _find_kind(cls: type) -> Kind | None:
     slots = (_SLOTS,) if slots_of(cls) else ()
     if issubclass(cls, torch.nn.Module):
         scripted = (_SCRIPTED,) if issubclass(cls, ScriptModule) else ()
-        return Kind("module", (*slots, *scripted))
+        return Kind("module", (ATTRIBUTES, *slots, *scripted))
     if issubclass(cls, _generators()):
         return Kind("generator", (_STATE,))
     if any(str(base.__module__).partition(".")[0] in _MACHINES for base in cls.__mro__):

@@ -15,15 +15,20 @@ from typing import Any
 import torch
 
 from tbscope.errors import TraceError
-from tbscope.sources.eager.active import keepers
 from tbscope.sources.eager.keep.kept_contents import KeptContents
-from tbscope.sources.eager.keep.kept_modules import KeptModules
 from tbscope.sources.eager.keep.kept_process import KeptSettings, generators, tables
 from tbscope.sources.eager.keep.kept_tensors import KeptTensors
 
-__all__ = ["Preserved"]
+__all__ = ["Preserved", "keepers"]
 
 _SHOWN_FAILURES = 3
+
+# What `DistributedDataParallel` asks whether to talk to the other processes, which may not be
+# drawing: they would be waited for, and read what they are told as a step of training.
+_ON_ITS_OWN = {"require_forward_param_sync": False, "require_backward_grad_sync": False}
+
+keepers: list["Preserved"] = []
+"""Those that keep modules now, in all threads."""
 
 
 class Preserved(AbstractContextManager["Preserved"]):
@@ -45,10 +50,6 @@ class Preserved(AbstractContextManager["Preserved"]):
         about_to_set: To be called with each tensor whose data, gradient or flag the run is about
             to set, or whose gradient it is about to take.
         about_to_accumulate: To be called before the run adds to gradients.
-        switch: Has a module switch itself to the mode of the run, by its own method.
-        stood_in_evaluation: Whether all modules were in evaluation before the block.
-        switched: Whether a module is kept, and in the mode of the run.
-        note_mode: Takes note of the mode that another thread has given a module for good.
         kept: Returns the tensors whose content is kept.
         written: Returns the tensors that `about_to_write` was called with.
         were_set: Returns the tensors that `about_to_set` was called with.
@@ -69,15 +70,14 @@ class Preserved(AbstractContextManager["Preserved"]):
         self._inputs = inputs
         self._tensors = KeptTensors()
         self._contents = KeptContents()
-        self._modules = KeptModules(self._contents.modes, training)
+        # The training flag of a module is one of its attributes, and is put back with those.
+        self._modes = self._contents.modes
+        self._training = training
+        self._switched: set[int] = set()
         self._settings: KeptSettings | None = None
         self.left: list[str] = []
         self._failures: list[tuple[str, Exception]] = []
         self.thread = 0
-        self.switch = self._modules.switch
-        self.stood_in_evaluation = self._modules.stood_in_evaluation
-        self.switched = self._modules.switched
-        self.note_mode = self._modules.note_mode
         self.about_to_write = self._tensors.about_to_write
         self.kept = self._tensors.kept
         self.written = self._tensors.written
@@ -94,7 +94,7 @@ class Preserved(AbstractContextManager["Preserved"]):
                 self._contents.keep_alone(table)
             self._keep([*generators(), *self._to_keep, self._inputs])
             for module in self._to_keep:
-                self._modules.switch_mode(module)
+                self._switch_mode(module)
         except BaseException:
             self._restore()
             raise
@@ -106,11 +106,64 @@ class Preserved(AbstractContextManager["Preserved"]):
         One that is kept already stays as it is.
         """
         self._keep([module])
-        self._modules.switch_mode(module)
+        self._switch_mode(module)
 
     def add_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
         """Keep an optimizer that is about to make a step in the block, however it is reached."""
         self._keep([optimizer])
+
+    # -- the modes of modules ----------------------------------------------------------------
+
+    def switched(self, module: torch.nn.Module) -> bool:
+        """Whether a module is in the mode of the run."""
+        return id(module) in self._switched
+
+    def _switch_mode(self, module: torch.nn.Module) -> None:
+        """Give a module, which is kept, the mode of the run; one that has it already stays so."""
+        if id(module) in self._switched:
+            return
+        self._switched.add(id(module))
+        table = module.__dict__
+        if "require_forward_param_sync" in table:
+            table.update(_ON_ITS_OWN)
+        if self._training is None:
+            return
+        if "training" in table:
+            table["training"] = self._training
+        elif getattr(module, "training", self._training) != self._training:
+            # A scripted one has its mode in C++; what `torch.compile` made, in another module.
+            try:
+                module.training = self._training
+            except AttributeError:  # Its class has made it a constant.
+                return
+
+    def switch(self, root: torch.nn.Module) -> None:
+        """Have a module switch itself and its children, from the modes before, as it would.
+
+        Its own `train()` or `eval()` is called; where that raises, all keep the mode of the run.
+        """
+        assert self._training is not None
+        held = [module for module in root.modules() if "training" in module.__dict__]
+        for module in held:
+            before = self._modes.get(id(module), {})
+            module.__dict__["training"] = before.get("training", module.training)
+        try:
+            (root.train if self._training else root.eval)()
+        except BaseException:
+            for module in held:
+                module.__dict__["training"] = self._training
+            raise
+
+    def stood_in_evaluation(self) -> bool:
+        """Whether all were in evaluation before they were kept, so that their caller put them."""
+        return all(before["training"] is False for before in self._modes.values())
+
+    def note_mode(self, module: torch.nn.Module, training: bool) -> None:
+        """Take note that another thread has given a kept module another mode, for good."""
+        if id(module) in self._modes:
+            self._modes[id(module)]["training"] = training
+
+    # -- what is put back --------------------------------------------------------------------
 
     def _keep(self, things: Iterable[Any]) -> None:
         """Keep things, what they lead to, and the tensors there."""

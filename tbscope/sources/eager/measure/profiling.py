@@ -242,7 +242,7 @@ class _Measurement:
             stack.callback(setattr, watching, "measuring", watching.measuring)
             watching.recorders = (*watching.recorders, recorder)
             if self._differentiates:
-                watching.measuring = watch
+                watching.measuring = watch.backward_pass
                 stack.enter_context(SETTERS)
             yield
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from tbscope.errors import ArgumentError, TraceError
-from tbscope.sources.eager.active import is_only_thread
+from tbscope.sources.eager.keep.kept_tensors import is_only_thread
 from tbscope.sources.eager.keep.preserve import Preserved
 from tbscope.sources.torch.internals import version_of, without_functions
 from tbscope.sources.torch.module_internals import UNINITIALIZED

@@ -16,7 +16,6 @@ from tbscope.errors import ScopeError
 from tbscope.ir.builder import GraphBuilder
 from tbscope.ir.graph import Call, Source
 from tbscope.ir.scopes import PHASE_BOXES, Phase, Scope, ScopeKind
-from tbscope.sources.eager.by_hand import unbalanced
 from tbscope.sources.torch.registry import ModulePlace, Registry
 from tbscope.words import shown
 
@@ -321,7 +320,7 @@ class ScopeStack:
             if failed:
                 # The failure that is under way tells more than this would.
                 return
-            raise unbalanced(name, blocks[-1][0] if blocks else None)
+            raise _unbalanced(name, blocks[-1][0] if blocks else None)
         frame.inner = blocks.pop()[1]
 
     def check_closed(self, frame: Frame) -> None:
@@ -369,3 +368,24 @@ class _Branch(ScopeStack):
         while self._stack.pop() is not frame:
             pass
         self.running = self._stack[-1]
+
+
+def _unbalanced(name: str | None, innermost: str | None) -> ScopeError:
+    """Return the error for a scope closed out of order.
+
+    Args:
+        name: The name that was to be closed; None for the innermost one.
+        innermost: The name of the innermost open scope by hand; None where none is open.
+    """
+    called = f"pop_scope({'' if name is None else shown(name)})"
+    if innermost is None:
+        return ScopeError(
+            f"{called} without a scope to close",
+            why="no scope opened by hand is open in the module call that runs",
+            fix="call push_scope(name) first, once for each pop_scope()",
+        )
+    return ScopeError(
+        f"{called} while the scope {shown(innermost)} is the innermost",
+        why="scopes close in the reverse order in which they were opened",
+        fix=f"close it first: pop_scope({shown(innermost)})",
+    )

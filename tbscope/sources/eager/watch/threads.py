@@ -14,7 +14,6 @@ from multiprocessing.pool import ThreadPool
 from typing import Any
 
 from tbscope.sources.eager.active import watching
-from tbscope.sources.eager.record.recorder import Recorder
 from tbscope.sources.eager.record.strands import HandedOver, Strands, strands_of
 from tbscope.sources.eager.watch.modes import modes_of
 from tbscope.sources.eager.watch.replacement import Replacements
@@ -38,7 +37,7 @@ class _Work:
         self._thread = watching.thread or threading.get_ident()
         self._handed: list[tuple[Strands, HandedOver]] = []
         for recorder in watching.recorders:
-            if isinstance(recorder, Recorder) and not recorder.paused:
+            if not recorder.paused:
                 strands = strands_of(recorder)
                 source = recorder.source_at(sys._getframe(2))
                 self._handed.append((strands, strands.hand_over(recorder, source)))

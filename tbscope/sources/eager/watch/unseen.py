@@ -19,7 +19,8 @@ from typing import Any
 import torch
 from torch.overrides import handle_torch_function, has_torch_function
 
-from tbscope.sources.eager.active import keepers, step_watchers, watching
+from tbscope.sources.eager.active import step_watchers, watching
+from tbscope.sources.eager.keep.preserve import keepers
 from tbscope.sources.eager.watch.modes import lent
 from tbscope.sources.eager.watch.replacement import Replacements
 from tbscope.sources.torch.internals import (
@@ -70,7 +71,7 @@ def _backward(*args: Any, **kwargs: Any) -> Any:
     }
     with ExitStack() as stack:
         if watching.measuring is not None:
-            stack.enter_context(watching.measuring.backward_pass())
+            stack.enter_context(watching.measuring())
         for waiting in step_watchers():
             stack.enter_context(waiting.backward_pass(roots, sys._getframe()))
         for recorder in watching.recorders:

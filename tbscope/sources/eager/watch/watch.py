@@ -144,7 +144,7 @@ class Watch(AbstractContextManager[None]):
         Nothing but the recorder changes now: this may run amid anything else.
         """
         self._recorder.paused = self._recorder.left = True
-        abandoned.append(self)
+        abandoned.append(self.let_go)
 
     def let_go(self) -> bool:
         """End as much of it as this thread can; return whether that is all."""
