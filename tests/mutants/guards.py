@@ -140,9 +140,6 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
         "module_calls": ("trace_scopes", "trace_errors", "record", "own_modes", "watching"),
         "threads": ("handed_over", "backward_threads", "threads"),
     },
-    "tbscope/sources/eager/measure": {
-        "device_kernels": ("device_kernels",),
-    },
     "tbscope/sources/eager/keep": {
         "kept_contents": _KEPT,
         "kept_process": _KEPT,

@@ -19,15 +19,13 @@ from tbscope.figures.saved import has_backward
 from tbscope.ir.graph import Graph, Node, Note, Profile
 from tbscope.sources.eager.active import watching
 from tbscope.sources.eager.measure.call_watch import CallReading, CallWatch, KernelWatch
-from tbscope.sources.eager.measure.clocks import EventClock, ProcessorClock, clock_of
-from tbscope.sources.eager.measure.device_kernels import Launches, Marks, profiled, tell_kernels
+from tbscope.sources.eager.measure.clocks import ProcessorClock, clock_of
 from tbscope.sources.eager.measure.live_bytes import LiveBytes
 from tbscope.sources.eager.measure.repeats import Repeats
 from tbscope.sources.eager.record.recorder import Recorder
 from tbscope.sources.eager.watch.call_log import CallLog, Calls
 from tbscope.sources.eager.watch.unobserved import UNOBSERVED, standing_by
 from tbscope.sources.eager.watch.unseen import SETTERS
-from tbscope.sources.torch.internals import is_profiling
 from tbscope.words import shown
 
 __all__ = ["check_profile", "profile_graph"]
@@ -119,8 +117,6 @@ class _Measurement:
                 # their times from the run before.
                 self._timed_us(self._all, kernels=True)
         peak_bytes = self._count_bytes()
-        if any(isinstance(clock, EventClock) for clock in self._by_device.values()):
-            self._tell_device_kernels()
         operations_us = self._describe()
         clocks = {self._clocks[node].name for node in self._clocks} or {self._clock.name}
         unwatched, watched = unwatched[_WARMUP:], watched[_WARMUP:]
@@ -195,26 +191,6 @@ class _Measurement:
             for inner, kernel in _inside(reading, node):
                 kernel.measure(peak_bytes=inner.after)
         return alive.highest
-
-    def _tell_device_kernels(self) -> None:
-        """Tell of each node which kernels it launches on a device, by one more run."""
-        if is_profiling():
-            # It would lose what it has so far.
-            text = "a profiler runs, and torch has one at a time: no kernels of devices are told"
-            self._graph.notes.append(Note(text))
-            return
-        marks = Marks()
-        watch = CallWatch((), marks)
-        with self._repeats.prepared(), self._looking_away(watch), profiled() as events:
-            with KernelWatch(watch, inside=self._bodies), watch:
-                result = self._repeats.run()
-            self._settle()
-        del result
-        launches = Launches(events())
-        for reading, node in _matched(self._all, watch.readings):
-            tell_kernels(node, launches.between(reading.before, reading.after))
-            for inner, kernel in _inside(reading, node):
-                tell_kernels(kernel, launches.between(inner.before, inner.after))
 
     def _share_highest(self, alive: LiveBytes, watch: CallWatch) -> None:
         """Tell each node what it held at the peak; what is of no node is of the one before it."""
