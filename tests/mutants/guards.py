@@ -63,7 +63,7 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "tbscope/overlays": dict.fromkeys(("built_in", "make"), _OVERLAID),
     "tbscope/ranks": {
-        **dict.fromkeys(("alike", "copies", "join", "merge", "shares", "sides"), _MERGED),
+        **dict.fromkeys(("alike", "copies", "join", "merge", "shares"), _MERGED),
         **dict.fromkeys(("asked", "gather", "posts"), _GATHERED),
     },
     "tbscope/saving": {

@@ -19,7 +19,7 @@ from tbscope.sources.compiled.results import CompiledGraphs
 from tbscope.sources.compiled.stages import STAGES
 from tbscope.sources.eager.active import alone, one_at_a_time
 from tbscope.sources.eager.keep.preserve import Preserved
-from tbscope.sources.eager.measure.write_watch import WriteWatch
+from tbscope.sources.eager.measure.call_watch import WriteWatch
 from tbscope.sources.eager.trace import name_of, owner_of, trace
 from tbscope.sources.programs.types import type_nest
 from tbscope.sources.torch.compiler_internals import (

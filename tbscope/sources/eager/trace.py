@@ -7,7 +7,7 @@ from typing import Any, Unpack
 
 import torch
 
-from tbscope.checks import attribute_of, check_truth
+from tbscope.checks import ask, attribute_of, check_truth
 from tbscope.collector import collecting_rarely
 from tbscope.errors import ArgumentError, ScopeError
 from tbscope.ir.facts import dimensions_at
@@ -17,7 +17,6 @@ from tbscope.running import Tracing, run_options
 from tbscope.sources.eager.active import alone, one_at_a_time
 from tbscope.sources.eager.failure import Told, trace_error
 from tbscope.sources.eager.keep.preserve import Preserved
-from tbscope.sources.eager.losses import check_loss, loss_of
 from tbscope.sources.eager.measure.profiling import check_profile, profile_graph
 from tbscope.sources.eager.measure.repeats import Repeats, check_measurable
 from tbscope.sources.eager.record.describe_calls import describe_calls
@@ -35,7 +34,7 @@ from tbscope.sources.torch.locate import raised_in_tbscope
 from tbscope.sources.torch.module_internals import uncompiled
 from tbscope.sources.torch.nests import result_leaves, tensor_leaves
 from tbscope.sources.torch.registry import class_label, switches_itself
-from tbscope.sources.torch.signatures import argument_names
+from tbscope.sources.torch.signatures import argument_names, with_article
 from tbscope.sources.torch.unfinished import computed
 from tbscope.words import error_text, shown, without_addresses
 
@@ -102,7 +101,7 @@ def trace(
     for name in ("grad", "fake", "partial", "kernels"):
         check_truth(name, asked[name])
     steps = check_profile(asked["profile"])
-    check_loss(asked["loss"], asked["backward"])
+    _check_loss(asked["loss"], asked["backward"])
     if steps and asked["fake"]:
         raise ArgumentError(
             f"profile={shown(asked['profile'])} has nothing to measure with fake=True",
@@ -325,7 +324,7 @@ class _Run:
         loss, backward = self._asked["loss"], self._asked["backward"]
         if loss is None and not backward:
             return None
-        made = loss_of(result, loss, backward=backward)
+        made = _loss_of(result, loss, backward=backward)
         if backward:
             torch.autograd.backward(made)
         return None if loss is None else made
@@ -359,3 +358,66 @@ def name_of(model: Any) -> str:
         model = model.func
     name = attribute_of(model, "__name__") or type(model).__name__
     return "lambda" if name == "<lambda>" else str(name)
+
+
+# -- the loss at which a backward pass begins ------------------------------------------------
+
+_FIX = "add_graph(model, x, backward=True, loss=lambda out: out.pow(2).mean())"
+
+
+def _check_loss(loss: object, backward: object) -> None:
+    """Check the options of a training step, before anything has run for it.
+
+    Args:
+        loss: What makes a loss; None for nothing.
+        backward: Whether a backward pass is run.
+    Raises:
+        ArgumentError: One is none.
+    """
+    check_truth("backward", backward)
+    if loss is not None and not callable(loss):
+        raise ArgumentError(
+            f"loss={shown(loss)} cannot be called",
+            why="loss is a function that makes a scalar of what the model gives",
+            fix="loss=lambda out: torch.nn.functional.cross_entropy(out, target)",
+        )
+
+
+def _loss_of(result: Any, loss: Callable[[Any], Any] | None, *, backward: bool) -> torch.Tensor:
+    """Return the loss of what a model gave.
+
+    Args:
+        result: What the model gave.
+        loss: What makes a loss of it; None where the model gives one itself: a scalar, or
+            something with a scalar called `loss`.
+        backward: Whether a backward pass is to begin at it.
+    Raises:
+        ArgumentError: That is no tensor, or nothing at which a backward pass could begin.
+    """
+    found: Any
+    if loss is not None:
+        said = f"loss={shown(loss)}"
+        found = ask(*(loss, result), option="loss", place="the model's result", fix=_FIX)
+    elif isinstance(result, Mapping):
+        found, said = result.get("loss"), "the model's result"
+    else:
+        found, said = getattr(result, "loss", result), "the model's result"
+    if not isinstance(found, torch.Tensor):
+        raise ArgumentError(
+            f"{said} is no loss: it is {with_article(found)}",
+            why="a loss is a tensor",
+            fix=_FIX,
+        )
+    if backward and found.numel() != 1:
+        raise ArgumentError(
+            f"no backward pass can begin at {said}: it is a tensor of shape {tuple(found.shape)}",
+            why="a backward pass begins at a tensor of one element",
+            fix=_FIX,
+        )
+    if backward and not found.requires_grad:
+        raise ArgumentError(
+            f"no backward pass can begin at {said}: nothing in it needs a gradient",
+            why="no parameter that requires a gradient was used, or gradients were switched off",
+            fix="have a parameter require a gradient, or leave backward=True out",
+        )
+    return found

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple, Protocol
 
+import torch
 from torch.overrides import TorchFunctionMode
 
 from tbscope.sources.eager.measure.live_bytes import LiveBytes
@@ -15,7 +16,7 @@ from tbscope.sources.eager.watch.call_log import NO_RESULT
 from tbscope.sources.torch.internals import DispatchMode
 from tbscope.sources.torch.operations import kernel_facts
 
-__all__ = ["CallWatch", "KernelWatch", "Meter", "CallReading"]
+__all__ = ["CallWatch", "KernelWatch", "Meter", "CallReading", "WriteWatch"]
 
 _NO_KEYWORDS: dict[str, Any] = {}
 
@@ -159,3 +160,23 @@ class KernelWatch(DispatchMode):  # type: ignore[no-untyped-call]
         reading = CallReading(facts.name, calls.meter(), before, after, [])
         (calls.kernels if within else calls.readings).append(reading)
         return result
+
+
+class WriteWatch(DispatchMode):  # type: ignore[no-untyped-call]
+    """Sees the tensors that kernels of this thread write into.
+
+    Args:
+        about_to_write: Told of each, before it is written into.
+    """
+
+    def __init__(self, about_to_write: Callable[[torch.Tensor], None]) -> None:
+        super().__init__()
+        self._about_to_write = about_to_write
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        for tensor in kernel_facts(func).written(args, kwargs):
+            self._about_to_write(tensor)
+        return func(*args, **kwargs)
