@@ -113,7 +113,7 @@ def test_what_runs_while_the_compiler_is_imported_is_torchs_own(importing, monke
 
 @pytest.mark.parametrize(("file", "drawn"), [(checkpoint.__file__, []), ("mine.py", ["exp"])])
 def test_operations_of_an_older_torch_itself_are_not_drawn(file, drawn, monkeypatch):
-    monkeypatch.setattr(modes, "OPERATION_MODE", modes.OlderOperationMode)
+    monkeypatch.setattr(modes, "RUNS_FOR_ITSELF", True)
     own = run_in(file, "torch.exp(x)")
     graph = tbscope.trace(lambda x: (own(x), x.sin())[1], torch.ones(2))
     assert [node.op for node in graph.nodes if node.kind == "op"] == [*drawn, "sin"]

@@ -1,6 +1,5 @@
 """What is asked of ranks: which of them a graph shows, and how long they are waited for."""
 
-import math
 from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias
 
@@ -37,7 +36,7 @@ def check_ranks(ranks: Any) -> None:
 
 def check_ranks_timeout(seconds: Any) -> None:
     """Raise ArgumentError unless this is a time for which ranks can be waited for."""
-    if type(seconds) in (int, float) and 0 < seconds <= _LONGEST_S and math.isfinite(seconds):
+    if type(seconds) in (int, float) and 0 < seconds <= _LONGEST_S:
         return
     raise ArgumentError(
         f"ranks cannot be waited for {shown(seconds)} seconds",

@@ -362,7 +362,6 @@ def _join_collective(
     assert into.collective is not None, "only collectives are joined"
     ranks = ranks_text(rank for node in nodes for rank in copy_of[node].numbers)
     kernels, arguments = into.kernels, list(into.arguments)
-    told = {copy_of[node].ranks: sizes_of(node) for node in nodes}
     for node in others:
         assert node.collective is not None, "only collectives are joined"
         editor.fold(node, into)
@@ -380,9 +379,5 @@ def _join_collective(
             asynchronous=into.collective.asynchronous or node.collective.asynchronous,
         )
     into.kernels, into.arguments = kernels, arguments
-    if len(set(told.values())) > 1:
-        into.attributes["shapes_by_rank"] = "; ".join(
-            f"{', '.join(map(str, shapes))} on {one}" for one, shapes in told.items()
-        )
     for value in into.outputs:
         value.device = device_on(ranks, split_device(value.device)[1])

@@ -1,6 +1,6 @@
 """What each rank has of the whole: what it holds, computes and moves, and its stage."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from graphlib import CycleError, TopologicalSorter
 from statistics import mean
 
@@ -29,13 +29,7 @@ _NOTED = {
 
 def figures_of(graph: Graph) -> dict[str, int]:
     """Return what one rank holds, computes and moves, by the names of the summary's columns."""
-    held = {
-        # Where nothing tells which ones are tied, each counts.
-        (one.number if one.number >= 0 else (module.name, one.name)): one
-        for module in graph.modules
-        for one in module.parameters
-        if one.kind == "parameter"
-    }.values()
+    held = [one for _, one in _parameters(graph)]
     operations = [node for node in graph.nodes if node.kind in OPERATIONS]
     return {
         "parameters": sum(map(numbers_here, held)),
@@ -70,18 +64,24 @@ def whole_model(parts: Sequence[tuple[Part, Sequence[Graph]]]) -> dict[str, int]
     found: dict[tuple[int | None, str], Parameter] = {}
     for part, graphs in parts:
         for graph in graphs:
-            tied: set[int] = set()
-            for module in graph.modules:
-                for one in module.parameters:
-                    if one.kind != "parameter" or one.number in tied:
-                        continue
-                    if one.number >= 0:
-                        tied.add(one.number)
-                    found.setdefault((part.stage, f"{module.name}.{one.name}"), one)
+            for name, one in _parameters(graph):
+                found.setdefault((part.stage, name), one)
     return {
         "model_parameters": sum(map(numbers_in, found.values())),
         "model_parameter_bytes": sum(one.size_bytes for one in found.values()),
     }
+
+
+def _parameters(graph: Graph) -> Iterator[tuple[str, Parameter]]:
+    """Yield the parameters of a graph with their names; of those that are tied, the first."""
+    tied: set[int] = set()
+    for module in graph.modules:
+        for one in module.parameters:
+            if one.kind == "parameter" and one.number not in tied:
+                # Where nothing tells which ones are tied, each counts.
+                if one.number >= 0:
+                    tied.add(one.number)
+                yield f"{module.name}.{one.name}", one
 
 
 def with_stages(parts: Sequence[Part], graphs: Sequence[Graph]) -> list[Part]:

@@ -2,6 +2,7 @@
 
 import re
 from linecache import getline
+from traceback import walk_tb
 from typing import Any, NamedTuple
 
 from tbscope.errors import TraceError
@@ -80,11 +81,8 @@ def trace_error(error: Exception, recorder: Recorder, told: Told) -> TraceError:
 
 def _is_ours(error: Exception) -> bool:
     """Tell whether an error comes from tbscope, not from the model that it watches."""
-    trace = error.__traceback__
-    file, line = "", 0
-    while trace is not None:
-        file, line = trace.tb_frame.f_code.co_filename, trace.tb_lineno
-        trace = trace.tb_next
+    *_, (frame, line) = walk_tb(error.__traceback__)
+    file = frame.f_code.co_filename
     if not file.startswith(OWN_FILES) or file in _PASSAGES:
         return False
     # What torch is written in without Python has no frame of its own below the one that calls it.

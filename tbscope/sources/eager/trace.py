@@ -3,6 +3,7 @@
 import functools
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, nullcontext
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Unpack
 
 import torch
@@ -135,10 +136,11 @@ def trace(
         return graph
 
 
+@dataclass
 class _Run:
     """One traced call of a model.
 
-    Args:
+    Attributes:
         model: The module or other callable.
         args: Its positional arguments.
         kwargs: Its keyword arguments.
@@ -149,33 +151,28 @@ class _Run:
         ArgumentError: There is nothing to measure.
     """
 
-    def __init__(
-        self,
-        model: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        asked: Mapping[str, Any],
-        *,
-        steps: int,
-        given: Any,
-    ) -> None:
-        self._model = model
-        self._args = args
-        self._kwargs = kwargs
-        self._asked = asked
-        self._training: bool | None = asked["training"]
-        self._grad: bool = asked["grad"] or asked["backward"]
-        self._steps = steps
-        self._given = given
-        self._log = CallLog() if steps else None
+    model: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    asked: Mapping[str, Any]
+    _: KW_ONLY
+    steps: int
+    given: Any
+
+    def __post_init__(self) -> None:
+        model = self.model
+        self._training: bool | None = self.asked["training"]
+        self._grad: bool = self.asked["grad"] or self.asked["backward"]
+        self._log = CallLog() if self.steps else None
         self._owner = model if isinstance(model, torch.nn.Module) else owner_of(model)
-        self._recorder = Recorder(name_of(model), boundary=watched_call, bodies=asked["kernels"])
+        kernels: bool = self.asked["kernels"]
+        self._recorder = Recorder(name_of(model), boundary=watched_call, bodies=kernels)
         if self._owner is not None:
             self._recorder.registry.add_root(self._owner)
         self._modules = self._recorder.registry.modules()
-        if steps:
-            check_measurable(self._modules, argument_names(model, args, kwargs))
-        inputs = args, kwargs, model
+        if self.steps:
+            check_measurable(self._modules, argument_names(model, self.args, self.kwargs))
+        inputs = self.args, self.kwargs, model
         self._preserved = Preserved(self._modules, inputs, training=self._training)
         self._stand_ins: StandIns | None = None
         self._adopted: list[torch.nn.Module] = []
@@ -185,7 +182,7 @@ class _Run:
         self._have_kept(self._recorder)
         self._recorder.about_to_step = self._add_optimizer
         self._recorder.scopes.adopted = self._adopt
-        if asked["backward"]:
+        if self.asked["backward"]:
             self._recorder.record_backward()
 
     def _have_kept(self, recorder: Recorder) -> None:
@@ -196,7 +193,7 @@ class _Run:
 
     def trace(self) -> Graph:
         """Run the model and return its graph; everything is then as it was before."""
-        recorder, fake = self._recorder, self._asked["fake"]
+        recorder, fake = self._recorder, self.asked["fake"]
         with ExitStack() as stack:
             stack.enter_context(self._preserved)
             # One in evaluation has been put there: its method has run, and may not be made to
@@ -207,9 +204,9 @@ class _Run:
             if fake:
                 self._stand_ins = stack.enter_context(faked())
                 recorder.use(self._stand_ins)
-                inputs = self._stand_ins.of_inputs((self._args, self._kwargs))
-                self._args, self._kwargs = inputs
-            for name, given in argument_names(self._model, self._args, self._kwargs):
+                inputs = self._stand_ins.of_inputs((self.args, self.kwargs))
+                self.args, self.kwargs = inputs
+            for name, given in argument_names(self.model, self.args, self.kwargs):
                 for path, tensor in tensor_leaves(given, name, public=True):
                     require_made(path, tensor)
                     recorder.add_input(path, tensor)
@@ -227,8 +224,8 @@ class _Run:
                     # The name of a scope is wrong, or the loss, and not how the model computes.
                     raise
                 describe_calls(recorder)
-                if not self._asked["partial"]:
-                    told = Told(grad=self._grad, fake=fake, given=self._given)
+                if not self.asked["partial"]:
+                    told = Told(grad=self._grad, fake=fake, given=self.given)
                     raise trace_error(error, recorder, told) from error
                 recorder.end_with(error, without_addresses(error_text(error)))
             else:
@@ -252,26 +249,26 @@ class _Run:
         repeats = Repeats(
             self._again,
             [*self._modules, *self._adopted],
-            (self._args, self._kwargs, self._model, self._stepping),
+            (self.args, self.kwargs, self.model, self._stepping),
             training=self._training,
             switched=self._switched,
             grad=self._grad,
             written=self._preserved.written(),
             were_set=self._preserved.were_set(),
         )
-        profile_graph(graph, self._log, repeats, steps=self._steps, recorder=self._recorder)
+        profile_graph(graph, self._log, repeats, steps=self.steps, recorder=self._recorder)
 
     def _add_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
         """Keep an optimizer as it is that makes a step in the run (in a hook)."""
         self._preserved.add_optimizer(optimizer)
-        if self._steps:
+        if self.steps:
             self._stepping.append(optimizer)
 
     def _adopt(self, module: torch.nn.Module) -> None:
         """Keep a module as it is that the run meets."""
         with outside_modes():
             self._preserved.add_module(module)
-        if self._steps:
+        if self.steps:
             self._adopted.append(module)
         if (
             self._training is not None
@@ -306,22 +303,22 @@ class _Run:
 
     def _call(self) -> Any:
         """Call the model; a callable other than a module gets a scope that says what it is."""
-        model, owner, recorder = self._model, self._owner, self._recorder
+        model, owner, recorder = self.model, self._owner, self._recorder
         if owner is None:
             name = name_of(model)
             recorder.open_scope(name)
-            result = computed(model(*self._args, **self._kwargs), self._tell)
+            result = computed(model(*self.args, **self.kwargs), self._tell)
             recorder.know(result)
             recorder.close_scope(name)
             return result
         with nullcontext() if model is owner else recorder.scopes.inside(owner, 0):
-            result = model(*self._args, **self._kwargs)
+            result = model(*self.args, **self.kwargs)
         with recorder.scopes.inside(owner, 0):
             return computed(result, self._tell)
 
     def _run_step(self, result: Any) -> torch.Tensor | None:
         """Make the loss, and run the backward pass; return the loss, where one was made."""
-        loss, backward = self._asked["loss"], self._asked["backward"]
+        loss, backward = self.asked["loss"], self.asked["backward"]
         if loss is None and not backward:
             return None
         made = _loss_of(result, loss, backward=backward)
@@ -334,7 +331,7 @@ class _Run:
 
     def _again(self) -> Any:
         """Call the model, with the loss and the backward pass that are drawn, and nothing else."""
-        result = computed(self._model(*self._args, **self._kwargs))
+        result = computed(self.model(*self.args, **self.kwargs))
         self._run_step(result)
         return result
 

@@ -16,7 +16,6 @@ from collections.abc import Callable, Collection, Iterable
 from enum import Enum
 from operator import is_
 from typing import Any, Literal, NamedTuple, TypeAlias
-from weakref import WeakKeyDictionary
 
 import torch
 
@@ -172,13 +171,13 @@ def _put_scripted(module: Any, before: dict[str, Any]) -> None:
 
 def _alike(one: Any, other: Any) -> bool:
     """Whether two values that TorchScript gave are the same, down to their tensors."""
-    if type(one) is not type(other):
-        return False
-    if isinstance(one, list | tuple):
+    if isinstance(one, dict) and isinstance(other, dict):
+        one, other = [*one.items()], [*other.items()]
+    if isinstance(one, list | tuple) and type(one) is type(other):
         return len(one) == len(other) and all(map(_alike, one, other))
-    if isinstance(one, dict):
-        return _alike([*one], [*other]) and _alike([*one.values()], [*other.values()])
-    return one is other if isinstance(one, torch.Tensor) else bool(one == other)
+    if isinstance(one, torch.Tensor) or type(one) is not type(other):
+        return one is other
+    return bool(one == other)
 
 
 _ATTRIBUTES = _Part(_take_object, _put_object, lambda before: before[2].values())
@@ -246,19 +245,6 @@ _MACHINES = frozenset(
 )
 _OPAQUE = (type, types.ModuleType, Enum, random.SystemRandom)
 
-_CONSTANTS: tuple[type, ...] = (
-    *(int, float, bool, str, bytes, complex, type(None)),
-    *(torch.dtype, torch.device, torch.Size),
-)
-_KINDS: WeakKeyDictionary[type, _Kind | None] = WeakKeyDictionary(dict.fromkeys(_CONSTANTS))
-
-
-def _kind_of(cls: type) -> _Kind | None:
-    """Return the kind of the instances of a class; None for those that no run can change."""
-    if cls not in _KINDS:
-        _KINDS[cls] = _find_kind(cls)
-    return _KINDS[cls]
-
 
 def _find_kind(cls: type) -> _Kind | None:
     if cls in _PLAIN:
@@ -321,7 +307,7 @@ class _Kinds(dict[type, _Kind | None]):
     """The kinds of the classes that were met."""
 
     def __missing__(self, cls: type) -> _Kind | None:
-        kind = self[cls] = _kind_of(cls)
+        kind = self[cls] = _find_kind(cls)
         return kind
 
 

@@ -20,7 +20,7 @@ from tbscope.sources.torch.module_internals import (
     shared_tables,
 )
 
-__all__ = ["KeptSettings", "generators", "tables"]
+__all__ = ["generators", "keep_settings", "tables"]
 
 
 _backends: Any = torch.backends
@@ -154,20 +154,19 @@ _SETTINGS: tuple[_Setting, ...] = tuple(
 )
 
 
-class KeptSettings:
-    """The settings of the process as they were."""
+def keep_settings() -> Callable[[], None]:
+    """Keep the settings of the process as they are; return what puts them back."""
+    kept = [(setting, _read(setting)) for setting in _SETTINGS]
 
-    def __init__(self) -> None:
-        self._before = [*map(_read, _SETTINGS)]
-
-    def restore(self) -> None:
-        """Put them back."""
-        # Weights that a run has cast lack gradients, or are those that it wrote and nobody has.
+    def restore() -> None:
+        # Weights that a run has cast lack gradients, or are those that it wrote and none has.
         torch.clear_autocast_cache()
-        for setting, before in zip(_SETTINGS, self._before, strict=True):
+        for setting, before in kept:
             # One setting may set others: each is read after those in front of it are set.
             if before is not _UNREADABLE and _read(setting) != before:
                 setting.write(before)
+
+    return restore
 
 
 def tables() -> list[Any]:

@@ -72,8 +72,8 @@ class KeptTensors:
         self._set: dict[int, torch.Tensor] = {}
         self._gradients: dict[int, tuple[torch.Tensor, torch.Tensor | None]] = {}
         self._alone = is_only_thread()
-        # Those whose gradients had no hooks, by the attribute that has these.
-        self._unhooked: list[tuple[str, list[torch.Tensor]]] = []
+        # Those whose gradients had no hooks, each with the attribute that has these.
+        self._unhooked: list[tuple[torch.Tensor, str]] = []
         self._lazy: list[tuple[Any, type, torch.device, torch.dtype]] = []
         # The tensors of each storage that no write has touched so far, and by identity those
         # without one; the copies of either, and the versions before the first write.
@@ -91,35 +91,33 @@ class KeptTensors:
             What is to be kept with them: their attributes and hooks, the tensors that they
             wrap, and, where no other thread may be writing these, their gradients.
         """
+        belongings: list[Any] = []
         with without_functions():
-            belongings: list[Any] = [tensor.__dict__ for tensor in tensors]
-            for name in GRADIENT_HOOKS:
-                hooks: list[Any] = [getattr(tensor, name) for tensor in tensors]
-                pairs = zip(tensors, hooks, strict=True)
-                self._unhooked.append((name, [tensor for tensor, hook in pairs if hook is None]))
-                belongings += [hook for hook in hooks if hook is not None]
-            try:
-                stored = tensors if _PLAIN.issuperset(map(type, tensors)) else None
-                self._keep(stored or ())
-            except (RuntimeError, NotImplementedError):
-                # A sparse, opaque or nested one among them: each by itself.
-                stored = None
-            if stored is None:
-                self._keep([tensor for tensor in tensors if self._has_storage(tensor)])
-                belongings += [inner for tensor in tensors for inner in flattened(tensor)]
-            leaves = [tensor for tensor in tensors if not isinstance(tensor, UNINITIALIZED)]
-            self._leaves |= {id(tensor): tensor for tensor in leaves}
-            return belongings + (self._take_gradients(leaves) if self._alone else [])
-
-    def _keep(self, tensors: Sequence[torch.Tensor]) -> None:
-        keys: list[int] = [tensor.untyped_storage()._cdata for tensor in tensors]
-        for key, tensor in zip(keys, tensors, strict=True):
-            kept = _Kept(
-                *(tensor, tensor.data, key, tensor.shape, tensor.requires_grad),
-                _history_of(tensor),
-            )
-            self._kept.append(kept)
-            self._untouched.setdefault(key, []).append(kept)
+            for tensor in tensors:
+                belongings.append(tensor.__dict__)
+                for name in GRADIENT_HOOKS:
+                    hooks = getattr(tensor, name)
+                    if hooks is None:
+                        self._unhooked.append((tensor, name))
+                    else:
+                        belongings.append(hooks)
+                if isinstance(tensor, UNINITIALIZED):
+                    self._lazy.append((tensor, type(tensor), tensor.device, tensor.dtype))
+                    continue
+                self._leaves[id(tensor)] = tensor
+                inner = [] if type(tensor) in _PLAIN else flattened(tensor)
+                belongings += inner
+                key = None if inner or tensor.is_nested else storage_key(tensor)
+                if key is not None:
+                    kept = _Kept(
+                        *(tensor, tensor.data, key, tensor.shape, tensor.requires_grad),
+                        _history_of(tensor),
+                    )
+                    self._kept.append(kept)
+                    self._untouched.setdefault(key, []).append(kept)
+                elif not inner:
+                    self._odd[id(tensor)] = tensor
+            return belongings + (self._take_gradients(tensors) if self._alone else [])
 
     def kept(self) -> list[torch.Tensor]:
         """Return the tensors that are kept by their storage."""
@@ -128,18 +126,6 @@ class KeptTensors:
     def written(self) -> list[torch.Tensor]:
         """Return the tensors that were announced as about to be written into."""
         return [*(kept.tensor for kept in self._moved), *(tensor for tensor, _ in self._copies)]
-
-    def _has_storage(self, tensor: torch.Tensor) -> bool:
-        """Whether a tensor is kept by its storage; if not, keep it in another way."""
-        if isinstance(tensor, UNINITIALIZED):
-            self._lazy.append((tensor, type(tensor), tensor.device, tensor.dtype))
-            return False
-        if flattened(tensor):
-            return False
-        if tensor.is_nested or storage_key(tensor) is None:
-            self._odd[id(tensor)] = tensor
-            return False
-        return True
 
     def about_to_set(self, tensor: torch.Tensor) -> None:
         """Keep the gradient of a tensor, and remember that the run has changed it.
@@ -167,7 +153,9 @@ class KeptTensors:
         """Take note of the gradients of leaves, and return those that there are."""
         found = []
         for tensor in tensors:
-            if id(tensor) not in self._gradients and _history_of(tensor) is None:
+            # Those that are not initialised are no leaves, as they cannot be asked.
+            known = id(tensor) in self._gradients or id(tensor) not in self._leaves
+            if not known and _history_of(tensor) is None:
                 self._gradients[id(tensor)] = (tensor, tensor.grad)
                 if tensor.grad is not None:
                     found.append(tensor.grad)
@@ -184,10 +172,7 @@ class KeptTensors:
         it another shape or place.
         """
         with without_functions():
-            try:
-                key = tensor.untyped_storage()._cdata if type(tensor) in _PLAIN else None
-            except (RuntimeError, NotImplementedError):
-                key = None
+            key = storage_key(tensor) if type(tensor) in _PLAIN else None
             if key in self._untouched:
                 self._copy_storage(key)
             elif key is None or self._odd:
@@ -241,10 +226,9 @@ class KeptTensors:
             for lazy in self._lazy:
                 if type(lazy[0]) is not lazy[1]:
                     _attempt(report, lazy[0], _make_lazy, *lazy)
-            for name, tensors in self._unhooked:
-                for tensor in tensors:
-                    if getattr(tensor, name) is not None:
-                        _attempt(report, tensor, setattr, tensor, name, None)
+            for tensor, name in self._unhooked:
+                if getattr(tensor, name) is not None:
+                    _attempt(report, tensor, setattr, tensor, name, None)
             # Those of views may change with that of their base.
             for kept in changed:
                 history = _history_of(kept.tensor)

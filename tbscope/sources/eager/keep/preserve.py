@@ -6,7 +6,7 @@ content, shape, place and gradient; of inputs what they lead to; the random gene
 the settings of torch and of the process.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from threading import get_ident
 from types import TracebackType
@@ -16,7 +16,7 @@ import torch
 
 from tbscope.errors import TraceError
 from tbscope.sources.eager.keep.kept_contents import KeptContents
-from tbscope.sources.eager.keep.kept_process import KeptSettings, generators, tables
+from tbscope.sources.eager.keep.kept_process import generators, keep_settings, tables
 from tbscope.sources.eager.keep.kept_tensors import KeptTensors
 
 __all__ = ["Preserved", "keepers"]
@@ -74,7 +74,7 @@ class Preserved(AbstractContextManager["Preserved"]):
         self._modes = self._contents.modes
         self._training = training
         self._switched: set[int] = set()
-        self._settings: KeptSettings | None = None
+        self._restore_settings: Callable[[], None] = lambda: None
         self.left: list[str] = []
         self._failures: list[tuple[str, Exception]] = []
         self.thread = 0
@@ -89,7 +89,7 @@ class Preserved(AbstractContextManager["Preserved"]):
         self.thread = get_ident()
         keepers.append(self)
         try:
-            self._settings = KeptSettings()
+            self._restore_settings = keep_settings()
             for table in tables():
                 self._contents.keep_alone(table)
             self._keep([*generators(), *self._to_keep, self._inputs])
@@ -192,8 +192,7 @@ class Preserved(AbstractContextManager["Preserved"]):
             self._report("the tensors", error)
         self._contents.restore(self._report)
         try:
-            if self._settings is not None:
-                self._settings.restore()
+            self._restore_settings()
         except Exception as error:  # noqa: BLE001 (reported)
             self._report("the settings of the process", error)
         self.left = self._contents.left()

@@ -67,14 +67,8 @@ def profile_graph(
     Raises:
         TraceError: The model raised, or it could not be put back.
     """
-    with ExitStack() as stack:
-        # Compiled functions run as they are written, as they did for the graph.
-        stack.enter_context(standing_by)
-        stack.enter_context(UNOBSERVED)
-        if repeats.is_lazy:
-            # Parameters are made in the first run: that is no part of what a model computes.
-            stack.enter_context(repeats.prepared())
-            repeats.run()
+    # Compiled functions run as they are written, as they did for the graph.
+    with standing_by, UNOBSERVED:
         _Measurement(graph, log, repeats, recorder).measure(steps)
     if repeats.disturbed:
         graph.notes.append(
@@ -110,7 +104,8 @@ class _Measurement:
         for step in range(-_WARMUP, steps):
             if step == 0:
                 self._times.clear()
-            unwatched.append(self._unwatched_us())
+            with self._repeats.prepared():
+                unwatched.append(self._wall_us())
             watched.append(self._timed_us(self._functions))
             if kernels:
                 # A mode for kernels slows down what runs inside of functions: these have
@@ -131,10 +126,6 @@ class _Measurement:
             spread_us=_spread(unwatched),
         )
 
-    def _unwatched_us(self) -> float:
-        with self._repeats.prepared():
-            return self._wall_us()
-
     def _timed_us(self, calls: Calls, *, kernels: bool = False) -> float:
         """Time the calls of one run for their nodes; return how long the whole run took."""
         meters = [self._clocks[node] if node else self._clock for node in calls.nodes]
@@ -145,16 +136,14 @@ class _Measurement:
             stack.enter_context(watch)
             wall_us = self._wall_us()
         for reading, node in _matched(calls, watch.readings):
+            clock = self._clocks[node]
             # Where calls have changed places, one may have been timed by another's clock.
-            if reading.meter is self._clocks[node]:
+            if reading.meter is clock:
                 if kernels == isinstance(reading.call, str):
-                    self._times[node].append(self._passed_us(reading, node))
+                    self._times[node].append(clock.passed_us(reading.before, reading.after))
                 for inner, kernel in _inside(reading, node):
-                    self._times[kernel].append(self._passed_us(inner, node))
+                    self._times[kernel].append(clock.passed_us(inner.before, inner.after))
         return wall_us
-
-    def _passed_us(self, reading: CallReading, node: Node) -> float:
-        return self._clocks[node].passed_us(reading.before, reading.after)
 
     def _wall_us(self) -> float:
         """Run the prepared call; return how long it took until all devices were done."""
@@ -239,18 +228,20 @@ class _Measurement:
             elif node.kind == "op":
                 # What comes in goes out: nothing ran.
                 node.measure(duration_us=0.0)
-        if missed:
-            self._note(
+        for nodes, text in (
+            (
+                missed,
                 f"{len(missed)} of {len(self._clocks)} operations have no times: when the model "
                 "was measured, it did not run them, or not in this order",
-                missed[0],
-            )
-        if inside:
-            self._note(
+            ),
+            (
+                inside,
                 f"{len(inside)} operations have no times of their own: they ran inside of others, "
                 "whose times are theirs, too",
-                inside[0],
-            )
+            ),
+        ):
+            if nodes:
+                self._graph.notes.append(Note(text, nodes[0].source, nodes[0]))
         return operations_us
 
     def _share(self, node: Node) -> None:
@@ -265,9 +256,6 @@ class _Measurement:
         times = [median(self._times[kernel]) for kernel in kernels]
         for kernel, time_us in zip(kernels, times, strict=True):
             kernel.measure(duration_us=node.duration_us * (time_us / (sum(times) or 1)))
-
-    def _note(self, text: str, node: Node) -> None:
-        self._graph.notes.append(Note(text, node.source, node))
 
 
 def _matched(calls: Calls, readings: list[CallReading]) -> list[tuple[CallReading, Node]]:

@@ -7,6 +7,7 @@ torch's count of writes tells whether it was left alone.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import torch
@@ -61,10 +62,11 @@ def _tensors(
             yield f"argument {path}", tensor
 
 
+@dataclass
 class Repeats:
     """A call that is made again and again, each time from the same state.
 
-    Args:
+    Attributes:
         call: Makes it.
         modules: All modules that it may change, each by itself.
         inputs: A nest of its arguments.
@@ -73,43 +75,19 @@ class Repeats:
         grad: Whether gradients are recorded.
         written: The tensors from before the call that it writes into.
         were_set: Those of which it sets the data, the gradient, or whether they ask for one.
-
-    Attributes:
         disturbed: Whether another thread seems to have written into the model meanwhile.
     """
 
-    def __init__(
-        self,
-        call: Callable[[], Any],
-        modules: Sequence[torch.nn.Module],
-        inputs: Any,
-        *,
-        training: bool | None,
-        switched: Sequence[torch.nn.Module] = (),
-        grad: bool,
-        written: list[torch.Tensor],
-        were_set: list[torch.Tensor],
-    ) -> None:
-        self._call = call
-        self._modules = modules
-        self._inputs = inputs
-        self._training = training
-        self._switched = switched
-        self._grad = grad
-        self._set = were_set
-        self.disturbed = False
-        buffers = [buffer for module in modules for buffer in module._buffers.values()]
-        self._copied = [*written, *(buffer for buffer in buffers if buffer is not None)]
-
-    @property
-    def is_lazy(self) -> bool:
-        """Whether the first run of all makes parameters."""
-        return any(
-            isinstance(tensor, UNINITIALIZED)
-            for module in self._modules
-            for table in (module._parameters, module._buffers)
-            for tensor in table.values()
-        )
+    call: Callable[[], Any]
+    modules: Sequence[torch.nn.Module]
+    inputs: Any
+    _: KW_ONLY
+    training: bool | None
+    switched: Sequence[torch.nn.Module]
+    grad: bool
+    written: Sequence[torch.Tensor]
+    were_set: Sequence[torch.Tensor]
+    disturbed: bool = False
 
     @contextmanager
     def prepared(self) -> Iterator[None]:
@@ -119,16 +97,18 @@ class Repeats:
             TraceError: The run wrote into what the run before did not write into.
         """
         with (
-            Preserved(self._modules, self._inputs, training=self._training) as preserved,
-            torch.set_grad_enabled(self._grad),
+            Preserved(self.modules, self.inputs, training=self.training) as preserved,
+            torch.set_grad_enabled(self.grad),
         ):
             # First: the gradients that are kept then are among what is written into.
-            for tensor in self._set:
+            for tensor in self.were_set:
                 preserved.about_to_set(tensor)
-            for tensor in self._copied:
+            tables = [module._buffers.values() for module in self.modules]
+            buffers = [buffer for table in tables for buffer in table if buffer is not None]
+            for tensor in (*self.written, *buffers):
                 if not isinstance(tensor, UNINITIALIZED):
                     preserved.about_to_write(tensor)
-            for module in self._switched:
+            for module in self.switched:
                 preserved.switch(module)
             announced = {id(tensor) for tensor in preserved.written()}
             rest = [tensor for tensor in preserved.kept() if id(tensor) not in announced]
@@ -155,7 +135,7 @@ class Repeats:
             TraceError: The model raised.
         """
         try:
-            return self._call()
+            return self.call()
         except Exception as error:
             raise TraceError(
                 "the model raised when it was measured, after it had run once to be drawn",

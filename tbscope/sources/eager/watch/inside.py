@@ -75,24 +75,12 @@ class InsideMode(DispatchMode):  # type: ignore[no-untyped-call]
     def _lead_to(self, tensor: torch.Tensor, frame: FrameType) -> None:
         """Record the kernels that made a tensor, where nobody knows it yet."""
         recorder = self._recorder
-        pending = [tensor]
-        while pending:
-            wanted = pending[-1]
-            if id(wanted) not in self._made or recorder.is_known(wanted):
-                pending.pop()
-                continue
-            result, facts, args, kwargs = self._made[id(wanted)]
-            before = [
-                each
-                for each in collect_tensors((args, kwargs), [])
-                if id(each) in self._made and not recorder.is_known(each)
-            ]
-            if before:
-                pending += before
-                continue
-            pending.pop()
+        if id(tensor) in self._made and not recorder.is_known(tensor):
+            result, facts, args, kwargs = self._made[id(tensor)]
             for each in collect_tensors(result, []):
                 self._made.pop(id(each), None)
+            for each in collect_tensors((args, kwargs), []):
+                self._lead_to(each, frame)
             operation = Operation(recorder.operations)
             operation.kernels.append(facts.name)
             recorder.add_kernel(facts, args, kwargs, result, operation, frame)

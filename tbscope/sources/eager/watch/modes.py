@@ -7,7 +7,7 @@ ATen kernel. Both hand everything on unchanged.
 import functools
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from copy import copy
 from types import FrameType
 from typing import Any
@@ -50,7 +50,6 @@ from tbscope.sources.torch.operations import (
 from tbscope.sources.torch.wrapping import PLAIN, hands_on
 
 __all__ = [
-    "OPERATION_MODE",
     "KernelMode",
     "OperationMode",
     "lent",
@@ -96,6 +95,12 @@ class OperationMode(TorchFunctionMode):
         recorder, operations = self._recorder, self._operations
         if kwargs is None:
             kwargs = _NO_KEYWORDS
+        if RUNS_FOR_ITSELF and not recorder.paused and is_of_its_own(sys._getframe(1)):
+            recorder.paused = True
+            try:
+                return func(*args, **kwargs)
+            finally:
+                recorder.paused = False
         if func in SETTERS:
             for tensor in collect_tensors(args[0], []):
                 recorder.about_to_set(tensor)
@@ -194,31 +199,7 @@ class OperationMode(TorchFunctionMode):
         return name
 
 
-class OlderOperationMode(OperationMode):
-    """Looks away, too, while an older torch runs operations of its own."""
-
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        recorder = self._recorder
-        if recorder.paused or not is_of_its_own(sys._getframe(1)):
-            return super().__torch_function__(func, types, args, kwargs)
-        recorder.paused = True
-        try:
-            return func(*args, **(kwargs or {}))
-        finally:
-            recorder.paused = False
-
-
-OPERATION_MODE = OlderOperationMode if RUNS_FOR_ITSELF else OperationMode
-"""The mode that tells a recorder of the functions that this torch runs."""
-
-
-class FakedOperationMode(OPERATION_MODE):  # type: ignore[misc,valid-type]
+class FakedOperationMode(OperationMode):
     """Watches functions, and hands them stand-ins for the tensors of the model.
 
     Args:
@@ -279,8 +260,7 @@ class KernelMode(DispatchMode):  # type: ignore[no-untyped-call]
         self, recorder: Recorder, functions: OperationMode, log: CallLog | None = None
     ) -> None:
         super().__init__()
-        self.recorder = self._recorder = recorder
-        self._operations = recorder.operations
+        self.recorder = recorder
         self._functions = functions
         self._log = log
 
@@ -291,7 +271,7 @@ class KernelMode(DispatchMode):  # type: ignore[no-untyped-call]
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        recorder = self._recorder
+        recorder = self.recorder
         if kwargs is None:
             kwargs = _NO_KEYWORDS
         facts = KERNELS.get(id(func)) or kernel_facts(func)
@@ -309,13 +289,13 @@ class KernelMode(DispatchMode):  # type: ignore[no-untyped-call]
         if types and recorder.distributed and hands_on(types):
             frame = sys._getframe().f_back
             with InsideMode(recorder, args):
-                running = self._operations.running
+                running = recorder.operations.running
                 if running is not None:
                     return running.run(facts, args, kwargs)
                 return self._run(facts, args, kwargs, frame)
         if facts.higher_order:
             args, kwargs = self._show_functions(args, kwargs)
-        running = self._operations.running
+        running = recorder.operations.running
         if running is not None and not recorder.scripted:
             return running.run(facts, args, kwargs)
         # What TorchScript forks runs in a thread of its own, where Python has called nothing.
@@ -334,18 +314,16 @@ class KernelMode(DispatchMode):  # type: ignore[no-untyped-call]
         kwargs: dict[str, Any],
         frame: FrameType | None,
     ) -> Any:
-        recorder, operations = self._recorder, self._operations
+        recorder = self.recorder
+        operations = recorder.operations
         running = operations.running
         if running is not None:
             return running.run(facts, args, kwargs)
         # No torch function is around it: the kernel is itself the operation.
         operation = operations.begin()
         try:
-            if facts.native:
-                # C++ has called it, and nobody's mode for functions has seen that.
-                with without_functions():
-                    result = operation.run(facts, args, kwargs)
-            else:
+            # C++ has called a native one, and no mode for functions has seen that.
+            with without_functions() if facts.native else nullcontext():
                 result = operation.run(facts, args, kwargs)
         except BaseException as error:
             recorder.fail_operation(facts.label, args, kwargs, error, frame)
@@ -362,7 +340,7 @@ class KernelMode(DispatchMode):  # type: ignore[no-untyped-call]
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Have the functions that an operator is given (`cond`, `scan`) watched as they run."""
-        recorder = self._recorder
+        recorder = self.recorder
         operands = collect_tensors((args, kwargs), [])
 
         def shown(given: Any) -> Any:
@@ -390,8 +368,8 @@ class KernelMode(DispatchMode):  # type: ignore[no-untyped-call]
         """Watch a block again, though the operator that runs it has put the modes aside."""
         functions = self._functions
         with ExitStack() as stack:
-            gave = stack.enter_context(self._recorder.function(name))
-            stack.enter_context(KernelMode(self._recorder, functions))
+            gave = stack.enter_context(self.recorder.function(name))
+            stack.enter_context(KernelMode(self.recorder, functions))
             if functions.inside:
                 functions.inside = False
                 stack.callback(setattr, functions, "inside", True)
@@ -414,7 +392,7 @@ def modes_of(
     """
     operations: OperationMode
     if stand_ins is None:
-        operations = OPERATION_MODE(recorder, log)
+        operations = OperationMode(recorder, log)
     else:
         operations = FakedOperationMode(recorder, stand_ins)
     recorder.functions = functools.partial(operations.again, logs=True)
