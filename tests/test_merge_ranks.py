@@ -312,19 +312,6 @@ def test_a_collective_of_ranks_that_differ_is_one_node():
     assert [output.value for output in graph.outputs] == node.outputs
 
 
-@pytest.mark.parametrize(
-    ("rows", "told"), [((3, 3), None), ((3, 2), "(3, 2) on rank 0; (2, 2) on rank 1")]
-)
-def test_a_collective_whose_ranks_gave_other_shapes_tells_them(rows, told):
-    def joined(rank):
-        net = Net(rank, layers=(0, 1)[: 1 + rank]).join("all_reduce", (0, 1))
-        net.value.shape = (rows[rank], 2)
-        return net.graph()
-
-    (node,) = named(tbscope.merge_ranks([joined(0), joined(1)]), "all_reduce")
-    assert node.attributes.get("shapes_by_rank") == told
-
-
 def test_collectives_of_other_kinds_are_not_joined():
     kinds = ("all_reduce", "all_gather")
     graphs = [Net(r, layers=(0, 1)[: 1 + r]).join(kinds[r], (0, 1)).graph() for r in (0, 1)]

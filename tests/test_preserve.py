@@ -356,6 +356,17 @@ class TestContents:
         assert base[:10].tolist() == [7] * 10
         assert base[21:].tolist() == [7] * 979
 
+    def test_a_view_that_is_met_after_a_write_keeps_what_was_there_before_it(self):
+        base, hidden = torch.zeros(4), nn.Module()
+        hidden.register_buffer("part", base[:2])
+        version = base._version
+        with Preserved([], base) as preserved, Telling(preserved):
+            base.add_(1)
+            preserved.add_module(hidden)
+            base.add_(1)
+        assert base.tolist() == [0, 0, 0, 0]
+        assert base._version == version
+
     def test_a_tensor_nobody_asked_to_keep_is_not_kept(self):
         x = torch.zeros(2)
         run(lambda: x.add_(1), Model(), inputs=torch.zeros(1))

@@ -83,6 +83,18 @@ def test_two_recordings_at_once_tell_of_modules_what_one_alone_tells(make, run):
 
 
 @pytest.mark.parametrize("count", [1, 2])
+def test_a_model_that_is_drawn_meanwhile_is_none_of_them(count):
+    def run(model):
+        model(X)
+        tbscope.trace(OneByOne(), X)
+
+    model = Net()
+    assert [told(graph) for graph in recorded(model, run, count=count)] == [
+        told(graph) for graph in recorded(model, lambda model: model(X), count=count)
+    ]
+
+
+@pytest.mark.parametrize("count", [1, 2])
 def test_what_a_thread_calls_when_the_recording_is_over_is_none_of_it(count):
     begun, over, threads = threading.Event(), threading.Event(), []
 

@@ -165,19 +165,10 @@ def _put_slots(thing: Any, before: list[Any]) -> None:
 def _put_scripted(module: Any, before: dict[str, Any]) -> None:
     now = scripted_attributes(module)
     for name, value in before.items():
-        if not _alike(now[name], value):
+        # TorchScript gives a new list, or mapping, each time: these are set in any case.
+        plain = isinstance(value, bool | int | float | complex | str)
+        if now[name] is not value and not (plain and now[name] == value):
             set_scripted_attribute(module, name, value)
-
-
-def _alike(one: Any, other: Any) -> bool:
-    """Whether two values that TorchScript gave are the same, down to their tensors."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        one, other = [*one.items()], [*other.items()]
-    if isinstance(one, list | tuple) and type(one) is type(other):
-        return len(one) == len(other) and all(map(_alike, one, other))
-    if isinstance(one, torch.Tensor) or type(one) is not type(other):
-        return one is other
-    return bool(one == other)
 
 
 _ATTRIBUTES = _Part(_take_object, _put_object, lambda before: before[2].values())

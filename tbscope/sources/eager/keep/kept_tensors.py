@@ -237,7 +237,7 @@ class KeptTensors:
             for key, (tensor, gradient) in self._gradients.items():
                 if (self._alone or key in self._set) and tensor.grad is not gradient:
                     _attempt(report, tensor, setattr, tensor, "grad", gradient)
-            for tensor, version in self._versions:
+            for tensor, version in reversed(self._versions):
                 if version_of(tensor) != version:
                     _attempt(report, tensor, set_version, tensor, version)
 
