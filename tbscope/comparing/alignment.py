@@ -1,12 +1,12 @@
 """Alignment: which parts of one sequence stand for which of another one, in the same order.
 
 What is equal by name and by structure at both ends is matched first. What is left in between is
-matched by the best sum of scores where it is short. Where it is long, the longest common sequence
-of structures divides it; what is still long between these parts is matched by names alone.
+matched by the best sum of scores where it is short. Where it is long, the longest common runs
+divide it: of parts that are equal in both, then in structure, then in name.
 """
 
-from bisect import bisect_left
 from collections.abc import Callable, Hashable, Sequence
+from difflib import SequenceMatcher
 from typing import TypeAlias
 
 __all__ = ["Pairs", "align"]
@@ -18,8 +18,6 @@ _Both: TypeAlias = tuple[Sequence[Hashable], Sequence[Hashable]]
 
 # Of so many pairs each is looked at.
 _MOST_PAIRS = 1_000_000
-# The longest common sequence is sought among so many pairs of equal structure.
-_MOST_EQUAL = 500_000
 
 
 Score: TypeAlias = Callable[[int, int], float]
@@ -40,32 +38,35 @@ def align(names: _Both, structures: _Both, score: Score) -> Pairs:
         start += 1
     while min(end, stop) > start and one[end - 1] == other[stop - 1]:
         end, stop = end - 1, stop - 1
-    anchors: Pairs = []
-    if (end - start) * (stop - start) > _MOST_PAIRS:
-        anchors = _growing(_equal(structures, range(start, end), range(start, stop)))
-    pairs = [(at, at) for at in range(start)]
-    last = start - 1, start - 1
-    for anchor in [*anchors, (end, stop)]:
-        left, right = range(last[0] + 1, anchor[0]), range(last[1] + 1, anchor[1])
-        if len(left) * len(right) > _MOST_PAIRS:
-            pairs += _growing(_equal(names, left, right))
-        else:
-            pairs += _best(names, structures, score, (left, right))
-        pairs.append(anchor)
-        last = anchor
-    pairs.pop()
-    return [*pairs, *zip(range(end, len(one)), range(stop, len(other)), strict=True)]
+
+    def between(left: range, right: range, ways: Sequence[_Both]) -> Pairs:
+        if len(left) * len(right) <= _MOST_PAIRS:
+            return _best(names, structures, score, (left, right))
+        if not ways:
+            return []
+        pairs: Pairs = []
+        last = left.start - 1, right.start - 1
+        for anchor in [*_equal_runs(ways[0], left, right), (left.stop, right.stop)]:
+            gap = range(last[0] + 1, anchor[0]), range(last[1] + 1, anchor[1])
+            pairs += [*between(*gap, ways[1:]), anchor]
+            last = anchor
+        return pairs[:-1]
+
+    return [
+        *((at, at) for at in range(start)),
+        *between(range(start, end), range(start, stop), [(one, other), structures, names]),
+        *zip(range(end, len(one)), range(stop, len(other)), strict=True),
+    ]
 
 
-def _equal(keys: _Both, left: range, right: range) -> Pairs:
-    """Return all pairs of parts with the same key; none where they are too many."""
-    places: dict[Hashable, list[int]] = {}
-    # Of the places for one part, the growing sequence takes one at most: they go backwards.
-    for place in reversed(right):
-        places.setdefault(keys[1][place], []).append(place)
-    if sum(len(places.get(keys[0][at], ())) for at in left) > _MOST_EQUAL:
-        return []
-    return [(at, place) for at in left for place in places.get(keys[0][at], ())]
+def _equal_runs(keys: _Both, left: range, right: range) -> Pairs:
+    """Return the parts with the same keys in the longest common runs."""
+    one, other = keys[0][left.start : left.stop], keys[1][right.start : right.stop]
+    return [
+        (left[run.a + at], right[run.b + at])
+        for run in SequenceMatcher(None, one, other).get_matching_blocks()
+        for at in range(run.size)
+    ]
 
 
 def _best(names: _Both, structures: _Both, score: Score, ranges: tuple[range, range]) -> Pairs:
@@ -95,23 +96,3 @@ def _best(names: _Both, structures: _Both, score: Score, ranges: tuple[range, ra
             row, column = row - 1, column - 1
             pairs.append((left[row], right[column]))
     return pairs[::-1]
-
-
-def _growing(pairs: Pairs) -> Pairs:
-    """Return the longest part of pairs, which grow on the left, that grows on both sides.
-
-    Source: J. Hunt, T. Szymanski, A Fast Algorithm for Computing Longest Common Subsequences, 1977.
-    """
-    ends: list[int] = []
-    last: list[int] = []
-    before: list[int] = []
-    for at, (_, place) in enumerate(pairs):
-        length = bisect_left(ends, place)
-        before.append(last[length - 1] if length else -1)
-        ends[length : length + 1], last[length : length + 1] = [place], [at]
-    found: Pairs = []
-    at = last[-1] if last else -1
-    while at >= 0:
-        found.append(pairs[at])
-        at = before[at]
-    return found[::-1]
