@@ -195,7 +195,6 @@ class Use:
         definition: The definition.
         scope: The scope of the call; None for the graph itself.
         calls: The calls that ran in this scope: nearly always one.
-        around: The use in whose body it stands; None for the graph itself.
         inputs: What the inputs of the definition are here, in their order.
         waits: The nodes outside that operations of the body wait for.
         parts: What stands here for each step of the body: a node, or a use.
@@ -204,7 +203,6 @@ class Use:
     definition: "Definition"
     scope: Scope | None
     calls: list[Call]
-    around: "Use | None" = None
     inputs: list[Value] = field(default_factory=list)
     waits: list[Node] = field(default_factory=list)
     parts: "list[Node | Use]" = field(default_factory=list)
@@ -257,7 +255,6 @@ class Definition:
             always one; none for the graph itself.
         inputs: The tensors from outside: first the arguments in the order of the call, nests
             flattened; then parameters, buffers and captured ones in the order of first use.
-        waits: How many nodes outside of it its operations wait for.
         steps: Its body.
         results: What the first call gives (see `Signature`); of the graph, its outputs by name.
         digest: What tells it from all others, in other graphs and processes too: two
@@ -270,7 +267,6 @@ class Definition:
     name: str
     signatures: tuple[Signature, ...]
     inputs: tuple[Input, ...]
-    waits: int
     steps: tuple[Step | CallStep, ...]
     results: Nest
     digest: str

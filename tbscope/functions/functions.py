@@ -132,9 +132,6 @@ def find_definitions(graph: Graph) -> Use:
             parts=reading.parts,
         )
         tree.add(use)
-        for part in use.parts:
-            if isinstance(part, Use):
-                part.around = use
     names: set[str] = set()
     for scope in tree.calls:
         use = tree.uses[scope]
@@ -161,7 +158,6 @@ def _define(reading: Reading, digest: str) -> Definition:
         "",
         reading.signatures,
         tuple(inputs),
-        len(reading.waits),
         tuple(reading.steps),
         reading.results,
         digest,

@@ -170,23 +170,15 @@ class Reading:
         self._places: dict[Scope | None, tuple[Place, ...]] = {scope: ()}
         self._adopted: dict[str, int] = {}
         self._calls = [] if scope is None else tree.calls[scope]
-        self.signatures: tuple[Signature, ...] = ()
         self.entries: list[Entry] = []
         self.inputs: list[Value] = []
         self.waits: list[Node] = []
         self.steps: list[Step | CallStep] = []
         self.parts: list[Node | Use] = []
-        self.ends: tuple[tuple[Ref, ...], ...] = ()
         if scope is None:
             for node in graph.inputs:
                 for value in node.outputs:
                     self._take(value, Entry("argument", ""))
-            self._read_steps()
-            self.results: Nest = {output.name: self.get(output.value) for output in graph.outputs}
-            self.ends = tuple(
-                tuple(map(self._wait, output.control_inputs)) for output in graph.outputs
-            )
-            return
         given = [
             tuple(
                 Argument(name, self._argument(name or str(at), nest, first=number == 0))
@@ -194,7 +186,13 @@ class Reading:
             )
             for number, call in enumerate(self._calls)
         ]
-        self._read_steps()
+        for part in tree.parts[scope]:
+            if isinstance(part, Node):
+                self.steps.append(self._step(part))
+                self.parts.append(part)
+            else:
+                self.steps.append(self._call_step(part, tree.uses[part]))
+                self.parts.append(tree.uses[part])
         self.signatures = tuple(
             Signature(
                 call.class_name,
@@ -207,19 +205,13 @@ class Reading:
             )
             for call, arguments in zip(self._calls, given, strict=True)
         )
-        self.results = self.signatures[0].results
+        outputs = graph.outputs if scope is None else []
+        self.results: Nest = {output.name: self.get(output.value) for output in outputs}
+        if self.signatures:
+            self.results = self.signatures[0].results
+        self.ends = tuple(tuple(map(self._wait, output.control_inputs)) for output in outputs)
 
     # -- steps ------------------------------------------------------------------------
-
-    def _read_steps(self) -> None:
-        for part in self._tree.parts[self._scope]:
-            if isinstance(part, Node):
-                self.steps.append(self._step(part))
-                self.parts.append(part)
-            else:
-                use = self._tree.uses[part]
-                self.steps.append(self._call_step(part, use))
-                self.parts.append(use)
 
     def _step(self, node: Node) -> Step:
         return Step(

@@ -87,17 +87,13 @@ def crossings(
 
     def cross(value: Value, reader: tuple[Scope, ...]) -> None:
         giver = chain(value.producer.scope)
-        if giver is reader:
-            return
-        common = 0
-        for one, other in zip(giver, reader, strict=False):
-            if one is not other:
-                break
-            common += 1
-        for scope in giver[common:]:
-            leaving[scope][value] = None
-        for scope in reader[common:]:
-            entering[scope][value] = None
+        if giver is not reader:
+            for scope in giver:
+                if scope not in reader:
+                    leaving[scope][value] = None
+            for scope in reader:
+                if scope not in giver:
+                    entering[scope][value] = None
 
     for node in graph.nodes:
         here = chain(node.scope)

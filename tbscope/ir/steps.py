@@ -5,6 +5,7 @@ of the same types that came from the same operations. What they were given besid
 may differ, and is told.
 """
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -56,25 +57,22 @@ def _in_blocks(graph: Graph) -> list[list[Node]]:
 
 def _between(graph: Graph, steps: int) -> list[list[Node]] | None:
     """Return the operations of each of so many steps; None where the graph has not so many."""
-    for phase, label in reversed(PHASE_BOXES.items()):
-        ends: dict[Scope, int] = {}
-        for at, node in enumerate(graph.nodes):
-            top = _top(node.scope)
-            if top is not None and top.phase == phase and top.part.label == label:
-                ends[top] = at
+    tops = [_top(node.scope) for node in graph.nodes]
+    for box in reversed(PHASE_BOXES.items()):
+        # Where each of the boxes ends, in their order.
+        known = {
+            top: at for at, top in enumerate(tops) if top and (top.phase, top.part.label) == box
+        }
+        ends = sorted(known.values())
         if ends:
             break
     if not ends or len(ends) % steps:
         return None
     each = len(ends) // steps
-    last = sorted(ends.values())[each - 1 :: each]
     found: list[list[Node]] = [[] for _ in range(steps)]
-    number = 0
-    for at, node in enumerate(graph.nodes):
-        if number < steps and at > last[number]:
-            number += 1
-        if number < steps and node.kind in OPERATIONS:
-            found[number].append(node)
+    for at, node in enumerate(graph.nodes[: ends[-1] + 1]):
+        if node.kind in OPERATIONS:
+            found[bisect_left(ends, at) // each].append(node)
     return found
 
 
