@@ -117,35 +117,8 @@ def test_an_operation_that_was_made_before_is_counted_and_gets_the_next_number()
     assert build.operations == 2
 
 
-def test_a_role_that_is_none_is_refused_with_those_that_there_are():
-    build, x = net()
-    with pytest.raises(GraphError) as caught:
-        build.add_node("relu", [x], role="views")
-    assert str(caught.value) == (
-        "relu has the role 'views', which is none\n"
-        "  why: the roles are view, cast, copy, maker\n"
-        "  fix: leave it out for an operation that computes something"
-    )
-
-
 def strange():
     return Value(Node("9", "relu"), 0, (1,), "float32", "cpu")
-
-
-@pytest.mark.parametrize(
-    ("slip", "says"),
-    [
-        (lambda b, x: b.add_node("add_", [x, x], writes=(2,)), "writes into its inputs (2,), of"),
-        (lambda b, x: b.add_node("add_", [x, 1], writes=(-1,)), "writes into its inputs (-1,), of"),
-        (lambda b, x: b.add_node("relu", [x], role="views"), "has the role 'views', which is none"),
-    ],
-)
-def test_what_no_graph_may_hold_is_refused_at_once(slip, says):
-    build, x = net()
-    before = str(build.graph)
-    with pytest.raises(GraphError, match=re.escape(says)):
-        slip(build, x)
-    assert str(build.graph) == before
 
 
 @pytest.mark.parametrize(

@@ -255,3 +255,87 @@ def test_modules_of_other_names_and_classes_match_just_if_most_of_them_is_alike(
     after.add_module("two", Other(*ops))
     changes = tbscope.diff(before, after, torch.rand(2, 4)).changes
     assert {one.fate for one in changes if one.kind == "module"} == fates
+
+
+def plain():
+    return nn.Linear(4, 4, bias=False)
+
+
+def test_a_block_that_has_another_name_and_another_place_is_moved():
+    before, after = nn.Sequential(), nn.Sequential()
+    for net, names in ((before, ("big", "act", "norm")), (after, ("act", "norm", "other"))):
+        for name in names:
+            kinds = {"act": nn.Tanh(), "norm": nn.LayerNorm(4)}
+            net.add_module(name, kinds.get(name) or plain())
+    assert told(before, after, (X,)) == [
+        "changed module big -> other name big -> other, moved first -> behind norm"
+    ]
+
+
+class Wrapping(nn.Module):
+    """Calls something of the class that it wraps before what it wraps."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.first, self.inner = nn.Sequential(nn.Linear(4, 4), nn.Tanh()), inner
+
+    def forward(self, x):
+        return self.inner(self.first(x))
+
+
+class Holder(nn.Module):
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, input):  # noqa: A002
+        return self.inner(input)
+
+
+def test_of_several_calls_in_a_wrapper_the_most_alike_one_is_wrapped():
+    before, after = nn.Sequential(plain()), nn.Sequential(Wrapping(plain()))
+    assert told(before, after, (X,)) == [
+        "changed module 0 wrapped in Wrapping",
+        "added module 0.first",
+    ]
+
+
+def test_a_model_that_is_wrapped_twice_is_told_both_ways():
+    before, after = Wrapping(plain()), Holder(Holder(Wrapping(plain())))
+    change = "wrapped in Holder"
+    there, back = (
+        [one for one in told(*pair, (X,)) if " module " in one]
+        for pair in ((before, after), (after, before))
+    )
+    assert there == [f"changed module  {change}", f"changed module  -> inner {change}"]
+    assert back == [
+        f"changed module  no longer {change}",
+        f"changed module inner ->  no longer {change}",
+    ]
+
+
+class Keeping(nn.Module):
+    """Keeps what it computes on the way."""
+
+    def forward(self, x):
+        self.kept = [x + 1, x * 2]
+        return self.kept[0] - self.kept[1]
+
+
+def test_another_tensor_of_those_made_inside_of_a_call_is_told():
+    one, other = (
+        calling(Keeping(), lambda net, x, y, at=at: net(x) / net.kept[at]) for at in (0, 1)
+    )
+    assert told(one, one, (X, X)) == []
+    assert told(one, other, (X, X)) == [
+        "changed operation div() reads inner, inner/add() -> inner, inner/mul()"
+    ]
+
+
+def test_the_ties_of_a_model_that_is_wrapped_are_the_same():
+    def tied():
+        first, second = plain(), plain()
+        second.weight = first.weight
+        return nn.Sequential(first, nn.Tanh(), second)
+
+    assert told(tied(), Holder(tied()), (X,)) == ["changed module  wrapped in Holder"]

@@ -5,7 +5,7 @@ the inside out, so that the digest of a call names those in it by the digests of
 definitions. Names, types, sources and what was measured are in no digest.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any, overload
 
@@ -95,9 +95,6 @@ class Functions(Sequence[Definition]):
 
     def __len__(self) -> int:
         return len(self._definitions)
-
-    def __iter__(self) -> Iterator[Definition]:
-        return iter(self._definitions)
 
     def __str__(self) -> str:
         return "\n\n".join(map(str, [*self._definitions, self.main]))

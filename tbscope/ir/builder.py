@@ -13,9 +13,8 @@ docs/how-to-add-a-source.md tells the rules that a source keeps.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias
 
-from tbscope.errors import GraphError
 from tbscope.ir.graph import (
     Argument,
     Call,
@@ -24,7 +23,6 @@ from tbscope.ir.graph import (
     Node,
     NodeKind,
     Output,
-    Role,
     Shape,
     Source,
     Value,
@@ -37,8 +35,6 @@ __all__ = ["GraphBuilder", "Names", "SourceKind", "claim_name"]
 
 SourceKind: TypeAlias = Literal["input", "parameter", "buffer", "constant"]
 """What a node is that is no operation: a source of values."""
-
-_ROLES = (None, *get_args(Role))
 
 
 def claim_name(name: str, taken: set[str], *, sign: str = "~") -> str:
@@ -217,8 +213,6 @@ class GraphBuilder:
             kind: What it is.
             scope: Where it stands; None for the top level.
             facts: Further fields of `Node`.
-        Raises:
-            GraphError: It writes into what it does not read, or has a role that is none.
         """
         named = [_argument(given) for given in arguments]
         node = Node(
@@ -230,7 +224,6 @@ class GraphBuilder:
             arguments=named,
             **facts,
         )
-        _check(node)
         for shape in outputs:
             self.add_value(node, shape, dtype, device)
         node.name = self._number() if name is None else self._names.unique(name)
@@ -292,21 +285,6 @@ class GraphBuilder:
         """
         verify(self.graph)
         return self.graph
-
-
-def _check(node: Node) -> None:
-    if not all(0 <= place < len(node.inputs) for place in node.writes):
-        raise GraphError(
-            f"{node.op} writes into its inputs {node.writes}, of which it has {len(node.inputs)}",
-            why="`writes` are positions among the values that it reads",
-            fix="count the values in its arguments from 0",
-        )
-    if node.role not in _ROLES:
-        raise GraphError(
-            f"{node.op} has the role {node.role!r}, which is none",
-            why=f"the roles are {', '.join(map(str, _ROLES[1:]))}",
-            fix="leave it out for an operation that computes something",
-        )
 
 
 def _argument(given: Nest) -> Argument:

@@ -31,7 +31,7 @@ PartKind: TypeAlias = Literal["graph", "module", "container", "scope", "unused"]
 """The whole graph, a module that was called, one that was not though something in it ran, a block
 by hand, or a module in which nothing ran."""
 
-_Place: TypeAlias = tuple[object, ...]
+_Place: TypeAlias = tuple[object, object]
 
 
 @dataclass(slots=True, eq=False)
@@ -244,7 +244,19 @@ class ModuleTree:
 
     def _add_scopes(self, graph: Graph) -> None:
         """Find the part of each scope; a scope of no known module becomes a new part."""
-        roots = dict(_roots_read(graph)) if len(self._roots) > 1 else {}
+        roots: dict[Scope, object] = {}
+        if len(self._roots) > 1:
+            # Of several models without a name, a call is of the one whose parameters it has.
+            owners = {
+                held.number: root
+                for (root, _), part in reversed(self._parts.items())
+                for held in part.held
+            }
+            for call in graph.calls:
+                known = [owners[held.number] for held in call.parameters if held.number in owners]
+                for scope in upward(call.scope) if known else ():
+                    if scope.qualified_name == "":
+                        roots[scope] = known[0]
         for scope in graph.scopes():
             above = self.part_of[scope.parent] if scope.parent else self.top
             if scope not in roots:
@@ -252,7 +264,7 @@ class ModuleTree:
             name = scope.qualified_name
             place: _Place = (roots[scope], name)
             if name is None:
-                place = (above, scope.part.label, scope.part.attribute)
+                place = (above, (scope.part.label, scope.part.attribute))
             part = self._parts.get(place)
             if part is None:
                 part = Part(
@@ -283,22 +295,6 @@ class ModuleTree:
             # A model that was given a name.
             return next((place[0] for place in self._parts if place[1] == name), 0)
         return above
-
-
-def _roots_read(graph: Graph) -> Iterator[tuple[Scope, object]]:
-    """Yield calls of several models without a name, each with the model whose parameters it has."""
-    holders: dict[int, int] = {}
-    root = -1
-    for module in graph.modules:
-        root += not module.name
-        for parameter in module.parameters:
-            holders.setdefault(parameter.number, root)
-    for call in graph.calls:
-        known = next((one.number for one in call.parameters if one.number in holders), None)
-        if known is not None:
-            for scope in upward(call.scope):
-                if scope.qualified_name == "":
-                    yield scope, holders[known]
 
 
 def _parameter_of(node: Node, number: int) -> Parameter:
