@@ -31,37 +31,36 @@ def find_cycles(steps: Iterable[tuple[_Place, _Place]]) -> list[list[_Place]]:
     lowest: dict[_Place, int] = {}
     waiting: list[_Place] = []
     done: set[_Place] = set()
+    way: list[tuple[_Place, Iterator[_Place]]] = []
+
+    def enter(place: _Place) -> None:
+        reached[place] = lowest[place] = len(reached)
+        waiting.append(place)
+        way.append((place, iter(readers.get(place, ()))))
+
     for first in readers:
-        if first in reached:
-            continue
-        way: list[tuple[_Place, Iterator[_Place]]] = []
-        pending: _Place | None = first
-        while pending is not None or way:
-            if pending is not None:
-                reached[pending] = lowest[pending] = len(reached)
-                waiting.append(pending)
-                way.append((pending, iter(readers.get(pending, ()))))
+        if first not in reached:
+            enter(first)
+        while way:
             place, ahead = way[-1]
-            pending = None
             for other in ahead:
                 if other not in reached:
-                    pending = other
+                    enter(other)
                     break
                 if other not in done:
                     lowest[place] = min(lowest[place], reached[other])
-            if pending is not None:
-                continue
-            way.pop()
-            if way:
-                above = way[-1][0]
-                lowest[above] = min(lowest[above], lowest[place])
-            if lowest[place] == reached[place]:
-                group = [waiting.pop()]
-                while group[-1] != place:
-                    group.append(waiting.pop())
-                done.update(group)
-                if len(group) > 1:
-                    found.append(group)
+            else:
+                way.pop()
+                if way:
+                    above = way[-1][0]
+                    lowest[above] = min(lowest[above], lowest[place])
+                if lowest[place] == reached[place]:
+                    group = [waiting.pop()]
+                    while group[-1] != place:
+                        group.append(waiting.pop())
+                    done.update(group)
+                    if len(group) > 1:
+                        found.append(group)
     return found
 
 

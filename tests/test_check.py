@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import tbscope
-from tbscope.comparing.limits import parse_limit
+from tbscope.comparing.check import parse_limit
 from tbscope.comparing.pins import outline_to_pin, pin_to_outline
 from tbscope.comparing.reading import Reading
 

@@ -339,3 +339,37 @@ def test_the_ties_of_a_model_that_is_wrapped_are_the_same():
         return nn.Sequential(first, nn.Tanh(), second)
 
     assert told(tied(), Holder(tied()), (X,)) == ["changed module  wrapped in Holder"]
+
+
+class Sparing(nn.Module):
+    """Has modules that it never calls."""
+
+    def __init__(self, **spares):
+        super().__init__()
+        for name, spare in spares.items():
+            self.add_module(name, spare)
+
+    def forward(self, x, *more):
+        return x + 1
+
+
+def test_a_module_that_is_never_called_tells_its_class_and_what_it_holds():
+    one, other = Sparing(spare=nn.Linear(4, 4)), Sparing(spare=nn.Conv1d(4, 4, 1, bias=False))
+    (change,) = told(one, other, (X,))
+    assert change.startswith("changed module spare class torch.nn.modules.linear.Linear -> ")
+    assert change.endswith("weight Float(4, 4) -> Float(4, 4, 1), bias parameter Float(4) removed")
+
+
+def test_an_input_is_no_module_of_its_name():
+    class Taking(Sparing):
+        def forward(self, x, spare=None):
+            return x + 1
+
+    one, other = Taking(), Taking(spare=plain())
+    other.__class__ = type("Taking", (Sparing,), {})
+    assert told(one, other, (X, X), (X,))[-1] == "added module spare"
+
+
+def test_what_is_called_again_in_a_block_that_came_counts_once():
+    (change,) = tbscope.diff(nn.Sequential(), nn.Sequential(twice(again=True)), X).added
+    assert (change.label, change.parameters, change.operations) == ("Sequential", 20, 2)

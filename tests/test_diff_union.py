@@ -203,3 +203,21 @@ def test_one_dotted_line_leads_to_what_read_a_removed_value_twice():
     graph = tbscope.diff(tbscope.trace(before, X), tbscope.trace(after, X)).graph
     (add,) = [node for node in graph.nodes if node.op == "add"]
     assert add.control_inputs == [node_of(graph, "tanh", "removed")]
+
+
+class Adapted(nn.Module):
+    def __init__(self, base):
+        super().__init__()
+        self.base = base
+
+    def forward(self, x):
+        return self.base(x) + x
+
+
+@pytest.mark.parametrize(("wrapped_before", "fate"), [(True, "removed"), (False, "added")])
+def test_what_a_wrapper_ran_stands_in_its_own_box(wrapped_before, fate):
+    layer = nn.Linear(4, 4)
+    pair = net(Adapted(layer)), net(layer)
+    graph = union(*(pair if wrapped_before else pair[::-1]))
+    assert str(node_of(graph, "add", fate).scope) == "Sequential/Adapted[0]"
+    assert node_of(graph, "linear", "same").scope.part.label == "Linear"

@@ -19,7 +19,7 @@ def _limit(_: click.Context, option: click.Parameter, text: str | None) -> str |
     """Refuse what is no number, before a model runs."""
     if text is None:
         return None
-    from tbscope.comparing.limits import parse_limit
+    from tbscope.comparing.check import parse_limit
 
     try:
         parse_limit(text, str(option.name))

@@ -3,16 +3,17 @@
 A check tells whether a model is still what its pin tells, and no larger than it may be.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from decimal import Decimal
 from fnmatch import fnmatchcase
 from typing import Any, TypeAlias, Unpack
 
 from tbscope.checks import check_truth
 from tbscope.collector import collecting_rarely
 from tbscope.comparing.difference import Difference
-from tbscope.comparing.limits import Limit, parse_limit
 from tbscope.comparing.outline import Outline
 from tbscope.comparing.pins import outline_to_pin, pin_to_outline
 from tbscope.comparing.reading import reading_of
@@ -27,7 +28,27 @@ from tbscope.running import Tracing, run_options
 from tbscope.sources.table import graph_of, load, runs
 from tbscope.words import error_text, shown
 
-__all__ = ["Checked", "check", "diff"]
+__all__ = ["Checked", "Limit", "check", "diff", "parse_limit"]
+
+Limit: TypeAlias = int | str
+"""A count, or a text that tells one with a unit: `25_000_000`, `"25M"`, `"1.5GiB"`."""
+
+_NUMBER = re.compile(r"([0-9][0-9_,]*(?:\.[0-9]+)?(?:[eE]\+?[0-9]{1,2})?) ?([A-Za-z]*)")
+_MOST_DIGITS = 40
+_UNITS = {
+    "": 1,
+    "k": 10**3,
+    "K": 10**3,
+    "M": 10**6,
+    "G": 10**9,
+    "T": 10**12,
+    "P": 10**15,
+    "Ki": 2**10,
+    "Mi": 2**20,
+    "Gi": 2**30,
+    "Ti": 2**40,
+    "Pi": 2**50,
+}
 
 # The limits by name: each as it was given, and as a count.
 _Limits: TypeAlias = Mapping[str, tuple[Limit, int]]
@@ -233,6 +254,43 @@ def _patterns(no_op: Any) -> list[str]:
             fix="no_op=['view', '*Norm*']",
         )
     return [str.__str__(one) for one in given]
+
+
+def parse_limit(limit: Limit, name: str) -> int:
+    """Return the count that a limit tells; the part of one that is left over is dropped.
+
+    >>> parse_limit("25M", "max_parameters"), parse_limit("1.5GiB", "max_activation_bytes")
+    (25000000, 1610612736)
+
+    Args:
+        limit: A whole number, or a text. `k`, `M`, `G`, `T` and `P` are powers of 1000; `Ki`,
+            `Mi`, `Gi`, `Ti` and `Pi` of 1024. Of bytes, `B` may stand behind; of anything
+            else, `B` is 10**9, as in a model of 7B parameters.
+        name: What it limits, for the message: one that ends in `bytes` is of bytes.
+    Raises:
+        ArgumentError: It is none.
+    """
+    of_bytes = name.endswith("bytes")
+    if type(limit) is int and limit >= 0:
+        return limit
+    if isinstance(limit, str) and len(limit) <= _MOST_DIGITS:
+        found = _NUMBER.fullmatch(str.__str__(limit).strip())
+        if found:
+            number, unit = found.groups()
+            factor = _UNITS.get(unit.removesuffix("B") if of_bytes else unit)
+            if unit == "B" and not of_bytes:
+                factor = 10**9
+            if factor is not None:
+                return int(Decimal(re.sub("[_,]", "", number)) * factor)
+    example = "1.5GiB" if of_bytes else "25M"
+    units = "k, M, G, T, P, Ki, Mi, Gi, Ti, Pi" + (
+        ", each with B or without" if of_bytes else ", B"
+    )
+    raise ArgumentError(
+        f"{name} cannot be {shown(limit)}",
+        why=f"it is a number from 0 up with or without a unit, one of {units}",
+        fix=f'{name}="{example}"',
+    )
 
 
 # -- files ----------------------------------------------------------------------------------

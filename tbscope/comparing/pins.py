@@ -114,7 +114,7 @@ def _plain(told: Any, names: Mapping[Block, str]) -> Any:
     if isinstance(told, Block):
         return names[told]
     if isinstance(told, Ref):
-        output = [told.output] if told.output is not None or told.inner else []
+        output = [] if told.output is None else [told.output]
         return [told.role, told.label, *output, *told.inner]
     return [_plain(one, names) for one in told] if isinstance(told, tuple) else told
 
@@ -159,13 +159,9 @@ def _read(kind: Any, told: Any, blocks: Mapping[str, Block]) -> Any:
         role, label, *rest = told
         if role not in _ROLES:
             raise ValueError(f"{role!r} is none of {', '.join(_ROLES)}")
-        output, *inner = rest or [None]
-        return Ref(
-            _read(str, label, blocks),
-            _read(tuple[str, ...], inner, blocks),
-            None if output is None else _read(int, output, blocks),
-            role,
-        )
+        inner = _read(tuple[str, ...], rest[1:], blocks)
+        output = _read(int, rest[0], blocks) if rest else None
+        return Ref(_read(str, label, blocks), inner, output, role)
     if types[-1:] == (Ellipsis,):
         entries = [*told.items()] if isinstance(told, dict) else told
         if not isinstance(entries, list):

@@ -50,7 +50,7 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
         "alignment": ("alignment", *_COMPARED),
         **dict.fromkeys(
             (
-                *("changes", "check", "difference", "limits", "matching"),
+                *("changes", "check", "difference", "matching"),
                 *("outline", "pairs", "pins", "reading", "text", "union"),
             ),
             _COMPARED,
