@@ -8,9 +8,6 @@ import torch
 from browser import TensorBoard
 from playwright.sync_api import expect
 from tab import THINGS, Tab, answer, at
-from tensorboard.compat.proto.config_pb2 import RunMetadata
-from tensorboard.compat.proto.event_pb2 import Event, TaggedRunMetadata
-from tensorboard.compat.proto.graph_pb2 import GraphDef
 from torch import nn
 
 import tbscope
@@ -36,26 +33,6 @@ class Frozen(nn.Module):
 
     def forward(self, x):
         return self.head(self.act(self.part(self.embed(x))))
-
-
-def foreign(folder):
-    """Write a graph and the times of its nodes as TensorFlow's writer does."""
-    message = GraphDef()
-    message.node.add(name="layer/a", op="Placeholder")
-    message.node.add(name="layer/b", op="MatMul").input.append("layer/a")
-    message.node.add(name="c", op="Relu").input.append("layer/b")
-    metadata = RunMetadata()
-    for device, ends in (("/device:GPU:0", (5, 20)), ("/device:GPU:0/stream:all", (7, 33))):
-        stats = metadata.step_stats.dev_stats.add(device=device)
-        for name, end in zip(("layer/b", "c"), ends, strict=True):
-            one = stats.node_stats.add(node_name=name, all_start_micros=10)
-            one.all_end_rel_micros = end
-            one.memory.add(total_bytes=64)
-    tagged = TaggedRunMetadata(tag="step 1", run_metadata=metadata.SerializeToString())
-    with torch.utils.tensorboard.SummaryWriter(folder) as writer:
-        events = writer._get_file_writer()
-        events.add_event(Event(graph_def=message.SerializeToString(), wall_time=1))
-        events.add_event(Event(tagged_run_metadata=tagged, wall_time=2))
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +61,6 @@ def logdir(tmp_path_factory):
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
         writer.add_graph(recording.graph)
-    foreign(logdir / "foreign")
     return logdir
 
 
@@ -186,17 +162,11 @@ def test_an_overlay_of_another_graph_is_refused_with_one_message(show):
     assert "400 (BAD REQUEST)" in tab.errors.pop()
 
 
-def test_times_that_the_cards_tell_are_no_overlay_and_those_of_others_are(show):
+def test_times_that_the_cards_tell_are_no_overlay(show):
     tab = show(at(run="measured"))
     found = groups(tab)
     assert {"time", "memory", "peak memory", "activations"} < {*found["Numbers"]}
     assert "Overlays" not in found
-    tab = show(at(run="foreign"))
-    assert groups(tab)["Overlays"] == ["step 1"]
-    colour(tab, "step 1")
-    expect(legend(tab).locator("h2")).to_have_text("step 1: time")
-    # Two devices tell of the same node: from the first start to the last end.
-    assert written(tab) == {"layer": "7 µs · 2 nodes", "c": "Relu · 33 µs"}
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from tensorboard.compat.proto.graph_pb2 import GraphDef
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 from test_html import EVIL
 
-from tbscope.plugin.assets import ASSETS
+from tbscope.plugin.tab import ASSETS
 
 # Other tests may keep the machine busy.
 expect.set_options(timeout=30_000)

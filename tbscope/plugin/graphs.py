@@ -5,8 +5,8 @@ Source: tensorboard/data/provider.py; tensorboard/plugins/graph/graphs_plugin.py
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
 
 from google.protobuf.message import DecodeError
 from tensorboard.compat.proto.config_pb2 import RunMetadata
@@ -15,16 +15,18 @@ from tensorboard.data import provider
 from tensorboard.plugins.graph import graph_util, metadata
 
 from tbscope.collector import not_collecting
+from tbscope.comparing.difference import Difference
+from tbscope.comparing.reading import reading_of
 from tbscope.drawing.kinds import KINDS
 from tbscope.errors import ArgumentError
+from tbscope.graphdef.worth import worth_of_number
 from tbscope.ir.graph import Graph
 from tbscope.page.constants import LIBRARY
-from tbscope.plugin.compared import picture_of_difference
-from tbscope.plugin.overlays import numbers_of
+from tbscope.page.glyphs import Box
 from tbscope.plugin.records import Place, recorded_graph
 from tbscope.saving.figures import figure_by_names
 from tbscope.saving.levels import Levels
-from tbscope.saving.picture import Picture
+from tbscope.saving.picture import FIGURES, Glyph, Picture, picture_of
 from tbscope.sources.graphdef.loading import graph_def_of_bytes
 from tbscope.sources.graphdef.reading import graph_of_message
 from tbscope.sources.logs.keras import graph_def_of_keras
@@ -37,11 +39,12 @@ _MOST_STEPS = 1000
 # Every level of boxes takes a few calls inside of each other, here and in the browser.
 _MOST_DEPTH = 100
 _RUN_GRAPH = metadata.PLUGIN_NAME
-_TIMES = metadata.PLUGIN_NAME_TAGGED_RUN_METADATA
-_OVERLAYS = (metadata.PLUGIN_NAME_RUN_METADATA, _TIMES)
-"""TensorBoard's names for what has numbers for the nodes of a graph."""
+# TensorBoard's name for what has numbers for the nodes of a graph.
+_OVERLAYS = metadata.PLUGIN_NAME_RUN_METADATA
+_UNIT = ".unit"
+_MEASURED = ("duration_us", "allocated_bytes", "peak_bytes")
 
-_Read = TypeVar("_Read")
+_Part = TypeVar("_Part")
 
 
 class LoggedGraphs:
@@ -61,27 +64,20 @@ class LoggedGraphs:
 
     def runs(self, context: Any, experiment: str) -> list[dict[str, Any]]:
         """Return the graphs of all runs: run, tag, and the steps and times of each."""
-        found = []
-        for plugin in _READERS:
-            listed = self._data.list_blob_sequences(
-                context, experiment_id=experiment, plugin_name=plugin
-            )
-            read = self._data.read_blob_sequences(
+        found = [
+            {
+                "run": run,
+                "tag": "" if plugin == _RUN_GRAPH else tag,
+                "steps": [each.step for each in data],
+                "times": [each.wall_time for each in data],
+            }
+            for plugin in _READERS
+            for run, tags in self._data.read_blob_sequences(
                 context, experiment_id=experiment, plugin_name=plugin, downsample=_MOST_STEPS
-            )
-            for run, tags in listed.items():
-                for tag in tags:
-                    if plugin == _RUN_GRAPH and tag != metadata.RUN_GRAPH_NAME:
-                        continue
-                    data = read.get(run, {}).get(tag, ())
-                    found.append(
-                        {
-                            "run": run,
-                            "tag": "" if plugin == _RUN_GRAPH else tag,
-                            "steps": [each.step for each in data],
-                            "times": [each.wall_time for each in data],
-                        }
-                    )
+            ).items()
+            for tag, data in tags.items()
+            if plugin != _RUN_GRAPH or tag == metadata.RUN_GRAPH_NAME
+        ]
         return sorted(found, key=lambda one: (one["run"], one["tag"]))
 
     def levels(self, context: Any, place: Place, before: Place | None = None) -> Levels:
@@ -97,15 +93,14 @@ class LoggedGraphs:
         """
         plugin, datum = self._find(context, place)
         if before is not None:
-            _, other = self._find(context, before)
-            opened = self._opened(other, datum)
-            return opened.levels.get(lambda: self._compared(context, before, place))
+            opened = self._opened(self._find(context, before)[1], datum)
+            return opened.get("levels", lambda: self._compared(context, before, place))
 
         def read() -> Levels:
             data = self._data.read_blob(context, blob_key=_key(datum))
             return Levels(picture_of_bytes(place.tag or place.run, data, plugin))
 
-        return self._opened(datum).levels.get(read)
+        return self._opened(datum).get("levels", read)
 
     def record_of(self, context: Any, place: Place) -> Graph:
         """Return the graph that tbscope wrote beside a drawing, read once while it is open.
@@ -115,8 +110,8 @@ class LoggedGraphs:
         """
         _, datum = self._find(context, place)
         at = place._replace(step=datum.step)
-        return self._opened(datum).record.get(
-            lambda: recorded_graph(self._logdir, at, datum.wall_time)
+        return self._opened(datum).get(
+            "record", lambda: recorded_graph(self._logdir, at, datum.wall_time)
         )
 
     def record(self, context: Any, place: Place) -> Graph | None:
@@ -129,12 +124,12 @@ class LoggedGraphs:
     def _drawn(self, context: Any, place: Place) -> Graph:
         """Return the graph of a place as far as its drawing tells of it."""
         plugin, datum = self._find(context, place)
-        return self._opened(datum).drawn.get(
-            lambda: graph_of_message(
-                _read(plugin, self._data.read_blob(context, blob_key=_key(datum))),
-                place.tag or place.run,
-            )
-        )
+
+        def read() -> Graph:
+            data = self._data.read_blob(context, blob_key=_key(datum))
+            return graph_of_message(_read(plugin, data), place.tag or place.run)
+
+        return self._opened(datum).get("drawn", read)
 
     def _compared(self, context: Any, before: Place, after: Place) -> Levels:
         """Return the picture of two graphs: of their records, or else of both drawings."""
@@ -143,7 +138,7 @@ class LoggedGraphs:
         if len(graphs) < 2:
             # A drawing lacks parts of a record, so it can be compared with a drawing alone.
             graphs = [self._drawn(context, place) for place in (before, after)]
-        return Levels(picture_of_difference(*graphs))
+        return Levels(_picture_of_difference(*graphs))
 
     def _opened(self, *data: Any) -> "_Opened":
         """Return what was read of a graph, or of two; that of the graph least asked for goes."""
@@ -156,19 +151,15 @@ class LoggedGraphs:
             return opened
 
     def overlays(self, context: Any, experiment: str) -> list[dict[str, Any]]:
-        """Return what else graphs may be coloured by: run, tag, and the latest step of each.
-
-        Times of a run that has no graph beside them are `plain`: they are those of the run's graph.
-        """
-        found = []
-        for plugin in _OVERLAYS:
-            listed = self._data.list_blob_sequences(
-                context, experiment_id=experiment, plugin_name=plugin
-            )
-            for run, tags in listed.items():
-                for tag, told in tags.items():
-                    plain = plugin == _TIMES
-                    found.append({"run": run, "tag": tag, "step": told.max_step, "plain": plain})
+        """Return what else graphs may be coloured by: run, tag, and the latest step of each."""
+        listed = self._data.list_blob_sequences(
+            context, experiment_id=experiment, plugin_name=_OVERLAYS
+        )
+        found = [
+            {"run": run, "tag": tag, "step": told.max_step}
+            for run, tags in listed.items()
+            for tag, told in tags.items()
+        ]
         return sorted(found, key=lambda one: (one["run"], one["tag"]))
 
     def overlay(self, context: Any, place: Place, tag: str) -> list[dict[str, Any]]:
@@ -179,34 +170,28 @@ class LoggedGraphs:
                 no number for any node of the graph.
         """
         levels = self.levels(context, place)
-        opened = self._opened(self._find(context, place)[1])
-        key = _key(self._find(context, place._replace(tag=tag, step=None, time=None), _OVERLAYS)[1])
-        return opened.overlays.setdefault(key, _Once()).get(
-            lambda: self._figures(levels, self._data.read_blob(context, blob_key=key), tag)
-        )
+        at = place._replace(tag=tag, step=None, time=None)
+        key = _key(self._find(context, at, (_OVERLAYS,))[1])
 
-    def _figures(self, levels: Levels, data: bytes, tag: str) -> list[dict[str, Any]]:
-        name = tag.rstrip()
-        try:
-            numbers = numbers_of(data)
-        except (DecodeError, ValueError) as error:
-            raise _damaged(f"the overlay {shown(name)}", error) from error
-        named = [
-            figure_by_names(
-                levels.picture, one.key, f"{name}: {one.title}" if one.title else name, one.by_name
-            )
-            for one in numbers
-        ]
-        figures = [one for one in named if one is not None]
-        if not figures:
+        def read() -> list[dict[str, Any]]:
+            data, name = self._data.read_blob(context, blob_key=key), tag.rstrip()
+            try:
+                told = [*_figures(name, data)]
+            except (DecodeError, ValueError) as error:
+                raise _damaged(f"the overlay {shown(name)}", error) from error
+            named = [figure_by_names(levels.picture, *figure) for figure in told]
+            figures = [one for one in named if one is not None]
+            if figures:
+                return levels.figures(figures)
             raise ArgumentError(
                 f"the overlay {shown(name)} has no number for this graph",
                 why="nothing in the graph has a name that a number is for"
-                if numbers
+                if told
                 else "it has no numbers at all",
                 fix="choose the graph that it was drawn on",
             )
-        return levels.figures(figures)
+
+        return self._opened(self._find(context, place)[1]).get(key, read)
 
     def _find(
         self, context: Any, place: Place, plugins: Iterable[str] | None = None
@@ -223,10 +208,9 @@ class LoggedGraphs:
                 run_tag_filter=provider.RunTagFilter(runs=[place.run], tags=[tag]),
                 downsample=_MOST_STEPS,
             )
-            data = found.get(place.run, {}).get(tag, ())
             steps = [
                 each
-                for each in data
+                for each in found.get(place.run, {}).get(tag, ())
                 if each.values
                 and place.step in (None, each.step)
                 and place.time in (None, each.wall_time)
@@ -241,31 +225,21 @@ class LoggedGraphs:
         )
 
 
-class _Once(Generic[_Read]):
-    """Something that the first of several threads reads, and the others wait for."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._read: _Read | None = None
-
-    def get(self, read: Callable[[], _Read]) -> _Read:
-        """Return it, read by a function unless it is there; an error leaves it unread."""
-        with self._lock:
-            if self._read is None:
-                with not_collecting():
-                    self._read = read()
-            return self._read
-
-
 class _Opened:
     """The parts of an open graph that were read: picture, record, drawing and overlays."""
 
     def __init__(self) -> None:
-        self.levels = _Once[Levels]()
-        self.record = _Once[Graph]()
-        self.drawn = _Once[Graph]()
-        # The figures of overlays, by the key of their bytes.
-        self.overlays: dict[str, _Once[list[dict[str, Any]]]] = {}
+        self._lock = threading.Lock()
+        self._parts: dict[str, Any] = {}
+
+    def get(self, name: str, read: Callable[[], _Part]) -> _Part:
+        """Return a part, which the first of several threads reads; an error leaves it unread."""
+        with self._lock:
+            if name not in self._parts:
+                with not_collecting():
+                    self._parts[name] = read()
+            part: _Part = self._parts[name]
+            return part
 
 
 def _key(datum: Any) -> str:
@@ -292,25 +266,17 @@ def _damaged(what: str, error: Exception) -> ArgumentError:
     )
 
 
-def _of_run(data: bytes) -> GraphDef:
-    return graph_def_of_bytes(data, "the log")
-
-
 def _of_metadata(data: bytes) -> GraphDef:
     graphs = [one.pre_optimization_graph for one in RunMetadata.FromString(data).function_graphs]
     merged: GraphDef = graph_util.merge_graph_defs(graphs)
     return merged
 
 
-def _of_keras(data: bytes) -> GraphDef:
-    return graph_def_of_keras(data)[0]
-
-
 _READERS: dict[str, Callable[[bytes], GraphDef]] = {
-    metadata.PLUGIN_NAME: _of_run,
+    metadata.PLUGIN_NAME: lambda data: graph_def_of_bytes(data, "the log"),
     metadata.PLUGIN_NAME_RUN_METADATA_WITH_GRAPH: _of_metadata,
     metadata.PLUGIN_NAME_RUN_METADATA: _of_metadata,
-    metadata.PLUGIN_NAME_KERAS_MODEL: _of_keras,
+    metadata.PLUGIN_NAME_KERAS_MODEL: lambda data: graph_def_of_keras(data)[0],
 }
 """How the bytes of each kind of graph are read, by TensorBoard's name for the kind."""
 
@@ -340,4 +306,55 @@ def picture_of_bytes(title: str, data: bytes, plugin: str = metadata.PLUGIN_NAME
     # Where the drawing was coloured by default, its labels are the kinds of operations.
     picture.labels_are_kinds = labels <= KINDS
     picture.title = picture.class_of(picture.root) or title
+    return picture
+
+
+def _figures(name: str, data: bytes) -> Iterator[tuple[str, str, dict[str, float]]]:
+    """Yield the figures of an overlay: the key of each, its title, and its numbers by name.
+
+    The cards of an overlay's drawing have the very numbers, each beside its unit; its RunMetadata
+    has them in the page's units.
+
+    Raises:
+        DecodeError: The bytes are damaged.
+    """
+    message = _of_metadata(data)
+    names = {key.strip() for node in message.node for key in node.attr}
+    keys = sorted(key.removesuffix(_UNIT) for key in names if key.endswith(_UNIT))
+    keys = [key for key in keys or _MEASURED if key in names]
+    picture = Picture("", message.node)
+    # What reads a circle has its numbers, too.
+    nodes = [item for item in picture.items if not item.embedded]
+    glyphs: list[Glyph] = [*picture.boxes, *nodes]
+    for key in keys:
+        told = ((glyph.name, worth_of_number(picture.fact(glyph, key))) for glyph in glyphs)
+        numbers = {place: number for place, number in told if number is not None}
+        title = f"{name}: {FIGURES.get(key, key)}" if len(keys) > 1 else name
+        if numbers:
+            yield key, title, numbers
+
+
+def _picture_of_difference(before: Graph, after: Graph) -> Picture:
+    """Return the picture of what was added, removed and changed between two graphs.
+
+    Raises:
+        GraphError: One of them breaks an invariant of graphs.
+    """
+    difference = Difference(reading_of(before), reading_of(after))
+    picture = picture_of(difference.graph, color_by="difference")
+    glyphs: list[Glyph] = [*picture.boxes, *picture.items]
+    named = {one.name: one for one in glyphs}
+    tops = [f"{one.name}/" for one in picture.children(picture.root) if isinstance(one, Box)]
+
+    def find(name: str) -> Glyph | None:
+        """Return what is drawn of a part; its box, where a drawing has called it otherwise."""
+        parts = name.split(".") if name else []
+        while parts:
+            for top in ("", *tops):
+                if (way := top + "/".join(parts)) in named:
+                    return named[way]
+            parts.pop()
+        return None
+
+    picture.differences = [(line, find(name)) for line, name in difference.lines]
     return picture

@@ -7,21 +7,42 @@ before a graph is asked for.
 import json
 from collections.abc import Callable
 from functools import partial
+from importlib import resources
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tensorboard.plugins import base_plugin
 
+from tbscope.saving.viewer_files import MODULES, viewer_body, viewer_style, viewer_text
+
 if TYPE_CHECKING:
-    from tbscope.ir.graph import Graph
     from tbscope.plugin.graphs import LoggedGraphs
     from tbscope.plugin.records import Place
-    from tbscope.saving.levels import Levels
 
-__all__ = ["ModelTab"]
+__all__ = ["ASSETS", "ModelTab"]
 
 _Number = TypeVar("_Number", int, float)
 
-_TYPES = {"js": "text/javascript", "css": "text/css", "html": "text/plain"}
+
+def _own(name: str) -> str:
+    return resources.files(__package__).joinpath("page", name).read_text(encoding="utf-8")
+
+
+ASSETS: dict[str, Callable[[], str]] = {
+    **{f"{name}.js": partial(viewer_text, f"{name}.js") for name in MODULES},
+    "dagre.js": partial(viewer_text, "dagre/dagre.min.js"),
+    "style.css": viewer_style,
+    "body.html": viewer_body,
+    **{name: partial(_own, name) for name in ("index.js", "tab.js", "compare.js", "tab.css")},
+}
+"""The text of each file that the page of the tab asks for, by name."""
+
+_ANSWERS = ("figures", "head", "level", "card", "index", "modules", "page", "record")
+_TYPES = {
+    "js": "text/javascript",
+    "css": "text/css",
+    "html": "text/plain",
+    "json": "application/json",
+}
 
 
 class ModelTab(base_plugin.TBPlugin):  # type: ignore[misc]
@@ -40,15 +61,14 @@ class ModelTab(base_plugin.TBPlugin):  # type: ignore[misc]
 
     def get_plugin_apps(self) -> dict[str, Callable[..., Any]]:
         """Return the WSGI application of each route."""
-        from tbscope.plugin.assets import ASSETS
+        from werkzeug import wrappers
 
-        apps = {f"/{name}": _app(partial(self._asset, name)) for name in ASSETS}
-        return {
-            **apps,
-            "/graphs": _app(self._runs),
-            "/figures": _app(partial(self._answer, "figures")),
-            **{f"/{kind}": _app(partial(self._answer, kind)) for kind in _ANSWERS},
+        answers: dict[str, Callable[[Any], Any]] = {
+            **{name: partial(self._asset, name) for name in ASSETS},
+            "graphs": self._runs,
+            **{kind: partial(self._answer, kind) for kind in _ANSWERS},
         }
+        return {f"/{one}": wrappers.Request.application(give) for one, give in answers.items()}
 
     def is_active(self) -> bool:
         """Whether the tab is shown beside what `data_plugin_names` decides: never."""
@@ -72,8 +92,6 @@ class ModelTab(base_plugin.TBPlugin):  # type: ignore[misc]
     # -- answers -----------------------------------------------------------------------------
 
     def _asset(self, name: str, request: Any) -> Any:
-        from tbscope.plugin.assets import ASSETS
-
         return _respond(request, ASSETS[name](), _TYPES[name.rpartition(".")[2]])
 
     def _runs(self, request: Any) -> Any:
@@ -85,36 +103,47 @@ class ModelTab(base_plugin.TBPlugin):  # type: ignore[misc]
     def _answer(self, kind: str, request: Any) -> Any:
         """Answer with a part of a picture, or with an error that the page shows."""
         from tbscope.errors import TbscopeError
-        from tbscope.plugin.graphs import Place
 
-        context, experiment = _asked_by(request)
-        asked = request.args
         try:
-            step = _number(asked["step"], int) if "step" in asked else None
-            time = _number(asked["time"], float) if "time" in asked else None
-            place = Place(experiment, asked.get("run", ""), asked.get("tag", ""), step, time)
-            logged = self._logged()
-            before = _before(asked, experiment)
-            levels = partial(logged.levels, context, place, before)
-            if kind == "page":
-                from tbscope.saving.html import page_of_levels
-
-                # As text: as a page of this server, it would have the rights of TensorBoard's.
-                # A record says nothing of the graph that another one is compared with.
-                record = None if before else logged.record(context, place)
-                page = page_of_levels(levels(), record)
-                return _respond(request, page, _TYPES["html"])
-            if kind == "figures" and "overlay" in asked:
-                told = {kind: logged.overlay(context, place, asked["overlay"])}
-            elif kind == "figures":
-                told = {kind: levels().asked(asked.get("key", ""))}
-            elif kind == "record":
-                told = _record(levels(), logged.record_of(context, place))
-            else:
-                told = _part(levels(), kind, asked.get("number"))
+            told = self._told(kind, request)
         except TbscopeError as error:
             return _respond(request, {"error": str(error)}, code=400)
-        return _respond(request, told)
+        # The page as text: as a page of this server, it would have the rights of TensorBoard's.
+        return _respond(request, told, _TYPES["html" if kind == "page" else "json"])
+
+    def _told(self, kind: str, request: Any) -> Any:
+        """Return an answer: text for a page, else data, with its words.
+
+        Raises:
+            ArgumentError: The log, or a picture of it, has nothing of the kind.
+        """
+        from tbscope.saving.html import page_of_levels
+        from tbscope.saving.levels import Words
+        from tbscope.saving.tables import module_table, record_lists
+
+        context, experiment = _asked_by(request)
+        asked, logged, words = request.args, self._logged(), Words()
+        place = _place(asked, experiment)
+        before = _place(asked, experiment, "before_") if "before_run" in asked else None
+        if kind == "figures" and "overlay" in asked:
+            return {kind: logged.overlay(context, place, asked["overlay"])}
+        levels = logged.levels(context, place, before)
+        if kind == "figures":
+            return {kind: levels.asked(asked.get("key", ""))}
+        if kind == "page":
+            # A record says nothing of the graph that another one is compared with.
+            record = None if before else logged.record(context, place)
+            return page_of_levels(levels, record)
+        if kind == "record":
+            told = record_lists(levels, logged.record_of(context, place), words)
+        elif kind == "modules":
+            told = module_table(levels, words)
+        elif kind in ("head", "index"):
+            told = getattr(levels, kind)(words)
+        else:
+            number = levels.require(_number(asked.get("number"), int), kind)
+            told = getattr(levels, kind)(number, words)
+        return {"words": list(words.number), kind: told}
 
     def _logged(self) -> "LoggedGraphs":
         if self._graphs is None:
@@ -122,17 +151,6 @@ class ModelTab(base_plugin.TBPlugin):  # type: ignore[misc]
 
             self._graphs = LoggedGraphs(self._provider, self._logdir)
         return self._graphs
-
-
-_ANSWERS = ("head", "level", "card", "index", "modules", "page", "record")
-
-
-def _app(answer: Callable[[Any], Any]) -> Callable[..., Any]:
-    """Return a WSGI application of a function from a request to its response."""
-    from werkzeug import wrappers
-
-    application: Callable[..., Any] = wrappers.Request.application(answer)
-    return application
 
 
 def _respond(request: Any, content: Any, kind: str = "application/json", code: int = 200) -> Any:
@@ -151,47 +169,22 @@ def _asked_by(request: Any) -> tuple[Any, str]:
     return plugin_util.context(environ), plugin_util.experiment_id(environ)
 
 
-def _part(levels: "Levels", kind: str, number: str | None) -> dict[str, Any]:
-    """Return one answer, with its words.
+def _place(asked: Any, experiment: str, of: str = "") -> "Place":
+    """Return where a graph is, as a request says it; `before_` for that which it is compared with.
 
     Raises:
-        ArgumentError: The number names nothing in the picture.
-    """
-    from tbscope.saving.levels import Words
-    from tbscope.saving.tables import module_table
-
-    words = Words()
-    if kind == "modules":
-        told = module_table(levels, words)
-    elif kind in ("head", "index"):
-        told = getattr(levels, kind)(words)
-    else:
-        told = getattr(levels, kind)(levels.require(_number(number, int), kind), words)
-    return {"words": list(words.number), kind: told}
-
-
-def _before(asked: Any, experiment: str) -> "Place | None":
-    """Return where the graph is that another one is compared with; None for none.
-
-    Raises:
-        ArgumentError: Its step is no number.
+        ArgumentError: Its step or its time is no number.
     """
     from tbscope.plugin.records import Place
 
-    if "before_run" not in asked:
-        return None
-    step = _number(asked["before_step"], int) if "before_step" in asked else None
-    return Place(experiment, asked["before_run"], asked.get("before_tag", ""), step)
-
-
-def _record(levels: "Levels", graph: "Graph") -> dict[str, Any]:
-    """Return the answer with what the record of a graph has beside its picture."""
-    from tbscope.saving.levels import Words
-    from tbscope.saving.tables import record_lists
-
-    words = Words()
-    told = record_lists(levels, graph, words)
-    return {"words": list(words.number), "record": told}
+    step, time = asked.get(f"{of}step"), asked.get(f"{of}time")
+    return Place(
+        experiment,
+        asked.get(f"{of}run", ""),
+        asked.get(f"{of}tag", ""),
+        None if step is None else _number(step, int),
+        None if time is None else _number(time, float),
+    )
 
 
 def _number(text: str | None, kind: Callable[[str], _Number]) -> _Number:

@@ -39,9 +39,7 @@ export function colourModes(head, words, source) {
     modes.push(figureMode(NUMBERS, {key, title, most}, (thing) => thing.figures[key]));
   }
   for (const [key, title] of Object.entries(head.asked)) modes.push(askedMode(NUMBERS, key, title, () => source.figures({key})));
-  for (const {tag, plain} of source.overlays ? source.overlays() : []) {
-    // The times of a run are on the cards of its graph already.
-    if (plain && "duration_us" in head.figures) continue;
+  for (const {tag} of source.overlays ? source.overlays() : []) {
     modes.push(askedMode(OVERLAYS, `overlay ${tag}`, tag.trimEnd(), () => source.figures({overlay: tag})));
   }
   modes.push({key: "none", title: "nothing", of: () => PLAIN, legend: [], text: () => "", below: () => ""});
