@@ -138,7 +138,11 @@ def add_graph(
     except Exception as error:  # A training script goes on, whatever became of its graph.
         if on_error == "raise":
             raise
-        return _nothing_drawn(model, error)
+        text = f"tbscope drew no graph: {error}"
+        warn_once(text)
+        name = model.name if isinstance(model, Graph) else type(model).__name__
+        # It stands for what was not drawn.
+        return Graph(name, notes=[Note(text)])
 
 
 @shows_options
@@ -226,7 +230,9 @@ def _draw(writer: object, asked: _Asked, gathering: Gathering | None, *, lenient
     check_options(**drawing)
     entry.check()
     with collecting_rarely():
-        if _is_difference(model):
+        # Whoever has no `Difference` loads nothing for it.
+        home = sys.modules.get("tbscope.comparing.difference")
+        if home is not None and isinstance(model, home.Difference):
             model, drawing = model.graph, {"color_by": "difference", **drawing}
             asked = asked._replace(model=model, drawing=drawing)
         if gathering is None:
@@ -252,12 +258,6 @@ def _draw(writer: object, asked: _Asked, gathering: Gathering | None, *, lenient
         for each, one in drawn.items():
             write_entry(writer, one, each, record_of(graphs[each]))
     return graph
-
-
-def _is_difference(model: object) -> bool:
-    """Tell whether something is a `Difference`; whoever has none loads nothing for it."""
-    home = sys.modules.get("tbscope.comparing.difference")
-    return home is not None and isinstance(model, home.Difference)
 
 
 def _draw_overlay(
@@ -287,11 +287,3 @@ def _draw_overlay(
     with collecting_rarely():
         drawn = draw(graph, make_overlay(graph, str.__str__(tag), values), **drawing)
         write_entry(writer, drawn, entry, record_of(graph))
-
-
-def _nothing_drawn(model: object, error: Exception) -> Graph:
-    """Warn of an error, once, and return the graph that stands for what was not drawn."""
-    text = f"tbscope drew no graph: {error}"
-    warn_once(text)
-    name = model.name if isinstance(model, Graph) else type(model).__name__
-    return Graph(name, notes=[Note(text)])

@@ -15,6 +15,8 @@ Every message has three parts: what happened, why, and what to do. None is longe
 and each can be printed anywhere.
 """
 
+from functools import partial
+
 from tbscope.words import printable
 
 __all__ = [
@@ -55,11 +57,7 @@ class TbscopeError(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         """Rebuild with keywords, so that errors cross processes."""
-        return _rebuild, (type(self), self.what, self.why, self.fix)
-
-
-def _rebuild(cls: type[TbscopeError], what: str, why: str, fix: str) -> TbscopeError:
-    return cls(what, why=why, fix=fix)
+        return partial(type(self), self.what, why=self.why, fix=self.fix), ()
 
 
 class ArgumentError(TbscopeError, TypeError, ValueError):

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.abc import Loader, MetaPathFinder
+from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any, Unpack
@@ -186,40 +186,23 @@ class _Finder(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return the spec that the other finders give, with a loader that tells of its end."""
+        """Return the spec that the other finders give, with a loader that replaces the writer."""
         if fullname not in _HOMES:
             return None
-        for finder in sys.meta_path:
-            if finder is self:
-                continue
-            spec = finder.find_spec(fullname, path, target)
-            if spec is not None:
-                if spec.loader is not None:
-                    spec.loader = _Telling(spec.loader)
-                return spec
-        return None
+        others = [finder for finder in sys.meta_path if finder is not self]
+        specs = (finder.find_spec(fullname, path, target) for finder in others)
+        spec = next(filter(None, specs), None)
+        if spec is not None and spec.loader is not None:
+            own = vars(spec.loader)
 
+            def exec_module(module: ModuleType) -> None:
+                # Once: the loader is that of the module, which may be loaded again.
+                del own["exec_module"]
+                module.__loader__.exec_module(module)  # type: ignore[union-attr]
+                _see_to(module)
 
-class _Telling(Loader):
-    """Loads a module by the loader of another, and has its writer replaced then."""
-
-    def __init__(self, loader: Any) -> None:
-        self._loader = loader
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._loader, name)
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        """Return what the other loader makes."""
-        made: ModuleType | None = self._loader.create_module(spec)
-        return made
-
-    def exec_module(self, module: ModuleType) -> None:
-        """Run the module, which from then on has its own loader, and replace its writer."""
-        for holder, name in ((module, "__loader__"), (module.__spec__, "loader")):
-            setattr(holder, name, self._loader)
-        self._loader.exec_module(module)
-        _see_to(module)
+            own["exec_module"] = exec_module
+        return spec
 
 
 _finder = _Finder()

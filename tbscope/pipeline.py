@@ -23,7 +23,7 @@ from tbscope.options import Drawing, check_options, with_defaults
 from tbscope.passes.dead import mark_dead
 from tbscope.passes.leaves import collapse_leaves
 from tbscope.passes.lent import part_lent
-from tbscope.passes.levels import Stack, set_level
+from tbscope.passes.levels import set_level
 from tbscope.passes.plumbing import hide_plumbing
 from tbscope.passes.ties import name_ties
 
@@ -97,9 +97,13 @@ def _draw(graph: Graph, figures: Sequence[Figure] | None, options: Drawing) -> D
     originals = dict(zip(drawn.nodes, graph.nodes, strict=True)) if callable(color_by) else None
     stacks = set_level(drawn, level)
     work = scope_work(graph)
+    # The node that stands for each operation and each scope in a stack.
+    stood_for: dict[Node | Scope, Node] = {}
     for stack in stacks:
         assert stack.node.scope is not None, "a stack stands for a call"
         work[stack.node.scope] = work_of(stack.node, graph)
+        stood_for.update(dict.fromkeys(stack.nodes, stack.node))
+        stood_for.update(dict.fromkeys(stack.scopes, stack.node))
     mark_dead(drawn, options["dead"])
     if level != "aten":
         hide_plumbing(drawn, keep=options["keep"], hide=options["hide"])
@@ -129,20 +133,7 @@ def _draw(graph: Graph, figures: Sequence[Figure] | None, options: Drawing) -> D
     labels = None
     if color_by is not None:
         labels = label_nodes(drawn, color_by, layout.facts, originals)
-    stats = (
-        None
-        if origin is None
-        else place_figures(figures, origin, drawn, layout, _stood_for(stacks))
-    )
+    stats = None if origin is None else place_figures(figures, origin, drawn, layout, stood_for)
     data = graph_def_bytes(drawn, layout, labels=labels)
     let_go(set(drawn.nodes).difference(graph.nodes))
     return Drawn(data, None if stats is None else run_metadata(stats))
-
-
-def _stood_for(stacks: Sequence[Stack]) -> dict[Node | Scope, Node]:
-    """Return the node that stands for each operation and each scope in a stack."""
-    found: dict[Node | Scope, Node] = {}
-    for stack in stacks:
-        found.update(dict.fromkeys(stack.nodes, stack.node))
-        found.update(dict.fromkeys(stack.scopes, stack.node))
-    return found

@@ -1,21 +1,17 @@
 """A SummaryWriter whose `add_graph` draws any model, and which loses nothing at the end."""
 
-import math
-import operator
 import os
 import threading
 import warnings
 import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from types import UnionType
 from typing import Any, Self
 
 import torch.utils.tensorboard
 from torch.utils.tensorboard.writer import FileWriter
 
 from tbscope.adding import add_graph, add_overlay
-from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Graph
 from tbscope.watching import watch
 from tbscope.writing.failures import foresee_failure, writing_failed
@@ -38,38 +34,6 @@ class SummaryWriter(torch.utils.tensorboard.SummaryWriter):
     _closer: "weakref.finalize[..., SummaryWriter] | None" = None
     _failures: list[Exception]
     _process_id = -1
-
-    def __init__(
-        self,
-        log_dir: str | os.PathLike[str] | None = None,
-        comment: str = "",
-        purge_step: int | None = None,
-        max_queue: int = 10,
-        flush_secs: float = 120,
-        filename_suffix: str = "",
-    ) -> None:
-        """Open an event file in a log directory, which is made if there is none.
-
-        Args:
-            log_dir: The directory; None for a new one, `runs/TIME_HOST` with the comment.
-            comment: What a directory that is not given ends with.
-            purge_step: The step at which a training that broke off goes on: what was written at
-                this step or a later one, TensorBoard leaves out.
-            max_queue: How many events may wait to be written before the next one waits, too.
-            flush_secs: How often what waits is written to disk, in seconds.
-            filename_suffix: What the names of event files end with.
-        Raises:
-            ArgumentError: An argument is none.
-            WriterError: No file can be written there.
-        """
-        self._failures = []
-        _check("log_dir", log_dir, log_dir is None or isinstance(log_dir, str | os.PathLike))
-        _check("comment", comment, isinstance(comment, str))
-        _check("purge_step", purge_step, purge_step is None or _is_step(purge_step))
-        _check("max_queue", max_queue, _is_number(max_queue, int))
-        _check("flush_secs", flush_secs, _is_number(flush_secs, int | float))
-        _check("filename_suffix", filename_suffix, isinstance(filename_suffix, str))
-        super().__init__(log_dir, comment, purge_step, max_queue, flush_secs, filename_suffix)
 
     def __enter__(self) -> Self:
         return self
@@ -202,39 +166,6 @@ class SummaryWriter(torch.utils.tensorboard.SummaryWriter):
             if self._closer is not None:
                 self._closer.detach()
                 self._closer = None
-
-
-_WANTED = {
-    "log_dir": ("a text or a path", "log_dir='runs/x'"),
-    "comment": ("a text", "comment='_lr_0.1'"),
-    "purge_step": ("a whole number from 0 on", "purge_step=1000, or None"),
-    "max_queue": ("a whole number", "max_queue=10"),
-    "flush_secs": ("a number of seconds", "flush_secs=120"),
-    "filename_suffix": ("a text", "filename_suffix='.eval'"),
-}
-
-
-def _check(name: str, value: object, fits: bool) -> None:
-    """Raise ArgumentError unless an argument fits; torch's would fail in a thread, or later."""
-    if not fits:
-        wanted, example = _WANTED[name]
-        text = repr(value)[:100]
-        raise ArgumentError(
-            f"a SummaryWriter cannot have {name}={text}", why=f"it is {wanted}", fix=example
-        )
-
-
-def _is_number(value: object, kinds: type | UnionType) -> bool:
-    number: Any = value
-    # A NaN is not above anything.
-    return isinstance(value, kinds) and not isinstance(value, bool) and number > -math.inf
-
-
-def _is_step(value: Any) -> bool:
-    try:
-        return not isinstance(value, bool) and 0 <= operator.index(value) < 2**63
-    except TypeError:
-        return False
 
 
 def _close(all_writers: dict[str, FileWriter], failures: list[Exception], process_id: int) -> None:

@@ -5,7 +5,7 @@ import enum
 import pytest
 
 from tbscope.errors import ArgumentError
-from tbscope.placing import LAST_STEP, check_run_name, check_step, check_tag
+from tbscope.options import LAST_STEP, check_run_name, check_step, check_tag
 
 
 class Phase(enum.StrEnum):

@@ -99,31 +99,6 @@ def test_the_writer_takes_the_arguments_of_torchs():
     assert [(one.name, one.default) for one in ours] == [(one.name, one.default) for one in theirs]
 
 
-WRONG = {
-    "log_dir": ([b"x", 5, True, ["x"]], "a text or a path", "log_dir='runs/x'"),
-    "comment": ([None, 5], "a text", "comment='_lr_0.1'"),
-    "purge_step": (
-        [-1, "3", 1.5, True, 2**63],
-        "a whole number from 0 on",
-        "purge_step=1000, or None",
-    ),
-    "max_queue": ([None, "10", 1.5, False], "a whole number", "max_queue=10"),
-    "flush_secs": ([None, "10", float("nan"), True], "a number of seconds", "flush_secs=120"),
-    "filename_suffix": ([None, 5, b"x"], "a text", "filename_suffix='.eval'"),
-}
-
-
-@pytest.mark.parametrize(("name", "value"), [(n, v) for n, (vs, *_) in WRONG.items() for v in vs])
-def test_what_is_no_argument_of_the_writer_is_refused(tmp_path, name, value):
-    with pytest.raises(ArgumentError) as raised:
-        SummaryWriter(**{"log_dir": tmp_path, name: value})
-    _, wanted, example = WRONG[name]
-    assert str(raised.value) == (
-        f"a SummaryWriter cannot have {name}={value!r}\n  why: it is {wanted}\n  fix: {example}"
-    )
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_the_ends_of_what_the_writer_takes_are_taken(tmp_path):
     for number, given in enumerate(
         [

@@ -25,8 +25,7 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
         "files": ("files", "saving", "check"),
         "installing": ("installing", "graphs_in_torchs_place", "options"),
         "option": ("options", "run_names", "bad_values"),
-        "options": ("options", "run_names", "pipeline", "cli_errors"),
-        "placing": ("placing", "options", "run_names", "tags", "steps"),
+        "options": ("options", "placing", "run_names", "tags", "pipeline", "cli_errors"),
     },
     "tbscope/cli": {
         "_check": ("cli_diff", "cli_errors"),
