@@ -94,7 +94,7 @@ def page_data(levels: Levels, graph: Graph | None) -> dict[str, Any]:
     for card in cards:
         # The index has them, too.
         del card["facts"]
-    data = {
+    data: dict[str, Any] = {
         "head": levels.head(words),
         "levels": [
             levels.level(number, words) if isinstance(glyph, Box) else 0
@@ -103,16 +103,13 @@ def page_data(levels: Levels, graph: Graph | None) -> dict[str, Any]:
         "cards": cards,
         "index": levels.index(words),
         "figures": {key: levels.asked(key) for key in ASKED},
-        "modules": _without_cards(module_table(levels, words)),
+        "modules": module_table(levels, words),
         "record": None if graph is None else record_lists(levels, graph, words),
     }
-    return {"words": list(words.number), **data}
-
-
-def _without_cards(table: dict[str, Any]) -> dict[str, Any]:
-    """Return a table of modules without what the cards and the index have, too."""
+    table = data["modules"]
+    # The cards and the index have these, too.
     del table["name"], table["class"]
     table["numbers"] = {
         key: column for key, column in table["numbers"].items() if key not in FIGURES
     }
-    return table
+    return {"words": list(words.number), **data}

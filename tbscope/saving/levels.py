@@ -6,16 +6,16 @@ which boxes and nodes have numbers: the root is 0, boxes come next, each after t
 and nodes follow. Texts are numbers in the list "words" of the answer.
 """
 
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property, partial
 from typing import Any
 
 from tbscope.errors import ArgumentError
 from tbscope.page.glyphs import Box, Item
-from tbscope.saving.figures import ASKED, Figure, figure_answer, largest_at_the_top
+from tbscope.saving.figures import ASKED, Figure, activation_bytes, largest_at_the_top
 from tbscope.saving.lines import Lines, LinesOf, columns_of
-from tbscope.saving.picture import FIGURES, Glyph, Picture, Read, Tensor
+from tbscope.saving.picture import FIGURES, LARGEST, Glyph, Picture, Read, Tensor
 from tbscope.saving.repeats import fold_repeats
 from tbscope.saving.stages import Stages
 from tbscope.saving.texts import Texts, in_order
@@ -81,18 +81,15 @@ class Levels:
             ],
             "nodes": self.inside[picture.root],
             "boxes": len(picture.boxes),
-            "modes": {
-                mode: [number for text, count in found for number in (words(text), count)]
-                for mode, found in self._legends.items()
-            },
+            "modes": {mode: _counts(found, words) for mode, found in self._legends.items()},
             "equal": [
                 number
                 for structure, boxes in self._equal.items()
                 for number in (structure, words(self._title(boxes[0])), len(boxes))
             ],
             "figures": self._figures,
-            "asked": {key: title for key, (title, _) in ASKED.items()},
-            "root": self._card(picture.root, words),
+            "asked": ASKED,
+            "root": self.card(0, words),
             "levels": [self.level(self.number[box], words) for box in self._opened],
         }
 
@@ -139,7 +136,8 @@ class Levels:
             "name": each(lambda glyph: words(glyph.name)),
             "second": each(lambda glyph: words(self._second_line(glyph))),
             "texts": {
-                mode: words.of(self._text(mode, glyph) for glyph in shown) for mode in self._legends
+                mode: words.of(self._text.of(mode).get(glyph, "") for glyph in shown)
+                for mode in self._legends
             },
             "class": each(lambda glyph: words(self._stages.words_of(glyph))),
             "structure": of_boxes(lambda one: structures[one]),
@@ -189,13 +187,26 @@ class Levels:
             )
         return number
 
-    def card(self, number: int, words: Words) -> dict[str, Any]:
-        """Return all that is known of a node or a box: its facts, and what it is linked with."""
-        return self._card(self.glyphs[number], words)
-
     def figures(self, figures: Iterable[Figure]) -> list[dict[str, Any]]:
-        """Return figures, by the numbers of nodes and boxes, with sums for boxes."""
-        return [figure_answer(self.picture, one, self.number) for one in figures]
+        """Return figures, by the numbers of nodes and boxes, with sums for boxes without one."""
+        picture, answers = self.picture, []
+        for figure in figures:
+            join = max if figure.key in LARGEST else sum
+            numbers = dict(figure.numbers)
+            for box in (*reversed(picture.boxes), picture.root):
+                inside = [numbers[child] for child in picture.children(box) if child in numbers]
+                if inside and box not in numbers:
+                    numbers[box] = join(inside)
+            answers.append(
+                {
+                    "key": figure.key,
+                    "title": figure.title,
+                    "most": largest_at_the_top(picture, numbers.get),
+                    "at": [self.number[glyph] for glyph in numbers],
+                    "numbers": list(numbers.values()),
+                }
+            )
+        return answers
 
     def asked(self, key: str) -> list[dict[str, Any]]:
         """Return a figure of `ASKED`.
@@ -209,8 +220,7 @@ class Levels:
                 why=f"those that it counts are {', '.join(ASKED)}",
                 fix="open the graph anew",
             )
-        title, count = ASKED[key]
-        return self.figures([Figure(key, title, count(self.picture))])
+        return self.figures([activation_bytes(self.picture)])
 
     def index(self, words: Words) -> dict[str, Any]:
         """Return a column for each property by which nodes and boxes are found."""
@@ -264,24 +274,17 @@ class Levels:
 
     # -- cards -------------------------------------------------------------------------------
 
-    def _card(self, glyph: Glyph, words: Words) -> dict[str, Any]:
-        picture = self.picture
-        links: dict[str, list[tuple[Glyph, str]]] = {}
-
-        def add(title: str, other: Glyph, text: str = "") -> None:
-            links.setdefault(title, []).append((other, text))
-
-        for read in picture.reads(glyph) if isinstance(glyph, Item) else ():
-            if read.waits:
-                add("Waits for", read.source)
-            else:
-                kept = read.source.embedded
-                add(
-                    "Parameters and constants" if kept else "Inputs", read.source, self._sizes(read)
-                )
+    def card(self, number: int, words: Words) -> dict[str, Any]:
+        """Return all that is known of a node or a box: its facts, and what it is linked with."""
+        picture, glyph = self.picture, self.glyphs[number]
+        links: dict[str, list[tuple[Glyph, str]]] = defaultdict(list)
         if isinstance(glyph, Item):
+            for read in picture.reads(glyph):
+                kept = "Parameters and constants" if read.source.embedded else "Inputs"
+                title = "Waits for" if read.waits else kept
+                links[title].append((read.source, self._sizes(read)))
             for reader, read in self._readers.get(glyph, ()):
-                add("Read by", reader, "" if read.waits else self._sizes(read))
+                links["Read by"].append((reader, self._sizes(read)))
         elif glyph.parent is not None:
             _, entering, leaving = self._lines[glyph]
             for title, lines, end in (("Inputs", entering, 0), ("Read by", leaving, 1)):
@@ -291,17 +294,16 @@ class Levels:
                     for at in line.tensors
                 }
                 for (other, _), tensor in crossing.items():
-                    add(title, other, tensor.size_text if tensor else "")
+                    links[title].append((other, tensor.size_text if tensor else ""))
             for other in self._equal.get(self._structures[glyph], ()):
                 if other is not glyph:
-                    add("Boxes with the same inside", other)
+                    links["Boxes with the same inside"].append((other, ""))
         for title, others in self._stages.links(glyph).items():
-            for other in others:
-                add(title, other)
+            links[title] += [(other, "") for other in others]
         return {
             "facts": _facts(picture.facts(glyph), words),
             "outputs": [_type(one, words) for one in picture.outputs(glyph)],
-            "device": words("" if isinstance(glyph, Box) else picture.device(glyph)),
+            "device": words(picture.device(glyph)),
             "links": [
                 [
                     words(title),
@@ -393,7 +395,7 @@ class Levels:
         return found
 
     @cached_property
-    def _legends(self) -> dict[str, list[tuple[str, int]]]:
+    def _legends(self) -> dict[str, dict[str, int]]:
         """How many nodes and boxes have each text, by mode.
 
         The classes of the first look come before others, and those of modules before those of
@@ -410,7 +412,12 @@ class Levels:
             texts = self._text.of("class")
             look = {texts.get(one) for box in self._opened for one in self.picture.children(box)}
             forward = {texts.get(one) for one in drawn if self._stages.of(_box_of(one)) is None}
-            legends["class"].sort(key=lambda one: (one[0] not in look, one[0] not in forward))
+            legends["class"] = dict(
+                sorted(
+                    legends["class"].items(),
+                    key=lambda one: (one[0] not in look, one[0] not in forward),
+                )
+            )
         return legends
 
     def _structures_below(self, box: Box) -> set[int]:
@@ -446,5 +453,5 @@ def _facts(facts: dict[str, str], words: Words) -> list[int]:
     return [number for fact in facts.items() for number in words.of(fact)]
 
 
-def _counts(counts: dict[str, int], words: Words) -> list[int]:
+def _counts(counts: Mapping[str, int], words: Words) -> list[int]:
     return [number for text, count in counts.items() for number in (words(text), count)]

@@ -4,6 +4,7 @@ Lines are found box by box, when a box is opened: of a large graph, most boxes n
 """
 
 import re
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple, TypeAlias
 
@@ -19,6 +20,7 @@ JOINT = -1
 _RANKS = re.compile(r"(stage_\d+_)?ranks?_\d[\d,_a-z-]*")
 
 
+@dataclass(slots=True, eq=False)
 class Line:
     """The tensors from one glyph of a level to another, each once.
 
@@ -27,11 +29,8 @@ class Line:
         waits: Whether some node only waits for another.
     """
 
-    __slots__ = ("tensors", "waits")
-
-    def __init__(self) -> None:
-        self.tensors: dict[tuple[Item, int], None] = {}
-        self.waits = False
+    tensors: dict[tuple[Item, int], None] = field(default_factory=dict)
+    waits: bool = False
 
 
 LinesOf: TypeAlias = dict[tuple[Glyph, Glyph], Line]
@@ -139,9 +138,7 @@ def _sources(item: Item) -> list[Item]:
 
 
 def _join(lines: LinesOf, ends: tuple[Glyph, Glyph], read: Read) -> None:
-    line = lines.get(ends)
-    if line is None:
-        line = lines[ends] = Line()
+    line = lines.setdefault(ends, Line())
     # A tensor that several nodes read goes along once.
     if read.waits:
         line.waits = True

@@ -40,13 +40,21 @@ def mermaid_of(picture: Picture, depth: int | None = None) -> str:
     """
     cut = Cut(picture, depth)
     text = _chart(cut)
-    while _fault(cut, text):
-        if depth is not None or not cut.depth:
-            raise _too_large(picture, cut, _fault(cut, text), given=depth is not None)
-        last = _fault(cut, text)
+    first = fault = _fault(cut, text)
+    while fault and cut.depth:
         cut = Cut(picture, cut.depth - 1)
-        text = _chart(cut, f"depth {cut.depth + 1} would have {last}")
-    return text
+        text = _chart(cut, f"depth {cut.depth + 1} would have {fault}")
+        fault = _fault(cut, text)
+    if not fault and (depth is None or not first):
+        return text
+    fix = "write an .html page, or draw with level='overview'"
+    if not fault:
+        fix = f"depth={cut.depth}, or leave depth out for the deepest that is drawn"
+    raise ArgumentError(
+        "the flowchart is larger than GitHub draws",
+        why=f"it has {fault if depth is None else first}",
+        fix=fix,
+    )
 
 
 def _fault(cut: Cut, text: str) -> str:
@@ -58,24 +66,9 @@ def _fault(cut: Cut, text: str) -> str:
     return ""
 
 
-def _too_large(picture: Picture, cut: Cut, fault: str, *, given: bool) -> ArgumentError:
-    while given and cut.depth:
-        cut = Cut(picture, cut.depth - 1)
-        if not _fault(cut, _chart(cut)):
-            fix = f"depth={cut.depth}, or leave depth out for the deepest that is drawn"
-            break
-    else:
-        fix = "write an .html page, or draw with level='overview'"
-    return ArgumentError(
-        "the flowchart is larger than GitHub draws", why=f"it has {fault}", fix=fix
-    )
-
-
 def _chart(cut: Cut, left_out: str = "") -> str:
-    lines = list(_lines(cut))
-    if left_out:
-        lines.insert(0, f"%% drawn to depth {cut.depth}: {left_out}")
-    return "\n".join([*lines, ""])
+    head = [f"%% drawn to depth {cut.depth}: {left_out}"] if left_out else []
+    return "\n".join([*head, *_lines(cut), ""])
 
 
 def _lines(cut: Cut) -> Iterator[str]:

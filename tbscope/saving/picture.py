@@ -10,7 +10,6 @@ from typing import Any, NamedTuple, TypeAlias, Unpack
 
 from tbscope.graphdef.attributes import nest_to_text
 from tbscope.graphdef.worth import key_by_worth, worth_of_number
-from tbscope.ir.facts import split_device
 from tbscope.ir.graph import Graph, Nest, Shape
 from tbscope.options import DRAWING, Drawing
 from tbscope.page.constants import ASIDE_OP
@@ -151,14 +150,16 @@ class Picture:
 
         Cards are read when they are asked for: most nodes of a large graph are never looked at.
         """
-        known = self._facts.get(glyph)
-        if known is None:
+        if glyph not in self._facts:
             node = self._nodes.get(glyph)
             read = {} if node is None else op_of(node).facts
             # The page lists attributes by their names, the largest first.
-            known = {key: _text(read[key]) for key in reversed(read) if key not in _HIDDEN}
-            self._facts[glyph] = known
-        return known
+            self._facts[glyph] = {
+                key: fact if type(fact) is str else nest_to_text(fact)
+                for key, fact in reversed(read.items())
+                if key not in _HIDDEN
+            }
+        return self._facts[glyph]
 
     def fold(self, box: Box, what: str, times: int) -> None:
         """Have a box stand for equal blocks.
@@ -205,17 +206,9 @@ class Picture:
 
     @cached_property
     def _figures(self) -> list[str]:
-        """The keys of `FIGURES` that some node has."""
-        return [key for key in FIGURES if self.has_fact(key)]
-
-    def has_fact(self, key: str) -> bool:
-        """Whether any node or card has an attribute."""
-        return key in self._attributes or key_by_worth(key) in self._attributes
-
-    @cached_property
-    def _attributes(self) -> set[str]:
-        """The names of the attributes of all nodes and cards."""
-        return set().union(*(node.attr for node in self._nodes.values()))
+        """The keys of `FIGURES` that some node or card has."""
+        names = set().union(*(node.attr for node in self._nodes.values()))
+        return [key for key in FIGURES if key in names or key_by_worth(key) in names]
 
     def fact(self, glyph: Box | Item, key: str) -> Nest:
         """One attribute of a node, or of the card of a box, or None if it has none."""
@@ -229,8 +222,7 @@ class Picture:
 
     def reads(self, item: Item) -> list[Read]:
         """The inputs of a node: those that it reads, and then those that it only waits for."""
-        known = self._reads.get(item)
-        if known is None:
+        if item not in self._reads:
             found = []
             for text in self._nodes[item].input:
                 waits = text.startswith("^")
@@ -239,8 +231,8 @@ class Picture:
                 source = self.hierarchy.items.get(self.hierarchy.strict.get(name, name))
                 if source is not None:
                     found.append(Read(source, int(output) if output.isdecimal() else 0, waits))
-            known = self._reads[item] = sorted(found, key=lambda read: read.waits)
-        return known
+            self._reads[item] = sorted(found, key=lambda read: read.waits)
+        return self._reads[item]
 
     def mark(self, glyph: Box | Item, of: str) -> str:
         """The label by which a node or a box is coloured, or the kind of a node's operation.
@@ -258,35 +250,29 @@ class Picture:
         label: str = node.attr[_LABEL].s.decode("utf-8", "backslashreplace")
         return label
 
-    def dtype(self, item: Item) -> str:
-        """The element type of the first output of a node, or nothing if it has no output."""
-        return next((one.dtype for one in self.outputs(item)), "")
-
     def outputs(self, glyph: Glyph) -> tuple[Tensor, ...]:
         """The types of what a node gives; none of a box."""
-        known = self._outputs.get(glyph)
-        if known is None:
-            known = _tensors(self._nodes[glyph]) if isinstance(glyph, Item) else ()
-            self._outputs[glyph] = known
-        return known
+        if isinstance(glyph, Box):
+            return ()
+        if glyph not in self._outputs:
+            # They have one element type, or several in a list.
+            node = self._nodes[glyph]
+            shapes = shapes_of(node)
+            several = fact_of(node.attr["dtype"]) if "dtype" in node.attr else None
+            dtypes = several if isinstance(several, list) else [dtype_of(node)] * len(shapes)
+            self._outputs[glyph] = tuple(
+                Tensor(sizes, str(one)) for sizes, one in zip(shapes, dtypes, strict=False)
+            )
+        return self._outputs[glyph]
 
-    def device(self, item: Item) -> str:
-        """The device of a node, as torch names it."""
-        text = self._nodes[item].device
-        device = self._devices.get(text)
-        if device is None:
-            device = self._devices[text] = device_of(text)
-        return device
-
-    def ranks(self, item: Item) -> str:
-        """The ranks of a distributed run that run a node, in words; empty for no such run."""
-        return split_device(self.device(item))[0]
-
-    @cached_property
-    def has_ranks(self) -> bool:
-        """Whether several ranks of a distributed run, or one of them, run the nodes."""
-        texts = {node.device for node in self._nodes.values()}
-        return any(split_device(device_of(text))[0] for text in texts)
+    def device(self, glyph: Glyph) -> str:
+        """The device of a node, as torch names it; empty for a box."""
+        if isinstance(glyph, Box):
+            return ""
+        text = self._nodes[glyph].device
+        if text not in self._devices:
+            self._devices[text] = device_of(text)
+        return self._devices[text]
 
     def trainable(self, glyph: Box | Item) -> str:
         """Whether the parameters of a module, or a parameter, are learnt; empty for none."""
@@ -331,14 +317,13 @@ class Picture:
     def class_of(self, glyph: Box | Item) -> str:
         """The class of the module that a box stands for, or the operation of a node."""
         if isinstance(glyph, Item):
-            of = self._operations.get(glyph.op)
-            if of is None:
+            if glyph.op not in self._operations:
                 of = plain_op(glyph.op)
                 if glyph.embedded:
                     # The part of the name that makes it a circle means nothing else.
                     of = of.removesuffix("Const") or "Constant"
                 self._operations[glyph.op] = of
-            return of
+            return self._operations[glyph.op]
         node = self._nodes.get(glyph)
         if node is None or "class" not in node.attr:
             return ""
@@ -381,15 +366,3 @@ def picture_of(graph: Graph, *, kinds: bool = False, **drawing: Unpack[Drawing])
             picture.item(node.name).name: node.attr[_LABEL].s.decode() for node in message.node
         }
     return picture
-
-
-def _tensors(node: Any) -> tuple[Tensor, ...]:
-    """Return the types of outputs, which have one element type or several in a list."""
-    shapes = shapes_of(node)
-    several = fact_of(node.attr["dtype"]) if "dtype" in node.attr else None
-    dtypes = several if isinstance(several, list) else [dtype_of(node)] * len(shapes)
-    return tuple(Tensor(sizes, str(one)) for sizes, one in zip(shapes, dtypes, strict=False))
-
-
-def _text(fact: Nest) -> str:
-    return fact if type(fact) is str else nest_to_text(fact)

@@ -98,24 +98,20 @@ class Stages:
 
         Those of the box of a stage are beside it in its level.
         """
-        found: dict[Glyph, None] = {}
-        near: list[Glyph | None] = [glyph]
+        found: list[Glyph] = []
+        near = [glyph]
         if isinstance(glyph, Box):
-            near.append(self._forward.get(glyph))
-        if isinstance(glyph, Box) and self._stage[glyph] is glyph:
-            pending = [*glyph.children.values()]
+            near += [self._forward[glyph]] if glyph in self._forward else []
+            pending = [*glyph.children.values()] if self._stage[glyph] is glyph else []
             while pending:
                 one = pending.pop(0)
-                if isinstance(one, Box):
-                    forward = self._forward.get(one)
-                    if forward is None:
-                        pending += one.children.values()
-                    elif glyph.parent is not None:
-                        found[self._child_around(forward, glyph.parent)] = None
+                if isinstance(one, Box) and one in self._forward and glyph.parent is not None:
+                    found.append(self._child_around(self._forward[one], glyph.parent))
+                elif isinstance(one, Box):
+                    pending += one.children.values()
         for each in near:
-            if each is not None:
-                found |= dict.fromkeys(other for of in self.links(each).values() for other in of)
-        return [one for one in found if one is not glyph]
+            found += (other for others in self.links(each).values() for other in others)
+        return [one for one in dict.fromkeys(found) if one is not glyph]
 
     def lanes(self, box: Box) -> list[Lane]:
         """Return the lane of each child of a box; none for a box without stages."""

@@ -5,7 +5,7 @@ numbers in a list of words.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Container, Iterator
 from typing import Any
 
 from tbscope.functions.definition import Definition
@@ -35,9 +35,11 @@ def module_table(levels: Levels, words: Words) -> dict[str, Any]:
         name, class and output; and numbers by their keys, None if there is none.
     """
     picture = levels.picture
-    rows, of = [*_tree(picture, lambda glyph: picture.fact(glyph, "class") is not None)], "modules"
-    if not rows:
-        rows, of = [*_tree(picture, lambda glyph: _is_named_box(picture, glyph))], "boxes"
+    of, shown = "modules", {one for one in levels.glyphs if picture.fact(one, "class") is not None}
+    if not shown:
+        # The boxes that the names of nodes make.
+        of, shown = "boxes", {box for box in picture.boxes if not picture.repeats(box)}
+    rows = [*_tree(picture, shown)]
     glyphs = [glyph for glyph, _ in rows]
     numbers: dict[str, list[float | None]] = {
         key: [picture.figure(glyph, key) for glyph in glyphs]
@@ -47,7 +49,12 @@ def module_table(levels: Levels, words: Words) -> dict[str, Any]:
     if of == "boxes":
         numbers[_INSIDE] = [levels.inside[one] for one in glyphs if isinstance(one, Box)]
     elif _COUNT in numbers:
-        numbers[_TRAINABLE] = [_trainable(picture, glyph) for glyph in glyphs]
+        # The card of a module tells it if not all of its parameters are learnt.
+        told = [(glyph, picture.fact(glyph, _TRAINABLE)) for glyph in glyphs]
+        numbers[_TRAINABLE] = [
+            picture.figure(glyph, _COUNT) if number is None else worth_of_number(number)
+            for glyph, number in told
+        ]
     return {
         "of": of,
         "at": [levels.number[glyph] for glyph in glyphs],
@@ -89,27 +96,16 @@ def record_lists(levels: Levels, graph: Graph, words: Words) -> dict[str, Any]:
     }
 
 
-def _tree(picture: Picture, is_row: Callable[[Glyph], bool]) -> Iterator[tuple[Glyph, int]]:
+def _tree(picture: Picture, rows: Container[Glyph]) -> Iterator[tuple[Glyph, int]]:
     """Yield the rows of a table with how many rows are around each, as the boxes are nested."""
     pending: list[tuple[Glyph, int]] = [(picture.root, 0)]
     while pending:
         glyph, depth = pending.pop()
-        if is_row(glyph):
+        if glyph in rows:
             yield glyph, depth
             depth += 1
         if isinstance(glyph, Box):
             pending += [(child, depth) for child in reversed(picture.children(glyph))]
-
-
-def _is_named_box(picture: Picture, glyph: Glyph) -> bool:
-    """Whether something is a box that the names of nodes make."""
-    return isinstance(glyph, Box) and glyph.parent is not None and not picture.repeats(glyph)
-
-
-def _trainable(picture: Picture, glyph: Glyph) -> float | None:
-    """Return how many parameters of a module are learnt; its card has that if not all of them."""
-    number = picture.fact(glyph, _TRAINABLE)
-    return picture.figure(glyph, _COUNT) if number is None else worth_of_number(number)
 
 
 def _output(picture: Picture, glyph: Glyph) -> str:

@@ -5,15 +5,12 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property, partial
 from typing import NamedTuple
 
+from tbscope.ir.facts import split_device
 from tbscope.page.glyphs import Box, Item
 from tbscope.saving.picture import Glyph, Picture
 from tbscope.saving.stages import Stages
 
-__all__ = ["MODES", "Texts", "in_order"]
-
-
-MODES = ("label", "class", "kind", "dtype", "device", "trainable", "stage", "rank")
-"""The modes, in the order in which the viewer lists them."""
+__all__ = ["Texts", "in_order"]
 
 _STAGES = ("forward", "loss", "backward", "optimizer")
 _NUMBER = re.compile(r"\d+")
@@ -21,7 +18,7 @@ _ENDS = ("Input", "Output")
 _PARAMETERS = ("Parameter", "Buffer")
 
 
-def in_order(mode: str, counts: Mapping[str, int]) -> list[tuple[str, int]]:
+def in_order(mode: str, counts: Mapping[str, int]) -> dict[str, int]:
     """Return texts with their counts: stages and ranks as they follow, others by frequency."""
 
     def key(counted: tuple[str, int]) -> tuple[int, str]:
@@ -31,7 +28,7 @@ def in_order(mode: str, counts: Mapping[str, int]) -> list[tuple[str, int]]:
         number = _NUMBER.search(text) if mode == "rank" else None
         return int(number[0]) if number else -count, text
 
-    return sorted(counts.items(), key=key)
+    return dict(sorted(counts.items(), key=key))
 
 
 class Inside(NamedTuple):
@@ -57,50 +54,38 @@ class Texts:
     def __init__(self, picture: Picture, stages: Stages) -> None:
         self._picture = picture
         self._stages = stages
+        # The function that gives the text of a node or a box, by mode.
+        self._given: dict[str, Callable[[Glyph], str]] = {
+            "label": partial(picture.mark, of="label"),
+            "class": stages.class_of,
+            "kind": partial(picture.mark, of="kind"),
+            "dtype": lambda glyph: next((one.dtype for one in picture.outputs(glyph)), ""),
+            "device": picture.device,
+            "trainable": picture.trainable,
+            "stage": lambda glyph: self._stage_texts.get(glyph, ""),
+            "rank": lambda glyph: self._rank_texts.get(glyph, ""),
+        }
         self._known: dict[str, dict[Glyph, str]] = {}
         self._inside: dict[str, dict[Box, Inside]] = {}
 
     @cached_property
     def modes(self) -> tuple[str, ...]:
-        """The modes in which something may have a text: most pictures have no stages and ranks."""
-        picture = self._picture
-        learnt = picture.has_fact("parameter_count") or picture.has_fact("requires_grad")
-        known = {"trainable": learnt, "rank": picture.has_ranks, "stage": bool(self._stage_texts)}
-        return tuple(mode for mode in MODES if known.get(mode, True))
-
-    def __call__(self, mode: str, glyph: Glyph) -> str:
-        """Return the text of a node or a box in a mode; empty for none."""
-        return self.of(mode).get(glyph, "")
+        """The modes in which something has a text."""
+        return tuple(mode for mode in self._given if self.of(mode))
 
     def of(self, mode: str) -> Mapping[Glyph, str]:
         """Return the texts of nodes and boxes in a mode, without empty ones."""
-        known = self._known.get(mode)
-        if known is None:
-            known = self._known[mode] = self._read(mode)
-        return known
-
-    def _read(self, mode: str) -> dict[Glyph, str]:
-        picture = self._picture
-        if mode == "stage" or mode == "rank":
-            return self._stage_texts if mode == "stage" else self._rank_texts
-        if mode == "dtype" or mode == "device":
-            of_item = picture.dtype if mode == "dtype" else picture.device
-            return {item: text for item in picture.items if (text := of_item(item))}
-        if mode == "class":
-            of_glyph: Callable[[Glyph], str] = self._stages.class_of
-        elif mode == "trainable":
-            of_glyph = picture.trainable
-        else:
-            of_glyph = partial(picture.mark, of=mode)
-        glyphs: list[Glyph] = [*picture.boxes, *picture.items]
-        return {glyph: text for glyph in glyphs if (text := of_glyph(glyph))}
+        if mode not in self._known:
+            glyphs: list[Glyph] = [*self._picture.boxes, *self._picture.items]
+            found = zip(glyphs, map(self._given[mode], glyphs), strict=True)
+            self._known[mode] = {glyph: text for glyph, text in found if text}
+        return self._known[mode]
 
     def inside(self, mode: str, box: Box) -> "Inside":
         """Return the texts of all that is in a box, in a mode."""
-        known = self._inside.get(mode)
-        if known is None:
-            known = self._inside[mode] = self._sum(self.of(mode))
-        return known[box]
+        if mode not in self._inside:
+            self._inside[mode] = self._sum(self.of(mode))
+        return self._inside[mode][box]
 
     def _sum(self, texts: Mapping[Glyph, str]) -> "dict[Box, Inside]":
         sums: dict[Box, Inside] = {}
@@ -129,7 +114,11 @@ class Texts:
         """The ranks that run each node, and those of each box whose nodes are of the same."""
         picture = self._picture
         return self._with_boxes(
-            {item: ranks for item in picture.items if (ranks := picture.ranks(item))}
+            {
+                item: ranks
+                for item in picture.items
+                if (ranks := split_device(picture.device(item))[0])
+            }
         )
 
     # -- stages ------------------------------------------------------------------------------
@@ -167,17 +156,12 @@ class Texts:
 
     def _stage_around(self, item: Item) -> str:
         """Return the stage that the outermost telling box around a node has, or the node."""
-        around: list[Box] = []
+        stage = "forward" if self._is_module(item) else ""
         box: Box | None = item.box
         while box is not None:
-            around.append(box)
+            stage = self._stages.phase(box) or ("forward" if self._is_module(box) else stage)
             box = box.parent
-        for box in reversed(around):
-            if phase := self._stages.phase(box):
-                return phase
-            if self._is_module(box):
-                return "forward"
-        return "forward" if self._is_module(item) else ""
+        return stage
 
     def _is_module(self, glyph: Glyph) -> bool:
         """Whether a box or a node is a part of the model: no function of the loss is."""
@@ -210,8 +194,4 @@ class Texts:
         for box in reversed(self._picture.boxes):
             if box.parent is not None and box in inside:
                 inside.setdefault(box.parent, set()).update(inside[box])
-        return {**texts, **{box: one for box, (one, *more) in _sorted(inside) if not more}}
-
-
-def _sorted(inside: dict[Box, set[str]]) -> Iterable[tuple[Box, list[str]]]:
-    return ((box, sorted(texts)) for box, texts in inside.items())
+        return {**texts, **{box: min(found) for box, found in inside.items() if len(found) == 1}}
