@@ -2,7 +2,6 @@
 
 import sys
 import warnings
-from types import FrameType
 
 __all__ = ["warn", "warn_once"]
 
@@ -28,11 +27,9 @@ def _script_level() -> int:
     """
     packages = __name__.partition(".")[0], "torch"
     frame, level = sys._getframe(1), 1
-    while frame.f_back is not None and _package_of(frame) in packages:
+    while frame.f_back is not None:
+        name: str = frame.f_globals.get("__name__", "")
+        if name.partition(".")[0] not in packages:
+            break
         frame, level = frame.f_back, level + 1
     return level
-
-
-def _package_of(frame: FrameType) -> str:
-    name: str = frame.f_globals.get("__name__", "")
-    return name.partition(".")[0]

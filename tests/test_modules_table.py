@@ -12,7 +12,7 @@ from saved import drawn, nested, net
 from torch import nn
 
 import tbscope
-from tbscope.graphdef.worth import key_by_worth
+from tbscope.graphdef.attributes import key_by_worth
 from tbscope.plugin.graphs import picture_of_bytes
 from tbscope.saving.levels import Levels, Words
 from tbscope.saving.picture import picture_of

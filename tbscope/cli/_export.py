@@ -90,7 +90,7 @@ def export(
             check_folder(output.path)
     from tbscope.overlays.make import make_overlay
     from tbscope.pipeline import to_graph_def
-    from tbscope.saving.save import How, data_of
+    from tbscope.saving.save import data_of
 
     graph = graph_of_target(**options, kernels=drawing["level"] == "aten")
     # The options that are not as they are without a word.
@@ -104,8 +104,9 @@ def export(
             to_graph_def(graph, **drawing)
         for output in outputs:
             form = output.form
-            how = How(depth if form.cuts else None, given if form.draws else {})
-            made.append((output.path, data_of(graph, form, how)))
+            how: Any = given if form.draws else {}
+            data = data_of(graph, form, depth if form.cuts else None, how)
+            made.append((output.path, data))
     for path, data in made:
         if path is None:
             give_document(data)

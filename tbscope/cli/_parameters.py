@@ -4,9 +4,8 @@ import ast
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, get_args, get_origin
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar, get_args, get_origin
 
 import click
 
@@ -53,8 +52,7 @@ _INPUT = re.compile(r"(?:([^\W\d]\w*)=)?(scalar|\d{1,18}(?:x\d{1,18})*)(?::(\w+)
 _REMOTE = re.compile(r"(\w[\w+.-]*://(?:[^:]|:[0-9]+(?=/))*)(?::(.+))?", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class ModelSpec:
+class ModelSpec(NamedTuple):
     """Where the model is: `package.module:make_model` or `path/to/file.py:make_model`.
 
     Attributes:
@@ -74,8 +72,7 @@ class ModelSpec:
         return f"{self.place}:{self.attribute}"
 
 
-@dataclass(frozen=True, slots=True)
-class GraphPath:
+class GraphPath(NamedTuple):
     """Where a graph is that was written before: a file, or a log directory.
 
     Attributes:
@@ -88,8 +85,7 @@ class GraphPath:
     tag: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class HubConfig:
+class HubConfig(NamedTuple):
     """A model of Hugging Face's, to be made of its config with random weights: `hf:NAME`.
 
     Attributes:
@@ -106,8 +102,7 @@ Target: TypeAlias = ModelSpec | GraphPath | HubConfig
 """What a command is given as TARGET."""
 
 
-@dataclass(frozen=True, slots=True)
-class InputSpec:
+class InputSpec(NamedTuple):
     """One `--input`: a tensor to make up.
 
     Attributes:
@@ -126,8 +121,7 @@ class InputSpec:
         return f"{self.name}={sizes}:{self.dtype}" if self.name else f"{sizes}:{self.dtype}"
 
 
-@dataclass(frozen=True, slots=True)
-class OutputFile:
+class OutputFile(NamedTuple):
     """One `-o`: a file for the graph, or standard output.
 
     Attributes:

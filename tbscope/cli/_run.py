@@ -6,7 +6,7 @@ import sys
 import zipfile
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import ModuleType, TracebackType
+from types import ModuleType
 from typing import Any
 
 import click
@@ -50,34 +50,35 @@ def run(
     tbscope run --style torch -m package.train --epochs 3
     torchrun --nproc-per-node 2 -m tbscope run train.py
     """  # noqa: D301
-    if not (as_module or Path(script).exists()):
+    path = Path(script)
+    if not (as_module or path.exists()):
         raise click.UsageError(f"There is no file {script!r}. A module is run with -m.")
     sys.argv = [script, *arguments]
     if not sys.flags.safe_path:
         # Where Python looks first.
-        sys.path[0] = str(Path.cwd() if as_module else Path(script).resolve().parent)
+        sys.path[0] = str(Path.cwd() if as_module else path.resolve().parent)
     install(on_error=on_error, **drawing)
     try:
         if as_module:
             runpy.run_module(script, run_name="__main__", alter_sys=True)
-        elif _is_source(script):
-            _run_file(str(Path(script).absolute()))
+        elif path.is_file() and path.suffix != ".pyc" and not zipfile.is_zipfile(path):
+            _run_file(str(path.absolute()))
         else:
             runpy.run_path(script, run_name="__main__")
     except SystemExit:
         raise
     except BaseException as error:  # noqa: BLE001  It ends the script, whatever it is.
-        sys.exit(_told(error))
+        # As Python would have told it of the script, without what has run that.
+        trace = error.__traceback__
+        while trace is not None and trace.tb_frame.f_code.co_filename in _RUNNERS:
+            trace = trace.tb_next
+        error.__traceback__ = trace
+        sys.excepthook(type(error), error, trace)
+        sys.exit(130 if isinstance(error, KeyboardInterrupt) else 1)
 
 
 # What follows the script is the script's own.
 run.allow_interspersed_args = False
-
-
-def _is_source(script: str) -> bool:
-    """Tell whether a script is a file of Python code, and no directory, archive or bytecode."""
-    path = Path(script)
-    return path.is_file() and path.suffix != ".pyc" and not zipfile.is_zipfile(path)
 
 
 def _run_file(path: str) -> None:
@@ -91,17 +92,3 @@ def _run_file(path: str) -> None:
     sys.modules["__main__"] = main
     code = compile(loader.get_data(path), path, "exec", dont_inherit=True)
     exec(code, main.__dict__)  # noqa: S102
-
-
-def _told(error: BaseException) -> int:
-    """Tell an error as Python would have told it of the script; return the exit code."""
-    error.__traceback__ = _of_the_script(error.__traceback__)
-    sys.excepthook(type(error), error, error.__traceback__)
-    return 130 if isinstance(error, KeyboardInterrupt) else 1
-
-
-def _of_the_script(trace: TracebackType | None) -> TracebackType | None:
-    """Return a traceback from the script on, without what has run it."""
-    while trace is not None and trace.tb_frame.f_code.co_filename in _RUNNERS:
-        trace = trace.tb_next
-    return trace

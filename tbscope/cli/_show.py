@@ -1,16 +1,13 @@
 """`tbscope show`: prints the graph of a model, the table of its modules, or their definitions."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from tbscope.cli._results import give, give_json, gives_results
 from tbscope.cli._running import graph_of_target, takes_a_target
 from tbscope.cli._words import command
-
-if TYPE_CHECKING:
-    from tbscope.ir.ways_up import Table
 
 __all__ = ["show"]
 
@@ -73,7 +70,14 @@ def show(
         raise click.UsageError("--functions prints text, and --json the graph or its table.")
     graph = graph_of_target(**run)
     if summary:
-        _give_table(graph.summary(depth=depth), as_json=as_json, output=output)
+        table = graph.summary(depth=depth)
+        if as_json:
+            rows = [{**row, "uncounted": dict(row["uncounted"])} for row in table.rows]
+            give_json({"version": 1, "rows": rows}, output)
+        elif output is None:
+            table.show()
+        else:
+            give(str(table), output)
     elif definitions:
         give(str(graph.functions()), output)
     elif as_json:
@@ -84,13 +88,3 @@ def show(
         from tbscope.ir.graph import graph_to_text
 
         give(graph_to_text(graph, sources=sources, parameters=parameters), output)
-
-
-def _give_table(table: "Table", *, as_json: bool, output: Path | None) -> None:
-    if as_json:
-        rows = [{**row, "uncounted": dict(row["uncounted"])} for row in table.rows]
-        give_json({"version": 1, "rows": rows}, output)
-    elif output is None:
-        table.show()
-    else:
-        give(str(table), output)

@@ -45,7 +45,7 @@ def stats(*, as_json: bool, output: Path | None, **run: Any) -> None:
 
 
 def _tables(counted: dict[str, Any], footer: Sequence[tuple[str, str]]) -> Iterator[Table]:
-    from tbscope.figures.units import count_text
+    from tbscope.figures.units import bytes_text, count_text, duration_text, flops_text
 
     nodes = counted["nodes"]
     kinds = [
@@ -57,28 +57,9 @@ def _tables(counted: dict[str, Any], footer: Sequence[tuple[str, str]]) -> Itera
         ("Calls", f"{counted['calls']:,}, {counted['depth']:,} deep"),
     ]
     yield table(("", ""), [*head, *footer])
-    if counted["ops"]:
-        yield _ops_table(counted)
-    if counted["classes"]:
-        rows = [
-            (
-                one_line(row["class"]),
-                f"{row['modules']:,}",
-                f"{row['calls']:,}",
-                count_text(row["own_parameters"]),
-            )
-            for row in counted["classes"]
-        ]
-        yield table(("Class", "Modules", "Calls", "Own parameters"), rows, numeric=3)
-
-
-def _ops_table(counted: dict[str, Any]) -> Table:
-    """Return the table of the operations, without columns that would be empty."""
-    from tbscope.figures.units import bytes_text, duration_text, flops_text
-
-    ops = counted["ops"]
     # A graph without bytes was not watched: that it has no FLOPs does not make them 0.
     watched = bool(counted["totals"]["activation_bytes"])
+    ops = counted["ops"]
     columns = {
         "Op": [one_line(row["op"]) for row in ops],
         "Count": [f"{row['count']:,}" for row in ops],
@@ -91,5 +72,18 @@ def _ops_table(counted: dict[str, Any]) -> Table:
             "" if row["duration_us"] is None else duration_text(row["duration_us"]) for row in ops
         ],
     }
+    # Without columns that would be empty.
     shown = {title: cells for title, cells in columns.items() if any(cells)}
-    return table([*shown], [*zip(*shown.values(), strict=True)], numeric=len(shown) - 1)
+    if ops:
+        yield table([*shown], [*zip(*shown.values(), strict=True)], numeric=len(shown) - 1)
+    rows = [
+        (
+            one_line(row["class"]),
+            f"{row['modules']:,}",
+            f"{row['calls']:,}",
+            count_text(row["own_parameters"]),
+        )
+        for row in counted["classes"]
+    ]
+    if rows:
+        yield table(("Class", "Modules", "Calls", "Own parameters"), rows, numeric=3)

@@ -5,7 +5,6 @@ import contextlib
 import re
 import shlex
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import click
@@ -119,7 +118,7 @@ def _with_types(fix: str, inputs: Sequence[InputSpec]) -> str:
         return fix
     dtype = found[1] or {"long": "int64", "float": "float32"}[found[2]]
     if len(inputs) == 1:
-        told = f"give -i {replace(inputs[0], dtype=dtype)}"
+        told = f"give -i {inputs[0]._replace(dtype=dtype)}"
     else:
         told = f"give it with its type: -i [NAME=]SHAPE:{dtype}"
     return _CAST.sub(told, fix)

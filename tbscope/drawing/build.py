@@ -15,6 +15,7 @@ from tbscope.figures.costs import scope_work, uncounted_kernels
 from tbscope.graphdef.entries import (
     FactEntries,
     Once,
+    device_to_text,
     kernels_entry,
     label_entry,
     outputs_entries,
@@ -22,7 +23,6 @@ from tbscope.graphdef.entries import (
     source_entry,
     too_large_entry,
 )
-from tbscope.graphdef.shapes import device_to_text
 from tbscope.graphdef.wire import delimited, field, varint
 from tbscope.ir.graph import Graph, Nest, Node, Output, Shape, Value
 from tbscope.ir.nests import PLAIN

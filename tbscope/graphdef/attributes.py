@@ -2,14 +2,22 @@
 
 The page shows a value as JSON and escapes what is no ASCII twice, so texts are ASCII
 and one line. It loads every byte of every node before it draws, so none is over 1 KB.
+
+The page lists attributes by the bytes of their names, the largest first, and HTML shows no
+blanks at the start of a line: a name with one blank stands behind all that have none. Blanks
+are for what comes later; what it is, its shapes and what it was set to keep their names, by
+which scripts read them.
+
+Source: tensorboard/plugins/graph/tf_graph_info/tf-node-info.ts; upb prints maps in this order
 """
 
+import math
 import re
-from collections.abc import Callable, Sequence
 from typing import Any
 
 from tensorboard.compat.proto.attr_value_pb2 import AttrValue
 
+from tbscope.figures.units import bytes_text, count_text, flops_text
 from tbscope.ir.graph import Nest, Value
 from tbscope.page.constants import ATTRIBUTE_BYTES, EXACT_INTEGER
 
@@ -17,8 +25,11 @@ __all__ = [
     "MOST_BYTES",
     "MOST_CHARACTERS",
     "ascii_line",
+    "key_by_worth",
     "nest_to_text",
+    "number_by_worth",
     "to_attr_value",
+    "worth_of_number",
 ]
 
 MOST_BYTES = ATTRIBUTE_BYTES
@@ -28,7 +39,7 @@ MOST_CHARACTERS = MOST_BYTES - 3
 """The length of the longest ASCII text that is no larger: before it come a tag and its length."""
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-_LIST_FIELDS: dict[type, str] = {bool: "b", int: "i", float: "f", str: "s"}
+_FIELDS: dict[type | None, str] = {bool: "b", int: "i", float: "f", str: "s"}
 
 
 def to_attr_value(constant: Nest) -> AttrValue | None:
@@ -43,10 +54,28 @@ def to_attr_value(constant: Nest) -> AttrValue | None:
 
     Source: tensorboard/compat/proto/attr_value.proto
     """
-    message = _typed(constant)
-    if message is None:
-        message = _text_value(nest_to_text(constant))
+    several = type(constant) in (list, tuple)
+    items: list[Any] = list(constant) if several else [constant]
+    kind = type(items[0]) if items else None
+    if kind not in _FIELDS or not all(type(item) is kind and _fits(item) for item in items):
+        items, several, kind = [nest_to_text(constant)], False, str
+    if kind is str:
+        items = [ascii_line(item).encode("ascii") for item in items]
+    message = AttrValue()
+    if several:
+        getattr(message.list, _FIELDS[kind]).extend(items)
+    else:
+        message = AttrValue(**{_FIELDS[kind]: items[0]})
     return message if message.ByteSize() <= MOST_BYTES else None
+
+
+def _fits(item: Any) -> bool:
+    """Tell whether the page shows a number as it is, also after a way through 32 bits."""
+    if type(item) is int:
+        return -EXACT_INTEGER <= item <= EXACT_INTEGER
+    if type(item) is float and item:
+        return 1e-37 <= abs(item) < 1e38 and float(f"{item:.6g}") == item
+    return True
 
 
 def ascii_line(text: str) -> str:
@@ -71,46 +100,60 @@ def nest_to_text(nest: Nest) -> str:
     return repr(nest)
 
 
-def _text_value(text: str) -> AttrValue:
-    return AttrValue(s=ascii_line(text).encode("ascii"))
+# -- worth ----------------------------------------------------------------------------------------
 
-
-def _typed(constant: Nest) -> AttrValue | None:
-    """Convert a constant of a type that AttrValue has a field for; None for any other type."""
-    kind = type(constant)
-    if kind is str:
-        return _text_value(constant)
-    if kind in _FITS and _FITS[kind](constant):
-        return AttrValue(**{_LIST_FIELDS[kind]: constant})
-    if kind in (list, tuple) and constant:
-        return _typed_list(constant)
-    return None
-
-
-def _typed_list(items: Sequence[Any]) -> AttrValue | None:
-    kind = type(items[0])
-    if kind not in _LIST_FIELDS or any(type(item) is not kind for item in items):
-        return None
-    if kind is str:
-        items = [ascii_line(item).encode("ascii") for item in items]
-    elif not all(map(_FITS[kind], items)):
-        return None
-    message = AttrValue()
-    getattr(message.list, _LIST_FIELDS[kind]).extend(items)
-    return message
-
-
-def _is_exact(number: int) -> bool:
-    return -EXACT_INTEGER <= number <= EXACT_INTEGER
-
-
-def _is_short(number: float) -> bool:
-    """Tell whether a number is the same after a way through 32 bits."""
-    return number == 0 or (1e-37 <= abs(number) < 1e38 and float(f"{number:.6g}") == number)
-
-
-_FITS: dict[type, Callable[[Any], bool]] = {
-    bool: lambda _: True,
-    int: _is_exact,
-    float: _is_short,
+# What comes behind all the rest, each step behind the one before.
+_LATER = (
+    ("parameters", "buffers", "parameter_count", "trainable_parameter_count"),
+    ("flops",),
+    ("flops_not_counted", "bytes"),
+    (
+        *("module", "call", "name", "operation", "operations", "kernels", "via", "then"),
+        *("training", "source", "scope", "defined"),
+    ),
+)
+_BLANKS = {name: " " * blanks for blanks, names in enumerate(_LATER, 1) for name in names}
+_FORMS = {
+    **dict.fromkeys(("flops", "backward_flops"), flops_text),
+    **dict.fromkeys(("parameter_count", "trainable_parameter_count"), count_text),
+    **dict.fromkeys(("bytes", "allocated_bytes", "peak_bytes", "at_peak_bytes"), bytes_text),
 }
+# Below it a number is as plain as its short form.
+_LARGE = 10_000
+_NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?(?:e[-+]?[0-9]{1,2})?")
+_WHOLE = re.compile(r".*\(([0-9,]+)\)")
+
+
+def key_by_worth(name: str) -> str:
+    """Return the name of an attribute with as many blanks before it as it has to wait."""
+    return _BLANKS.get(name, "") + name
+
+
+def number_by_worth(name: str, number: int) -> int | str:
+    """Return a large count or size so that it can be read: `4.34 G (4,338,130,944)`."""
+    if number < _LARGE or name not in _FORMS:
+        return number
+    text = _FORMS[name](number)
+    if text[-1].isalpha() and text[-2].isdigit():
+        text = f"{text[:-1]} {text[-1]}"
+    return f"{text} ({number:,})"
+
+
+def worth_of_number(told: Any) -> float | None:
+    """Return the number that an attribute tells, as `number_by_worth` wrote it; None for none.
+
+    A number with many digits is a text, as 32 bits have no room for it.
+
+    >>> worth_of_number(number_by_worth("flops", 4_338_130_944)), worth_of_number("a (text)")
+    (4338130944, None)
+    >>> worth_of_number("0.0654783062637"), worth_of_number("1e-09"), worth_of_number("inf")
+    (0.0654783062637, 1e-09, None)
+    """
+    if type(told) is int:
+        return told
+    if isinstance(told, str) and _NUMBER.fullmatch(told):
+        told = float(told)
+    if type(told) is float:
+        return told if math.isfinite(told) else None
+    found = _WHOLE.fullmatch(told) if isinstance(told, str) else None
+    return int(found[1].replace(",", "")) if found else None

@@ -11,10 +11,16 @@ from typing import TypeVar
 
 from tensorboard.compat.proto.attr_value_pb2 import AttrValue
 
+from tbscope.errors import ConversionError
 from tbscope.graphdef import wire
-from tbscope.graphdef.attributes import MOST_CHARACTERS, ascii_line, to_attr_value
-from tbscope.graphdef.shapes import shape_bytes
-from tbscope.graphdef.worth import key_by_worth, number_by_worth
+from tbscope.graphdef.attributes import (
+    MOST_CHARACTERS,
+    ascii_line,
+    key_by_worth,
+    number_by_worth,
+    to_attr_value,
+)
+from tbscope.ir.facts import split_device
 from tbscope.ir.graph import Nest, Shape
 from tbscope.ir.nests import form_of
 from tbscope.words import cut
@@ -23,11 +29,13 @@ __all__ = [
     "TOO_LARGE",
     "FactEntries",
     "Once",
+    "device_to_text",
     "fact_key",
     "kernels_entry",
     "label_entry",
     "outputs_entries",
     "scope_entry",
+    "shape_bytes",
     "source_entry",
     "too_large_entry",
 ]
@@ -49,6 +57,15 @@ _SCOPE, _SOURCE, _KERNELS = (
 _LABEL, _SHAPES, _DTYPE = map(wire.attribute_head, ("_XlaCluster", "_output_shapes", "dtype"))
 # tensorboard/compat/proto/attr_value.proto: the field `shape` of a list.
 _SHAPE_ITEM = 7
+
+# What TensorFlow calls the devices that it knows too; others are called as torch does.
+_DEVICE_WORDS = {"CUDA": "GPU"}
+# tensorboard/compat/proto/tensor_shape.proto: the fields `dim` and `unknown_rank` of a
+# shape, and the field `size` of a dimension.
+_DIM = 2
+_SIZE = b"\x08"
+_UNKNOWN_DIM = wire.field(_DIM, _SIZE + wire.varint(2**64 - 1))
+_UNKNOWN_RANK = b"\x18\x01"
 
 _Key = TypeVar("_Key", bound=Hashable)
 _Made = TypeVar("_Made")
@@ -193,3 +210,59 @@ def _text_entry(head: bytes, text: str) -> bytes:
 
 def _entry(head: bytes, value: AttrValue) -> bytes:
     return wire.attribute(head, value.SerializeToString(deterministic=True))
+
+
+# -- shapes and devices ---------------------------------------------------------------------------
+
+
+def shape_bytes(shape: Shape | None) -> bytes:
+    """Return the protobuf form of a tensor shape, serialised.
+
+    Args:
+        shape: Sizes per dimension; None where unknown. None for an unknown rank.
+    Returns:
+        A TensorShapeProto; n dimensions give n `dim` entries in the same order, of size
+        -1 where the size is unknown.
+    Raises:
+        ConversionError: A size is negative.
+
+    Source: tensorboard/compat/proto/tensor_shape.proto
+    """
+    if shape is None:
+        return _UNKNOWN_RANK
+    dims = []
+    for size in shape:
+        if size is None:
+            dims.append(_UNKNOWN_DIM)
+        elif size > 0:
+            dims.append(wire.field(_DIM, _SIZE + wire.varint(size)))
+        elif size == 0:
+            # A number that is 0 is not written.
+            dims.append(wire.field(_DIM, b""))
+        else:
+            raise ConversionError(
+                f"the shape {shape} has the size {size}",
+                why="a tensor has no negative sizes",
+                fix="give None where a size is not known",
+            )
+    return b"".join(dims)
+
+
+def device_to_text(device: str) -> str:
+    """Return the name that TensorFlow has for a device.
+
+    Args:
+        device: As torch prints it: `cpu`, `cuda:0`, `meta`; empty for none. In a merged graph
+            the ranks stand before it: `ranks 0-7 cuda:0`.
+    Returns:
+        `/device:CPU:0`, `/device:GPU:0`, `/device:META:0`, `/device:ranks_0-7_GPU:0`; empty for
+        none. Without spaces, with which the page would leave a node in its old colour.
+    """
+    if not device:
+        return ""
+    ranks, own = split_device(device)
+    kind, _, index = own.partition(":")
+    word = kind.upper()
+    # The legend leaves out what all begin with, letter by letter: of `ranks` an `s` would stay.
+    of_ranks = f"ranks_{ranks.partition(' ')[2].replace(' ', '_')}_" if ranks else ""
+    return f"/device:{of_ranks}{_DEVICE_WORDS.get(word, word)}:{index or 0}"

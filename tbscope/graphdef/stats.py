@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from tensorboard.compat.proto.config_pb2 import RunMetadata
 
-from tbscope.graphdef.shapes import device_to_text
+from tbscope.graphdef.entries import device_to_text
 from tbscope.ir.graph import Shape
 
 __all__ = ["Stat", "run_metadata"]

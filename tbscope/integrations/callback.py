@@ -59,7 +59,15 @@ class DrawingCallback:
                 fix="GraphCallback('runs/x'), or GraphCallback()",
             )
         check_truth("backward", backward)
-        _check_overlays(overlays)
+        known = isinstance(overlays, list | tuple) and all(
+            is_word(one, BUILT_IN) for one in overlays
+        )
+        if not known:
+            raise ArgumentError(
+                f"overlays={shown(overlays)} names other overlays than are built in",
+                why=f"it is a list of some of {', '.join(BUILT_IN)}",
+                fix='overlays=["flops", "parameters"], or overlays=() for none',
+            )
         check_options(**drawing)
         Entry(tag, None, run_name).check()
         self.graph: Graph | None = None
@@ -104,16 +112,6 @@ class DrawingCallback:
 def warn_of_none(text: str) -> None:
     """Warn, once, that there is no graph."""
     warn_once(f"tbscope drew no training step: {text}")
-
-
-def _check_overlays(overlays: Sequence[str]) -> None:
-    if isinstance(overlays, list | tuple) and all(is_word(name, BUILT_IN) for name in overlays):
-        return
-    raise ArgumentError(
-        f"overlays={shown(overlays)} names other overlays than are built in",
-        why=f"it is a list of some of {', '.join(BUILT_IN)}",
-        fix='overlays=["flops", "parameters"], or overlays=() for none',
-    )
 
 
 def _writer_among(holders: Iterable[object]) -> object:

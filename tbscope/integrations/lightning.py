@@ -1,7 +1,7 @@
 """Lightning: a callback that draws the first training step of a `Trainer`."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -83,17 +83,9 @@ def _quiet_logging(module: Any) -> Iterator[None]:
     """Have nobody watch what a module's `log` and `log_dict` do, during a block."""
     names = [name for name in ("log", "log_dict") if name not in vars(module)]
     for name in names:
-        setattr(module, name, _unwatched(getattr(module, name)))
+        setattr(module, name, alone()(getattr(module, name)))
     try:
         yield
     finally:
         for name in names:
             delattr(module, name)
-
-
-def _unwatched(function: Callable[..., Any]) -> Callable[..., Any]:
-    def unwatched(*args: Any, **kwargs: Any) -> Any:
-        with alone():
-            return function(*args, **kwargs)
-
-    return unwatched

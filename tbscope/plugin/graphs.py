@@ -19,7 +19,7 @@ from tbscope.comparing.difference import Difference
 from tbscope.comparing.reading import reading_of
 from tbscope.drawing.kinds import KINDS
 from tbscope.errors import ArgumentError
-from tbscope.graphdef.worth import worth_of_number
+from tbscope.graphdef.attributes import worth_of_number
 from tbscope.ir.graph import Graph
 from tbscope.page.constants import LIBRARY
 from tbscope.page.glyphs import Box

@@ -8,8 +8,7 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias, Unpack
 
-from tbscope.graphdef.attributes import nest_to_text
-from tbscope.graphdef.worth import key_by_worth, worth_of_number
+from tbscope.graphdef.attributes import key_by_worth, nest_to_text, worth_of_number
 from tbscope.ir.graph import Graph, Nest, Shape
 from tbscope.options import DRAWING, Drawing
 from tbscope.page.constants import ASIDE_OP

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Unpack
 
 from google.protobuf import text_format
@@ -22,20 +22,7 @@ from tbscope.saving.picture import picture_of
 from tbscope.saving.repeats import Folds
 from tbscope.words import error_text, shown
 
-__all__ = ["FORMS", "Form", "How", "data_of", "form_of", "save_graph"]
-
-
-@dataclass(frozen=True, slots=True)
-class How:
-    """How a graph is drawn.
-
-    Attributes:
-        depth: How many boxes are open around the innermost nodes; None for what fits.
-        drawing: The options of a drawing that were given.
-    """
-
-    depth: int | None = None
-    drawing: Drawing = field(default_factory=Drawing)
+__all__ = ["FORMS", "Form", "data_of", "form_of", "save_graph"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +32,8 @@ class Form:
     Attributes:
         suffix: How the names of its files end.
         help: What it is, in a few words.
-        write: Gives what the file holds.
+        write: Gives what the file holds of a graph: to a depth, None for what fits, and drawn with
+            some options.
         draws: Whether options of a drawing change it.
         cuts: Whether it is drawn to a depth.
         is_text: Whether it is text, that a terminal can show.
@@ -53,64 +41,66 @@ class Form:
 
     suffix: str
     help: str
-    write: Callable[[Graph, How], bytes]
+    write: Callable[[Graph, int | None, Drawing], bytes]
     draws: bool = True
     cuts: bool = False
     is_text: bool = True
 
 
-def _json(graph: Graph, _: How) -> bytes:
-    return graph_to_json(graph).encode("ascii")
+def _figure(form: str) -> Callable[[Graph, int | None, Drawing], bytes]:
+    """Return what writes a figure in DOT, or in a form of Graphviz's."""
 
-
-def _pbtxt(graph: Graph, how: How) -> bytes:
-    return text_format.MessageToString(to_graph_def(graph, **how.drawing)).encode()
-
-
-def _pb(graph: Graph, how: How) -> bytes:
-    data: bytes = to_graph_def(graph, **how.drawing).SerializeToString(deterministic=True)
-    return data
-
-
-def _html(graph: Graph, how: How) -> bytes:
-    return page_of(picture_of(graph, kinds=True, **how.drawing)).encode()
-
-
-def _mermaid(graph: Graph, how: How) -> bytes:
-    return mermaid_of(picture_of(graph, **how.drawing), how.depth).encode()
-
-
-def _dot(graph: Graph, how: How) -> bytes:
-    folds = Folds(picture_of(graph, **how.drawing))
-    return dot_of(Cut(folds.picture, how.depth, folds)).encode("ascii")
-
-
-def _by_graphviz(form: str) -> Callable[[Graph, How], bytes]:
-    def draw(cut: Cut) -> bytes:
+    def data(cut: Cut) -> bytes:
+        dot = dot_of(cut)
+        if form == "dot":
+            return dot.encode("ascii")
         nodes = sum(not item.embedded for item in cut.picture.items)
         about = (
             f"{nodes:,} nodes; {cut.shapes:,} nodes and boxes are drawn, {cut.depth} boxes deep."
         )
-        return rendered(dot_of(cut), form, about)
+        return rendered(dot, form, about)
 
-    def write(graph: Graph, how: How) -> bytes:
-        folds = Folds(picture_of(graph, **how.drawing))
-        if how.depth is None:
-            return fitting(folds, draw, size_of)
-        return draw(Cut(folds.picture, how.depth, folds))
+    def write(graph: Graph, depth: int | None, drawing: Drawing) -> bytes:
+        folds = Folds(picture_of(graph, **drawing))
+        if depth is None and form != "dot":
+            return fitting(folds, data, size_of)
+        return data(Cut(folds.picture, depth, folds))
 
     return write
 
 
+def _pb(graph: Graph, _: int | None, drawing: Drawing) -> bytes:
+    data: bytes = to_graph_def(graph, **drawing).SerializeToString(deterministic=True)
+    return data
+
+
 FORMS = (
-    Form(".json", "all that the graph holds; load reads it", _json, draws=False),
-    Form(".pbtxt", "a GraphDef as text", _pbtxt),
+    Form(
+        ".json",
+        "all that the graph holds; load reads it",
+        lambda graph, *_: graph_to_json(graph).encode("ascii"),
+        draws=False,
+    ),
+    Form(
+        ".pbtxt",
+        "a GraphDef as text",
+        lambda graph, _, how: text_format.MessageToString(to_graph_def(graph, **how)).encode(),
+    ),
     Form(".pb", "a GraphDef in binary form", _pb, is_text=False),
-    Form(".html", "a page with boxes that open", _html),
-    Form(".dot", "for Graphviz", _dot, cuts=True),
-    Form(".svg", "a figure, drawn by Graphviz", _by_graphviz("svg"), cuts=True),
-    Form(".png", "a figure, drawn by Graphviz", _by_graphviz("png"), cuts=True, is_text=False),
-    Form(".mmd", "a Mermaid flowchart, for a README", _mermaid, cuts=True),
+    Form(
+        ".html",
+        "a page with boxes that open",
+        lambda graph, _, how: page_of(picture_of(graph, kinds=True, **how)).encode(),
+    ),
+    Form(".dot", "for Graphviz", _figure("dot"), cuts=True),
+    Form(".svg", "a figure, drawn by Graphviz", _figure("svg"), cuts=True),
+    Form(".png", "a figure, drawn by Graphviz", _figure("png"), cuts=True, is_text=False),
+    Form(
+        ".mmd",
+        "a Mermaid flowchart, for a README",
+        lambda graph, depth, how: mermaid_of(picture_of(graph, **how), depth).encode(),
+        cuts=True,
+    ),
 )
 """Each form. A new form is a new line here."""
 
@@ -136,29 +126,33 @@ def form_of(name: str, given: object = None) -> Form:
     raise _refused(name if given is None else given, why, fix)
 
 
-def data_of(graph: Graph, form: Form, how: How) -> bytes:
+def data_of(graph: Graph, form: Form, depth: int | None, drawing: Drawing) -> bytes:
     """Return what a file of a form holds.
 
+    Args:
+        graph: The graph.
+        form: The form.
+        depth: How many boxes are open around the innermost nodes; None for what fits.
+        drawing: The options of a drawing that were given.
     Raises:
         ArgumentError: An option does not fit the form, or the graph.
         GraphError: The graph breaks an invariant.
     """
-    given: dict[str, Any] = {**how.drawing}
-    if given and not form.draws:
-        name = next(iter(given))
+    if drawing and not form.draws:
+        name, value = next(iter(drawing.items()))
         raise ArgumentError(
-            f"{name}={shown(given[name])} changes nothing in a {form.suffix} file",
+            f"{name}={shown(value)} changes nothing in a {form.suffix} file",
             why="it holds the graph itself, and no drawing of it",
             fix=f"leave {name} out",
         )
-    if how.depth is not None and not form.cuts:
+    if depth is not None and not form.cuts:
         cutting = ", ".join(form.suffix for form in FORMS if form.cuts)
         raise ArgumentError(
-            f"depth={how.depth} changes nothing in a {form.suffix} file",
+            f"depth={depth} changes nothing in a {form.suffix} file",
             why=f"it is for {cutting}, in which boxes neither open nor close",
             fix="leave depth out",
         )
-    return form.write(graph, how)
+    return form.write(graph, depth, drawing)
 
 
 def save_graph(
@@ -194,7 +188,7 @@ def save_graph(
     form = form_of(text, path)
     with not_collecting():
         # In a function of its own: all that it made is gone before the collector comes back.
-        data = data_of(graph, form, How(depth, drawing))
+        data = data_of(graph, form, depth, drawing)
     try:
         write_whole(text, data)
     except (OSError, ValueError) as error:

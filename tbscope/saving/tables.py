@@ -10,7 +10,7 @@ from typing import Any
 
 from tbscope.functions.definition import Definition
 from tbscope.functions.functions import Functions
-from tbscope.graphdef.worth import worth_of_number
+from tbscope.graphdef.attributes import worth_of_number
 from tbscope.ir.graph import Graph, body_to_lines
 from tbscope.page.glyphs import Box, Item
 from tbscope.saving.levels import Levels, Words
