@@ -23,8 +23,8 @@ from tbscope.words import visible
 
 __all__ = ["dot_of", "rendered", "size_of"]
 
-_INK = "#1d2430"
-_SOFT = "#566070"
+INK = "#1d2430"
+SOFT = "#566070"
 _LINE = "#747d8b"
 _THEME = THEMES["light"]
 _FONT = 'fontname="Helvetica,Arial,sans-serif"'
@@ -88,13 +88,13 @@ class _Writer:
         yield f"digraph {_quoted(self._picture.title or 'graph')} {{"
         yield (
             f"  graph [rankdir=TB, ranksep=0.22, nodesep=0.2, {_FONT}, fontsize=11, pad=0.1, "
-            f'fontcolor="{_INK}", style="rounded,filled", labeljust=l]'
+            f'fontcolor="{INK}", style="rounded,filled", labeljust=l]'
         )
         yield (
-            f'  node [shape=box, style="rounded,filled", {_FONT}, fontsize=11, fontcolor="{_INK}", '
+            f'  node [shape=box, style="rounded,filled", {_FONT}, fontsize=11, fontcolor="{INK}", '
             'height=0.32, margin="0.14,0.04"]'
         )
-        yield (f'  edge [{_FONT}, fontsize=9, fontcolor="{_SOFT}", color="{_LINE}", arrowsize=0.6]')
+        yield (f'  edge [{_FONT}, fontsize=9, fontcolor="{SOFT}", color="{_LINE}", arrowsize=0.6]')
         yield from self._inside(self._picture.root, "  ")
         for line in self._cut.lines:
             yield f"  {self._edge(line)}"
