@@ -155,15 +155,6 @@ def test_kinds_are_told_and_are_no_labels_unless_they_are_asked_for():
     assert (picture.mark(node, "kind"), picture.mark(node, "label")) == ("", "linear")
 
 
-def test_beside_other_labels_kinds_are_told_where_they_are_asked_for():
-    plain = picture_of(nested(), color_by="dtype")
-    told = picture_of(nested(), kinds=True, color_by="dtype")
-    assert {plain.mark(node, "kind") for node in plain.items} == {""}
-    assert told.mark(item(told, "blocks/0/fc"), "kind") == "linear"
-    assert told.mark(item(told, "blocks/0/fc"), "label") == "float32"
-    assert [told.facts(node) for node in told.items] == [plain.facts(node) for node in plain.items]
-
-
 def test_the_second_line_of_a_layer_is_its_class():
     picture = picture_of(net(nn.Sequential(nn.Linear(3, 5), nn.ReLU()), torch.ones(1, 3)))
     assert [one.label for one in picture.items] == ["input", "weight", "bias", "0", "1", "out"]

@@ -110,18 +110,12 @@ def test_steps_of_a_tag_are_compared_and_the_address_contains_both(show):
     assert "before" not in again.page.evaluate("location.hash")
 
 
-def test_drawings_of_another_library_are_compared_as_far_as_they_tell(show):
-    tab = show(at(run="torchs_too", before_run="torchs"))
-    expect(differences(tab).first).to_contain_text("added")
-    mixed = show(at(run="six", before_run="torchs"))
-    expect(differences(mixed).first).to_contain_text("changed")
-
-
 @pytest.mark.parametrize(
     ("query", "what"),
     [
         ({"before_run": "none"}, "the log has no graph of the run 'none' under the tag ''"),
         ({"before_run": "four", "before_step": "x"}, "'x' is no number"),
+        ({"before_run": "torchs"}, "why: the log has its drawing alone"),
     ],
 )
 def test_what_cannot_be_compared_is_refused_with_one_message(server, query, what):

@@ -28,7 +28,6 @@ from tbscope.saving.figures import figure_by_names
 from tbscope.saving.levels import Levels
 from tbscope.saving.picture import FIGURES, Glyph, Picture, picture_of
 from tbscope.sources.graphdef.loading import graph_def_of_bytes
-from tbscope.sources.graphdef.reading import graph_of_message
 from tbscope.sources.logs.keras import graph_def_of_keras
 from tbscope.words import error_text, shown
 
@@ -89,12 +88,19 @@ class LoggedGraphs:
             before: Where the graph is that it is compared with; None for a picture of one graph.
 
         Raises:
-            ArgumentError: The log has no such graph, or its bytes are damaged.
+            ArgumentError: The log has no such graph, or its bytes are damaged; or one of two has no
+                record that can be read.
         """
         plugin, datum = self._find(context, place)
         if before is not None:
             opened = self._opened(self._find(context, before)[1], datum)
-            return opened.get("levels", lambda: self._compared(context, before, place))
+            both = before, place
+            return opened.get(
+                "levels",
+                lambda: Levels(
+                    _picture_of_difference(*(self.record_of(context, one) for one in both))
+                ),
+            )
 
         def read() -> Levels:
             data = self._data.read_blob(context, blob_key=_key(datum))
@@ -120,25 +126,6 @@ class LoggedGraphs:
             return self.record_of(context, place)
         except ArgumentError:
             return None
-
-    def _drawn(self, context: Any, place: Place) -> Graph:
-        """Return the graph of a place as far as its drawing tells of it."""
-        plugin, datum = self._find(context, place)
-
-        def read() -> Graph:
-            data = self._data.read_blob(context, blob_key=_key(datum))
-            return graph_of_message(_read(plugin, data), place.tag or place.run)
-
-        return self._opened(datum).get("drawn", read)
-
-    def _compared(self, context: Any, before: Place, after: Place) -> Levels:
-        """Return the picture of two graphs: of their records, or else of both drawings."""
-        records = [self.record(context, place) for place in (before, after)]
-        graphs = [record for record in records if record is not None]
-        if len(graphs) < 2:
-            # A drawing lacks parts of a record, so it can be compared with a drawing alone.
-            graphs = [self._drawn(context, place) for place in (before, after)]
-        return Levels(_picture_of_difference(*graphs))
 
     def _opened(self, *data: Any) -> "_Opened":
         """Return what was read of a graph, or of two; that of the graph least asked for goes."""

@@ -27,11 +27,11 @@ def graph_to_frame(graph: Graph) -> str:
 
 
 def _frame(graph: Graph) -> str:
-    page = page_of(picture_of(graph, kinds=True))
+    page = page_of(picture_of(graph))
     told = ""
     if len(page) > MOST_BYTES:
         told = "Equal blocks stand for each other here"
-        page = page_of(picture_of(graph, level="overview", kinds=True))
+        page = page_of(picture_of(graph, level="overview"))
     if len(page) > MOST_BYTES:
         return f"<p>{html.escape(repr(graph))} {_LARGE}</p>"
     # Scripts run in it, and of the notebook around it they see nothing.

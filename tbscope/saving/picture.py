@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeAlias, Unpack
 
 from tbscope.graphdef.attributes import key_by_worth, nest_to_text, worth_of_number
 from tbscope.ir.graph import Graph, Nest, Shape
-from tbscope.options import DRAWING, Drawing
+from tbscope.options import Drawing
 from tbscope.page.constants import ASIDE_OP
 from tbscope.page.glyphs import Box, Item
 from tbscope.page.hierarchy import Hierarchy
@@ -97,8 +97,6 @@ class Picture:
         differences: Of a picture of two graphs, the lines of what differs, each with the first
             node or box that it names; None for a picture of one graph.
         hierarchy: The tree of boxes and nodes, with cards.
-        kinds: The kind of each node's operation by the name of the node, or None if its label
-            is its kind, or nothing is.
         labels_are_kinds: Whether the labels of nodes are the kinds of their operations.
     """
 
@@ -112,7 +110,6 @@ class Picture:
         self.root = self.hierarchy.root
         self.boxes = list(self.hierarchy.boxes.values())
         self.items: list[Item] = []
-        self.kinds: dict[str, str] | None = None
         self.labels_are_kinds = False
         self._facts: dict[Glyph, dict[str, str]] = {}
         self._outputs: dict[Glyph, tuple[Tensor, ...]] = {}
@@ -240,8 +237,6 @@ class Picture:
             glyph: The node or the box.
             of: "label" or "kind".
         """
-        if of == "kind" and self.kinds is not None:
-            return self.kinds.get(glyph.name, "")
         is_kind = self.labels_are_kinds and isinstance(glyph, Item)
         node = self._nodes.get(glyph)
         if (of == "kind") is not is_kind or node is None or _LABEL not in node.attr:
@@ -339,13 +334,11 @@ class Picture:
         return self.hierarchy.items[self.hierarchy.strict.get(name, name)]
 
 
-def picture_of(graph: Graph, *, kinds: bool = False, **drawing: Unpack[Drawing]) -> Picture:
+def picture_of(graph: Graph, **drawing: Unpack[Drawing]) -> Picture:
     """Draw a graph.
 
     Args:
         graph: What is known to be a graph.
-        kinds: Whether the kind of each operation is told even where others are its colours,
-            which takes as long again.
         drawing: How it is drawn (see `Drawing`).
     Raises:
         ArgumentError: An option is none, or does not fit the graph.
@@ -356,12 +349,6 @@ def picture_of(graph: Graph, *, kinds: bool = False, **drawing: Unpack[Drawing])
     notes = list(dict.fromkeys(str(note) for note in graph.notes))
     picture = Picture(graph.name, draw(graph, **how).graph_def.node, notes)
     picture.graph = graph
-    if "color_by" not in drawing:
-        # Kinds are what the page colours by where nobody asks for anything.
-        picture.labels_are_kinds = True
-    elif kinds:
-        message = draw(graph, **{**how, "color_by": DRAWING["color_by"].default}).graph_def
-        picture.kinds = {
-            picture.item(node.name).name: node.attr[_LABEL].s.decode() for node in message.node
-        }
+    # Kinds are what the page colours by where nobody asks for anything.
+    picture.labels_are_kinds = "color_by" not in drawing
     return picture

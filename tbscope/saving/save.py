@@ -90,7 +90,7 @@ FORMS = (
     Form(
         ".html",
         "a page with boxes that open",
-        lambda graph, _, how: page_of(picture_of(graph, kinds=True, **how)).encode(),
+        lambda graph, _, how: page_of(picture_of(graph, **how)).encode(),
     ),
     Form(".dot", "for Graphviz", _figure("dot"), cuts=True),
     Form(".svg", "a figure, drawn by Graphviz", _figure("svg"), cuts=True),

@@ -132,16 +132,10 @@ def open_sink(writer: object) -> Any:
         if route is None:
             break
         if route.ends:
-            return _behind_proxy(holder)
+            return holder
         trail.append(route)
         holder = _follow(holder, route)
     raise _not_a_writer(writer, holder, trail)
-
-
-def _behind_proxy(sink: Any) -> Any:
-    """Return the object that takes the events of one that only hands them on, else this one."""
-    taker = inspect.getattr_static(sink, "add_event", None)
-    return sink if taker is not None else getattr(sink.add_event, "__self__", sink)
 
 
 def _follow(holder: Any, route: Route) -> Any:
