@@ -188,7 +188,27 @@ def add_overlay(
     """
     check_on_error(on_error)
     try:
-        _draw_overlay(writer, tag, graph, values, drawing, Entry(plain_text(tag), step, run_name))
+        check_writer(writer)
+        check_options(**drawing)
+        entry = Entry(plain_text(tag), step, run_name)
+        entry.check()
+        given: object = graph
+        if entry.tag is None:
+            raise ArgumentError(
+                "an overlay needs a tag, and was given None",
+                why="it is an entry of its own in the page's list of tags",
+                fix="writer.add_overlay('flops', graph)",
+            )
+        if not isinstance(given, Graph):
+            raise ArgumentError(
+                f"no overlay can be drawn on {shown(given)}",
+                why="numbers are drawn on a graph that has been recorded",
+                fix="graph = tbscope.trace(model, input), or what add_graph gave",
+            )
+        require_graph(graph, "add_overlay")
+        with collecting_rarely():
+            drawn = draw(graph, make_overlay(graph, entry.tag, values), **drawing)
+            write_entry(writer, drawn, entry, record_of(graph))
     except Exception as error:  # As in `add_graph`.
         if on_error == "raise":
             raise
@@ -258,32 +278,3 @@ def _draw(writer: object, asked: _Asked, gathering: Gathering | None, *, lenient
         for each, one in drawn.items():
             write_entry(writer, one, each, record_of(graphs[each]))
     return graph
-
-
-def _draw_overlay(
-    writer: object,
-    tag: str | None,
-    graph: object,
-    values: OverlayValues | None,
-    drawing: Drawing,
-    entry: Entry,
-) -> None:
-    check_writer(writer)
-    check_options(**drawing)
-    entry.check()
-    if tag is None:
-        raise ArgumentError(
-            "an overlay needs a tag, and was given None",
-            why="it is an entry of its own in the page's list of tags",
-            fix="writer.add_overlay('flops', graph)",
-        )
-    if not isinstance(graph, Graph):
-        raise ArgumentError(
-            f"no overlay can be drawn on {shown(graph)}",
-            why="numbers are drawn on a graph that has been recorded",
-            fix="graph = tbscope.trace(model, input), or what add_graph gave",
-        )
-    require_graph(graph, "add_overlay")
-    with collecting_rarely():
-        drawn = draw(graph, make_overlay(graph, str.__str__(tag), values), **drawing)
-        write_entry(writer, drawn, entry, record_of(graph))

@@ -300,22 +300,19 @@ def check_options(**drawing: Unpack[Drawing]) -> None:
     """
     unknown = sorted(drawing.keys() - DRAWING.keys())
     if unknown:
+        name = unknown[0]
+        # It may be one of a run.
+        takers = "trace or add_graph" if name in RUNNING | WORLD else "add_graph"
+        known = RUNNING | WORLD | PLACING | GATHERING
+        fix = f"give {name}= to {takers}"
+        if name not in known:
+            fix = did_you_mean(name, known | DRAWING, f"leave {name} out", cutoff=0.7)
         raise ArgumentError(
-            f"a graph cannot be drawn with {unknown[0]}=",
+            f"a graph cannot be drawn with {name}=",
             why=f"the options of a drawing are {', '.join(DRAWING)}",
-            fix=_instead_of(unknown[0]),
+            fix=fix,
         )
     check_values(DRAWING, drawing)
-
-
-def _instead_of(unknown: str) -> str:
-    """Return advice on an option that is none of a drawing: it may be one of a run."""
-    if unknown in RUNNING | WORLD:
-        return f"give {unknown}= to trace or add_graph"
-    if unknown in PLACING | GATHERING:
-        return f"give {unknown}= to add_graph"
-    known = RUNNING | WORLD | PLACING | GATHERING | DRAWING
-    return did_you_mean(unknown, known, f"leave {unknown} out", cutoff=0.7)
 
 
 def with_defaults(drawing: Drawing) -> Drawing:

@@ -66,17 +66,11 @@ class Architecture:
         except ArgumentError as error:
             if "update=True" not in error.fix:
                 raise
-            told = (
-                f"{error.what}\n  why: {error.why}\n  fix: pytest --update-architectures writes it"
-            )
-            pytest.fail(told, pytrace=False)
+            fix = "pytest --update-architectures writes it"
+            pytest.fail(f"{error.what}\n  why: {error.why}\n  fix: {fix}", pytrace=False)
         if not checked:
-            told = str(checked)
-            if checked.difference:
-                told += (
-                    "\n  fix: if it is meant to, pytest --update-architectures writes the pin anew"
-                )
-            pytest.fail(told, pytrace=False)
+            fix = "\n  fix: if it is meant to, pytest --update-architectures writes the pin anew"
+            pytest.fail(f"{checked}{fix if checked.difference else ''}", pytrace=False)
 
 
 @pytest.fixture

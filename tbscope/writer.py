@@ -172,21 +172,21 @@ def _close(all_writers: dict[str, FileWriter], failures: list[Exception], proces
     """Close the files of a writer that is gone, in the process that opened them."""
     if os.getpid() != process_id:
         return
+
+    def close() -> None:
+        for directory, file_writer in all_writers.items():
+            try:
+                file_writer.close()
+            except Exception as error:  # noqa: BLE001  It is warned of.
+                failures.append(error)
+            if failures:
+                # No caller is left to whom an error could be raised.
+                warnings.warn(str(writing_failed(directory, failures[0])), stacklevel=2)
+                failures.clear()
+
     if threading.current_thread() is threading.main_thread():
-        _close_and_warn(all_writers, failures)
+        close()
     else:
         # Garbage may be collected in the very thread that writes such a file, and closing
         # waits for that thread.
-        threading.Thread(target=_close_and_warn, args=(all_writers, failures)).start()
-
-
-def _close_and_warn(all_writers: dict[str, FileWriter], failures: list[Exception]) -> None:
-    """Close files; nobody is there any more to whom an error could be raised."""
-    for directory, file_writer in all_writers.items():
-        try:
-            file_writer.close()
-        except Exception as error:  # noqa: BLE001  It is warned of.
-            failures.append(error)
-        if failures:
-            warnings.warn(str(writing_failed(directory, failures[0])), stacklevel=2)
-            failures.clear()
+        threading.Thread(target=close).start()

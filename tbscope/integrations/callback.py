@@ -52,12 +52,6 @@ class DrawingCallback:
             ArgumentError: One of them is none.
         """
         super().__init__()
-        if not (logdir is None or isinstance(logdir, str)):
-            raise ArgumentError(
-                f"logdir={shown(logdir)} is no directory",
-                why="it is the path of one, or None for the writer that the trainer has",
-                fix="GraphCallback('runs/x'), or GraphCallback()",
-            )
         check_truth("backward", backward)
         known = isinstance(overlays, list | tuple) and all(
             is_word(one, BUILT_IN) for one in overlays

@@ -58,7 +58,7 @@ class Levels:
         self.number = {glyph: number for number, glyph in enumerate(self.glyphs)}
         self.inside: Counter[Box] = Counter()
         # The structures of the boxes in each box.
-        self._same: dict[Box, set[int]] = {}
+        self._same: dict[Box, set[int]] = defaultdict(set)
         self._lines = Lines(picture)
         self._stages = Stages(picture)
         self._text = Texts(picture, self._stages)
@@ -68,6 +68,7 @@ class Levels:
         for box in reversed(picture.boxes):
             assert box.parent is not None, "the root alone has no parent"
             self.inside[box.parent] += self.inside[box]
+            self._same[box.parent] |= {self._structures[box], *self._same[box]}
 
     def head(self, words: Words) -> dict[str, Any]:
         """Return the first answer: the graph, its ways to be coloured, and the first levels."""
@@ -85,7 +86,11 @@ class Levels:
             "equal": [
                 number
                 for structure, boxes in self._equal.items()
-                for number in (structure, words(self._title(boxes[0])), len(boxes))
+                for number in (
+                    structure,
+                    words(picture.class_of(boxes[0]) or boxes[0].label),
+                    len(boxes),
+                )
             ],
             "figures": self._figures,
             "asked": ASKED,
@@ -154,7 +159,7 @@ class Levels:
             "below": of_boxes(
                 lambda one: {mode: words.of(inside(mode, one).below) for mode in self._legends}
             ),
-            "same": of_boxes(lambda one: sorted(self._structures_below(one))),
+            "same": of_boxes(lambda one: sorted(self._same[one])),
             "outputs": each(lambda glyph: [_type(one, words) for one in picture.outputs(glyph)]),
             "figures": {key: each(lambda one: picture.figure(one, key)) for key in self._figures},  # noqa: B023
             "circles": [
@@ -419,19 +424,6 @@ class Levels:
                 )
             )
         return legends
-
-    def _structures_below(self, box: Box) -> set[int]:
-        known = self._same.get(box)
-        if known is None:
-            known = self._same[box] = set()
-            for child in self.picture.children(box):
-                if isinstance(child, Box):
-                    known.add(self._structures[child])
-                    known |= self._structures_below(child)
-        return known
-
-    def _title(self, box: Box) -> str:
-        return self.picture.class_of(box) or box.label
 
 
 def _box_of(glyph: Glyph) -> Box:

@@ -6,13 +6,12 @@ lead from one to the other, and where they do not fit, nothing is claimed.
 """
 
 import re
-from typing import NamedTuple
 
 from tbscope.ir.scopes import PHASE_BOXES
 from tbscope.page.glyphs import Box, Item, box_around
 from tbscope.saving.picture import Glyph, Picture
 
-__all__ = ["Lane", "Stages"]
+__all__ = ["Stages"]
 
 _BACKWARD, _OPTIMIZER = PHASE_BOXES["backward"], PHASE_BOXES["optimizer"]
 _PHASES = {label: phase for phase, label in PHASE_BOXES.items()}
@@ -21,18 +20,6 @@ _FORWARD_LANE, _BACKWARD_LANE, _LAST_LANE = range(3)
 # The class of an optimizer, and a group of parameters, may be around the names of modules.
 _MOST_AROUND = 2
 _TITLES = {_BACKWARD: ("Gradients", "Backward of"), _OPTIMIZER: ("Updated by", "Updates")}
-
-
-class Lane(NamedTuple):
-    """A column of a level.
-
-    Attributes:
-        round: How many rounds of forward and backward come before.
-        column: 0 for what runs forward, 1 for a backward pass, 2 for what follows it.
-    """
-
-    round: int
-    column: int
 
 
 class Stages:
@@ -113,33 +100,37 @@ class Stages:
             found += (other for others in self.links(each).values() for other in others)
         return [one for one in dict.fromkeys(found) if one is not glyph]
 
-    def lanes(self, box: Box) -> list[Lane]:
-        """Return the lane of each child of a box; none for a box without stages."""
+    def lanes(self, box: Box) -> list[tuple[int, int]]:
+        """Return the lane of each child of a box; none for a box without stages.
+
+        Returns:
+            How many rounds of forward and backward come before; and the column: 0 for what runs
+            forward, 1 for a backward pass, 2 for what follows it.
+        """
         children = self._picture.children(box)
-        stages = [isinstance(one, Box) and self._stage[one] is one for one in children]
-        if not any(stages):
+        stages = [one for one in children if isinstance(one, Box) and self._stage[one] is one]
+        if not stages:
             return []
-        found: dict[Glyph, Lane] = {}
-        lane = Lane(0, _FORWARD_LANE)
-        for at, child in enumerate(children):
-            if stages[at]:
-                backward = self._is_backward(child)
-                later = backward and lane.column != _FORWARD_LANE
-                lane = Lane(lane.round + later, _BACKWARD_LANE if backward else _LAST_LANE)
-            elif lane.column != _FORWARD_LANE:
-                following = next((one for one in range(at, len(children)) if stages[one]), None)
-                if following is not None and self._is_backward(children[following]):
-                    lane = Lane(lane.round + 1, _FORWARD_LANE)
-                else:
-                    lane = Lane(lane.round, _LAST_LANE)
-            found[child] = lane
+        found: dict[Glyph, tuple[int, int]] = {}
+        rounds, column = 0, _FORWARD_LANE
+        for child in children:
+            if stages and child is stages[0]:
+                backward = self._is_backward(stages.pop(0))
+                rounds += backward and column != _FORWARD_LANE
+                column = _BACKWARD_LANE if backward else _LAST_LANE
+            elif column != _FORWARD_LANE:
+                begins = bool(stages) and self._is_backward(stages[0])
+                rounds += begins
+                column = _FORWARD_LANE if begins else _LAST_LANE
+            found[child] = rounds, column
         for child in children:
             # The outputs of a graph are its last nodes, whatever they are outputs of.
             if isinstance(child, Item) and self._picture.class_of(child) == "Output":
                 sources = (
                     self._child_around(read.source, box) for read in self._picture.flow(child)
                 )
-                found[child] = max((found[one] for one in sources if one in found), default=lane)
+                near = (found[one] for one in sources if one in found)
+                found[child] = max(near, default=(rounds, column))
         return [found[child] for child in children]
 
     # -- names -------------------------------------------------------------------------------
