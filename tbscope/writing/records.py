@@ -19,7 +19,7 @@ import os
 import struct
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 from tensorboard.summary.writer.record_writer import RecordWriter
@@ -100,62 +100,59 @@ def keep_failures(file_writer: object, failures: list[Exception]) -> None:
         failures: Where the errors are told, in the order in which they happened.
     """
     record_writer: Any = getattr(_async_writer_of(file_writer), "_writer", None)
-    if record_writer is None or hasattr(record_writer.write, "raises"):
+    if record_writer is None or hasattr(record_writer, "raising"):
         return
-    inner = record_writer.write
+    raising = record_writer.raising = _Raising(record_writer.write, record_writer.flush, failures)
+
+    def keep(do: Callable[..., None]) -> Callable[..., None]:
+        def kept(*given: bytes) -> None:
+            try:
+                do(*given)
+            except Exception as error:  # noqa: BLE001  Whoever reads the list raises it.
+                failures.append(error)
+
+        return kept
 
     def write(data: bytes) -> None:
-        _write_whole(record_writer, inner, [data])
+        _write_whole(record_writer, [data])
 
     # A file that is not appended to is sent as a whole by each flush.
-    appended = _appended_path(record_writer)
-    record_writer.write = _kept(write if appended else inner, inner, failures)
+    record_writer.write = keep(write if _appended_path(record_writer) else raising.write)
     # These write, too, where a file is sent as a whole, as to most stores on other machines.
-    for name in ("flush", "close"):
-        inner_one = getattr(record_writer, name)
-        setattr(record_writer, name, _kept(inner_one, inner_one, failures))
+    record_writer.flush, record_writer.close = keep(raising.flush), keep(record_writer.close)
 
 
-def _kept(
-    doing: Callable[..., None], raises: Callable[..., None], failures: list[Exception]
-) -> Callable[..., None]:
-    """Make a function that tells its errors in a list; `raises` names the one that raises them."""
+class _Raising(NamedTuple):
+    """What raises errors where `keep_failures` keeps them, and the list in which it does."""
 
-    def keep(*given: bytes) -> None:
-        try:
-            doing(*given)
-        except Exception as error:  # noqa: BLE001  Whoever reads the list raises it.
-            failures.append(error)
-
-    keep.raises = raises  # type: ignore[attr-defined]
-    keep.failures = failures  # type: ignore[attr-defined]
-    return keep
+    write: Callable[[bytes], None]
+    flush: Callable[[], None]
+    failures: list[Exception]
 
 
 def raise_kept(file_writer: object) -> None:
     """Raise the first of the errors that `keep_failures` keeps, and forget the others."""
     record_writer: Any = getattr(_async_writer_of(file_writer), "_writer", None)
-    failures: list[Exception] = getattr(getattr(record_writer, "flush", None), "failures", [])
+    failures: list[Exception] = getattr(getattr(record_writer, "raising", None), "failures", [])
     first, failures[:] = failures[:1], []
     if first:
         raise first[0]
 
 
-def _write_whole(record_writer: Any, write: Callable[[bytes], None], datas: list[bytes]) -> None:
+def _write_whole(record_writer: Any, datas: list[bytes]) -> None:
     """Write records and flush; where that fails, the file is as it was before the first.
 
     Args:
         record_writer: TensorBoard's `RecordWriter`.
-        write: Its way to write a record, which may be kept in `raises` of another one.
         datas: The records.
     """
     path = _appended_path(record_writer)
     size = os.path.getsize(path) if path and os.path.exists(path) else 0
-    raising = getattr(write, "raises", write)
+    raising = getattr(record_writer, "raising", record_writer)
     try:
         for data in datas:
-            raising(data)
-        getattr(record_writer.flush, "raises", record_writer.flush)()
+            raising.write(data)
+        raising.flush()
     except BaseException:
         if path:
             # A directory that is gone needs no cutting; the error to tell is the first one.
@@ -258,7 +255,7 @@ def _write_tensorboard(async_writer: Any, datas: list[bytes]) -> bool:
         _check_open(closed=async_writer._closed)
         async_writer._byte_queue.join()
         async_writer._check_worker_status()
-        _write_whole(async_writer._writer, async_writer._writer.write, datas)
+        _write_whole(async_writer._writer, datas)
     return True
 
 

@@ -263,10 +263,9 @@ def _event_class(sink: object) -> type[Message]:
     # The first class that took events decides; one derived from it hands them on.
     for cls in reversed(type(sink).__mro__):
         module = sys.modules.get(cls.__module__) if "add_event" in vars(cls) else None
-        for holder in (getattr(module, "event_pb2", None), module):
-            found = getattr(holder, "Event", None)
-            if isinstance(found, type) and issubclass(found, Message):
-                return found
+        found = getattr(getattr(module, "event_pb2", None), "Event", None)
+        if isinstance(found, type) and issubclass(found, Message):
+            return found
     event: type[Message] = Event
     return event
 
@@ -287,9 +286,7 @@ def _offers(holder: object, route: Route) -> bool:
     except AttributeError:
         # Not in the object or its class, but a proxy may know the name.
         found = attribute_of(holder, route.name)
-    return found is not None and (
-        callable(attribute_of(holder, route.name)) if route.ends else True
-    )
+    return callable(attribute_of(holder, route.name)) if route.ends else found is not None
 
 
 def _writes_nothing(holder: object) -> bool:
