@@ -5,7 +5,7 @@ byte, so a failure leaves the log directory as it was.
 """
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Unpack
 
 from tbscope.checks import check_truth, plain_text
@@ -38,7 +38,7 @@ from tbscope.words import shown
 from tbscope.writing.sinks import check_writer
 from tbscope.writing.tags import Entry, write_entry
 
-__all__ = ["add_graph", "add_overlay"]
+__all__ = ["add_graph", "add_overlay", "gathered"]
 
 
 @never_compiled
@@ -258,9 +258,7 @@ def _draw(writer: object, asked: _Asked, gathering: Gathering | None, *, lenient
         if gathering is None:
             graph = asked.record()
         else:
-            graph = gathering.take(asked.record, lenient=lenient)
-            for text in lost_texts(gathering.lost):
-                warn_once(f"tbscope: {text}")
+            graph = gathered(gathering, asked.record, lenient=lenient)
             if not gathering.draws:
                 return graph
             # Not before: the others wait for this one in what they do together.
@@ -277,4 +275,12 @@ def _draw(writer: object, asked: _Asked, gathering: Gathering | None, *, lenient
         # All are drawn before the first is written.
         for each, one in drawn.items():
             write_entry(writer, one, each, record_of(graphs[each]))
+    return graph
+
+
+def gathered(gathering: Gathering, record: Callable[[], Graph], *, lenient: bool) -> Graph:
+    """Return what several ranks record, or this one alone if another draws; warn of those lost."""
+    graph = gathering.take(record, lenient=lenient)
+    for text in lost_texts(gathering.lost):
+        warn_once(f"tbscope: {text}")
     return graph

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Unpack
 
 import torch
 
-from tbscope.adding import add_graph
+from tbscope.adding import add_graph, gathered
 from tbscope.checks import check_truth
 from tbscope.errors import ArgumentError, TraceError
 from tbscope.ir.graph import Graph, Note
@@ -13,7 +13,7 @@ from tbscope.ir.steps import changed_operations
 from tbscope.option import shows_options
 from tbscope.options import Drawing, check_gathering, check_options
 from tbscope.ranks.asked import Ranks
-from tbscope.ranks.gather import gathering_of, lost_texts
+from tbscope.ranks.gather import gathering_of
 from tbscope.sources.torch.inputs import require_whole
 from tbscope.sources.torch.module_internals import ScriptModule
 from tbscope.sources.torch.ranks import process_rank
@@ -124,30 +124,26 @@ def watch(
             graph.notes.insert(0, Note(f"before call {calls:,} the structure changed: {changes}"))
         add_graph(writer, graph, tag=tag, run_name=run_name, **drawing)
 
-    def failed(text: str) -> None:
-        warn_once(f"tbscope drew no step of {name}: {text}")
-
-    def gather(record: Callable[[], Graph], calls: int) -> None:
+    def take(record: Callable[[], Graph], calls: int) -> None:
+        """Draw what is recorded, of several ranks on the one that draws."""
+        again = gathering_of(ranks, ranks_timeout)
         try:
-            merged = _gathered(record, ranks, ranks_timeout)
-            if merged is not None:
-                draw(merged, calls)
+            graph = record() if again is None else gathered(again, record, lenient=True)
+            if again is None or again.draws:
+                draw(graph, calls)
         except Exception as error:  # noqa: BLE001  No training ends for a picture.
-            failed(error_text(error))
+            warn_once(f"tbscope drew no step of {name}: {error_text(error)}")
 
     def recorded(graph: Graph, calls: int) -> None:
         graph.name = name
-        if gathering is None:
-            draw(graph, calls)
-        else:
-            gather(lambda: graph, calls)
+        take(lambda: graph, calls)
 
     def recorded_nothing(text: str) -> None:
         if gathering is None:
-            failed(text)
+            warn_once(f"tbscope drew no step of {name}: {text}")
         else:
             # The others need not wait for this rank; where it draws, it draws what they have.
-            gather(lambda: _raise(text), 0)
+            take(lambda: _raise(text), 0)
 
     # Each import is part of a user's first graph, and few watch.
     from tbscope.sources.eager.waiting import Waiting
@@ -165,16 +161,6 @@ def watch(
 
 def _raise(text: str) -> Graph:
     raise TraceError(text)
-
-
-def _gathered(record: Callable[[], Graph], ranks: Ranks, timeout_s: float) -> Graph | None:
-    """Return what several ranks have recorded, on the rank that draws it; None on any other."""
-    gathering = gathering_of(ranks, timeout_s)
-    assert gathering is not None, "several ranks are asked for"
-    graph = gathering.take(record, lenient=True)
-    for text in lost_texts(gathering.lost):
-        warn_once(f"tbscope: {text}")
-    return graph if gathering.draws else None
 
 
 def _check(model: object, every: object, optimizer: object) -> None:

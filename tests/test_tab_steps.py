@@ -13,7 +13,7 @@ from torch import nn
 import tbscope
 from tbscope.saving.levels import Levels
 from tbscope.saving.picture import picture_of
-from tbscope.saving.stages import Lane, Stages
+from tbscope.saving.stages import Stages
 
 
 class Block(nn.Module):
@@ -176,7 +176,7 @@ def test_a_model_alone_has_no_stages(name):
 
 def test_the_stages_of_a_step_are_lanes_and_its_outputs_run_forward():
     found = lanes(training())
-    forward, backward, last = Lane(0, 0), Lane(0, 1), Lane(0, 2)
+    forward, backward, last = (0, 0), (0, 1), (0, 2)
     assert found["Net"] == found["mean"] == found["loss"] == forward
     assert found["gradients"] == backward
     assert found["clip_grad_norm_"] == found["optimizer"] == last
@@ -184,15 +184,15 @@ def test_the_stages_of_a_step_are_lanes_and_its_outputs_run_forward():
 
 def test_each_pass_of_a_gan_begins_a_round():
     found = lanes(gan())
-    assert found["generator"] == Lane(0, 0)
-    assert (found["gradients"], found["optimizer"]) == (Lane(0, 1), Lane(0, 2))
-    assert (found["gradients.1"], found["optimizer.1"]) == (Lane(1, 1), Lane(1, 2))
-    assert (found["loss"], found["fooled"]) == (Lane(0, 0), Lane(1, 0))
+    assert found["generator"] == (0, 0)
+    assert (found["gradients"], found["optimizer"]) == ((0, 1), (0, 2))
+    assert (found["gradients.1"], found["optimizer.1"]) == ((1, 1), (1, 2))
+    assert (found["loss"], found["fooled"]) == ((0, 0), (1, 0))
 
 
 def test_micro_batches_have_stages_of_their_own():
     assert {lane.column for lane in lanes(accumulated()).values()} == {0, 2}
-    assert lanes(accumulated(), "step")["gradients"] == Lane(0, 1)
+    assert lanes(accumulated(), "step")["gradients"] == (0, 1)
 
 
 # -- the page ---------------------------------------------------------------------------------

@@ -12,12 +12,13 @@ import re
 import shutil
 import subprocess
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from tbscope.errors import ArgumentError
-from tbscope.page.glyphs import Box, Item
-from tbscope.saving.cut import Cut, Line
-from tbscope.saving.palette import THEMES, Colour
+from tbscope.page.glyphs import Box
+from tbscope.saving.cut import Cut
+from tbscope.saving.palette import THEMES
+from tbscope.saving.picture import Glyph
 from tbscope.words import cut as cut_text
 from tbscope.words import visible
 
@@ -58,112 +59,71 @@ def dot_of(cut: Cut) -> str:
     Args:
         cut: What is drawn.
     """
-    return "\n".join([*_Writer(cut).lines(), ""])
+    picture = cut.picture
+    number = {glyph: at for at, glyph in enumerate(cut.walk())}
+    drawn: list[Glyph] = [*picture.boxes, *(item for item in picture.items if not item.embedded)]
+    labelled = any(picture.mark(glyph, "label") for glyph in drawn)
 
+    def mark(glyph: Glyph) -> str:
+        return picture.mark(glyph, "label") if labelled else picture.class_of(glyph)
 
-class _Writer:
-    """Writes one cut, line by line."""
+    counts = Counter(map(mark, drawn))
+    del counts[""]
+    look = {mark(glyph) for glyph in picture.children(picture.root)}
+    order = sorted(counts, key=lambda one: (one not in look, -counts[one], one))
+    # The rest has no colour of its own, as in the viewer.
+    colours = dict(zip(order, _THEME.colours, strict=False))
 
-    def __init__(self, cut: Cut) -> None:
-        self._cut = cut
-        picture = self._picture = cut.picture
-        self._number = {glyph: at for at, glyph in enumerate(cut.walk())}
-        glyphs: list[Box | Item] = [*picture.boxes, *picture.items]
-        labelled = any(picture.mark(glyph, "label") for glyph in glyphs)
-        self._mark: Callable[[Box | Item], str] = (
-            (lambda glyph: picture.mark(glyph, "label")) if labelled else picture.class_of
-        )
-        counts = Counter(
-            self._mark(glyph)
-            for glyph in glyphs
-            if not (isinstance(glyph, Item) and glyph.embedded)
-        )
-        del counts[""]
-        look = {self._mark(glyph) for glyph in picture.children(picture.root)}
-        order = sorted(counts, key=lambda mark: (mark not in look, -counts[mark], mark))
-        # The rest has no colour of its own, as in the viewer.
-        self._colours = dict(zip(order, _THEME.colours, strict=False))
-
-    def lines(self) -> Iterator[str]:
-        yield f"digraph {_quoted(self._picture.title or 'graph')} {{"
-        yield (
-            f"  graph [rankdir=TB, ranksep=0.22, nodesep=0.2, {_FONT}, fontsize=11, pad=0.1, "
-            f'fontcolor="{INK}", style="rounded,filled", labeljust=l]'
-        )
-        yield (
-            f'  node [shape=box, style="rounded,filled", {_FONT}, fontsize=11, fontcolor="{INK}", '
-            'height=0.32, margin="0.14,0.04"]'
-        )
-        yield (f'  edge [{_FONT}, fontsize=9, fontcolor="{SOFT}", color="{_LINE}", arrowsize=0.6]')
-        yield from self._inside(self._picture.root, "  ")
-        for line in self._cut.lines:
-            yield f"  {self._edge(line)}"
-        yield "}"
-
-    def _inside(self, box: Box, indent: str) -> Iterator[str]:
-        for glyph in self._picture.children(box):
-            if isinstance(glyph, Box) and self._cut.is_open(glyph):
-                fill, rim = self._colour(glyph)
-                yield f"{indent}subgraph cluster_{self._number[glyph]} {{"
-                yield f"{indent}  label={self._label(glyph, ' ', bold=True)}"
+    def inside(box: Box, indent: str) -> Iterator[str]:
+        for glyph in picture.children(box):
+            fill, rim = colours.get(mark(glyph), _THEME.plain)
+            first, second = map(_markup, cut.title(glyph))
+            small = f'<font point-size="9">{second}</font>' if second else ""
+            if isinstance(glyph, Box) and cut.is_open(glyph):
+                between = " " if second else ""
+                yield f"{indent}subgraph cluster_{number[glyph]} {{"
+                yield f"{indent}  label=<<b>{first}</b>{between}{small}>"
                 yield f"{indent}  tooltip={_quoted(glyph.name)}"
-                yield f'{indent}  fillcolor="{_on_white(fill, _OPEN)}"; color="{rim}"'
-                yield from self._inside(glyph, f"{indent}  ")
+                yield f'{indent}  fillcolor="{_on_white(fill)}"; color="{rim}"'
+                yield from inside(glyph, f"{indent}  ")
                 yield f"{indent}}}"
-            else:
-                yield f"{indent}n{self._number[glyph]} [{self._attributes(glyph)}]"
+                continue
+            between, more = "<br/>" if second else "", ""
+            if isinstance(glyph, Box):
+                # A second sheet says that there is more inside.
+                more = ', peripheries="2"'
+            elif picture.class_of(glyph) in _ENDS:
+                more = ', penwidth="2"'
+            told = f'tooltip={_quoted(glyph.name)}, fillcolor="{fill}", color="{rim}"{more}'
+            yield f"{indent}n{number[glyph]} [label=<{first}{between}{small}>, {told}]"
 
-    def _label(self, glyph: Box | Item, between: str, *, bold: bool = False) -> str:
-        """Return a label as DOT has it, with a small second line if there is one."""
-        first, second = map(_markup, self._cut.title(glyph))
-        if bold:
-            first = f"<b>{first}</b>"
-        if second:
-            first += f'{between}<font point-size="9">{second}</font>'
-        return f"<{first}>"
-
-    def _attributes(self, glyph: Box | Item) -> str:
-        fill, rim = self._colour(glyph)
-        found = {
-            "tooltip": glyph.name,
-            "fillcolor": fill,
-            "color": rim,
-        }
-        if isinstance(glyph, Box):
-            # A second sheet says that there is more inside.
-            found["peripheries"] = "2"
-        elif self._picture.class_of(glyph) in _ENDS:
-            found["penwidth"] = "2"
-        told = ", ".join(f"{key}={_quoted(value)}" for key, value in found.items())
-        return f"label={self._label(glyph, '<br/>')}, {told}"
-
-    def _colour(self, glyph: Box | Item) -> Colour:
-        return self._colours.get(self._mark(glyph), _THEME.plain)
-
-    def _edge(self, line: Line) -> str:
-        found: dict[str, str] = {}
-        if line.text:
-            # A blank keeps the text off its line.
-            found["label"] = f" {line.text}"
+    lines = [
+        f"digraph {_quoted(picture.title or 'graph')} {{",
+        f"  graph [rankdir=TB, ranksep=0.22, nodesep=0.2, {_FONT}, fontsize=11, pad=0.1, "
+        f'fontcolor="{INK}", style="rounded,filled", labeljust=l]',
+        f'  node [shape=box, style="rounded,filled", {_FONT}, fontsize=11, fontcolor="{INK}", '
+        'height=0.32, margin="0.14,0.04"]',
+        f'  edge [{_FONT}, fontsize=9, fontcolor="{SOFT}", color="{_LINE}", arrowsize=0.6]',
+        *inside(picture.root, "  "),
+    ]
+    for line in cut.lines:
+        # A blank keeps the text off its line.
+        told = [f"label={_quoted(f' {line.text}')}"] if line.text else []
         if not line.tensors:
-            found["style"] = "dashed"
+            told.append('style="dashed"')
         elif line.elements > 1:
-            found["penwidth"] = f"{_width(line.elements):.2f}"
-        ends = f"n{self._number[line.start]} -> n{self._number[line.end]}"
-        if not found:
-            return ends
-        return f"{ends} [{', '.join(f'{key}={_quoted(value)}' for key, value in found.items())}]"
+            # The more elements, the thicker, up to 3 points.
+            width = min(3.0, 0.8 + 0.25 * math.log10(line.elements))
+            told.append(f'penwidth="{width:.2f}"')
+        how = f" [{', '.join(told)}]" if told else ""
+        lines.append(f"  n{number[line.start]} -> n{number[line.end]}{how}")
+    return "\n".join([*lines, "}", ""])
 
 
-def _width(elements: int) -> float:
-    """Return the width of a line: the more elements, the thicker, up to 3 points."""
-    return min(3.0, 0.8 + 0.25 * math.log10(elements))
-
-
-def _on_white(colour: str, part: float) -> str:
-    """Return a colour of which white shines through."""
+def _on_white(colour: str) -> str:
+    """Return the colour of an open box, through which white shines."""
     parts = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
-    return "#" + "".join(f"{round(255 + (each - 255) * part):02x}" for each in parts)
+    return "#" + "".join(f"{round(255 + (each - 255) * _OPEN):02x}" for each in parts)
 
 
 def _markup(text: str) -> str:
