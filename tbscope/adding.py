@@ -169,12 +169,12 @@ def add_overlay(
         graph: What `trace`, `record` and `add_graph` give.
         values: A mapping from names to numbers; or a function of a `Node` that gives its
             number, or None; or the name of a built-in overlay: "flops", "backward_flops",
-            "parameters", "parameter_bytes", "activation_bytes", "moved_bytes",
-            "saved_bytes", "time", "memory", "peak", "calls", "operations", "kernels",
-            "communication_bytes" ("communication_bytes/tp" along one dimension of the device
-            mesh), "parameter_bytes_here", "flops_here". A name
-            is that of a parameter (`layer1.0.weight`) or of a module (`layer1.0`), the path of a
-            scope, an input's or a node's name; a `Node`, a `Call` or a `Scope` will do, too.
+            "parameters", "parameter_bytes", "activation_bytes", "moved_bytes", "saved_bytes",
+            "time", "peak", "calls", "operations", "communication_bytes"
+            ("communication_bytes/tp" along one dimension of the device mesh),
+            "parameter_bytes_here", "flops_here". A name is that of a parameter
+            (`layer1.0.weight`) or of a module (`layer1.0`), the path of a scope, an input's or a
+            node's name; a `Node`, a `Call` or a `Scope` will do, too.
             None for the built-in that is named like the tag.
         step: As for `add_graph`.
         run_name: As for `add_graph`.

@@ -251,13 +251,12 @@ def test_a_parameter_counts_where_it_is_read_or_else_where_it_is_owned(graph):
 def test_what_is_built_in_counts_what_ran(graph, model):
     operations = [node for node in graph.nodes if node.kind == "op"]
     assert total(graph, "operations") == len(operations)
-    assert total(graph, "kernels") == sum(len(node.kernels) for node in operations)
     assert total(graph, "calls") == len(graph.calls) == 7
     # Four square products and one of 9 columns, for three rows.
     assert total(graph, "flops") == 2 * 3 * (4 * 4 * 4 + 4 * 9)
     assert total(graph, "backward_flops") == 2 * total(graph, "flops")
     written = sum(node.allocated_bytes for node in operations)
-    assert total(graph, "activation_bytes") == total(graph, "memory") == written > 0
+    assert total(graph, "activation_bytes") == written > 0
     assert total(graph, "moved_bytes") > written
 
 

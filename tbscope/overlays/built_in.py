@@ -109,10 +109,6 @@ def _backward_flops(graph: Graph) -> _Made:
     }
 
 
-def _kernels(graph: Graph) -> _Made:
-    return {node: len(node.kernels) for node in graph.nodes if node.kind in OPERATIONS}
-
-
 def _flops_here(graph: Graph) -> _Made:
     nodes = (node for node in graph.nodes if node.kind in OPERATIONS and node.flops is not None)
     return {node: flops_here(node) for node in nodes}
@@ -174,11 +170,9 @@ BUILT_IN: Mapping[str, Callable[[Graph], _Made]] = {
     "moved_bytes": _of_costs(lambda costs: costs.moved_bytes),
     "saved_bytes": _saved,
     "time": _time,
-    "memory": _of_costs(lambda costs: costs.activation_bytes),
     "peak": _peak,
     "calls": lambda graph: {call.scope: 1 for call in graph.calls},
     "operations": _of_costs(lambda costs: costs.operations),
-    "kernels": _kernels,
     "communication_bytes": communication,
     "parameter_bytes_here": _of_parameters(bytes_here),
     "flops_here": _flops_here,

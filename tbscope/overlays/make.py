@@ -23,8 +23,6 @@ OverlayValues: TypeAlias = str | Mapping[Any, Any] | Callable[[Node], Any]
 A name is one that `Graph.find` takes; a `Node`, a `Call` or a `Scope` will do, too.
 """
 
-# The built-in overlays whose numbers cards call otherwise.
-_ON_CARDS = {"memory": "allocated_bytes", "peak": "at_peak_bytes"}
 _MOST_CHARACTERS = 60
 # Some of them still have a sum.
 _LARGEST = 1e300
@@ -72,7 +70,7 @@ def _built_in(graph: Graph, name: str, *, asked: bool) -> tuple[Figure, ...]:
         )
     made = make(graph)
     if not isinstance(made, tuple):
-        made = (to_figure(_ON_CARDS.get(start, start), made),)
+        made = (to_figure("at_peak_bytes" if start == "peak" else start, made),)
     if not any(figure.numbers for figure in made):
         raise ArgumentError(
             f"the overlay {shown(name)} has no number",

@@ -46,8 +46,6 @@ _SVG_SIZE = re.compile(rb'<svg width="([\d.]+)pt" height="([\d.]+)pt"')
 # place of a schema.
 _NUMBERS = re.compile(rb"<title>(?:n\d+(?:&#45;&gt;n\d+)?|cluster_\d+)</title>\n")
 _DOCTYPE = re.compile(rb"<!DOCTYPE[^>]*>\n")
-_SVG_HEAD = re.compile(rb"(<svg [^>]*)>")
-_SVG_TITLE = re.compile(rb"<title>([^<]*)</title>\n")
 
 
 def dot_of(cut: Cut) -> str:
@@ -148,13 +146,12 @@ def _ascii(text: str) -> str:
 # -- the program ----------------------------------------------------------------------------------
 
 
-def rendered(dot: str, form: str, about: str = "") -> bytes:
+def rendered(dot: str, form: str) -> bytes:
     """Return a picture of what is written in DOT.
 
     Args:
         dot: The graph.
         form: A form of Graphviz's (`svg`, `png`).
-        about: What a screen reader says of an SVG beside its title.
     Raises:
         ArgumentError: The program is not there, gives up, or takes too long.
     """
@@ -183,7 +180,7 @@ def rendered(dot: str, form: str, about: str = "") -> bytes:
     if done.returncode or not done.stdout:
         told = done.stderr.decode("utf-8", "backslashreplace").split("\n")[0]
         raise _failed(form, cut_text(told, 300) or f"it ended with {done.returncode}")
-    return _named(done.stdout, about) if form == "svg" else done.stdout
+    return _NUMBERS.sub(b"", _DOCTYPE.sub(b"", done.stdout)) if form == "svg" else done.stdout
 
 
 def size_of(picture: bytes) -> tuple[float, float]:
@@ -193,23 +190,6 @@ def size_of(picture: bytes) -> tuple[float, float]:
         return 72 * width / _PNG_DPI, 72 * height / _PNG_DPI
     found = _SVG_SIZE.search(picture)
     return (float(found[1]), float(found[2])) if found else (0, 0)
-
-
-def _named(svg: bytes, about: str) -> bytes:
-    """Return an SVG that a screen reader names by its title, and that asks for nothing."""
-    svg = _NUMBERS.sub(b"", _DOCTYPE.sub(b"", svg))
-    title = _SVG_TITLE.search(svg)
-    if title is None:
-        return svg
-    svg = svg[: title.start()] + svg[title.end() :]
-    return _SVG_HEAD.sub(
-        lambda head: (
-            b'%s role="img" aria-labelledby="title about">\n<title id="title">%s</title>\n'
-            b'<desc id="about">%s</desc>' % (head[1], title[1], html.escape(about).encode())
-        ),
-        svg,
-        count=1,
-    )
 
 
 def _failed(form: str, why: str) -> ArgumentError:

@@ -272,7 +272,7 @@ class Levels:
             if of is not None:
                 other = (start, end)[outside]
                 assert isinstance(other, Item), "a line leads from a node, and to one"
-                how += 2 * (self._stages.of(other.box) is not self._stages.of(of))
+                how += 2 * (self._stages.of[other.box] is not self._stages.of[of])
             row = [self.number[start], self.number[end], how, types]
             drawn.append(row if of is None else [*row, words(other.label)])
         return drawn
@@ -303,7 +303,7 @@ class Levels:
             for other in self._equal.get(self._structures[glyph], ()):
                 if other is not glyph:
                     links["Boxes with the same inside"].append((other, ""))
-        for title, others in self._stages.links(glyph).items():
+        for title, others in self._stages.links.get(glyph, {}).items():
             links[title] += [(other, "") for other in others]
         return {
             "facts": _facts(picture.facts(glyph), words),
@@ -416,7 +416,7 @@ class Levels:
         if "class" in legends:
             texts = self._text.of("class")
             look = {texts.get(one) for box in self._opened for one in self.picture.children(box)}
-            forward = {texts.get(one) for one in drawn if self._stages.of(_box_of(one)) is None}
+            forward = {texts.get(one) for one in drawn if self._stages.of[_box_of(one)] is None}
             legends["class"] = dict(
                 sorted(
                     legends["class"].items(),

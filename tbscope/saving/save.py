@@ -52,13 +52,7 @@ def _figure(form: str) -> Callable[[Graph, int | None, Drawing], bytes]:
 
     def data(cut: Cut) -> bytes:
         dot = dot_of(cut)
-        if form == "dot":
-            return dot.encode("ascii")
-        nodes = sum(not item.embedded for item in cut.picture.items)
-        about = (
-            f"{nodes:,} nodes; {cut.shapes:,} nodes and boxes are drawn, {cut.depth} boxes deep."
-        )
-        return rendered(dot, form, about)
+        return dot.encode("ascii") if form == "dot" else rendered(dot, form)
 
     def write(graph: Graph, depth: int | None, drawing: Drawing) -> bytes:
         folds = Folds(picture_of(graph, **drawing))

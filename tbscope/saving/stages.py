@@ -27,40 +27,43 @@ class Stages:
 
     Args:
         picture: The picture, with its repeats folded.
+    Attributes:
+        of: The box of the stage that a box is in, or is; None for the forward pass.
+        links: The counterparts of a node or a box in other stages, by titles.
     """
 
     def __init__(self, picture: Picture) -> None:
         self._picture = picture
-        # The box of the stage that a box is in, and what each box of a stage belongs to.
-        self._stage: dict[Box, Box | None] = {picture.root: None}
+        self.of: dict[Box, Box | None] = {picture.root: None}
+        # The node or the box that each box of a stage belongs to.
         self._forward: dict[Box, Glyph] = {}
-        self._links: dict[Glyph, dict[str, list[Glyph]]] = {}
+        self.links: dict[Glyph, dict[str, list[Glyph]]] = {}
         for box in picture.boxes:
             assert box.parent is not None, "the root alone has no parent"
-            around = self._stage[box.parent]
+            around = self.of[box.parent]
             # What is differentiated again stays in the pass that does so.
             own = not self._is_backward(around) and self._kind(box)
-            self._stage[box] = box if own else around
-        if any(self._stage.values()):
+            self.of[box] = box if own else around
+        if any(self.of.values()):
             glyphs: list[Glyph] = [*picture.boxes, *picture.items]
             named = {one.name: one for one in glyphs}
             # What is a gradient of a gradient is known once that is.
             for box in (*reversed(picture.boxes), *reversed(picture.boxes)):
                 forward = None if box in self._forward else self._find(box, named)
-                if forward is not None:
-                    self._join(box, forward)
+                stage = self.of[box]
+                if forward is not None and stage is not None:
+                    self._forward[box] = forward
+                    there, back = _TITLES[self._kind(stage)]
+                    self.links.setdefault(forward, {}).setdefault(there, []).append(box)
+                    self.links.setdefault(box, {})[back] = [forward]
 
     def phase(self, box: Box) -> str:
         """Return the phase whose box this is: "backward", "optimizer", or empty for another."""
         return _PHASES.get(self._kind(box), "")
 
-    def of(self, box: Box) -> Box | None:
-        """Return the box of the stage that a box is in, or is; None for the forward pass."""
-        return self._stage[box]
-
     def flows_back(self, box: Box) -> bool:
         """Whether a box is in a backward pass, or is one."""
-        return self._is_backward(self._stage[box])
+        return self._is_backward(self.of[box])
 
     def class_of(self, glyph: Glyph) -> str:
         """Return the class of a node or a box, or of what it is a gradient or an update of."""
@@ -73,12 +76,8 @@ class Stages:
         if not isinstance(glyph, Box) or glyph not in self._forward:
             return self._picture.class_of(glyph)
         found = self.words_of(self._forward[glyph])
-        how = "backward" if self._is_backward(self._stage[glyph]) else "update"
+        how = "backward" if self._is_backward(self.of[glyph]) else "update"
         return f"{how} of {found}" if found else ""
-
-    def links(self, glyph: Glyph) -> dict[str, list[Glyph]]:
-        """Return the counterparts of a node or a box in other stages, by titles."""
-        return self._links.get(glyph, {})
 
     def counterparts(self, glyph: Glyph) -> list[Glyph]:
         """Return all counterparts of a node or a box: those of its forward pass, too.
@@ -89,7 +88,7 @@ class Stages:
         near = [glyph]
         if isinstance(glyph, Box):
             near += [self._forward[glyph]] if glyph in self._forward else []
-            pending = [*glyph.children.values()] if self._stage[glyph] is glyph else []
+            pending = [*glyph.children.values()] if self.of[glyph] is glyph else []
             while pending:
                 one = pending.pop(0)
                 if isinstance(one, Box) and one in self._forward and glyph.parent is not None:
@@ -97,7 +96,7 @@ class Stages:
                 elif isinstance(one, Box):
                     pending += one.children.values()
         for each in near:
-            found += (other for others in self.links(each).values() for other in others)
+            found += (other for others in self.links.get(each, {}).values() for other in others)
         return [one for one in dict.fromkeys(found) if one is not glyph]
 
     def lanes(self, box: Box) -> list[tuple[int, int]]:
@@ -108,7 +107,7 @@ class Stages:
             forward, 1 for a backward pass, 2 for what follows it.
         """
         children = self._picture.children(box)
-        stages = [one for one in children if isinstance(one, Box) and self._stage[one] is one]
+        stages = [one for one in children if isinstance(one, Box) and self.of[one] is one]
         if not stages:
             return []
         found: dict[Glyph, tuple[int, int]] = {}
@@ -145,7 +144,7 @@ class Stages:
 
     def _find(self, box: Box, named: dict[str, Glyph]) -> Glyph | None:
         """Return what a box of a stage is a gradient or an update of; None for nothing."""
-        stage = self._stage[box]
+        stage = self.of[box]
         if stage is None or stage is box or self._picture.class_of(box):
             return None
         inside = [self._forward[one] for one in box.children.values() if one in self._forward]
@@ -170,14 +169,6 @@ class Stages:
         if isinstance(found, Item) or self._picture.class_of(found) or found in self._forward:
             return True
         return any(one.name.startswith(f"{found.name}/") for one in inside)
-
-    def _join(self, box: Box, forward: Glyph) -> None:
-        self._forward[box] = forward
-        stage = self._stage[box]
-        assert stage is not None, "a counterpart is in a stage"
-        there, back = _TITLES[self._kind(stage)]
-        self._links.setdefault(forward, {}).setdefault(there, []).append(box)
-        self._links.setdefault(box, {})[back] = [forward]
 
     def _child_around(self, glyph: Glyph, box: Box) -> Glyph:
         """Return the child of a box that something is, or is in; the root if it is elsewhere."""
