@@ -4,8 +4,6 @@ import os
 import threading
 import warnings
 import weakref
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from typing import Any, Self
 
 import torch.utils.tensorboard
@@ -15,7 +13,6 @@ from tbscope.adding import add_graph, add_overlay
 from tbscope.ir.graph import Graph
 from tbscope.watching import watch
 from tbscope.writing.failures import foresee_failure, writing_failed
-from tbscope.writing.records import file_path, keep_failures, speed_up
 
 __all__ = ["SummaryWriter"]
 
@@ -25,14 +22,13 @@ class SummaryWriter(torch.utils.tensorboard.SummaryWriter):
 
     It takes the same arguments and writes the same files. Beyond that, it closes itself
     when it is dropped and when the interpreter exits, and in a forked process it writes
-    a file of its own. What cannot be written (a full disk, a directory that is gone) is a
-    `WriterError` of this call or of the next one, and no record is left half-written.
+    a file of its own. A graph that cannot be written (a full disk, a directory that is gone) is a
+    `WriterError` of the call, and no record of it is left half-written.
     """
 
     file_writer: FileWriter | None  # type: ignore[assignment]  # torch says None only.
     all_writers: dict[str, FileWriter] | None  # type: ignore[assignment]
     _closer: "weakref.finalize[..., SummaryWriter] | None" = None
-    _failures: list[Exception]
     _process_id = -1
 
     def __enter__(self) -> Self:
@@ -61,55 +57,29 @@ class SummaryWriter(torch.utils.tensorboard.SummaryWriter):
 
         return add_graph(self, from_onnx(prototxt))
 
-    def add_scalars(
-        self,
-        main_tag: str,
-        tag_scalar_dict: Mapping[str, Any],
-        global_step: int | None = None,
-        walltime: float | None = None,
-    ) -> None:
-        """Add several scalars to one chart, each as a run of its own, as torch's does."""
-        super().add_scalars(main_tag, tag_scalar_dict, global_step, walltime)
-        for file_writer in list((self.all_writers or {}).values()):
-            self._guard(file_writer)
-
     def flush(self) -> None:
-        """Write to disk all that was added so far.
-
-        Raises:
-            WriterError: Something could not be written.
-        """
+        """Write to disk all that was added so far."""
         self._leave_file_of_parent()
-        with self._telling_failures():
-            super().flush()
+        super().flush()
 
     def close(self) -> None:
         """Write to disk all that was added so far, and close the file.
 
         What is added later goes to a new file.
-
-        Raises:
-            WriterError: Something could not be written.
         """
         self._leave_file_of_parent()
         closer, self._closer = self._closer, None
         if closer is not None:
             closer.detach()
-        with self._telling_failures():
-            try:
-                super().close()
-            finally:
-                self.file_writer = self.all_writers = None
+        try:
+            super().close()
+        finally:
+            self.file_writer = self.all_writers = None
 
     def _get_file_writer(self) -> FileWriter:
         self._leave_file_of_parent()
-        if self.file_writer is None or self.all_writers is None:
-            return self._open_file()
-        if self._failures:
-            self._raise_failure(file_path(self.file_writer))
-        return self.file_writer
-
-    def _open_file(self) -> FileWriter:
+        if self.file_writer is not None and self.all_writers is not None:
+            return self.file_writer
         directory = str(self.log_dir)
         foresee_failure(directory, self.filename_suffix)
         try:
@@ -118,57 +88,20 @@ class SummaryWriter(torch.utils.tensorboard.SummaryWriter):
             self.file_writer = self.all_writers = None
             raise writing_failed(directory, error) from error
         assert self.all_writers is not None
-        self._failures = []
         self._process_id = os.getpid()
-        self._closer = weakref.finalize(
-            self, _close, self.all_writers, self._failures, self._process_id
-        )
-        self._guard(file_writer)
+        self._closer = weakref.finalize(self, _close, self.all_writers, self._process_id)
         return file_writer
-
-    def _guard(self, file_writer: FileWriter) -> None:
-        """Let a file be written faster, and its failures be told here."""
-        speed_up(file_writer)
-        keep_failures(file_writer, self._failures)
-
-    @contextmanager
-    def _telling_failures(self) -> Iterator[None]:
-        """Raise the first of the errors that were met since the last time.
-
-        Raises:
-            WriterError: A record could not be written.
-        """
-        path = file_path(self.file_writer)
-        try:
-            yield
-        except Exception as error:
-            raise writing_failed(path, error) from error
-        self._raise_failure(path)
-
-    def _raise_failure(self, path: str) -> None:
-        if not self._failures:
-            return
-        # What waits was added before this call: it is tried now, and its failures are of this error
-        # and not of the next one.
-        for file_writer in list((self.all_writers or {}).values()):
-            try:
-                file_writer.flush()
-            except Exception as error:  # noqa: BLE001  The first error is raised below.
-                self._failures.append(error)
-        failures, self._failures[:] = self._failures[:], []
-        raise writing_failed(path, failures[0]) from failures[0]
 
     def _leave_file_of_parent(self) -> None:
         """Let go, in a forked process, of the file that the parent writes."""
         if self.file_writer is not None and self._process_id != os.getpid():
             self.file_writer = self.all_writers = None
-            self._failures = []
             if self._closer is not None:
                 self._closer.detach()
                 self._closer = None
 
 
-def _close(all_writers: dict[str, FileWriter], failures: list[Exception], process_id: int) -> None:
+def _close(all_writers: dict[str, FileWriter], process_id: int) -> None:
     """Close the files of a writer that is gone, in the process that opened them."""
     if os.getpid() != process_id:
         return
@@ -177,12 +110,8 @@ def _close(all_writers: dict[str, FileWriter], failures: list[Exception], proces
         for directory, file_writer in all_writers.items():
             try:
                 file_writer.close()
-            except Exception as error:  # noqa: BLE001  It is warned of.
-                failures.append(error)
-            if failures:
-                # No caller is left to whom an error could be raised.
-                warnings.warn(str(writing_failed(directory, failures[0])), stacklevel=2)
-                failures.clear()
+            except Exception as error:  # noqa: BLE001  No caller is left to whom to raise it.
+                warnings.warn(str(writing_failed(directory, error)), stacklevel=2)
 
     if threading.current_thread() is threading.main_thread():
         close()

@@ -1,4 +1,4 @@
-"""Records of event files: checksums from C, failures kept, and written by the thread that asks.
+"""Records of event files: with checksums from C, and written by the thread that asks.
 
 An event file is a list of records, each with two CRC-32C checksums, which TensorBoard
 computes in Python at some 12 MB/s: most of the time that a large graph takes to write.
@@ -18,8 +18,7 @@ import io
 import os
 import struct
 import time
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 from tensorboard.summary.writer.record_writer import RecordWriter
@@ -31,8 +30,6 @@ __all__ = [
     "file_name",
     "file_path",
     "has_lost_its_thread",
-    "keep_failures",
-    "raise_kept",
     "speed_up",
     "write_at_once",
 ]
@@ -90,55 +87,6 @@ def has_lost_its_thread(file_writer: object) -> bool:
     return worker.exception is None and not worker.is_alive()
 
 
-def keep_failures(file_writer: object, failures: list[Exception]) -> None:
-    """Let records that cannot be written be told in a list, in place of a dead thread.
-
-    TensorBoard writes in a thread, which prints its error and is gone at the first failure.
-
-    Args:
-        file_writer: As in `speed_up`; any other stays as it is.
-        failures: Where the errors are told, in the order in which they happened.
-    """
-    record_writer: Any = getattr(_async_writer_of(file_writer), "_writer", None)
-    if record_writer is None or hasattr(record_writer, "raising"):
-        return
-    raising = record_writer.raising = _Raising(record_writer.write, record_writer.flush, failures)
-
-    def keep(do: Callable[..., None]) -> Callable[..., None]:
-        def kept(*given: bytes) -> None:
-            try:
-                do(*given)
-            except Exception as error:  # noqa: BLE001  Whoever reads the list raises it.
-                failures.append(error)
-
-        return kept
-
-    def write(data: bytes) -> None:
-        _write_whole(record_writer, [data])
-
-    # A file that is not appended to is sent as a whole by each flush.
-    record_writer.write = keep(write if _appended_path(record_writer) else raising.write)
-    # These write, too, where a file is sent as a whole, as to most stores on other machines.
-    record_writer.flush, record_writer.close = keep(raising.flush), keep(record_writer.close)
-
-
-class _Raising(NamedTuple):
-    """What raises errors where `keep_failures` keeps them, and the list in which it does."""
-
-    write: Callable[[bytes], None]
-    flush: Callable[[], None]
-    failures: list[Exception]
-
-
-def raise_kept(file_writer: object) -> None:
-    """Raise the first of the errors that `keep_failures` keeps, and forget the others."""
-    record_writer: Any = getattr(_async_writer_of(file_writer), "_writer", None)
-    failures: list[Exception] = getattr(getattr(record_writer, "raising", None), "failures", [])
-    first, failures[:] = failures[:1], []
-    if first:
-        raise first[0]
-
-
 def _write_whole(record_writer: Any, datas: list[bytes]) -> None:
     """Write records and flush; where that fails, the file is as it was before the first.
 
@@ -148,11 +96,10 @@ def _write_whole(record_writer: Any, datas: list[bytes]) -> None:
     """
     path = _appended_path(record_writer)
     size = os.path.getsize(path) if path and os.path.exists(path) else 0
-    raising = getattr(record_writer, "raising", record_writer)
     try:
         for data in datas:
-            raising.write(data)
-        raising.flush()
+            record_writer.write(data)
+        record_writer.flush()
     except BaseException:
         if path:
             # A directory that is gone needs no cutting; the error to tell is the first one.

@@ -28,7 +28,6 @@ from tbscope.writing.records import (
     await_free_name,
     file_path,
     has_lost_its_thread,
-    raise_kept,
     speed_up,
     write_at_once,
 )
@@ -211,7 +210,6 @@ def write_graph_event(
                 sink.add_event(_event_class(sink).FromString(data))
             if hasattr(sink, "flush"):
                 sink.flush()
-                raise_kept(sink)
     except Exception as error:
         raise writing_failed(file_path(sink) or log_directory(sink), error) from error
 
