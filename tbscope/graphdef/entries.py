@@ -109,18 +109,14 @@ class FactEntries:
         Layers of one kind have the same facts: these are joined once.
         """
         form = form_of(facts)
-        if form is None:
-            return self._join(facts)
-        known = self._joined.get(form)
+        known = None if form is None else self._joined.get(form)
         if known is None:
-            known = self._joined[form] = self._join(facts)
+            entries = {name: self.make(name, constant) for name, constant in facts.items()}
+            large = [fact_key(name) for name, entry in entries.items() if not entry]
+            known = b"".join(entries.values()), large
+            if form is not None:
+                self._joined[form] = known
         return known
-
-    def _join(self, facts: dict[str, Nest]) -> tuple[bytes, list[str]]:
-        entries = {name: self.make(name, constant) for name, constant in facts.items()}
-        return b"".join(entries.values()), [
-            fact_key(name) for name, entry in entries.items() if not entry
-        ]
 
 
 def fact_key(name: str) -> str:

@@ -56,7 +56,7 @@ def run_metadata(stats: Iterable[Stat]) -> RunMetadata:
     """
     message = RunMetadata()
     devices = {}
-    ordered = list(_by_boxes(list(stats)))
+    ordered = _by_boxes(list(stats))
     for stat, span in zip(ordered, _spans(ordered), strict=True):
         if stat.device not in devices:
             text = device_to_text(stat.device)
@@ -117,18 +117,18 @@ def _spans(stats: Sequence[Stat]) -> list[_Span]:
     return spans
 
 
-def _by_boxes(stats: list[Stat]) -> Iterator[Stat]:
+def _by_boxes(stats: list[Stat]) -> list[Stat]:
     """Order the stats so that those of each box follow one another, on every level."""
     boxes = {box for stat in stats for box in _boxes_around(stat.name)}
     places: dict[str, int] = {}
-    keys: list[tuple[list[int], Stat]] = []
-    for stat in stats:
+
+    def key(stat: Stat) -> list[int]:
         # The page moves a node that is named like a box into it.
         path = f"{stat.name}/" if f"{stat.name}/" in boxes else stat.name
-        steps = [*_boxes_around(path), path]
-        keys.append(([places.setdefault(step, len(places)) for step in steps], stat))
-    keys.sort(key=lambda entry: entry[0])
-    return (stat for _, stat in keys)
+        steps = (*_boxes_around(path), path)
+        return [places.setdefault(step, len(places)) for step in steps]
+
+    return sorted(stats, key=key)
 
 
 def _groups_around(stat: Stat) -> Iterator[str]:

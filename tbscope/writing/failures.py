@@ -13,7 +13,6 @@ from tbscope.errors import WriterError
 
 __all__ = ["foresee_failure", "is_remote", "writing_failed"]
 
-_LONGEST = 300
 _PROBES = itertools.count()
 _ELSEWHERE = "log to another directory: writer = tbscope.SummaryWriter(log_dir)"
 _FIXES = {
@@ -76,11 +75,7 @@ def writing_failed(path: str, error: Exception) -> WriterError:
     if isinstance(error, OSError) and error.strerror:
         why = f"{type(error).__name__}: {error.strerror}"
     shown = where if where.isprintable() else repr(where)
-    return WriterError(f"cannot write to {_cut(shown)}", why=_cut(why), fix=_fix(path, error))
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+    return WriterError(f"cannot write to {shown}", why=why, fix=_fix(path, error))
 
 
 def _fix(path: str, error: Exception) -> str:
