@@ -70,6 +70,19 @@ def second_to_aux(model, x):
     return x, found
 
 
+def each_with_a_mask_of_its_own(model, x, mask):
+    for block in model.blocks:
+        x = block(x, mask.abs())
+    return x
+
+
+def two_masks(model, x, mask):
+    first, second = mask.abs(), mask.exp()
+    for at, block in enumerate(model.blocks):
+        x = block(x, first if at < 2 else second)
+    return x
+
+
 def each_reads_all_before(model, x):
     kept = [x]
     for block in model.blocks:
@@ -118,6 +131,16 @@ def test_what_all_blocks_read_leads_to_the_one_that_is_drawn():
     cut = figure(Blocks(with_a_mask), X, torch.ones(2, 8))
     assert titles(cut) == {("0-4", "Block × 5")}
     assert ends(cut)["abs", "blocks/0/mul"] == "2×8"
+
+
+def test_a_run_ends_where_the_next_block_reads_something_else():
+    cut = figure(Blocks(two_masks), X, torch.ones(2, 8))
+    assert titles(cut) == {("0-1", "Block × 2"), ("2-4", "Block × 3")}
+
+
+def test_each_block_may_read_one_of_several_of_a_name_beside_the_box():
+    cut = figure(Blocks(each_with_a_mask_of_its_own), X, torch.ones(2, 8))
+    assert titles(cut) == {("0-4", "Block × 5")}
 
 
 def test_blocks_that_do_not_read_each_other_are_side_by_side():

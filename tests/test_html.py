@@ -134,7 +134,7 @@ def test_every_script_of_the_viewer_is_in_the_page():
 def test_a_notebook_shows_the_page_in_a_frame_that_reaches_nothing():
     (frame,) = Elements(nested()._repr_html_()).all("iframe")
     assert frame["sandbox"] == "allow-scripts allow-downloads"
-    assert frame["srcdoc"] == page_of(picture_of(nested(), kinds=True))
+    assert frame["srcdoc"] == page_of(picture_of(nested()))
 
 
 def test_a_name_cannot_leave_the_frame():
@@ -145,8 +145,8 @@ def test_a_name_cannot_leave_the_frame():
 
 def test_a_page_that_is_too_large_for_a_notebook_shows_equal_blocks_as_one(monkeypatch):
     blocks = stack(40)
-    overview = page_of(picture_of(blocks, level="overview", kinds=True))
-    whole, small = len(page_of(picture_of(blocks, kinds=True))), len(overview)
+    overview = page_of(picture_of(blocks, level="overview"))
+    whole, small = len(page_of(picture_of(blocks))), len(overview)
     assert small < whole
     for most, told in ((whole, False), (whole - 1, True), (small, True)):
         monkeypatch.setattr(notebook, "MOST_BYTES", most)

@@ -32,7 +32,7 @@ def answers(levels):
 @pytest.mark.parametrize("name", NASTY)
 def test_each_child_of_a_picture_is_in_the_level_of_its_box(name):
     model, given = NASTY[name]
-    picture = picture_of(net(model(), *given), kinds=True)
+    picture = picture_of(net(model(), *given))
     levels = Levels(picture)
     drawn_once = []
     for number, (level, words) in answers(levels).items():

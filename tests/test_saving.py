@@ -35,9 +35,9 @@ def test_a_graph_def_is_saved_as_it_is_drawn(tmp_path):
     assert message != tbscope.to_graph_def(nested())
 
 
-def test_a_page_is_saved_with_the_kinds_of_operations(tmp_path):
+def test_a_page_is_saved_as_it_is_drawn(tmp_path):
     page = saved(tmp_path, ".html", style="torch").decode()
-    assert page == page_of(picture_of(nested(), kinds=True, style="torch"))
+    assert page == page_of(picture_of(nested(), style="torch"))
 
 
 def test_what_all_holds_is_read_back(tmp_path):
