@@ -135,7 +135,7 @@ class _Regrouping:
         # In the order in which they came; of a dict, as nodes are taken out.
         self._nodes: dict[Place, dict[Any, None]] = {}
         self._all: list[Place] = []
-        for node, origin in zip(nodes, filled(told, [0] * len(told)), strict=True):
+        for node, origin in zip(nodes, filled(told), strict=True):
             self._origins[node] = origin
             if origin is not None and not origin.name:
                 # Where it stands its neighbours told, which may be others afterwards.

@@ -1,6 +1,6 @@
 """Opens the scopes of a graph as the nodes of an ONNX model come: modules, blocks, functions."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from tbscope.ir.builder import GraphBuilder
@@ -29,13 +29,13 @@ class Scopes:
 
     Args:
         build: Where they are opened.
-        classes: The full name of the class of each module of which something is told, by its
-            qualified name; None where nobody tells the class.
     """
 
-    def __init__(self, build: GraphBuilder, classes: Mapping[str, str | None]) -> None:
+    def __init__(self, build: GraphBuilder) -> None:
         self._build = build
-        self._classes = classes
+        # The full name of the class of each module of which something is told, by its qualified
+        # name; None where the file does not tell the class.
+        self._classes: dict[str, str | None] = {}
         self._of: dict[tuple[Scope | None, Place], Scope] = {}
         # The latest scope of each module, called or not, in the scope around it.
         self._latest: dict[tuple[Scope | None, str], Scope] = {}
@@ -56,6 +56,11 @@ class Scopes:
                 known = self._of[around, each] = self._open(each.level, scope)
             scope = known
         return scope
+
+    def learn(self, levels: Iterable[Level]) -> None:
+        """Take note of modules, before one is opened: what a holder is, its members tell."""
+        for level in levels:
+            self._classes[level.name] = level.class_name or self._classes.get(level.name)
 
     def owner(self, name: str, reader: Scope | None) -> Scope | None:
         """Return the scope of the module that owns a parameter; that of its reader if none does.

@@ -16,6 +16,7 @@ __all__ = [
     "ValueType",
     "dtype_name",
     "infer",
+    "infer_function",
     "size_of",
     "type_of",
     "types_in",
@@ -91,12 +92,17 @@ def type_of(message: Any) -> ValueType:
     return ValueType(dtype, tuple(sizes), f"({', '.join(texts)})" if named else "")
 
 
-def types_in(graph: Any) -> Iterator[tuple[str, ValueType]]:
-    """Return the name and the type of each value that a graph tells of."""
+def types_in(graph: Any) -> Iterator[tuple[str, Any]]:
+    """Return the name and the `TypeProto` of each value that a graph tells of."""
     for entry in (*graph.value_info, *graph.output, *graph.input):
-        yield entry.name, type_of(entry.type)
+        yield entry.name, entry.type
     for tensor in graph.initializer:
-        yield tensor.name, ValueType(dtype_name(tensor.data_type), tuple(tensor.dims))
+        yield tensor.name, _type_of_tensor(tensor)
+
+
+def _type_of_tensor(tensor: Any) -> Any:
+    sizes = [max(0, size) for size in tensor.dims]
+    return need("onnx").helper.make_tensor_type_proto(tensor.data_type, sizes)
 
 
 class Inferred(NamedTuple):
@@ -104,36 +110,33 @@ class Inferred(NamedTuple):
 
     Attributes:
         nodes: The nodes; bodies in them tell the types that were found, too.
-        types: The type of each value, by its name.
+        types: The `TypeProto` of each value, by its name.
         failure: Why none were inferred; an empty text where nothing failed.
     """
 
     nodes: Sequence[Any]
-    types: dict[str, ValueType]
+    types: dict[str, Any]
     failure: str
 
 
-def infer(model: Any, nodes: Sequence[Any]) -> Inferred:
+def infer(model: Any) -> Inferred:
     """Return the types of the values of a model: as it tells them, else inferred.
 
     Args:
         model: A `ModelProto`; it stays as it is.
-        nodes: What stands in its graph instead of its own nodes.
     """
     told = dict(types_in(model.graph))
-    if _tells_all(nodes, told):
-        return Inferred(nodes, told, "")
+    if _tells_all(model.graph.node, told):
+        return Inferred(model.graph.node, told, "")
     onnx = need("onnx")
-    twin = onnx.ModelProto(ir_version=max(model.ir_version, 4), opset_import=model.opset_import)
-    known = {entry.domain for entry in twin.opset_import}
-    for function in model.functions:
-        for entry in function.opset_import:
-            if entry.domain not in known:
-                known.add(entry.domain)
-                twin.opset_import.append(entry)
+    twin = onnx.ModelProto(
+        ir_version=max(model.ir_version, 4),
+        opset_import=model.opset_import,
+        functions=model.functions,
+    )
     graph = twin.graph
     graph.name = model.graph.name or "graph"
-    graph.node.extend(nodes)
+    graph.node.extend(model.graph.node)
     graph.input.extend(model.graph.input)
     graph.output.extend(model.graph.output)
     graph.value_info.extend(model.graph.value_info)
@@ -142,11 +145,7 @@ def infer(model: Any, nodes: Sequence[Any]) -> Inferred:
         if size_of(tensor) <= MOST_ELEMENTS and not tensor.external_data:
             graph.initializer.append(tensor)
         elif tensor.name not in listed:
-            graph.input.append(
-                onnx.helper.make_tensor_value_info(
-                    tensor.name, tensor.data_type, [max(0, size) for size in tensor.dims]
-                )
-            )
+            graph.input.add(name=tensor.name, type=_type_of_tensor(tensor))
     try:
         graph, failure = onnx.shape_inference.infer_shapes(twin, data_prop=True).graph, ""
     except Exception as error:  # noqa: BLE001  It is told: a graph without shapes is still one.
@@ -154,15 +153,39 @@ def infer(model: Any, nodes: Sequence[Any]) -> Inferred:
     return Inferred(graph.node, dict(types_in(graph)), failure)
 
 
-def _tells_all(nodes: Iterable[Any], told: Mapping[str, ValueType]) -> bool:
-    """Tell whether the type and each size is told of all that nodes give; bodies may give more."""
+def infer_function(
+    model: Any, function: Any, nodes: Sequence[Any], kinds: Sequence[Any]
+) -> Inferred:
+    """Return the types of the values of a function as one call has them.
+
+    Args:
+        model: The model that has the function.
+        function: The function.
+        nodes: Its nodes, as they are called.
+        kinds: The `TypeProto`s of its inputs, None where one is not known.
+    """
+    twin = type(model)(
+        ir_version=model.ir_version,
+        opset_import=function.opset_import,
+        functions=model.functions,
+    )
+    twin.graph.node.extend(nodes)
+    twin.graph.value_info.extend(function.value_info)
+    for name, kind in zip(function.input, kinds, strict=True):
+        if kind is not None:
+            twin.graph.input.add(name=name, type=kind)
+    return infer(twin)
+
+
+def _tells_all(nodes: Iterable[Any], told: Mapping[str, Any]) -> bool:
+    """Whether the type and each size is told of all that nodes give; bodies may give more."""
     for node in nodes:
         for attribute in node.attribute:
             if attribute.type == attribute.GRAPH:
                 return False
-        for name in node.output:
-            kind = told.get(name, UNKNOWN)
-            if name and (kind.shape is None or None in kind.shape or kind.dtype == UNKNOWN.dtype):
+        for name in filter(None, node.output):
+            kind = type_of(told[name]) if name in told else UNKNOWN
+            if kind.shape is None or None in kind.shape or kind.dtype == UNKNOWN.dtype:
                 return False
     return True
 
