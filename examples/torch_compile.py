@@ -1,4 +1,4 @@
-"""What torch.compile makes of a model: its graphs, the break between them, and the kernels."""
+"""What torch.compile makes of a model: its graphs, and the break between them."""
 
 import torch
 from torch import nn
@@ -22,7 +22,7 @@ class Clipped(nn.Module):
 
 
 model, x = Clipped(), torch.randn(8, 16)
-graphs = tbscope.compile_graphs(model, x, stage=("dynamo", "inductor"))
+graphs = tbscope.compile_graphs(model, x)
 print(graphs)
 with tbscope.SummaryWriter("runs/torch_compile") as writer:
     writer.add_graph(graphs)

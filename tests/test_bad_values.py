@@ -220,10 +220,9 @@ CALLS = {
     "compile_graphs(model)": lambda value: tbscope.compile_graphs(value, X),
     **{
         f"compile_graphs({name})": _captured(name)
-        for name in ("stage", "dynamic", "fullgraph", "training", "grad")
+        for name in ("dynamic", "fullgraph", "training", "grad")
     },
     "compile_backend(backend)": tbscope.compile_backend,
-    "compile_backend(stage)": lambda value: tbscope.compile_backend(stage=value),
     "from_graph_def(graph_def)": tbscope.from_graph_def,
     "read_log(path)": tbscope.read_log,
     "Graph.save(path)": GRAPH.save,
@@ -413,7 +412,7 @@ OF_CALLS = {
         *("-1", "-0.5", "10**5000", "nan", "inf"),
     },
     "compile_graphs(model)": {"module"},
-    "compile_graphs(grad)": {"None", *TRUTHS},
+    "compile_graphs(grad)": TRUTHS,
     # Whether it compiles shows when a model runs.
     "compile_backend(backend)": {*FUNCTIONS, *CLASSES},
     "Graph.find(name)": {"empty text", "number as text"},

@@ -345,17 +345,6 @@ def test_what_runs_nothing_has_no_graph():
     )
 
 
-def test_a_stage_that_is_none_is_refused():
-    with pytest.raises(tbscope.ArgumentError) as caught:
-        tbscope.compile_graphs(Linear(), X, stage="aot")
-
-    assert str(caught.value) == (
-        "stage='aot' is not known\n"
-        "  why: the stages of a graph are dynamo, joint, forward, backward, inductor\n"
-        "  fix: give stage='forward', or several: stage=('dynamo', 'forward')"
-    )
-
-
 class Twins(nn.Module):
     """Calls one block by two names."""
 

@@ -398,21 +398,25 @@ def test_the_body_of_a_loop_stands_in_a_scope():
     assert {"gt", "sub", "linear"} <= {value.producer.op for value in loop.inputs}
 
 
-def test_the_body_of_a_scan_reads_slices():
+def test_the_body_of_a_scan_reads_what_the_operation_is_given():
     from torch._higher_order_ops.scan import scan
 
     class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Linear(4, 4)
+
         def forward(self, start, xs):
-            return scan(lambda carry, x: (carry + x, carry * x), start, xs)
+            return scan(lambda carry, x: (carry + x, carry * self.fc(x)), start, xs)
 
     graph = tbscope.from_export(_export(Net(), torch.ones(4), torch.ones(3, 4)))
 
     check_whole(graph)
-    (part,) = [node for node in graph.nodes if node.op == "slice"]
-    assert part.inputs == [graph.find("xs").outputs[0]]
-    assert part.outputs[0].shape == (4,)
     (add,) = [node for node in graph.nodes if node.op == "add"]
-    assert add.inputs == [graph.find("start").outputs[0], part.outputs[0]]
+    assert add.inputs == [graph.find("start").outputs[0], graph.find("xs").outputs[0]]
+    # It is given a row of three in each turn.
+    (linear,) = [node for node in graph.nodes if node.op == "linear"]
+    assert linear.flops == 2 * 4 * 4
 
 
 def test_a_block_without_gradients_leaves_no_trace():

@@ -67,7 +67,7 @@ def test_the_files_that_may_name_them_and_share_no_more_than_the_way_to_them():
     of_tensors, of_modules, of_compiler, of_ranks = homes
     assert {"_C", "_pytree", "_schema", "_version"} <= of_tensors
     assert {"_C", "_tensor_str"} <= of_modules
-    assert {"_C", "_dynamo", "_inductor"} <= of_compiler
+    assert {"_C", "_dynamo"} <= of_compiler
     assert {"_C"} <= of_ranks
     for one, other in combinations(homes, 2):
         assert one & other <= {"_C"}

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 import tbscope
-from tbscope.sources.programs.size_formulas import is_size_formula
+from tbscope.sources.programs.archive import is_size_formula
 from tbscope.words import shown
 from tests.agreement import disagreements
 from tests.program_models import example, exported

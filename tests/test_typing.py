@@ -71,12 +71,12 @@ assert_type(tbscope.verify(graph), None)
 assert_type(tbscope.from_export(torch.export.export(model, (x,))), tbscope.Graph)
 assert_type(tbscope.from_fx(torch.fx.symbolic_trace(model), x), tbscope.Graph)
 assert_type(tbscope.load("model.pt2"), tbscope.Graph)
-compiled = tbscope.compile_graphs(model, x, stage=("dynamo", "joint"), y=1)
+compiled = tbscope.compile_graphs(model, x, y=1)
 assert_type(compiled, tbscope.CompiledGraphs)
 assert_type(compiled["0 Linear.forward"], tbscope.Graph)
 assert_type(compiled.overview, tbscope.Graph)
 assert_type(compiled.breaks, tuple[tbscope.GraphBreak, ...])
-backend = tbscope.compile_backend("eager", stage="forward")
+backend = tbscope.compile_backend("eager")
 assert_type(backend, tbscope.CompileBackend)
 assert_type(backend.graphs, tbscope.CompiledGraphs)
 torch.compile(model, backend=backend)
@@ -140,7 +140,7 @@ tbscope.graph_costs(torch.nn.ReLU())             # arg-type
 tbscope.check(graph, max_flops=4.5)              # arg-type
 tbscope.install(on_error="ignore")               # arg-type
 tbscope.installed(levels="op")                   # call-arg
-tbscope.compile_backend(stage="kernels")         # arg-type
+tbscope.compile_backend(3)                       # arg-type
 tbscope.parse_scope_path(3)                      # arg-type
 graph.sumary()                                   # attr-defined
 tbscope.add_grahp                                # attr-defined

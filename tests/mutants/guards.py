@@ -16,7 +16,7 @@ _GATHERED = ("posts", "gather", "merge_ranks", "bad_values")
 _OVERLAID = ("overlays", "rank_figures")
 _RANKED = ("rank_operations", "rank_notes", "rank_figures", "ranks_record")
 _SCRIPTED = ("script_lists", "from_torchscript", "script_files")
-_COMPILED = ("compile_graphs", "compile_backend", "compiled_stages", "compiled_state")
+_COMPILED = ("compile_graphs", "compile_backend", "compiled_state")
 _STEPPED = ("optimizers", "backward", "gradients", "gradient_sizes", "watching")
 _ASKED = ("cli_queries", "cli_graphs", "cli_logs")
 
@@ -76,17 +76,13 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
         "save": ("saving", "cli_forms"),
     },
     "tbscope/sources/compiled": dict.fromkeys(
-        (
-            *("capture", "compiling", "copies", "graphs", "names"),
-            *("reach", "reading", "reasons", "results", "stages"),
-        ),
+        ("capture", "compiling", "graphs", "names", "reasons", "results"),
         _COMPILED,
     ),
     "tbscope/sources/torchscript": dict.fromkeys(
         (
-            *("archive", "borders", "control", "frames", "held", "kinds"),
-            *("lines", "numbers", "operators", "ports", "possessions", "questions"),
-            *("script_reader", "scripts", "traced_inputs", "types", "walk"),
+            *("archive", "borders", "control", "held", "kinds", "numbers"),
+            *("operators", "script_reader", "scripts", "types", "walk"),
         ),
         _SCRIPTED,
     ),

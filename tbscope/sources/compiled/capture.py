@@ -1,21 +1,19 @@
 """The capture: takes what the compiler gives a backend, and notes what flows between the graphs.
 
 It is the backend itself. What it takes down of a graph is a copy, so that whatever compiles the
-graph afterwards may change it.
+graph afterwards may change it: the nodes are new, with modules told by their qualified names.
 """
 
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from functools import partial
 from types import CodeType
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
 from tbscope.ir.graph import Source
-from tbscope.sources.compiled.copies import Given, copied
 from tbscope.sources.compiled.names import FrameNames, Names
 from tbscope.sources.compiled.reasons import (
     function_name,
@@ -25,9 +23,10 @@ from tbscope.sources.compiled.reasons import (
     source_in,
 )
 from tbscope.sources.compiled.results import GraphBreak
-from tbscope.sources.compiled.stages import Lowered, lowered
 from tbscope.sources.programs.lines import own_line
-from tbscope.sources.programs.types import type_nest
+from tbscope.sources.programs.places import is_call
+from tbscope.sources.programs.slots import type_nest
+from tbscope.sources.programs.walk import attribute_at
 from tbscope.sources.torch.compiler_internals import (
     Reason,
     compiling,
@@ -39,22 +38,31 @@ from tbscope.sources.torch.compiler_internals import (
 )
 from tbscope.sources.torch.locate import is_foreign_file
 
-__all__ = ["Capture", "Captured", "Origin"]
+__all__ = ["Capture", "Captured", "Given"]
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """Where a tensor comes from that a captured graph takes, when it runs for the first time.
+@dataclass(slots=True)
+class Given:
+    """What a captured graph takes.
 
     Attributes:
-        graph: The number of the graph that gave it; None for an input of the model.
-        place: Which of its outputs it is.
-        path: The path of an input of the model; empty where a graph gave it.
+        kind: What it is: an "input", a "parameter", a "buffer", a "constant", or a "number",
+            which is a size or another value that is no tensor.
+        name: A qualified name, or a path.
+        type: What is known of it.
+        tensor: What it is in the run that was captured, for a constant, and for a parameter or a
+            buffer of a module that the model does not hold; None for anything else.
     """
 
-    graph: int | None
-    place: int = 0
-    path: str = ""
+    kind: str
+    name: str
+    type: Any
+    tensor: torch.Tensor | None = None
+
+
+Origin: TypeAlias = str | tuple[int, int]
+"""Where a tensor comes from: the path of an input of the model, or a graph, by its number, with the
+place among what that gives."""
 
 
 @dataclass(slots=True)
@@ -69,7 +77,6 @@ class Captured:
         recompiled: Why a graph of this very function did not hold; None for the first one.
         module: Its nodes, as the compiler captured them.
         given: What it takes, in order.
-        lowered: Its nodes in the stages behind.
         runs: How often it ran.
         origins: Where what it takes comes from, in its first run; None where that is not known.
         outputs: The paths in the model's result of what it gives; None for anything else.
@@ -82,7 +89,6 @@ class Captured:
     recompiled: str | None
     module: torch.fx.GraphModule
     given: list[Given]
-    lowered: list[Lowered] = field(default_factory=list)
     runs: int = 0
     origins: list[Origin | None] = field(default_factory=list)
     outputs: list[str | None] = field(default_factory=list)
@@ -94,7 +100,6 @@ class Capture:
     Args:
         names: The names in the model; None where the first frame tells what the model is.
         inner: What compiles each graph; None to have it run as it is.
-        stages: What is asked for beside what the compiler captures.
         alone: Whether nothing else is compiled meanwhile, in one call of the model.
 
     Attributes:
@@ -111,16 +116,14 @@ class Capture:
         names: Names | None,
         *,
         inner: Callable[..., Any] | None = None,
-        stages: Sequence[str] = (),
         alone: bool = False,
     ) -> None:
         self.names = names
         self._inner = inner
-        self._stages = stages
         self.alone = alone
         self._reasons = new_reasons(0)[1] if alone else 0
         self.events: list[Captured | GraphBreak] = []
-        self.codes: dict[CodeType, None] = {}
+        self.codes: set[CodeType] = set()
         self.inputs: dict[str, Any] = {}
         self.passed: dict[str, str] = {}
         self._seen: dict[CodeType, int] = {}
@@ -135,19 +138,20 @@ class Capture:
     def know(self, path: str, tensor: torch.Tensor) -> None:
         """Take note of an input of the model."""
         self.inputs[path] = type_nest(tensor)
-        self._note(tensor, Origin(None, 0, path))
+        self._note(tensor, path)
 
     def outputs(self, leaves: Iterable[tuple[str, torch.Tensor]]) -> None:
         """Take note of what the model gives."""
         graphs = self.graphs
         for path, tensor in leaves:
             origin = self._origin(tensor)
-            if origin is not None and origin.graph is None:
-                self.passed[path] = origin.path
-            elif origin is not None and origin.graph is not None:
-                outputs = graphs[origin.graph].outputs
-                if origin.place < len(outputs) and outputs[origin.place] is None:
-                    outputs[origin.place] = path
+            if isinstance(origin, str):
+                self.passed[path] = origin
+            elif origin is not None:
+                number, place = origin
+                outputs = graphs[number].outputs
+                if place < len(outputs) and outputs[place] is None:
+                    outputs[place] = path
 
     # -- what the compiler tells ----------------------------------------------------------
 
@@ -157,11 +161,11 @@ class Capture:
         """Take down a graph; return what runs it."""
         frame = compiling()
         reason = reason_of(module)
-        self._note_breaks(reason)
-        self.codes[frame.code] = None
+        self.note_breaks(reason)
+        self.codes.add(frame.code)
         if self.names is None:
             self.names = Names(_owner(frame.code, frame.variables))
-        captured = self._captured(module, frame, example_inputs)
+        captured = self._captured(module, frame)
         self.events.append(captured)
         if reason is not None and reason.breaks:
             self._add_break(reason)
@@ -172,7 +176,7 @@ class Capture:
     def failed(self, frame: Any, error: Exception) -> None:
         """Take note of a frame that is not compiled, and why."""
         known = len(self.events)
-        self._note_breaks(None)
+        self.note_breaks()
         code, variables = frame.f_code, getattr(frame, "f_locals", {})
         if is_foreign_file(code.co_filename) and "fn" not in variables:
             # One of torch's own, which the user's code called.
@@ -187,16 +191,8 @@ class Capture:
         skipped = _function(code, variables)
         self.events.append(GraphBreak(reason_text(text), text, source, skipped, len(self.graphs)))
 
-    def met(self, code: CodeType) -> None:
-        """Take note of a frame that the compiler looks at."""
-        self.codes[code] = None
-
-    def finish(self) -> None:
-        """Take note of the breaks behind the last graph."""
-        self._note_breaks(None)
-
-    def _note_breaks(self, own: Reason | None) -> None:
-        """Take note of the breaks at which nothing had been captured yet."""
+    def note_breaks(self, own: Reason | None = None) -> None:
+        """Take note of the breaks at which nothing had been captured, but for that of a graph."""
         if not self.alone:
             return
         new, self._reasons = new_reasons(self._reasons)
@@ -211,9 +207,7 @@ class Capture:
             GraphBreak(reason_text(reason.text), reason.text, source, None, len(self.graphs))
         )
 
-    def _captured(
-        self, module: torch.fx.GraphModule, frame: Any, example_inputs: Sequence[Any]
-    ) -> Captured:
+    def _captured(self, module: torch.fx.GraphModule, frame: Any) -> Captured:
         assert self.names is not None
         code = frame.code
         names = FrameNames(self.names, frame.variables, frame.globals, code.co_freevars)
@@ -227,16 +221,14 @@ class Capture:
         owner = _owner(code, frame.variables)
         own_name = None if owner is None else names.known(owner)
         around = {own_name: (own_name, type(owner))} if own_name else {}
-        copy = partial(copied, name_of=names.module, around=around)
         return Captured(
             len(self.graphs),
             _function(code, frame.variables),
             _defined(code),
             own_name,
             recompiled,
-            copy(module),
+            copied(module, names.module, around),
             given,
-            lowered(module, example_inputs, self._stages, given, copy),
         )
 
     # -- what flows -----------------------------------------------------------------------
@@ -244,17 +236,17 @@ class Capture:
     def _watched(self, captured: Captured, run: Callable[..., Any]) -> Callable[..., Any]:
         def runs(*args: Any) -> Any:
             captured.runs += 1
-            if captured.runs > 1:
-                with self.running():
-                    return run(*args)
-            captured.origins = [self._origin(given) for given in args]
+            first = captured.runs == 1
+            if first:
+                captured.origins = [self._origin(given) for given in args]
             with self.running():
                 result = run(*args)
-            given = result if isinstance(result, tuple | list) else (result,)
-            captured.outputs = [None] * len(given)
-            for place, tensor in enumerate(given):
-                if isinstance(tensor, torch.Tensor) and self._origin(tensor) is None:
-                    self._note(tensor, Origin(captured.number, place))
+            if first:
+                given = result if isinstance(result, tuple | list) else (result,)
+                captured.outputs = [None] * len(given)
+                for place, tensor in enumerate(given):
+                    if isinstance(tensor, torch.Tensor) and self._origin(tensor) is None:
+                        self._note(tensor, (captured.number, place))
             return result
 
         return runs
@@ -282,6 +274,48 @@ def _given(node: torch.fx.Node, names: FrameNames) -> Given:
     if "._buffers[" in text:
         return Given("buffer", name, told, example)
     return Given("constant", name, told, example) if was_there else Given("input", name, told)
+
+
+def copied(
+    module: torch.fx.GraphModule,
+    name_of: Callable[[str], str],
+    around: Mapping[str, tuple[str, type]],
+) -> torch.fx.GraphModule:
+    """Return a copy of a graph module; tensors and plain modules in it are shared.
+
+    Args:
+        module: What is copied; it stays as it is.
+        name_of: Returns the qualified name of a module, from the expression that leads to it.
+        around: The call in which all of it runs, as nodes tell of calls.
+    """
+    graph = torch.fx.Graph()
+    known: dict[torch.fx.Node, torch.fx.Node] = {}
+    result = graph.graph_copy(module.graph, known)
+    if result is not None:
+        graph.output(result)
+    held: dict[str, Any] = {}
+    for node in graph.nodes:
+        if node.op in ("get_attr", "call_module"):
+            thing = attribute_at(module, str(node.target))
+            inner = isinstance(thing, torch.fx.GraphModule)
+            held[str(node.target)] = copied(thing, name_of, around) if inner else thing
+        meta = node.meta
+        # What the compiler keeps of the run, among it the tensors.
+        meta.pop("grapharg", None)
+        told = meta.get("nn_module_stack") or {}
+        meta["nn_module_stack"] = {**around, **_named(told, name_of)}
+    return torch.fx.GraphModule(held, graph)
+
+
+def _named(stack: Mapping[str, Any], name_of: Callable[[str], str]) -> dict[str, Any]:
+    """Return the calls around a node with the names of their modules."""
+    named: dict[str, Any] = {}
+    for key, entry in stack.items():
+        if is_call(entry):
+            text = entry[0].partition("@")[0]
+            # A module with two names has one key, also where it is called by each of them.
+            named[f"{key}:{text}"] = (name_of(text), entry[1])
+    return named
 
 
 def _owner(code: CodeType, variables: Mapping[str, Any]) -> torch.nn.Module | None:

@@ -1,8 +1,8 @@
 """Compiles a model as torch.compile would, and draws what is captured of it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import torch
 
@@ -12,16 +12,14 @@ from tbscope.errors import ArgumentError, TbscopeError, TraceError
 from tbscope.ir.graph import Note
 from tbscope.sources.compiled.capture import Capture
 from tbscope.sources.compiled.graphs import graphs_of
-from tbscope.sources.compiled.names import Names
-from tbscope.sources.compiled.reach import modules_reached
+from tbscope.sources.compiled.names import Names, modules_reached
 from tbscope.sources.compiled.reasons import reason_text, source_in
 from tbscope.sources.compiled.results import CompiledGraphs
-from tbscope.sources.compiled.stages import STAGES
 from tbscope.sources.eager.active import alone, one_at_a_time
 from tbscope.sources.eager.keep.preserve import Preserved
 from tbscope.sources.eager.measure.call_watch import WriteWatch
 from tbscope.sources.eager.trace import name_of, owner_of, trace
-from tbscope.sources.programs.types import type_nest
+from tbscope.sources.programs.slots import type_nest
 from tbscope.sources.torch.compiler_internals import (
     as_dynamo_does,
     context_with,
@@ -39,20 +37,16 @@ from tbscope.sources.torch.nests import result_leaves, tensor_leaves
 from tbscope.sources.torch.signatures import argument_names
 from tbscope.words import error_text, shown
 
-__all__ = ["CompileBackend", "Stage", "compile_backend", "compile_graphs"]
-
-Stage: TypeAlias = Literal["dynamo", "joint", "forward", "backward", "inductor"]
-"""A stage of a graph, from what is captured to what runs."""
+__all__ = ["CompileBackend", "compile_backend", "compile_graphs"]
 
 
 def compile_graphs(
     model: Callable[..., Any],
     *args: Any,
-    stage: Stage | Sequence[Stage] = "dynamo",
     dynamic: bool | None = None,
     fullgraph: bool = False,
     training: bool | None = False,
-    grad: bool | None = None,
+    grad: bool = False,
     **kwargs: Any,
 ) -> CompiledGraphs:
     """Return the graphs that torch.compile captures of one call of a model.
@@ -63,31 +57,33 @@ def compile_graphs(
     Args:
         model: A module, or any other callable; one that is compiled already is captured anew.
         args: The positional arguments of the call.
-        stage: What is wanted of each graph, one or several: "dynamo" as it was captured; "joint",
-            "forward" and "backward" in torch's own operators, with the gradients; "inductor" with
-            a box for each kernel that Inductor would make.
         dynamic: As for `torch.compile`: whether sizes are left open.
         fullgraph: As for `torch.compile`: whether a graph break is an error.
         training: Whether the model runs in training mode; None for the mode it is in.
-        grad: Whether gradients are recorded; None where "joint" or "backward" are wanted.
+        grad: Whether gradients are recorded.
         kwargs: The keyword arguments of the call.
     Raises:
         ArgumentError: An option is none, or nothing was captured.
         InputError: The arguments do not fit the model.
         TraceError: The model raised, or cannot be compiled as a whole.
     """
-    stages = _checked_stages(stage)
     check_truth("training", training, none="the mode in which each module stands")
     check_truth("dynamic", dynamic, none="torch decides")
     check_truth("fullgraph", fullgraph)
-    check_truth("grad", grad, none="recorded where the stage asks for it")
+    check_truth("grad", grad)
     model = uncompiled(model) if isinstance(model, torch.nn.Module) else model
     args, kwargs = bind_inputs(model, args, kwargs)
-    grad = bool({"joint", "backward"} & set(stages)) if grad is None else grad
     try:
         with one_at_a_time(), collecting_rarely(), alone():
-            run = _Run(model, args, kwargs, stages, training=training)
-            return run.graphs(dynamic=dynamic, fullgraph=fullgraph, grad=grad)
+            return _captured(
+                model,
+                args,
+                kwargs,
+                dynamic=dynamic,
+                fullgraph=fullgraph,
+                training=training,
+                grad=grad,
+            )
     except _RaisedError as raised:
         # What the model raises by itself is told as it is elsewhere, with the place.
         trace(model, args, kwargs=kwargs, training=training, grad=grad)
@@ -102,113 +98,76 @@ class _RaisedError(Exception):
         self.error = error
 
 
-def _checked_stages(stage: Any) -> tuple[str, ...]:
-    stages = (stage,) if isinstance(stage, str) else stage
-    known = isinstance(stages, list | tuple) and stages
-    if not known or any(type(each) is not str or each not in STAGES for each in stages):
-        raise ArgumentError(
-            f"stage={shown(stage)} is not known",
-            why=f"the stages of a graph are {', '.join(STAGES)}",
-            fix="give stage='forward', or several: stage=('dynamo', 'forward')",
+def _captured(
+    model: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    *,
+    dynamic: bool | None,
+    fullgraph: bool,
+    training: bool | None,
+    grad: bool,
+) -> CompiledGraphs:
+    """Run a model; return the graphs that were captured."""
+    modules = modules_reached(model)
+    preserved = Preserved(modules, (args, kwargs, model), training=training)
+    capture = Capture(Names(owner_of(model)), alone=True)
+    given = argument_names(model, args, kwargs)
+    with ExitStack() as stack:
+        stack.enter_context(preserved)
+        if grad:
+            # A backward pass in the model may add to gradients.
+            preserved.about_to_accumulate()
+            for parameter in _tensors_of(modules, "_parameters"):
+                if parameter.grad is not None:
+                    preserved.about_to_write(parameter.grad)
+        stop_own_compiling(modules)
+        stack.enter_context(kept_compiler(capture, lambda: list(capture.codes)))
+        # Python may write into these between two graphs.
+        for buffer in _tensors_of(modules, "_buffers"):
+            preserved.about_to_write(buffer)
+        for name, nest in given:
+            for _, tensor in tensor_leaves(nest, name):
+                preserved.about_to_write(tensor)
+            for path, tensor in tensor_leaves(nest, name, public=True):
+                capture.know(path, tensor)
+        capture.running = lambda: WriteWatch(preserved.about_to_write)
+        stack.enter_context(torch.set_grad_enabled(grad))
+        stack.enter_context(quiet_compiler())
+        stack.enter_context(quiet_fake_mode())
+        context = context_with(
+            capture,
+            dynamic=dynamic,
+            fullgraph=fullgraph,
+            failed=capture.failed,
+            met=capture.codes.add,
         )
-    return tuple(stages)
-
-
-class _Run:
-    """One call of a model that is captured."""
-
-    def __init__(
-        self,
-        model: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        stages: tuple[str, ...],
-        *,
-        training: bool | None,
-    ) -> None:
-        self._model = model
-        self._args = args
-        self._kwargs = kwargs
-        self._stages = stages
-        self._owner = owner_of(model)
-        self._modules = modules_reached(model)
-        self._preserved = Preserved(self._modules, (args, kwargs, model), training=training)
-        self._capture = Capture(Names(self._owner), stages=stages, alone=True)
-
-    def graphs(self, *, dynamic: bool | None, fullgraph: bool, grad: bool) -> CompiledGraphs:
-        """Run the model; return what was captured."""
-        capture = self._capture
-        with ExitStack() as stack:
-            stack.enter_context(self._preserved)
-            if grad:
-                self._keep_gradients()
-            stop_own_compiling(self._modules)
-            stack.enter_context(kept_compiler(capture, lambda: list(capture.codes)))
-            self._keep_contents()
-            capture.running = lambda: WriteWatch(self._preserved.about_to_write)
-            for name, given in argument_names(self._model, self._args, self._kwargs):
-                for path, tensor in tensor_leaves(given, name, public=True):
-                    capture.know(path, tensor)
-            stack.enter_context(torch.set_grad_enabled(grad))
-            stack.enter_context(quiet_compiler())
-            stack.enter_context(quiet_fake_mode())
-            context = context_with(
-                capture,
-                dynamic=dynamic,
-                fullgraph=fullgraph,
-                failed=capture.failed,
-                met=capture.met,
-            )
-            try:
-                result = context(self._model)(*self._args, **self._kwargs)
-            except TbscopeError:
-                raise
-            except Exception as error:
-                raise _RaisedError(error) from error
-            capture.finish()
-            leaves = result_leaves(result)
-            capture.outputs(leaves)
-            types = [(path, type_nest(tensor)) for path, tensor in leaves]
-            title = name_of(self._model)
-            self._require(title)
-            found = graphs_of(capture, title, types, dynamo="dynamo" in self._stages)
-        found.overview.notes += map(Note, self._preserved.left)
-        return found
-
-    def _keep_gradients(self) -> None:
-        """Keep the gradients to which a backward pass in the model may add."""
-        self._preserved.about_to_accumulate()
-        for module in self._modules:
-            for parameter in module._parameters.values():
-                if parameter is not None and parameter.grad is not None:
-                    self._preserved.about_to_write(parameter.grad)
-
-    def _keep_contents(self) -> None:
-        """Keep what Python may write into between two graphs."""
-        for module in self._modules:
-            for buffer in module._buffers.values():
-                if buffer is not None:
-                    self._preserved.about_to_write(buffer)
-        for _, given in argument_names(self._model, self._args, self._kwargs):
-            for _, tensor in tensor_leaves(given, ""):
-                self._preserved.about_to_write(tensor)
-
-    def _require(self, title: str) -> None:
-        """Raise unless there is something to draw."""
-        graphs = self._capture.graphs
-        if not self._capture.events:
+        try:
+            result = context(model)(*args, **kwargs)
+        except TbscopeError:
+            raise
+        except Exception as error:
+            raise _RaisedError(error) from error
+        capture.note_breaks()
+        leaves = result_leaves(result)
+        capture.outputs(leaves)
+        title = name_of(model)
+        if not capture.events:
             raise ArgumentError(
                 f"torch.compile captured no graph of {title}",
                 why="it met no function of the user's with an operation on a tensor",
                 fix=f"tbscope.trace({title}, ...) draws what runs without it",
             )
-        if graphs and "dynamo" not in self._stages and not any(each.lowered for each in graphs):
-            raise ArgumentError(
-                f"{title} has no graph of the stage {' or '.join(self._stages)}",
-                why="nothing that its graphs give has a gradient",
-                fix="give a model with parameters that require one, and not grad=False; or "
-                "stage='forward'",
-            )
+        types = [(path, type_nest(tensor)) for path, tensor in leaves]
+        found = graphs_of(capture, title, types)
+    found.overview.notes += map(Note, preserved.left)
+    return found
+
+
+def _tensors_of(modules: list[torch.nn.Module], table: str) -> Iterator[torch.Tensor]:
+    """Yield the tensors in a table of each module (`_buffers`)."""
+    for module in modules:
+        yield from [held for held in getattr(module, table).values() if held is not None]
 
 
 def _error(error: Exception, model: Any, *, fullgraph: bool) -> TraceError:
@@ -234,10 +193,9 @@ class CompileBackend:
 
     Args:
         backend: What compiles: the name of a backend, or one itself.
-        stages: What is wanted of each graph.
     """
 
-    def __init__(self, backend: str | Callable[..., Any], stages: tuple[str, ...]) -> None:
+    def __init__(self, backend: str | Callable[..., Any]) -> None:
         inner: Any = backend
         if isinstance(inner, str):
             try:
@@ -256,8 +214,7 @@ class CompileBackend:
             )
         # By which torch tells of it, too.
         self.__name__ = str(attribute_of(inner, "__name__", type(inner).__name__))
-        self._stages = stages
-        self._capture = Capture(None, inner=inner, stages=stages)
+        self._capture = Capture(None, inner=inner)
 
     def __call__(
         self, graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any], **options: Any
@@ -278,15 +235,10 @@ class CompileBackend:
                 why="torch.compile calls it when the model first runs",
                 fix="call the compiled model once before, as compiled(x)",
             )
-        title = self._capture.graphs[0].function
-        return graphs_of(self._capture, title, dynamo="dynamo" in self._stages)
+        return graphs_of(self._capture, self._capture.graphs[0].function)
 
 
-def compile_backend(
-    backend: str | Callable[..., Any] = "inductor",
-    *,
-    stage: Stage | Sequence[Stage] = "dynamo",
-) -> CompileBackend:
+def compile_backend(backend: str | Callable[..., Any] = "inductor") -> CompileBackend:
     """Return a backend for torch.compile that takes down each graph which another one compiles.
 
         backend = tbscope.compile_backend("inductor")
@@ -296,8 +248,7 @@ def compile_backend(
 
     Args:
         backend: What compiles: the name of a backend, or one itself.
-        stage: As for `compile_graphs`.
     Raises:
-        ArgumentError: There is no such backend, or no such stage.
+        ArgumentError: There is no such backend.
     """
-    return CompileBackend(backend, _checked_stages(stage))
+    return CompileBackend(backend)

@@ -1,27 +1,27 @@
 """Graphs of what was captured: one of each captured graph, and one of all."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
-from tbscope.ir.graph import Graph, Node, Note
-from tbscope.sources.compiled.capture import Capture, Captured
-from tbscope.sources.compiled.copies import Given
-from tbscope.sources.compiled.names import Names
-from tbscope.sources.compiled.reading import Reading, flat
-from tbscope.sources.compiled.results import CompiledGraphs, GraphBreak
-from tbscope.sources.compiled.stages import Lowered
-from tbscope.sources.programs.slots import Slot
-from tbscope.sources.programs.types import UNKNOWN, TensorType
+import torch
 
-__all__ = ["graphs_of", "is_whole"]
+from tbscope.ir.graph import Argument, Constant, Graph, Node, Note
+from tbscope.ir.scopes import Scope
+from tbscope.sources.compiled.capture import Capture, Captured, Given
+from tbscope.sources.compiled.names import Names
+from tbscope.sources.compiled.results import CompiledGraphs, GraphBreak
+from tbscope.sources.programs.places import Places, class_name_of
+from tbscope.sources.programs.reader import Reader
+from tbscope.sources.programs.slots import UNKNOWN, Held, Slot, TensorType, slots_in
+from tbscope.sources.programs.walk import Walk, class_in, hyperparameters_of
+
+__all__ = ["graphs_of"]
 
 
 def graphs_of(
-    capture: Capture,
-    title: str,
-    results: Sequence[tuple[str, Any]] = (),
-    *,
-    dynamo: bool = True,
+    capture: Capture, title: str, results: Sequence[tuple[str, Any]] = ()
 ) -> CompiledGraphs:
     """Return the graphs that were captured.
 
@@ -29,29 +29,22 @@ def graphs_of(
         capture: What took them down.
         title: What they are of, where that is a function.
         results: What the model gave, by path, with its type.
-        dynamo: Whether the graphs are wanted as they were captured; else only later stages.
     """
     names = capture.names or Names(None)
+    whole = _is_whole(capture)
     overview = _Overview(capture, names, title).graph(results)
-    graphs: dict[str, Graph] = {}
-    recompiled: dict[str, str] = {}
-    for captured in capture.graphs:
-        own = _title(captured)
-        if dynamo:
-            whole = is_whole(capture)
-            graphs[own] = (
-                overview if whole else _graph(names, title, captured, captured, captured.outputs)
-            )
-            if captured.recompiled:
-                recompiled[own] = captured.recompiled
-        for lowered in captured.lowered:
-            paths = _paths(captured, lowered)
-            graphs[f"{own}, {lowered.stage}"] = _graph(names, title, captured, lowered, paths)
+    graphs = {
+        _title(captured): overview if whole else _graph(names, title, captured)
+        for captured in capture.graphs
+    }
+    recompiled = {
+        _title(captured): captured.recompiled for captured in capture.graphs if captured.recompiled
+    }
     breaks = [event for event in capture.events if isinstance(event, GraphBreak)]
     return CompiledGraphs(overview, graphs, breaks, recompiled)
 
 
-def is_whole(capture: Capture) -> bool:
+def _is_whole(capture: Capture) -> bool:
     """Tell whether one graph, run once, is all that was captured."""
     graphs = capture.graphs
     return len(capture.events) == len(graphs) == 1 and graphs[0].runs <= 1
@@ -59,11 +52,6 @@ def is_whole(capture: Capture) -> bool:
 
 def _title(captured: Captured) -> str:
     return f"{captured.number} {captured.function}"
-
-
-def _box(captured: Captured) -> str:
-    """Return what its box is called: a dot would be the end of a name in a path."""
-    return _title(captured).replace(".", " ")
 
 
 def _notes(captured: Captured) -> list[Note]:
@@ -80,43 +68,17 @@ def _notes(captured: Captured) -> list[Note]:
     return notes
 
 
-def _graph(
-    names: Names,
-    title: str,
-    captured: Captured,
-    part: Captured | Lowered,
-    paths: Sequence[str | None],
-) -> Graph:
-    """Return the graph of what was captured, or of a later stage of it.
-
-    Args:
-        names: The names in the model.
-        title: What it is of, where that is a function.
-        captured: What was captured.
-        part: The nodes, and what they take: its own, or those of a stage.
-        paths: The names of what it gives.
-    """
-    reading = Reading(names, title, part.given)
+def _graph(names: Names, title: str, captured: Captured) -> Graph:
+    """Return the graph of what was captured."""
+    reading = Reading(names, title, captured.given)
     given = [
         reading.add_input(each.name, each.type) if each.kind == "input" else reading.held(each)
-        for each in part.given
+        for each in captured.given
     ]
-    held = list(flat(reading.read(part.module, given)))
-    graph = reading.finish(_outputs(held, paths), whole=False)
+    held = reading.read(captured.module, given)
+    graph = reading.finish(_outputs(held, captured.outputs), whole=False)
     graph.notes[:0] = _notes(captured)
     return graph
-
-
-def _paths(captured: Captured, lowered: Lowered) -> list[str | None]:
-    """Return the names of what a stage gives: of a result, those in the model's result."""
-    paths: list[str | None] = []
-    for name in lowered.outputs:
-        if isinstance(name, str):
-            paths.append(name)
-        else:
-            known = captured.outputs[name] if name < len(captured.outputs) else None
-            paths.append(known or f"out.{name}")
-    return paths
 
 
 def _outputs(
@@ -137,7 +99,7 @@ class _Overview:
         given = [each for captured in capture.graphs for each in captured.given]
         self._capture = capture
         self._reading = Reading(names, title, given)
-        self._whole = is_whole(capture)
+        self._whole = _is_whole(capture)
         self._inputs: dict[str, Slot] = {}
         self._gave: dict[tuple[int, int], Slot] = {}
         # What the latest graph gave, what Python ran behind it, and its latest node.
@@ -158,7 +120,7 @@ class _Overview:
                 self._gaps.append(event)
                 continue
             notes += _notes(event)
-            held = list(flat(self._read(event)))
+            held = self._read(event)
             self._loose = [slot for _, slot in held]
             for place, slot in held:
                 self._gave.setdefault((event.number, place), slot)
@@ -182,11 +144,11 @@ class _Overview:
         graph.notes[:0] = notes
         return graph
 
-    def _read(self, captured: Captured) -> list[Any]:
+    def _read(self, captured: Captured) -> list[tuple[int, Slot]]:
         reading = self._reading
         given = [self._known(captured, at, each) for at, each in enumerate(captured.given)]
         unknown = [at for at, slot in enumerate(given) if slot is None]
-        told = [_type(captured.given[at]) for at in unknown]
+        told = [captured.given[at].type for at in unknown]
         between = bool(self._gaps)
         if between or (unknown and self._capture.alone):
             slots, between = self._in_python(told), True
@@ -195,15 +157,18 @@ class _Overview:
             slots = [reading.add_input(captured.given[at].name, one) for at, one in pairs]
         for at, slot in zip(unknown, slots, strict=True):
             given[at] = slot
-        before = len(reading.builder.graph.nodes)
-        held = reading.read(captured.module, given, None if self._whole else _box(captured))
+        nodes = reading.reader.graph.nodes
+        before = len(nodes)
+        # In a box, a dot would be the end of a name in a path.
+        box = None if self._whole else _title(captured).replace(".", " ")
+        held = reading.read(captured.module, given, box)
         if between:
-            self._wait(reading.builder.graph.nodes[before:])
+            self._wait(nodes[before:])
         return held
 
     def _unread(self) -> dict[str, Slot]:
         """Return what no later graph reads, where nobody told of the results of the whole."""
-        nodes = self._reading.builder.graph.nodes
+        nodes = self._reading.reader.graph.nodes
         read = {value for node in nodes for value in node.inputs}
         return {
             f"{number}.out.{place}": slot
@@ -224,11 +189,9 @@ class _Overview:
         if each.kind != "input":
             return self._reading.held(each)
         origin = captured.origins[at] if at < len(captured.origins) else None
-        if origin is None:
-            return None
-        if origin.graph is not None:
-            return self._gave.get((origin.graph, origin.place))
-        return self._input(origin.path, each.type)
+        if isinstance(origin, str):
+            return self._input(origin, each.type)
+        return None if origin is None else self._gave.get(origin)
 
     def _input(self, path: str, told: Any) -> Slot:
         slot = self._inputs.get(path)
@@ -236,7 +199,7 @@ class _Overview:
             slot = self._inputs[path] = self._reading.add_input(path, told)
         return slot
 
-    def _in_python(self, told: Sequence[TensorType]) -> list[Slot]:
+    def _in_python(self, told: Sequence[Any]) -> list[Slot]:
         """Append what ran in Python since the latest graph; return what it gives.
 
         It is a node for each break, or one where the compiler told of none: what was not
@@ -245,25 +208,123 @@ class _Overview:
         read = self._loose
         if read is None:
             read = [self._input(path, one) for path, one in self._capture.inputs.items()]
-        slots: list[Slot] = []
-        gaps: list[GraphBreak | None] = [*self._gaps]
-        for number, gap in enumerate(gaps or [None]):
-            attributes = {}
-            if gap is not None:
-                attributes["reason"] = gap.reason
-                if gap.skipped:
-                    attributes["not_compiled"] = gap.skipped
-            self._last, slots = self._reading.append(
+        reader, slots = self._reading.reader, []
+        gaps: list[GraphBreak | None] = [*self._gaps] or [None]
+        for number, gap in enumerate(gaps):
+            values = [slot.read() for slot in read] if number == 0 else []
+            waits = [self._last] if self._last is not None else []
+            node = reader.builder.append_op(
                 "python" if gap is None else "graph_break",
-                read if number == 0 else [],
-                told if number == max(len(gaps), 1) - 1 else [],
+                self._reading.root,
+                values,
+                [Argument(None, value) for value in values],
+                [each for each in waits if each not in {value.producer for value in values}],
                 None if gap is None else gap.source,
-                attributes,
-                self._last,
+                [],
             )
+            if gap is not None:
+                node.attributes["reason"] = gap.reason
+                if gap.skipped:
+                    node.attributes["not_compiled"] = gap.skipped
+            self._last = node
+            slots = reader.give(node, list(map(_typed, told)) if gap is gaps[-1] else [])
         self._gaps = []
         return slots
 
 
-def _type(given: Given) -> TensorType:
-    return given.type if isinstance(given.type, TensorType) else UNKNOWN
+def _typed(told: Any) -> TensorType:
+    return told if isinstance(told, TensorType) else UNKNOWN
+
+
+class Reading:
+    """A graph of ours while captured graphs are read into it.
+
+    Args:
+        names: The names in the model.
+        title: What the graph is of, where the model is a function.
+        given: All that the captured graphs take.
+
+    Attributes:
+        reader: Reads the nodes of captured graphs.
+        root: The scope of the model.
+    """
+
+    def __init__(self, names: Names, title: str, given: Sequence[Given]) -> None:
+        self._modules = names.modules()
+        root = names.root
+        label = type(root).__name__ if root is not None else title
+        places = _FramePlaces(label, self._modules)
+        if root is not None:
+            places.open_root(class_name_of(type(root)))
+        else:
+            places.root = places.builder.new_scope(label, parent=None, kind="hand")
+        self.root = places.root
+        kinds, tensors = names.state()
+        for each in given:
+            if each.tensor is not None:
+                tensors[each.name] = each.tensor
+                if each.kind != "constant":
+                    kinds[each.name] = each.kind
+        self.reader = Reader(places, kinds, tensors)
+
+    def add_input(self, name: str, told: Any) -> Slot:
+        """Add an input of the model."""
+        typed = _typed(told)
+        return Slot(typed, self.reader.state.add_source("input", name, typed))
+
+    def held(self, given: Given) -> Held:
+        """Return what a captured graph is given that is no input: state, or a number."""
+        if given.kind == "number":
+            return given.type if given.type is not None else Constant(given.name)
+        return self.reader.state.slot(given.name, given.type)
+
+    def read(
+        self, module: torch.fx.GraphModule, given: Sequence[Held], box: str | None = None
+    ) -> list[tuple[int, Slot]]:
+        """Read the nodes of a captured graph; return the tensors that it gives, with their places.
+
+        Args:
+            module: The nodes.
+            given: What it takes, in order.
+            box: The scope in which it stands; None for that of the model.
+        """
+        reader = self.reader
+        places = [node for node in module.graph.nodes if node.op == "placeholder"]
+        reader.held.update(zip(places, given, strict=True))
+        with reader.places.body(box, self.root) if box else nullcontext():
+            held = Walk(reader, runs=True).read(module)
+        return [(place, slot) for place, entry in enumerate(held) for slot in slots_in(entry)]
+
+    def finish(self, outputs: Sequence[tuple[str, Slot]], *, whole: bool) -> Graph:
+        """Return the graph.
+
+        Args:
+            outputs: What the model gives, by path.
+            whole: Whether all that ran is in it.
+        """
+        graph, places = self.reader.graph, self.reader.places
+        for call in graph.calls:
+            module = self._modules.get(call.qualified_name or "")
+            if call.qualified_name is not None and module is not None:
+                call.training = module.training
+                call.hyperparameters = hyperparameters_of(module)
+        root = places.call_of.get(self.root)
+        if root is not None:
+            root.arguments = [Argument(node.name, node.outputs[0]) for node in graph.inputs]
+        results = tuple([slot for _, slot in outputs])
+        result = results[0] if len(results) == 1 else results or None
+        return self.reader.finish(outputs, result, self._modules, whole=whole)
+
+
+class _FramePlaces(Places):
+    """The scopes of captured graphs."""
+
+    def __init__(self, label: str, modules: Mapping[str, torch.nn.Module]) -> None:
+        super().__init__(label, partial(class_in, modules))
+        self._modules = modules
+
+    def home(self, name: str) -> Scope | None:
+        """Return the scope in which the tensors of a module stand, or what a variable leads to."""
+        while name and name not in self._modules and name not in self._first:
+            name = name.rpartition(".")[0]
+        return super().home(name)

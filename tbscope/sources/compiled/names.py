@@ -6,16 +6,19 @@ walked through the variables of the frame: nothing of them is evaluated.
 
 import functools
 import re
-from collections.abc import Collection, Mapping
-from types import MethodType
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from types import CodeType, FunctionType, MethodType
 from typing import Any
 
 import torch
 
 from tbscope.sources.programs.state import state_of
+from tbscope.sources.torch.compiler_internals import compiled_from
+from tbscope.sources.torch.locate import is_foreign_file
 from tbscope.sources.torch.module_internals import uncompiled
 
-__all__ = ["FrameNames", "Names"]
+__all__ = ["FrameNames", "Names", "modules_reached"]
 
 _START = re.compile(r"(?P<where>[LG])\[(?P<quote>['\"])(?P<name>.*?)(?P=quote)\]")
 _STEP = re.compile(r"\[(['\"])(?P<key>.*?)\1\]|\[(?P<index>-?\d+)\]|\.(?P<attribute>\w+)")
@@ -25,20 +28,17 @@ _TABLES = frozenset({"_modules", "_parameters", "_buffers", "__dict__"})
 _REACHED = frozenset({"func", "args", "keywords", "__self__"})
 
 
+@dataclass(slots=True)
 class Names:
     """The names of modules and tensors in the frames of a model.
-
-    Args:
-        root: The model; None where it is a function.
 
     Attributes:
         root: The model; None where it is a function.
         found: The modules of others that were called, by the paths that lead to them.
     """
 
-    def __init__(self, root: torch.nn.Module | None) -> None:
-        self.root = root
-        self.found: dict[str, torch.nn.Module] = {}
+    root: torch.nn.Module | None
+    found: dict[str, torch.nn.Module] = field(default_factory=dict)
 
     def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return what each tensor of the model is, and the tensors, by name (see `state_of`)."""
@@ -144,3 +144,50 @@ def _part(thing: Any, word: str) -> Any:
         at = int(word)
         return thing[at] if -len(thing) <= at < len(thing) else None
     return None
+
+
+_MOST_REACHED = 2000
+
+
+def modules_reached(function: Callable[..., Any]) -> list[torch.nn.Module]:
+    """Return the modules that a callable, and the user's functions which it calls, can name.
+
+    They are found in what it holds, in the variables of the functions around, and in those of its
+    file that its code names; also in lists, tuples and mappings there.
+    """
+    found: dict[torch.nn.Module, None] = {}
+    seen: set[int] = set()
+    pending: list[Any] = [function]
+    while pending and len(seen) < _MOST_REACHED:
+        thing = pending.pop()
+        if id(thing) in seen:
+            continue
+        seen.add(id(thing))
+        if isinstance(thing, torch.nn.Module):
+            found.update(dict.fromkeys(uncompiled(thing).modules()))
+        elif isinstance(thing, functools.partial):
+            pending += [thing.func, *thing.args, *thing.keywords.values()]
+        elif isinstance(thing, MethodType):
+            pending += [thing.__self__, thing.__func__]
+        elif isinstance(thing, FunctionType):
+            # What `functools.wraps` and the compiler put around a function lead to it.
+            pending += [getattr(thing, "__wrapped__", None), compiled_from(thing)]
+            if not is_foreign_file(thing.__code__.co_filename):
+                pending += _variables_of(thing)
+        elif type(thing) in (list, tuple, dict):
+            pending += thing.values() if type(thing) is dict else thing
+    return list(found)
+
+
+def _variables_of(function: FunctionType) -> Iterator[Any]:
+    """Yield what the variables hold that the code of a function names."""
+    yield from function.__defaults__ or ()
+    for cell in function.__closure__ or ():
+        try:
+            yield cell.cell_contents
+        except ValueError:  # Nothing was bound to it so far.
+            continue
+    codes = [function.__code__]
+    for code in codes:
+        yield from map(function.__globals__.get, code.co_names)
+        codes += [constant for constant in code.co_consts if isinstance(constant, CodeType)]

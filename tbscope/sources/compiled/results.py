@@ -1,6 +1,6 @@
 """Results: the graphs that torch.compile captured, with the breaks between them."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from tbscope.ir.graph import Graph, Source
@@ -32,7 +32,7 @@ class GraphBreak(NamedTuple):
         return f"{self.reason}{where}{left}"
 
 
-class CompiledGraphs(Mapping[str, Graph]):
+class CompiledGraphs(dict[str, Graph]):
     """The graphs that torch.compile captured of a model, by title, in order (`0 forward`).
 
     `writer.add_graph(graphs)` draws all of them: the overview under the tag `compiled`, each
@@ -56,22 +56,13 @@ class CompiledGraphs(Mapping[str, Graph]):
         self,
         overview: Graph,
         graphs: Mapping[str, Graph],
-        breaks: Sequence[GraphBreak] = (),
-        recompiled: Mapping[str, str] | None = None,
+        breaks: Sequence[GraphBreak],
+        recompiled: Mapping[str, str],
     ) -> None:
+        super().__init__(graphs)
         self.overview = overview
-        self._graphs = dict(graphs)
         self.breaks = tuple(breaks)
-        self.recompiled = dict(recompiled or {})
-
-    def __getitem__(self, title: str) -> Graph:
-        return self._graphs[title]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._graphs)
-
-    def __len__(self) -> int:
-        return len(self._graphs)
+        self.recompiled = dict(recompiled)
 
     def __str__(self) -> str:
         lines = [
@@ -79,7 +70,7 @@ class CompiledGraphs(Mapping[str, Graph]):
             f"{_count(len(self.breaks), 'graph break')}"
         ]
         shown = 0
-        for title, graph in self._graphs.items():
+        for title, graph in self.items():
             number = int(title.partition(" ")[0])
             while shown < len(self.breaks) and self.breaks[shown].after <= number:
                 lines.append(f"  break: {self.breaks[shown]}")

@@ -6,6 +6,8 @@ compiled code. So a file is looked through first, as zip and as JSON, which run 
 handed to torch where all that torch would unpickle is plain data, and every formula a formula.
 """
 
+import ast
+import functools
 import io
 import json
 import logging
@@ -21,11 +23,10 @@ import torch
 from tbscope.errors import ArgumentError
 from tbscope.sources.local_files import local_file, unreadable
 from tbscope.sources.programs.kinds import holds_model
-from tbscope.sources.programs.size_formulas import is_size_formula
 from tbscope.sources.torch.module_internals import load_named_program
 from tbscope.words import error_text, shown
 
-__all__ = ["load_program"]
+__all__ = ["is_size_formula", "load_program"]
 
 _DOING = "no program can be read"
 _DAMAGED = "it is cut off or damaged: copy it, or write it, anew"
@@ -168,6 +169,88 @@ def _formulas(data: Any) -> Iterator[Any]:
             pending += thing.values()
         elif isinstance(thing, list):
             pending += thing
+
+
+_FUNCTIONS = frozenset(
+    {
+        *("Add", "Mul", "Pow", "Integer", "Rational", "Float", "Symbol", "Max", "Min", "Mod"),
+        *("And", "Or", "Not", "Eq", "Ne", "Lt", "Le", "Gt", "Ge", "Abs", "floor", "ceiling"),
+        *("Equality", "Unequality", "StrictLessThan", "LessThan", "StrictGreaterThan"),
+        *("GreaterThan", "FloorDiv", "ModularIndexing", "Where", "PythonMod", "CleanDiv"),
+        *("CeilToInt", "FloorToInt", "CeilDiv", "LShift", "RShift", "PowByNatural", "FloatPow"),
+        *("FloatTrueDiv", "IntTrueDiv", "IsNonOverlappingAndDenseIndicator", "TruncToFloat"),
+        *("TruncToInt", "RoundToInt", "RoundDecimal", "ToFloat", "Identity"),
+        # Operators, as Python's parser names them.
+        *("Sub", "Mult", "Div", "BitAnd", "BitOr"),
+    }
+)
+# With these a short formula may make a number of any length: a power of powers has no end, and
+# neither has one whose exponent is a product.
+_GROW = frozenset({"Pow", "LShift", "PowByNatural", "FloatPow"})
+_OF_EXPONENTS = frozenset({"Add", "Sub", "Integer", "Rational", "Float", "Symbol"})
+_MOST_EXPONENT, _MOST_NUMBER, _MOST_TEXT = 64, 10**20, 10_000
+_SYMBOL = re.compile(r"[A-Za-z_]\w{0,99}")
+# The functions with a text for their first argument.
+_TEXTS = {"Symbol": _SYMBOL, "Float": re.compile(r"-?[0-9.]{1,40}(e[+-]?[0-9]{1,3})?")}
+
+
+@functools.lru_cache(maxsize=4096)
+def is_size_formula(text: str) -> bool:
+    """Whether a text is a formula of sizes, and nothing else that Python would run.
+
+    >>> is_size_formula("Mul(Integer(2), Symbol('s11', positive=True, integer=True))")
+    True
+    """
+    if len(text) > _MOST_TEXT:
+        return False
+    try:
+        return _is_formula(ast.parse(text, mode="eval").body, _FUNCTIONS, _MOST_NUMBER)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+
+
+def _is_formula(node: ast.AST, functions: frozenset[str], most: int) -> bool:
+    """Whether a node and all below it are of a formula.
+
+    Args:
+        node: The node.
+        functions: The functions and operators in it.
+        most: The largest number in it.
+    """
+    if isinstance(node, ast.Constant):
+        value = node.value
+        in_range = isinstance(value, int) and -most <= value <= most
+        return value is None or type(value) is float or in_range
+    if isinstance(node, ast.Name):
+        return bool(_SYMBOL.fullmatch(node.id)) and "__" not in node.id
+    if isinstance(node, ast.UnaryOp):
+        return _is_formula(node.operand, functions, most)
+    if isinstance(node, ast.Compare):
+        name, parts = "Eq", [node.left, *node.comparators]
+    elif isinstance(node, ast.BinOp):
+        name, parts = type(node.op).__name__, [node.left, node.right]
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        name = node.func.id
+        parts = [*node.args, *(keyword.value for keyword in node.keywords)]
+    else:
+        return False
+    if name not in functions:
+        return False
+    form = _TEXTS.get(name)
+    if (
+        form
+        and parts
+        and isinstance(parts[0], ast.Constant)
+        and form.fullmatch(str(parts[0].value))
+    ):
+        del parts[0]
+    if name in _GROW:
+        return (
+            len(parts) == 2
+            and _is_formula(parts[0], functions - _GROW, most)
+            and _is_formula(parts[1], _OF_EXPONENTS, _MOST_EXPONENT)
+        )
+    return all(_is_formula(part, functions, most) for part in parts)
 
 
 @contextmanager

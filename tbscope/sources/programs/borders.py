@@ -9,8 +9,7 @@ from typing import Any
 
 import torch
 
-from tbscope.sources.programs.slots import Held, Slot
-from tbscope.sources.programs.types import replaced
+from tbscope.sources.programs.slots import Held, Slot, replaced
 from tbscope.sources.torch.internals import filled
 from tbscope.sources.torch.nests import result_leaves, tensor_leaves
 
@@ -64,21 +63,17 @@ def results_of(plan: Any, leaves: Sequence[Any]) -> tuple[list[tuple[str, Slot]]
     """
     marks = [_mark(leaf) for leaf in leaves]
     nest = None if plan is None else _filled(plan, marks)
-    found: list[tuple[str, Slot]] = []
     result: Held = leaves[0] if len(leaves) == 1 else tuple(leaves)
     if nest is not None:
         held = {id(mark): leaf for mark, leaf in zip(marks, leaves, strict=True)}
-        found = [
-            (path, held[id(tensor)]) for path, tensor in result_leaves(nest) if id(tensor) in held
-        ]
         result = _unmarked(nest, held)
+    found = result_paths(result)
     told = {id(slot) for _, slot in found}
-    rest = [leaf for leaf in leaves if type(leaf) is Slot and id(leaf) not in told]
-    alone = len(rest) == len(leaves) == 1
+    # A container of the user's may not show all that it has.
     found += [
-        ("out" if alone else f"out.{at}", leaf)
+        (f"out.{at}", leaf)
         for at, leaf in enumerate(leaves)
-        if any(leaf is other for other in rest)
+        if type(leaf) is Slot and id(leaf) not in told
     ]
     return found, result
 

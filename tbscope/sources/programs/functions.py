@@ -12,61 +12,42 @@ import torch
 
 from tbscope.ir.graph import Constant
 from tbscope.sources.programs.reader import Reader
-from tbscope.sources.programs.slots import Held, Slot, slots_in
-from tbscope.sources.programs.types import types_in
+from tbscope.sources.programs.slots import Given, Held, Slot, slots_in, types_in
 from tbscope.sources.torch.internals import is_of_tensors
 from tbscope.sources.torch.nests import is_walked, leaves_in
 
-__all__ = ["call_method", "call_python"]
+__all__ = ["call_python"]
 
 
 def call_python(reader: Reader, node: torch.fx.Node, *, runs: bool = False) -> Held:
-    """Read a node that calls a function which is no operator of torch; return what it gives.
+    """Read a node that calls a method, or a function which is no operator of torch.
 
     Args:
         reader: Who reads the program.
         node: The node.
         runs: Whether the function may be called on stand-ins. One that a file names may not:
             it may be any function of Python's or torch's.
+    Returns:
+        What it gives.
     """
+    given = args, kwargs = reader.given(node)
     target: Any = node.target
-    args, kwargs = reader.of(node.args), reader.of(node.kwargs)
+    method = node.op == "call_method"
+    if method:
+        own = getattr(torch.Tensor, target, None) if type(args[0]) is Slot else None
+        target = own or _method(target)
     if runs or target is operator.getitem:
-        result = _on_containers(target, args, kwargs)
+        result = _on_containers(target, given, method=method)
         if result is not _UNKNOWN:
             return result
     told = reader.type_of(node)
-    reads = next(slots_in([args, kwargs]), None) is not None
-    if not reads and _is_of(target, _PLAIN_HOMES):
-        # Numbers made of sizes.
-        return _computed(target, args, kwargs, node) if told is None else told
+    reads = next(slots_in(given), None) is not None
     # One that reads no tensor may be there to change a setting of torch: that is not for us to do.
-    arranges = runs and any(is_walked(type(entry)) for entry in (*args, *kwargs.values()))
-    runs = runs and (arranges or _is_of(target, _HOMES)) and (reads or is_of_tensors(target))
+    known = method or any(is_walked(type(entry)) for entry in (*args, *kwargs.values()))
+    runs = runs and (known or _is_at_home(target)) and (reads or is_of_tensors(target))
     if not reads and not runs and next(types_in(told), None) is None:
         return Constant(node.name) if told is None else told
-    if arranges:
-        arranged = reader.work.arranged(target, args, kwargs)
-        if arranged is not None:
-            return arranged
-    return reader.call_function(node, target, args, kwargs, told, runs=runs)
-
-
-def call_method(reader: Reader, node: torch.fx.Node) -> Held:
-    """Read a node that calls a method of its first argument; return what it gives."""
-    args, kwargs = reader.of(node.args), reader.of(node.kwargs)
-    name = str(node.target)
-    told = reader.type_of(node)
-    method = getattr(torch.Tensor, name, None)
-    if type(args[0]) is Slot and method is not None:
-        return reader.call_function(node, method, args, kwargs, told, runs=True)
-    method = _method(name)
-    result = _on_containers(method, args, kwargs, method=True)
-    if result is not _UNKNOWN:
-        return result
-    if next(slots_in([args, kwargs]), None) is None:
-        return Constant(node.name) if told is None else told
-    return reader.call_function(node, method, args, kwargs, told, runs=True)
+    return reader.call_function(node, target, given, told, runs=runs)
 
 
 @functools.cache
@@ -81,34 +62,38 @@ def _method(name: str) -> Callable[..., Any]:
 
 
 _UNKNOWN: Any = object()
-_MAKERS = frozenset({dict, list, tuple, OrderedDict, deque, zip, enumerate, reversed, slice, range})
-_READERS = frozenset(
+# Functions that run as they are: on containers, and on numbers.
+_FUNCTIONS = frozenset(
     {
-        *(getattr, hasattr, setattr, len, iter, sorted, isinstance, type),
+        *(dict, list, tuple, OrderedDict, deque, zip, enumerate, reversed, slice, range, iter),
+        *(getattr, hasattr, setattr, len, sorted, isinstance, type, copy.copy),
         *(operator.getitem, operator.setitem, operator.delitem, operator.contains),
-        *(operator.add, operator.iadd, operator.mul, operator.imul, operator.or_, operator.ior),
-        *(operator.concat, operator.iconcat, copy.copy),
+        *(operator.or_, operator.ior, operator.concat, operator.iconcat),
+        *(operator.add, operator.iadd, operator.mul, operator.imul, operator.sub),
+        *(operator.floordiv, operator.truediv, operator.mod, operator.neg),
+        *(operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge),
+        *(int, float, bool, min, max, abs),
     }
 )
-_PLAIN = frozenset({str, bytes, int, float, bool, complex, torch.Size, range})
+_PLAIN = frozenset(
+    {str, bytes, int, float, bool, complex, torch.Size, range, slice, type, type(None), type(...)}
+)
 
 
-def _on_containers(function: Any, args: Any, kwargs: Any, *, method: bool = False) -> Held:
-    """Return the result of a function or method of containers; `_UNKNOWN` for any other.
+def _on_containers(function: Any, given: Given, *, method: bool) -> Held:
+    """Return the result of a function or method of containers or numbers; `_UNKNOWN` for any other.
 
     A container holds slots in place of tensors. It is the reader's own, and of the class that
     the program has there: so the function runs as it is, and the next node reads its changes.
     """
+    args, kwargs = given
     if isinstance(function, type) and (is_dataclass(function) or hasattr(function, "_fields")):
         fits = True
-    elif function in _MAKERS:
-        fits = not args or type(args[0]) is not Slot
-    elif not args or not (method or function in _READERS):
+    elif not method and function not in _FUNCTIONS:
         fits = False
-    elif type(args[0]) in _PLAIN:
-        fits = next(slots_in([args, kwargs]), None) is None
     else:
-        fits = is_walked(type(args[0]))
+        walked = bool(args) and type(args[0]) is not Slot and is_walked(type(args[0]))
+        fits = walked or _PLAIN.issuperset(map(type, args))
     if not fits:
         return _UNKNOWN
     try:
@@ -122,35 +107,14 @@ def _on_containers(function: Any, args: Any, kwargs: Any, *, method: bool = Fals
     return _UNKNOWN if next(leaves_in(result, torch.Tensor), None) is not None else result
 
 
-# Where functions stand that are called on numbers, and those that are called on stand-ins.
-_PLAIN_HOMES = frozenset({"_operator", "operator", "math", "builtins"})
-_HOMES = _PLAIN_HOMES | {"torch", "copy"}
+# The packages of the functions that are called on stand-ins.
+_HOMES = frozenset({"_operator", "operator", "math", "builtins", "torch", "copy"})
 
 
-def _is_of(function: Any, homes: frozenset[str]) -> bool:
-    """Tell whether a function stands in one of these packages."""
+def _is_at_home(function: Any) -> bool:
+    """Tell whether a function stands in one of `_HOMES`."""
     home = getattr(function, "__module__", None)
     if home is None:
         # Of torch's own in C++ only some say where they stand.
         home = "torch" if getattr(torch, getattr(function, "__name__", ""), None) else ""
-    return str(home).partition(".")[0] in homes
-
-
-def _computed(function: Any, args: Any, kwargs: Any, node: torch.fx.Node) -> Held:
-    """Return a number made of numbers; the name of the node where these are not known."""
-    numbers = [*args, *kwargs.values()]
-    if function in _ARITHMETIC and all(type(number) in (int, float, bool) for number in numbers):
-        try:
-            return function(*args, **kwargs)
-        except (ArithmeticError, TypeError, ValueError):
-            return Constant(node.name)
-    return Constant(node.name)
-
-
-_ARITHMETIC = frozenset(
-    {
-        *(operator.add, operator.sub, operator.mul, operator.floordiv, operator.truediv),
-        *(operator.mod, operator.neg, operator.eq, operator.ne, operator.lt, operator.le),
-        *(operator.gt, operator.ge, int, float, bool, min, max, abs),
-    }
-)
+    return str(home).partition(".")[0] in _HOMES

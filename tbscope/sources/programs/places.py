@@ -6,17 +6,17 @@ that are not called stand in between as containers. That is the rule of the eage
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any, TypeAlias
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, TypeAlias, TypeGuard
 
 from tbscope.ir.builder import GraphBuilder
 from tbscope.ir.graph import Call, Source
 from tbscope.ir.scopes import Scope
 
-__all__ = ["Places", "class_name_of", "label_of"]
+__all__ = ["Places", "class_name_of", "is_call", "label_of"]
 
-_Stack: TypeAlias = tuple[tuple[str, Any], ...]
-_NO_STACK: Mapping[str, Any] = {}
+_Stack: TypeAlias = tuple[tuple[Any, Any], ...]
+_NOT_ASKED = (object(), None)
 # So a function that the model gives an operator (`cond`) names the model and its parts.
 _OF_ROOT = re.compile(r"^_export_root(?:\.|$)")
 
@@ -33,19 +33,22 @@ def label_of(class_name: str) -> str:
     return class_name.rpartition(".")[2] or "Module"
 
 
-def _is_told(entry: Any) -> bool:
-    return isinstance(entry, tuple) and all(isinstance(each, str | type) for each in entry)
+def is_call(entry: Any) -> TypeGuard[tuple[str, str | type]]:
+    """Tell whether an entry of a stack of calls is the name of a module with its class."""
+    pair = isinstance(entry, tuple) and len(entry) == 2
+    return pair and isinstance(entry[0], str) and isinstance(entry[1], str | type)
 
 
 class Places:
     """The scopes that a program has opened.
 
     Args:
-        builder: The door to the graph.
+        label: The name of the graph: the class of the model.
         container_class: The full name of the class of a module that is never called, by its
             qualified name.
 
     Attributes:
+        builder: The door to the graph.
         root: The scope of the model itself; None where the program tells of none.
         runs_in: For the scope of a call the one in which it runs: not always the one around it,
             as a part of a module may be called from outside.
@@ -55,19 +58,17 @@ class Places:
         classes: The full name of the class of each module that was called.
     """
 
-    def __init__(self, builder: GraphBuilder, container_class: Callable[[str], str]) -> None:
-        self._builder = builder
+    def __init__(self, label: str, container_class: Callable[[str], str]) -> None:
+        self.builder = GraphBuilder(label_of(label))
         self._container_class = container_class
         self.root: Scope | None = None
         # For a scope in which the body of an operation runs: the scope of the body.
         self._inside: dict[Scope | None, Scope] = {}
-        # By the calls around a node, with their names: torch numbers those of each name apart, and
-        # a module may have several.
-        self._told: dict[_Stack, Scope | None] = {}
         # The calls that were asked for last, with their scope: many nodes in a row share them.
-        self._asked: tuple[Mapping[str, Any] | None, Scope | None] = (None, None)
-        # For the calls around a node: the scope of the last, and the innermost open one by each
-        # qualified name.
+        self._asked: tuple[Any, Scope | None] = _NOT_ASKED
+        # For the calls around a node, with their names, as torch numbers those of each name apart
+        # and a module may have several: the scope of the last call, and the innermost open one by
+        # each qualified name.
         self._around: dict[_Stack, tuple[Scope | None, dict[str, Scope | None]]] = {}
         self._calls: dict[tuple[Scope | None, str, str], Scope] = {}
         self._containers: dict[tuple[Scope | None, str], Scope] = {}
@@ -80,8 +81,12 @@ class Places:
         self._first_told: dict[str, str] = {}
         self._others: dict[Scope | None, tuple[str, str]] = {}
         self.callers: dict[Scope, Scope] = {}
-        self.call_of: dict[Scope, Call] = {}
+        self.call_of: dict[Scope | None, Call] = {}
         self.classes: dict[str, str] = {}
+
+    def class_of(self, name: str) -> str:
+        """Return the full name of the class of a module, which may never be called."""
+        return self.classes.get(name) or self._container_class(name)
 
     def open_root(self, class_name: str) -> None:
         """Open the scope of the model itself."""
@@ -95,45 +100,37 @@ class Places:
                 name of the module and its class.
             source: Its line.
         """
-        if stack is None:
-            stack = _NO_STACK
         if stack is self._asked[0]:
             return self._asked[1]
-        key = tuple(stack.items())
+        keys = tuple((stack or {}).items())
         try:
-            scope = self._told.get(key, self.root)
+            found = self._around.get(keys)
         except TypeError:
             # A user's own metadata may hold anything: what is no call is left out.
-            return self.scope_of({at: told for at, told in key if _is_told(told)}, source)
-        if key not in self._told:
-            scope = self._told[key] = self._find(stack, source)
+            keys = tuple([(key, told) for key, told in keys if is_call(told)])
+            found = self._around.get(keys)
+        scope = self._find(keys, source) if found is None else found[0]
         self._asked = stack, scope
         return scope
 
-    @contextmanager
-    def body(self, name: str, around: Scope | None) -> Iterator[Scope]:
+    def body(self, name: str, around: Scope | None) -> AbstractContextManager[Scope]:
         """Open the scope of the body of an operation in a scope, for as long as a block runs."""
-        with self.inside(
-            around, self._builder.new_scope(name, parent=around, kind="hand")
-        ) as inner:
-            yield inner
+        return self.inside(around, self.builder.new_scope(name, parent=around, kind="hand"))
 
     @contextmanager
     def inside(self, around: Scope | None, inner: Scope) -> Iterator[Scope]:
         """Have what stands in a scope stand in another one, for as long as a block runs."""
-        told, self._told, self._asked = self._told, {}, (None, None)
-        calls, self._around = self._around, {}
-        before = self._inside
-        self._inside = {**before, around: inner}
+        before = self._inside, self._around
+        self._inside, self._around = {**self._inside, around: inner}, {}
+        self._asked = _NOT_ASKED
         try:
             yield inner
         finally:
-            self._inside, self._told, self._around = before, told, calls
-            self._asked = None, None
+            self._inside, self._around = before
+            self._asked = _NOT_ASKED
 
-    def _find(self, stack: Mapping[Any, Any], source: Source | None) -> Scope | None:
+    def _find(self, keys: _Stack, source: Source | None) -> Scope | None:
         inside, around = self._inside, self._around
-        keys = tuple(stack.items())
         # Most stacks are one that is known, with one call more.
         length = len(keys)
         while length and keys[:length] not in around:
@@ -147,9 +144,7 @@ class Places:
             found = around[()] = scope, open_calls
         scope, open_calls = found
         for place, (key, entry) in enumerate(keys[length:], length + 1):
-            if not isinstance(key, str):
-                continue
-            if isinstance(entry, tuple) and len(entry) == 2 and isinstance(entry[0], str):
+            if isinstance(key, str) and is_call(entry):
                 told, kind = _OF_ROOT.sub("", entry[0].partition("@")[0]), entry[1]
                 # torch marks its own operations that stand in no module by an entry of its own.
                 if told and not (told == key == kind):
@@ -205,7 +200,7 @@ class Places:
         class_name: str,
         source: Source | None,
     ) -> Scope:
-        builder = self._builder
+        builder = self.builder
         # One that stood for what was called in it is called itself now: the same scope.
         scope = self._containers.pop((parent, name), None)
         if scope is None:
@@ -227,7 +222,7 @@ class Places:
         known = self._latest.get((parent, name))
         if known is None:
             label = label_of(self._container_class(name))
-            known = self._builder.new_scope(
+            known = self.builder.new_scope(
                 label,
                 name.rpartition(".")[2],
                 parent=parent,

@@ -1,32 +1,46 @@
 """The work of operations: which kernels run inside one, with what FLOPs, and what they write.
 
 A program names an operation by what it was called with, and nothing of what that does. So each
-one runs here once, on stand-ins without content; equal ones are known after the first.
+one runs here once, on stand-ins without content; equal ones are known after the first. What an
+operator writes into, and what it shows, its schema tells.
 """
 
 import copy
+import functools
 import re
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
 from tbscope.ir.graph import Gradient, Node, Role
-from tbscope.sources.programs.slots import Slot, slots_in
-from tbscope.sources.programs.types import TensorType, placed, replaced, type_nest, types_in
-from tbscope.sources.torch.flops import Formulas, KernelWork
+from tbscope.sources.programs.slots import (
+    Given,
+    Held,
+    Slot,
+    TensorType,
+    replaced,
+    slots_in,
+    type_nest,
+    types_in,
+)
+from tbscope.sources.torch.flops import Formulas
 from tbscope.sources.torch.internals import (
     DispatchMode,
     fake_mode,
     is_composite,
     quiet_fake_mode,
+    schema_of,
     storage_key,
 )
 from tbscope.sources.torch.nests import INSIDE, is_walked, leaves_in, rebuilt
 from tbscope.sources.torch.operations import KernelFacts, kernel_facts, role_of
 
-__all__ = ["Done", "Workshop"]
+if TYPE_CHECKING:
+    from tbscope.sources.torch.flops import KernelWork
+
+__all__ = ["Done", "Workshop", "gives_tensor", "shown_slots", "written_slots"]
 
 
 # Of these, each device has kernels of its own.
@@ -73,19 +87,48 @@ class Workshop:
         self._mode: Any = None
         self._composite: dict[KernelFacts, bool] = {}
 
-    def is_composite(self, facts: KernelFacts) -> bool:
-        """Tell whether an operator of torch's own is made of others (`linear`)."""
-        known = self._composite.get(facts)
-        if known is None:
-            known = facts.name.startswith("aten::") and is_composite(facts.kernel)
-            self._composite[facts] = known
-        return known
+    def done_by(self, facts: KernelFacts, given: Given, told: Any) -> Done | None:
+        """Return what an operator does; None where its name and its schema tell all.
+
+        Args:
+            facts: What its schema tells.
+            given: What it is given.
+            told: What it gives, with a `TensorType` for each tensor.
+        """
+        composite = self._composite.get(facts)
+        if composite is None:
+            composite = facts.name.startswith("aten::") and is_composite(facts.kernel)
+            self._composite[facts] = composite
+        if composite:
+            return self.run(facts.kernel, given)
+        formula = self._formulas[facts]
+        if formula is None:
+            return None
+        slots: list[Slot] = []
+        key = id(facts), _key_of(given, slots)
+        gave = [Slot(typed) for typed in types_in(told)]
+        if any(slot.type.stride is None for slot in (*slots, *gave)):
+            return None
+        if key not in self._known:
+            # One kernel is counted without being run.
+            done = None
+            stand_ins: dict[Slot, torch.Tensor] = {}
+            args, kwargs = _with(given, stand_ins, "meta")
+            results = _with(gave, {}, "meta")
+            node = Node("", "", kernels=[facts.name])
+            try:
+                work = formula(args, kwargs, results[0] if type(told) is TensorType else results)
+                self._formulas.describe(node, [work], list(stand_ins.values()), results)
+                done = Done((facts.name,), node.flops, node.gradients, node.allocated_bytes)
+            except Exception as error:  # noqa: BLE001 (a formula may be the user's code)
+                self._formulas.fail(facts, error)
+            self._known[key] = done
+        return self._known[key]
 
     def run(
         self,
         function: Callable[..., Any],
-        args: Any,
-        kwargs: Any,
+        given: Given,
         *,
         module: tuple[torch.nn.Module, list[tuple[torch.Tensor, Slot]]] | None = None,
     ) -> Done | None:
@@ -93,16 +136,14 @@ class Workshop:
 
         Args:
             function: The operation.
-            args: Its positional arguments, with slots for tensors.
-            kwargs: Its keyword arguments.
+            given: What it is given.
             module: The module whose forward it is, and its tensors with their slots; None for none.
         """
         slots: list[Slot] = []
         try:
             key = (
                 id(function) if module is None else _key_of_module(*module, slots),
-                _key_of(args, slots),
-                _key_of(kwargs, slots),
+                _key_of(given, slots),
             )
             known = self._known.get(key, self)
         except (TypeError, RecursionError):
@@ -115,29 +156,16 @@ class Workshop:
             # Whatever raises here has run in the program: its kernel has no form without content.
             try:
                 on_meta = any(slot.type.device == "meta" for slot in slots)
-                known = self._run(function, args, kwargs, module, on_meta=on_meta)
+                known = self._run(function, given, module, on_meta=on_meta)
             except Exception:  # noqa: BLE001
                 known = None
             self._known[key] = known
         return known  # type: ignore[return-value]
 
-    def arranged(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """Return the result of a function that puts tensors into other containers; else None.
-
-        No kernel runs in such a function, and each tensor of its result is one of its arguments.
-        """
-        done = self.run(function, args, kwargs)
-        if done is None or done.kernels or not done.shows or None in done.shows:
-            return None
-        slots = list(dict.fromkeys(slots_in([args, kwargs])))
-        given = iter(done.shows)
-        return replaced(done.results, TensorType, lambda _: slots[next(given) or 0])
-
     def _run(
         self,
         function: Callable[..., Any],
-        args: Any,
-        kwargs: Any,
+        given: Given,
         module: Any,
         *,
         on_meta: bool,
@@ -146,24 +174,30 @@ class Workshop:
         asks = _BY_DEVICE.search(called) or (module is not None and _ON_ANY_DEVICE not in called)
         # What is the same on each device needs no stand-in that pretends to be on one.
         device = None if asks and not on_meta else "meta"
-        if self._mode is None and device is None:
-            self._mode = fake_mode()
         node = Node("", "")
-        with self._standing_in(device), torch.no_grad():
+        with ExitStack() as stack:
+            if device is None:
+                self._mode = self._mode or fake_mode()
+                stack.enter_context(quiet_fake_mode())
+                stack.enter_context(self._mode)
+            stack.enter_context(torch.no_grad())
             stand_ins: dict[Slot, torch.Tensor] = {}
-            given = _with(args, stand_ins, device), _with(kwargs, stand_ins, device)
+            args, kwargs = _with(given, stand_ins, device)
             if module is not None:
+                # The module stays as it is.
                 memo = {id(tensor): _with(slot, stand_ins, device) for tensor, slot in module[1]}
-                function = _copied(module[0], memo, deep=bool(asks)).forward
+                function = copy.deepcopy(module[0], memo).forward
             read = list(stand_ins.values())
             with _Kernels(self._formulas) as kernels:
-                result = function(*given[0], **given[1])
+                result = function(*args, **kwargs)
             results = list(leaves_in(result, torch.Tensor))
             node.kernels = kernels.names
             self._formulas.describe(node, kernels.work, read, results)
         told = type_nest(result)
         if device is not None:
-            told = placed(told, _device_of(stand_ins))
+            # It runs where the first tensor is that it reads.
+            own = next((slot.type.device for slot in stand_ins), "cpu")
+            told = replaced(told, TensorType, lambda typed: typed._replace(device=own))
         places = {storage_key(tensor): place for place, tensor in enumerate(read)}
         written = {places.get(key) for key in kernels.written}
         return Done(
@@ -176,50 +210,6 @@ class Workshop:
             told,
             role_of(kernels.names, reads=bool(read)),
         )
-
-    @contextmanager
-    def _standing_in(self, device: str | None) -> Iterator[None]:
-        if device is None:
-            with quiet_fake_mode(), self._mode:
-                yield
-        else:
-            yield
-
-    def count(self, facts: KernelFacts, args: Any, kwargs: Any, told: Any) -> Done | None:
-        """Return what one kernel does that has a FLOPs formula, without running it.
-
-        Args:
-            facts: What its schema tells.
-            args: Its positional arguments, with slots for tensors.
-            kwargs: Its keyword arguments.
-            told: What it gives, with a `TensorType` for each tensor.
-        Returns:
-            Its kernel, FLOPs and gradients; None where sizes are not known, or its formula raises.
-        """
-        formula = self._formulas[facts]
-        if formula is None:
-            return None
-        slots: list[Slot] = []
-        key = (id(facts), _key_of(args, slots), _key_of(kwargs, slots))
-        gave = [Slot(typed) for typed in types_in(told)]
-        if any(slot.type.stride is None for slot in (*slots, *gave)):
-            return None
-        if key not in self._known:
-            stand_ins: dict[Slot, torch.Tensor] = {}
-            given = _with(args, stand_ins, "meta"), _with(kwargs, stand_ins, "meta")
-            read = list(stand_ins.values())
-            results = [_with(slot, {}, "meta") for slot in gave]
-            node = Node("", "", kernels=[facts.name])
-            try:
-                work = formula(*given, results[0] if isinstance(told, TensorType) else results)
-            except Exception as error:  # noqa: BLE001 (a formula may be the user's code)
-                self._formulas.fail(facts, error)
-                self._known[key] = None
-                return None
-            self._formulas.describe(node, [work], read, results)
-            size = node.allocated_bytes
-            self._known[key] = Done((facts.name,), node.flops, node.gradients, size)
-        return self._known[key]
 
     def by_name(self, facts: KernelFacts, dtypes: list[str]) -> int | None:
         """Return the FLOPs of a kernel of which the sizes are not known: 0, or None."""
@@ -263,32 +253,6 @@ class _Kernels(DispatchMode):  # type: ignore[no-untyped-call]
         return result
 
 
-def _copied(
-    module: torch.nn.Module, stand_ins: dict[int, torch.Tensor], *, deep: bool
-) -> torch.nn.Module:
-    """Return a copy of a module whose tensors have no content: the module stays as it is.
-
-    Args:
-        module: The module.
-        stand_ins: The stand-in of each of its tensors, by identity.
-        deep: Whether a run may change what it has beside tensors, or it has parts.
-    """
-    if deep or module._modules:
-        return copy.deepcopy(module, stand_ins)
-    copied: torch.nn.Module = object.__new__(type(module))
-    held = {
-        name: {key: stand_ins.get(id(tensor)) for key, tensor in vars(module)[name].items()}
-        for name in ("_parameters", "_buffers")
-    }
-    vars(copied).update(vars(module), **held)
-    return copied
-
-
-def _device_of(slots: Iterable[Slot]) -> str:
-    """Return where an operation runs: where the first tensor is that it reads."""
-    return next((slot.type.device for slot in slots), "cpu")
-
-
 def _key_of(given: Any, slots: list[Slot]) -> Any:
     """Return what tells arguments from others; add the slots among them to a list."""
     kind = type(given)
@@ -319,13 +283,10 @@ def _key_of_module(
     kind = type(module)
     if not kind.__module__.startswith(_ON_ANY_DEVICE) or module._modules:
         return id(module)
-    told = []
-    for name, held in vars(module).items():
-        if name not in _OF_EVERY_MODULE:
-            if not _is_plain(held):
-                return id(module)
-            told.append((name, _key_of(held, slots)))
-    return kind, tuple(told), tuple([_key_of(slot, slots) for _, slot in own])
+    told = {name: held for name, held in vars(module).items() if name not in _OF_EVERY_MODULE}
+    if not all(map(_is_plain, told.values())):
+        return id(module)
+    return kind, _key_of(told, slots), _key_of([slot for _, slot in own], slots)
 
 
 _OF_EVERY_MODULE = frozenset(vars(torch.nn.Module())) - {"training"}
@@ -357,3 +318,59 @@ def _with(given: Any, stand_ins: dict[Slot, torch.Tensor], device: str | None = 
         return stand_ins[thing]
 
     return rebuilt(given, each)
+
+
+def gives_tensor(facts: KernelFacts) -> bool:
+    """Tell whether a tensor is among what an operator gives."""
+    schema = schema_of(facts.kernel)
+    return schema is None or any("Tensor" in str(result.type) for result in schema.returns)
+
+
+def written_slots(facts: KernelFacts, given: Given) -> list[Slot]:
+    """Return the slots into which an operator writes, as its schema tells."""
+    if not facts.writes or (facts.flag is not None and not any(given[0][facts.flag :][:1])):
+        return []
+    arguments = [_argument(given, position, name) for position, name in facts.writes]
+    return list(dict.fromkeys(slots_in(arguments)))
+
+
+def _argument(given: Given, position: int, name: str) -> Held:
+    args, kwargs = given
+    return args[position] if position < len(args) else kwargs.get(name)
+
+
+@functools.lru_cache(maxsize=4096)
+def _shown_by(facts: KernelFacts) -> tuple[tuple[int, str] | None, ...]:
+    """Return for each result of an operator the argument whose memory it may show.
+
+    Returns:
+        Position and name of the argument; None for a result with a memory of its own.
+    """
+    schema = schema_of(facts.kernel)
+    shown: list[tuple[int, str] | None] = []
+    for result in () if schema is None else schema.returns:
+        alias = result.alias_info
+        # What is "*" after may be seen in any result: those of `split`.
+        sets = set() if alias is None else set(alias.before_set) or {"*"}
+        among = [
+            (position, argument.name)
+            for position, argument in enumerate(schema.arguments)
+            if argument.alias_info is not None
+            and sets & {*argument.alias_info.before_set, *argument.alias_info.after_set}
+        ]
+        shown.append(among[0] if among else None)
+    return tuple(shown)
+
+
+def shown_slots(facts: KernelFacts, given: Given, told: Any) -> dict[int, Slot]:
+    """Return for each tensor that an operator gives, by position, whose memory it shows."""
+    shown = _shown_by(facts)
+    found: dict[int, Slot] = {}
+    for at, argument in enumerate(shown):
+        if argument is not None:
+            slot = next(slots_in(_argument(given, *argument)), None)
+            if slot is not None:
+                # One result may be a list of views: that of `split`.
+                count = len(list(types_in(told))) if len(shown) == 1 else 0
+                found.update(dict.fromkeys(range(count) if count else [at], slot))
+    return found

@@ -1,14 +1,22 @@
-"""Has torch load the files of torch.jit.save (`.pt`), which it trusts."""
+"""Has torch load the files of torch.jit.save (`.pt`), which it trusts.
 
+The inputs with which a module was traced are read here, and nothing of them is unpickled.
+"""
+
+import io
+import pickle
 import zipfile
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
+
+import torch
 
 from tbscope.errors import ArgumentError
 from tbscope.sources.local_files import local_file, unreadable
+from tbscope.sources.programs.slots import UNKNOWN, TensorType, dtype_name
 from tbscope.sources.torch.module_internals import load_script_file
 from tbscope.sources.torchscript.kinds import holds_script
-from tbscope.sources.torchscript.traced_inputs import traced_inputs
 from tbscope.words import error_text, shown
 
 __all__ = ["Loaded", "load_script"]
@@ -76,8 +84,34 @@ def _noted(archive: zipfile.ZipFile, path: Any) -> list[Any] | None:
         content = archive.read(name)
         if name.endswith("/traced_inputs.pkl"):
             try:
-                noted = traced_inputs(content, "forward")
+                own = _Types(io.BytesIO(content)).load().get("forward")
+                noted = own if isinstance(own, list) else None
             except Exception as error:  # The reader of a damaged pickle may raise anything.
                 why = f"its entry {shown(name)} cannot be read: {error_text(error)}"
                 raise unreadable(path, _DOING, why, _DAMAGED) from error
     return noted
+
+
+class _Types(pickle.Unpickler):
+    """Reads a pickle of tensors, with a `TensorType` for each: what it names is not called."""
+
+    def find_class(self, module: str, name: str, /) -> Any:
+        """Return what stands for a class or a function."""
+        return partial(_called, f"{module}.{name}")
+
+    def persistent_load(self, pid: Any, /) -> str:
+        """Return the type of the elements of a storage, as torch names it."""
+        (named,) = pid[1].args
+        kind = getattr(torch, named.rpartition(".")[2], None)
+        return UNKNOWN.dtype if kind is None else dtype_name(kind.dtype)
+
+
+_TENSORS = ("torch._utils._rebuild_tensor_v2", "torch._utils._rebuild_qtensor")
+
+
+def _called(named: str, *given: Any) -> Any:
+    """Return what a call in a pickle would give: a type for a tensor, and what bears a mark."""
+    if named in _TENSORS:
+        dtype, _, sizes, strides = given[:4]
+        return TensorType(sizes, dtype, "cpu", stride=strides if dtype != "unknown" else None)
+    return given[0] if named == "torch.jit._pickle.restore_type_tag" else None

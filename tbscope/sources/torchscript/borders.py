@@ -7,8 +7,7 @@ from typing import Any
 import torch
 
 from tbscope.errors import InputError
-from tbscope.sources.programs.slots import Held, slots_of
-from tbscope.sources.programs.types import type_nest, types_in
+from tbscope.sources.programs.slots import Held, slots_of, type_nest, types_in
 from tbscope.sources.torch.inputs import require_made
 from tbscope.sources.torch.nests import tensor_leaves
 from tbscope.sources.torch.signatures import signature_of
@@ -16,13 +15,18 @@ from tbscope.sources.torchscript.held import Number
 from tbscope.sources.torchscript.types import gives_tensors, unknown_by
 from tbscope.words import shown
 
-__all__ = ["Inputs", "accepts"]
-
-_NOTHING: Any = object()
+__all__ = ["inputs_of"]
 
 
-class Inputs:
-    """What a method or a function is given.
+def inputs_of(
+    name: str,
+    method: Any,
+    values: Sequence[Any],
+    args: Sequence[Any] | None,
+    kwargs: Mapping[str, Any],
+    traced_with: Sequence[Any] | None,
+) -> tuple[dict[str, Held], bool]:
+    """Return the inputs of a method or a function, by name.
 
     Args:
         name: The name of the module or function.
@@ -30,74 +34,48 @@ class Inputs:
         values: The inputs of its graph, without the module.
         args: The arguments by position; None where there are no inputs.
         kwargs: Those by name.
-        traced_with: What it was traced with, as types, where nobody gives inputs; None for unknown.
-
-    Attributes:
-        names: The names of the parameters, in order.
-        held: What each of them holds.
-        as_traced: Whether the types that its graph tells hold for them.
+        traced_with: What it was traced with, as types, where no inputs are given; None for unknown.
+    Returns:
+        The inputs, and whether the types that its graph tells hold for them.
+    Raises:
+        InputError: They are more, fewer, or others than it takes.
     """
-
-    def __init__(
-        self,
-        name: str,
-        method: Any,
-        values: Sequence[Any],
-        args: Sequence[Any] | None,
-        kwargs: Mapping[str, Any],
-        traced_with: Sequence[Any] | None = None,
-    ) -> None:
-        parameters = list(method.schema.arguments)[-len(values) :] if values else []
-        self.names = [str(parameter.name) for parameter in parameters]
-        by_hand = bool(args or kwargs)
-        given: Mapping[str, Any] = {}
-        if by_hand:
-            try:
-                given = (signature_of(method) or Signature()).bind(*args or (), **kwargs).arguments
-            except TypeError as error:
+    parameters = list(method.schema.arguments)[-len(values) :] if values else []
+    given: Mapping[str, Any] = {}
+    if args or kwargs:
+        traced_with = None
+        try:
+            given = (signature_of(method) or Signature()).bind(*args or (), **kwargs).arguments
+        except TypeError as error:
+            names = ", ".join(parameter.name for parameter in parameters)
+            raise InputError(
+                f"{name}() cannot be called so: {error}",
+                why=f"it takes {names or 'none'}",
+                fix="give all inputs that have no default, or no inputs at all",
+            ) from error
+    inputs: dict[str, Held] = {}
+    as_traced = True
+    noted = [*(traced_with or ()), *[None] * len(values)]
+    for parameter, value, known in zip(parameters, values, noted, strict=False):
+        kind = value.type()
+        told = known or (unknown_by(kind) if gives_tensors(kind) else Number(parameter.name))
+        if parameter.name in given:
+            thing = given[parameter.name]
+            if not _fits(thing, parameter.type):
                 raise InputError(
-                    f"{name}() cannot be called so: {error}",
-                    why=f"it takes {', '.join(self.names) or 'none'}",
-                    fix="give all inputs that have no default, or no inputs at all",
-                ) from error
-        self.held: list[Held] = []
-        self.as_traced = True
-        noted = [] if by_hand or traced_with is None else list(traced_with)
-        noted += [None] * (len(values) - len(noted))
-        for parameter, value, known in zip(parameters, values, noted, strict=False):
-            told = known or _unknown(parameter, value)
-            thing = given.get(parameter.name, _NOTHING)
-            if thing is not _NOTHING:
-                if not _fits(thing, parameter.type):
-                    raise InputError(
-                        f"{name}() takes no {shown(thing)} as {parameter.name!r}",
-                        why=f"it takes {parameter.type.annotation_str}",
-                        fix="give what it takes, or no inputs at all",
-                    )
-                for path, tensor in tensor_leaves(thing, parameter.name, public=True):
-                    require_made(path, tensor)
-                own = type_nest(thing)
-                self.as_traced &= _is_alike(own, told)
-                told = own
-            elif parameter.has_default_value():
-                told = parameter.default_value
-            self.held.append(slots_of(told))
-
-
-def accepts(schema: Any, args: Sequence[Any]) -> bool:
-    """Tell whether a method takes some inputs by position, as far as its types tell."""
-    parameters = list(schema.arguments)[1:]
-    return len(args) <= len(parameters) and all(
-        _fits(thing, parameter.type) for thing, parameter in zip(args, parameters, strict=False)
-    )
-
-
-def _unknown(parameter: Any, value: Any) -> Any:
-    """Return what is known of an input that nobody gives."""
-    kind = value.type()
-    if gives_tensors(kind):
-        return unknown_by(kind)
-    return Number(str(parameter.name))
+                    f"{name}() takes no {shown(thing)} as {parameter.name!r}",
+                    why=f"it takes {parameter.type.annotation_str}",
+                    fix="give what it takes, or no inputs at all",
+                )
+            for path, tensor in tensor_leaves(thing, parameter.name, public=True):
+                require_made(path, tensor)
+            own = type_nest(thing)
+            as_traced &= _is_alike(own, told)
+            told = own
+        elif parameter.has_default_value():
+            told = parameter.default_value
+        inputs[parameter.name] = slots_of(told)
+    return inputs, as_traced
 
 
 def _fits(thing: Any, kind: Any) -> bool:
@@ -131,8 +109,5 @@ _TAKEN: dict[str, type | tuple[type, ...]] = {
 
 def _is_alike(own: Any, told: Any) -> bool:
     """Tell whether inputs are as those with which a graph was traced."""
-    ones, others = list(types_in(own)), list(types_in(told))
-    return len(ones) == len(others) and all(
-        one.shape == other.shape and one.dtype == other.dtype
-        for one, other in zip(ones, others, strict=True)
-    )
+    ones, others = ([(each.shape, each.dtype) for each in types_in(one)] for one in (own, told))
+    return ones == others

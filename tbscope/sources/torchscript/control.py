@@ -4,12 +4,13 @@ What they give is merged by one operation (`If`, `Loop`), which reads what each 
 knows which branch runs, or how often a loop does.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 from tbscope.ir.graph import Argument, Value
-from tbscope.sources.programs.slots import Held, Slot
-from tbscope.sources.programs.types import UNKNOWN
+from tbscope.sources.programs.slots import UNKNOWN, Held, Slot
 from tbscope.sources.programs.work import Done
 from tbscope.sources.torchscript.held import (
     UNNAMED,
@@ -21,13 +22,11 @@ from tbscope.sources.torchscript.held import (
     mapped,
     origins,
 )
-from tbscope.sources.torchscript.numbers import CHANGES, PLAIN
-from tbscope.sources.torchscript.ports import gives, nodes_of
-from tbscope.sources.torchscript.questions import QUESTIONS
-from tbscope.sources.torchscript.script_reader import Before, Changed, ScriptReader, Step
-from tbscope.sources.torchscript.types import gives_tensors, joined, told_by
+from tbscope.sources.torchscript.numbers import CHANGES
+from tbscope.sources.torchscript.script_reader import ScriptReader, Step
+from tbscope.sources.torchscript.types import joined, nodes_of
 
-__all__ = ["Body", "changed_in", "in_a_turn", "is_plain", "merge", "raises"]
+__all__ = ["Body", "changed_in", "in_a_turn", "merge", "raises"]
 
 
 class Body(NamedTuple):
@@ -80,12 +79,17 @@ def merge(
         merging.merged(list(entries), always=always)
         for entries in zip(*[each.given for each in left], strict=True)
     ]
-    contents = list(_merged_contents(merging, left))
+    # What each list and dict holds that a body changed.
+    changed = {key: container for each in left for key, (container, _) in each.contents.items()}
+    contents = {
+        key: merging.merged([each.contents.get(key, (None, container.copy()))[1] for each in left])
+        for key, container in changed.items()
+    }
     merging.append(left)
-    for container, content in contents:
-        reader.change(container)
-        _refill(container, merging.settled(content))
-    return [merging.settled(entry) for entry in merged]
+    for key, container in changed.items():
+        reader.note(container)
+        _refill(container, mapped(contents[key], merging.settled))
+    return [mapped(entry, merging.settled) for entry in merged]
 
 
 def _read(reader: ScriptReader, step: Step, body: Body) -> _Left:
@@ -98,32 +102,29 @@ def _read(reader: ScriptReader, step: Step, body: Body) -> _Left:
                 given = body.read()
         else:
             given = body.read()
-    # Of each slot the first entry tells whether it is older than the body.
-    slots: dict[Slot, Before] = {}
-    contents: dict[int, tuple[Any, Any]] = {}
-    for entry in journal:
-        if isinstance(entry, Before):
-            slots.setdefault(entry.slot, entry)
+    # A slot that is younger than the body is its own.
+    older = [
+        (thing, before)
+        for thing, before in journal.values()
+        if type(thing) is not Slot or before[1] <= first
+    ]
+    values = {thing: thing.read() for thing, _ in older if type(thing) is Slot}
+    contents = {id(thing): (thing, thing.copy()) for thing, _ in older if type(thing) is not Slot}
+    given = [mapped(held, partial(_as_it_is, values=values)) for held in given]
+    for thing, before in older:
+        if type(thing) is Slot:
+            thing.value, thing.at, thing.type = before
+            thing.writes = [each for each in thing.writes if each[0] <= first]
         else:
-            contents[id(entry.container)] = entry.container, entry.container.copy()
-    values = {slot: slot.read() for slot, entry in slots.items() if entry.at <= first}
-    given = [mapped(held, lambda slot: _as_it_is(slot, values)) for held in given]
-    inside = set(map(id, reader.graph.nodes[first:]))
-    for entry in reversed(journal):
-        if isinstance(entry, Changed):
-            _refill(entry.container, entry.content)
-        elif entry.slot in values:
-            slot = entry.slot
-            slot.value, slot.at, slot.type = entry.value, entry.at, entry.type
-            slot.memory.writes = [each for each in slot.memory.writes if id(each[1]) not in inside]
+            _refill(thing, before)
     return _Left(given, values, contents)
 
 
-def _as_it_is(slot: Slot, values: dict[Slot, Value]) -> Slot:
+def _as_it_is(slot: Held, values: dict[Slot, Value]) -> Held:
     """Return a slot that holds what another one holds now, where that changes next."""
-    if slot not in values:
+    if type(slot) is not Slot or slot not in values:
         return slot
-    return Slot(slot.type, slot.read(), memory=slot.memory, at=slot.at)
+    return Slot(slot.type, slot.read(), writes=slot.writes, at=slot.at)
 
 
 def _refill(container: Any, content: Any) -> None:
@@ -134,15 +135,8 @@ def _refill(container: Any, content: Any) -> None:
         container.extend(content)
 
 
-def _merged_contents(merging: "_Merging", left: list[_Left]) -> Iterable[tuple[Any, Held]]:
-    """Yield each list and dict that a body changed, with what it holds after them."""
-    changed = {key: container for each in left for key, (container, _) in each.contents.items()}
-    for key, container in changed.items():
-        variants = [each.contents.get(key, (None, container.copy()))[1] for each in left]
-        yield container, merging.merged(variants)
-
-
-class _Merged(NamedTuple):
+@dataclass(slots=True)
+class _Merged:
     """Stands for a tensor that the operation gives, until it is there."""
 
     place: int
@@ -214,6 +208,7 @@ class _Merging:
         if not self._of and not targets:
             return
         reader = self._reader
+        reader.enter(self._step)
         merged = [Argument(None, [slot.read() for slot in slots]) for slots in self._of]
         written = [[each.values[slot] for each in left if slot in each.values] for slot in targets]
         arguments = [Argument("decided_by", [slot.read() for slot in self._decided_by])]
@@ -231,15 +226,8 @@ class _Merging:
         self._given = list(held)
 
     def settled(self, held: Held) -> Held:
-        """Return a thing with tensors where the operation gives them."""
-        kind = type(held)
-        if kind is _Merged:
-            return self._given[held.place]
-        if kind is list or kind is tuple:
-            return kind([self.settled(each) for each in held])
-        if kind is dict:
-            return {key: self.settled(each) for key, each in held.items()}
-        return held
+        """Return the tensor that the operation gives, in the place of what stands for it."""
+        return self._given[held.place] if type(held) is _Merged else held
 
 
 _PLAIN = (bool, int, float, str)
@@ -250,19 +238,6 @@ def raises(block: Any) -> bool:
     return any(kind == "prim::RaiseException" for kind, _ in nodes_of(block))
 
 
-def is_plain(block: Any) -> bool:
-    """Tell whether a block computes nothing but numbers."""
-    nodes = nodes_of(block)
-    return all(
-        kind in PLAIN
-        or kind in _OF_NUMBERS
-        or kind in CHANGES
-        or kind in QUESTIONS
-        or (kind == "prim::If" and all(map(is_plain, node.blocks())))
-        for kind, node in nodes
-    ) and not any(gives_tensors(value.type()) for _, node in nodes for value in gives(node))
-
-
 def changed_in(block: Any, values: Mapping[int, Held]) -> list[Any]:
     """Return the lists and dicts from around a block that it changes, each once.
 
@@ -271,34 +246,21 @@ def changed_in(block: Any, values: Mapping[int, Held]) -> list[Any]:
         values: What the values around it hold, by number.
     """
     found: dict[int, Any] = {}
-    pending = [block]
-    while pending:
-        for node in pending.pop().nodes():
-            pending += node.blocks()
-            kind = node.kind()
-            held = values.get(node.inputsAt(0).unique()) if kind in CHANGES else None
-            # Which tensor takes the place of which, the loop itself tells.
-            if type(held) in (list, dict) and (kind != "aten::_set_item" or not has_slot(held)):
-                found[id(held)] = held
+    for kind, node in nodes_of(block):
+        for inner in node.blocks():
+            found.update((id(held), held) for held in changed_in(inner, values))
+        held = values.get(node.inputsAt(0).unique()) if kind in CHANGES else None
+        # Which tensor takes the place of which, the loop itself tells.
+        if type(held) in (list, dict) and (kind != "aten::_set_item" or not has_slot(held)):
+            found[id(held)] = held
     return list(found.values())
 
 
 def in_a_turn(held: Held, value: Any) -> Held:
     """Return what is known in each turn of a loop of what enters it."""
     if type(held) is Slot:
-        told = told_by(value.type()) or UNKNOWN._replace(
-            dtype=held.type.dtype, device=held.type.device
-        )
-        return Slot(told, held.read(), memory=held.memory, at=held.at)
-    if type(held) in (bool, int, float, str, Number):
+        told = UNKNOWN._replace(dtype=held.type.dtype, device=held.type.device)
+        return Slot(told, held.read(), writes=held.writes, at=held.at)
+    if type(held) in (*_PLAIN, Number):
         return Number(value.debugName(), origins(held))
     return held
-
-
-_OF_NUMBERS = frozenset(
-    {
-        *("prim::Constant", "prim::GetAttr", "prim::ListConstruct", "prim::TupleConstruct"),
-        *("prim::ListUnpack", "prim::TupleUnpack", "prim::TupleIndex", "prim::RaiseException"),
-        *("aten::__getitem__", "aten::len", "aten::format", "prim::unchecked_cast"),
-    }
-)

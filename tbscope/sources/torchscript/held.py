@@ -6,7 +6,8 @@ A tensor is a `Slot`, a constant is itself, a list or a dict holds more of these
 
 import functools
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 from tbscope.ir.graph import Constant
@@ -34,56 +35,52 @@ _MOST_TEXT = 60
 _MOST_ORIGINS = 8
 
 
+@dataclass(slots=True, eq=False)
 class Part:
     """A module, or another object with attributes.
 
-    Args:
+    Attributes:
         name: Its qualified name in the whole; None for an object that is no module.
         kind: The name of its class, as TorchScript has it.
         handle: What TorchScript holds of it; None for one that the code makes.
-
-    Attributes:
         attributes: What the code has set, or has read before.
     """
 
-    __slots__ = ("attributes", "handle", "kind", "name")
-
-    def __init__(self, name: str | None, kind: str, handle: Any = None) -> None:
-        self.name = name
-        self.kind = kind
-        self.handle = handle
-        self.attributes: dict[str, Held] = {}
+    name: str | None
+    kind: str
+    handle: Any = None
+    attributes: dict[str, Held] = field(default_factory=dict)
 
 
+@dataclass(slots=True, eq=False)
 class Number:
     """A number, a text, or another thing without a tensor, that is known when the code runs.
 
-    Args:
+    Attributes:
         text: How it is made (`x.size(0)`); cut where it is long.
         slots: The tensors that it was made of.
     """
 
-    __slots__ = ("slots", "text")
+    text: str
+    slots: tuple[Slot, ...] = ()
 
-    def __init__(self, text: str, slots: tuple[Slot, ...] = ()) -> None:
-        self.text = text if len(text) <= _MOST_TEXT else "..."
-        self.slots = slots[:_MOST_ORIGINS]
+    def __post_init__(self) -> None:
+        self.text = self.text if len(self.text) <= _MOST_TEXT else "..."
+        self.slots = self.slots[:_MOST_ORIGINS]
 
     def __str__(self) -> str:
         return self.text
 
 
+@dataclass(slots=True, eq=False)
 class Rest:
     """Stands in a list or a dict, as its last entry, for as many more as nobody knows, or for none.
 
-    Args:
+    Attributes:
         slots: The tensors on which they depend.
     """
 
-    __slots__ = ("slots",)
-
-    def __init__(self, slots: tuple[Slot, ...]) -> None:
-        self.slots = slots
+    slots: tuple[Slot, ...]
 
 
 @functools.lru_cache(maxsize=4096)
@@ -140,7 +137,7 @@ def forget(container: Any, *others: Held) -> None:
         container: The list or dict.
         others: What may stand in it, too.
     """
-    rest = Rest(origins([*_entries(container), *others]))
+    rest = Rest(origins([container, *others]))
     slots = dict.fromkeys(slots_in([container, *others]))
     if type(container) is dict:
         named = {key: entry for key, entry in closed(container).items() if has_slot(entry)}
@@ -151,10 +148,6 @@ def forget(container: Any, *others: Held) -> None:
         container[UNNAMED] = [*slots, rest]
     else:
         container[:] = [*slots, rest]
-
-
-def _entries(container: Any) -> list[Held]:
-    return list(container.values() if type(container) is dict else container)
 
 
 def has_slot(held: Held) -> bool:
@@ -174,8 +167,8 @@ def origins(held: Held) -> tuple[Slot, ...]:
 def _origins(held: Held) -> Iterator[Slot]:
     if type(held) is Number or type(held) is Rest:
         yield from held.slots
-    elif isinstance(held, list | tuple):
-        for entry in held:
+    elif isinstance(held, list | tuple | dict):
+        for entry in held.values() if isinstance(held, dict) else held:
             yield from _origins(entry)
     else:
         yield from slots_in(held)
@@ -194,18 +187,16 @@ def lowered(held: Held) -> Held:
         return Constant(f"<{class_name(held.kind).rpartition('.')[2]}>")
     if kind is list or kind is tuple:
         return kind([lowered(entry) for entry in held])
-    if isinstance(held, Mapping):
+    if kind is dict:
         return {str(key): lowered(entry) for key, entry in held.items()}
     return held
 
 
-def mapped(held: Held, change: Callable[[Slot], Held]) -> Held:
-    """Return a nest with something else for each tensor."""
+def mapped(held: Held, change: Callable[[Held], Held]) -> Held:
+    """Return a nest with something else for each entry that is no list, no tuple and no dict."""
     kind = type(held)
-    if kind is Slot:
-        return change(held)
     if kind is list or kind is tuple:
-        return kind([mapped(entry, change) for entry in held])
+        return kind([mapped(each, change) for each in held])
     if kind is dict:
-        return {key: mapped(entry, change) for key, entry in held.items()}
-    return held
+        return {key: mapped(each, change) for key, each in held.items()}
+    return change(held)

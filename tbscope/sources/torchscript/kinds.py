@@ -12,7 +12,7 @@ __all__ = ["has_torchscript", "holds_script", "is_function", "is_script", "is_sc
 _jit: Any = getattr(torch, "jit", None)
 _MODULE: type | None = getattr(_jit, "ScriptModule", None)
 _FUNCTION: type | None = getattr(_jit, "ScriptFunction", None)
-_CODE = re.compile(r"^([^/]*)/(code/.*|constants\.pkl)$", re.DOTALL)
+_CONSTANTS = re.compile(r"[^/]*/constants\.pkl")
 
 
 def has_torchscript() -> bool:
@@ -40,9 +40,5 @@ def is_script_file(thing: object) -> bool:
 
 def holds_script(names: list[str]) -> bool:
     """Tell whether the entries of an archive are those of TorchScript: code, and its constants."""
-    found: dict[str, set[str]] = {}
-    for name in names:
-        match = _CODE.match(name)
-        if match:
-            found.setdefault(match[1], set()).add(match[2].partition("/")[0])
-    return any(parts == {"code", "constants.pkl"} for parts in found.values())
+    roots = [name.removesuffix("constants.pkl") for name in names if _CONSTANTS.fullmatch(name)]
+    return any(name.startswith(f"{root}code/") for root in roots for name in names)

@@ -1,6 +1,7 @@
 """What TorchScript computes without tensors: numbers, texts, lists, dicts; known where they can be.
 
-Such an operation is no node of a graph. What it gives is known where what it is given is known.
+Such an operation is no node of a graph. What it gives is known where what it is given is known;
+what it asks of a tensor, and not of its values, where the size or the element type is.
 """
 
 import builtins
@@ -9,10 +10,85 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-from tbscope.sources.programs.slots import Held, slots_in
-from tbscope.sources.torchscript.held import Number, is_known, is_open, origins
+import torch
 
-__all__ = ["CHANGES", "GIVES_ENTRY", "PLAIN", "compute", "is_followed"]
+from tbscope.sources.programs.slots import Held, Slot, slots_in
+from tbscope.sources.torchscript.held import Number, is_known, is_open, origins
+from tbscope.sources.torchscript.types import dtype_code
+
+__all__ = ["CHANGES", "GIVES_ENTRY", "PLAIN", "QUESTIONS", "READ_OUT", "compute", "is_followed"]
+
+READ_OUT = frozenset(
+    {
+        *("aten::Int", "aten::Float", "aten::Bool", "aten::Complex", "aten::IntImplicit"),
+        *("aten::FloatImplicit", "aten::ScalarImplicit", "aten::item", "aten::is_nonzero"),
+        "prim::tolist",
+    }
+)
+"""What hands the content of a tensor to the code."""
+
+
+def _size(tensor: Slot, dimension: Any = None) -> Held:
+    shape = tensor.type.shape
+    if dimension is not None:
+        return _length(tensor, dimension)
+    if shape is None:
+        return _asked(tensor, "size()")
+    return [_length(tensor, at) for at in range(len(shape))]
+
+
+def _length(tensor: Slot, dimension: Any) -> Held:
+    shape = tensor.type.shape
+    if shape is not None and type(dimension) is int and -len(shape) <= dimension < len(shape):
+        length = shape[dimension]
+        if length is not None:
+            return length
+    return _asked(tensor, f"size({dimension})")
+
+
+def _rank(tensor: Slot) -> Held:
+    shape = tensor.type.shape
+    return _asked(tensor, "dim()") if shape is None else len(shape)
+
+
+def _count(tensor: Slot) -> Held:
+    shape = tensor.type.shape or (None,)
+    if tensor.type.shape is None or None in shape:
+        return _asked(tensor, "numel()")
+    return math.prod(length or 0 for length in shape)
+
+
+def _dtype(tensor: Slot) -> Held:
+    code = dtype_code(tensor.type.dtype)
+    return _asked(tensor, "dtype") if code is None else code
+
+
+def _is_floating(tensor: Slot) -> Held:
+    name = tensor.type.dtype
+    unknown = name == "unknown"
+    return _asked(tensor, "dtype") if unknown else name.startswith(("float", "bfloat"))
+
+
+def _is_on(kind: str) -> Callable[[Slot], Held]:
+    return lambda tensor: tensor.type.device.partition(":")[0] == kind
+
+
+def _asked(tensor: Slot, text: str) -> Number:
+    name = "" if tensor.value is None else tensor.value.name
+    return Number(f"{name}.{text}", (tensor,))
+
+
+QUESTIONS: dict[str, Callable[..., Held]] = {
+    "aten::size": _size,
+    "aten::dim": _rank,
+    "aten::numel": _count,
+    "aten::len": lambda tensor: _length(tensor, 0),
+    "aten::is_floating_point": _is_floating,
+    "prim::dtype": _dtype,
+    "prim::device": lambda tensor: torch.device(tensor.type.device),
+    **{f"prim::is_{kind}": _is_on(kind) for kind in ("cuda", "cpu")},
+}
+"""What answers, by what TorchScript calls it, from what is known of a tensor."""
 
 _IDENTITY = ("aten::__is__", "aten::__isnot__")
 
@@ -30,7 +106,7 @@ def compute(kind: str, given: list[Held]) -> Held:
     holds = bool(given) and type(given[0]) in (list, tuple, dict)
     function = _ON_CONTAINERS.get(kind) if holds else None
     if function is not None:
-        if is_open(given[0]) and kind != "aten::clear":
+        if is_open(given[0]):
             # Whichever entry it is, of one tensor alone it is that.
             slots = dict.fromkeys(slots_in(given[0])) if kind == "aten::__getitem__" else {}
             return next(iter(slots)) if len(slots) == 1 else _unknown(label, given)
@@ -54,17 +130,11 @@ def is_followed(kind: str, given: list[Held]) -> bool:
         given: The list or dict, and what else it is given.
     """
     container, *others = given
-    if kind == "aten::clear":
-        return True
-    if is_open(container):
+    if is_open(container) or kind not in _ON_CONTAINERS:
         return False
     if kind in _BY_KEY:
         return is_known(others[:1])
-    if kind in _BY_ENTRIES:
-        return is_known(given)
-    if kind in _OF_OTHERS:
-        return type(others[0]) in (list, tuple, dict)
-    return kind in _ON_CONTAINERS
+    return kind not in _OF_OTHERS or type(others[0]) in (list, tuple, dict)
 
 
 def _unknown(label: str, given: list[Held]) -> Number:
@@ -90,12 +160,6 @@ def _slice(nest: Any, start: Any = None, end: Any = None, step: Any = 1) -> Any:
     return nest[slice(start, end, step)]
 
 
-def _format(text: Any, *given: Any) -> str:
-    for entry in given:
-        text = text.replace("{}", str(entry), 1)
-    return str(text)
-
-
 def _same(given: Any, *_: Any) -> Any:
     return given
 
@@ -107,11 +171,9 @@ def _named(home: Any, *names: str) -> dict[str, Callable[..., Any]]:
 
 PLAIN: dict[str, Callable[..., Any]] = {
     **_named(operator, "mul", "floordiv", "mod", "pow", "neg", "abs"),
-    **_named(operator, "eq", "ne", "lt", "le", "gt", "ge"),
-    **_named(operator, "__and__", "__or__", "__xor__", "__lshift__", "__rshift__", "__not__"),
-    **_named(math, "fmod", "floor", "ceil", "sqrt", "exp", "log", "log2"),
-    **_named(builtins, "round", "str"),
-    **_named(str, "lower", "upper", "startswith", "endswith"),
+    **_named(operator, "eq", "ne", "lt", "le", "gt", "ge", "__and__", "__or__", "__not__"),
+    **_named(math, "floor", "ceil", "sqrt"),
+    **_named(builtins, "round"),
     "aten::add": _add,
     "aten::sub": _subtract,
     "aten::rsub": lambda one, other, scale=1: other - one * scale,
@@ -119,17 +181,11 @@ PLAIN: dict[str, Callable[..., Any]] = {
     "aten::true_divide": operator.truediv,
     "aten::floor_divide": operator.floordiv,
     "aten::remainder": operator.mod,
-    "aten::__is__": operator.is_,
-    "aten::__isnot__": operator.is_not,
-    "aten::__range_length": lambda start, end, step: len(range(start, end, step)),
-    "aten::__derive_index": lambda index, start, step: start + index * step,
     **dict.fromkeys(("aten::Int", "aten::IntImplicit"), int),
     **dict.fromkeys(("aten::Float", "aten::FloatImplicit"), float),
     "aten::Bool": bool,
-    "aten::format": _format,
-    **dict.fromkeys(("aten::ScalarImplicit", "aten::item", "aten::percentFormat"), _same),
+    **dict.fromkeys(("aten::ScalarImplicit", "aten::item", "prim::NumToTensor"), _same),
     **dict.fromkeys(("aten::to", "aten::detach", "aten::clone", "aten::as_tensor"), _same),
-    "prim::NumToTensor": _same,
     "prim::abs": abs,
     "prim::max": max,
     "prim::min": min,
@@ -137,31 +193,8 @@ PLAIN: dict[str, Callable[..., Any]] = {
 """What computes numbers of numbers, by what TorchScript calls it."""
 
 
-def _changed(change: Callable[..., Any]) -> Callable[..., Any]:
-    """Return what changes a list or a dict, and gives that."""
-
-    def changed(nest: Any, *given: Any) -> Any:
-        change(nest, *given)
-        return nest
-
-    return changed
-
-
-def _if_known(label: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return what looks at all entries: it gives a number where one of them is not known."""
-    return lambda *given: (
-        function(*given) if is_known(list(given)) else Number(label, origins(list(given)))
-    )
-
-
 def _pop(nest: Any, key: Any = -1, *default: Any) -> Any:
     return nest.pop(key, *default) if isinstance(nest, dict) else nest.pop(key)
-
-
-def _pop_first(nest: dict[Any, Any]) -> Any:
-    # Python takes the last one.
-    key = next(iter(nest))
-    return key, nest.pop(key)
 
 
 def _joined(one: Any, other: Any) -> Any:
@@ -174,19 +207,15 @@ _ON_CONTAINERS: dict[str, Callable[..., Any]] = {
     "aten::__getitem__": operator.getitem,
     "aten::slice": _slice,
     "aten::len": len,
-    "aten::append": _changed(list.append),
-    "aten::extend": _changed(list.extend),
-    "aten::insert": _changed(list.insert),
-    "aten::_set_item": _changed(operator.setitem),
+    "aten::append": list.append,
+    "aten::extend": list.extend,
+    "aten::insert": list.insert,
+    "aten::_set_item": operator.setitem,
     "aten::__contains__": lambda nest, entry: (
         entry in nest if isinstance(nest, dict) or is_known(nest) else Number("contains")
     ),
     "aten::pop": _pop,
     "aten::Delete": _pop,
-    "aten::popitem": _pop_first,
-    "aten::setdefault": dict.setdefault,
-    "aten::remove": list.remove,
-    "aten::sort": lambda nest, reverse=False: nest.sort(reverse=reverse),
     "aten::get": dict.get,
     "aten::keys": list,
     "aten::values": lambda nest: list(nest.values()),
@@ -194,17 +223,9 @@ _ON_CONTAINERS: dict[str, Callable[..., Any]] = {
     "aten::update": dict.update,
     "aten::copy": lambda nest: nest.copy(),
     "aten::list": list,
-    "aten::reverse": _changed(list.reverse),
-    "aten::clear": _changed(lambda nest: nest.clear()),
     "aten::add": _joined,
-    "aten::add_": _changed(list.extend),
+    "aten::add_": list.extend,
     "aten::mul": operator.mul,
-    "aten::eq": _if_known("eq", operator.eq),
-    "aten::ne": _if_known("ne", operator.ne),
-    "prim::max": _if_known("max", max),
-    "prim::min": _if_known("min", min),
-    "aten::sum": _if_known("sum", sum),
-    "aten::Bool": bool,
 }
 
 CHANGES = frozenset(
@@ -219,14 +240,9 @@ CHANGES = frozenset(
 GIVES_ENTRY = frozenset(f"aten::{name}" for name in ("pop", "popitem", "setdefault"))
 """Those that give an entry; all others give the list or dict itself, or nothing."""
 
-# Those that tell one entry by its key or its place.
+# Those that tell one entry by its key or its place, and those that take the entries of another.
 _BY_KEY = frozenset(
     f"aten::{name}"
-    for name in (
-        *("__getitem__", "_set_item", "insert", "pop", "Delete", "get", "setdefault"),
-        "__contains__",
-    )
+    for name in ("__getitem__", "_set_item", "insert", "pop", "Delete", "get", "__contains__")
 )
-# Those that look at what the entries are, and those that take the entries of another one.
-_BY_ENTRIES = frozenset(f"aten::{name}" for name in ("sort", "remove"))
 _OF_OTHERS = frozenset(f"aten::{name}" for name in ("extend", "add_", "update"))

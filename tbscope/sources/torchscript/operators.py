@@ -1,12 +1,13 @@
 """The operators that TorchScript calls, from the schema that a node tells: with what, and how."""
 
 import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 
 from tbscope.ir.graph import Constant
-from tbscope.sources.programs.slots import Held, Slot
+from tbscope.sources.programs.slots import Given, Held, Slot
 from tbscope.sources.torch.internals import is_dispatched, schema_of
 from tbscope.sources.torch.operations import KernelFacts, kernel_facts
 from tbscope.sources.torchscript.held import has_slot, lowered
@@ -24,8 +25,6 @@ _TAKES_NUMBERS = frozenset(
     )
     for end in ("", "_")
 )
-_LAYOUTS = (torch.strided, torch.sparse_coo)
-_FORMATS = (torch.contiguous_format, torch.preserve_format, torch.channels_last)
 
 
 class _Parameter(NamedTuple):
@@ -44,15 +43,12 @@ class Operator(NamedTuple):
         facts: What its schema tells.
         parameters: What it takes, in order.
         gives_tensors: Whether a tensor is among what it gives.
-        written: For each thing that it gives, the position of the argument that it is after
-            it was written into; None for any other.
     """
 
     target: Any
     facts: KernelFacts
     parameters: tuple[_Parameter, ...]
     gives_tensors: bool
-    written: tuple[int | None, ...]
 
     @property
     def reads_tensors(self) -> bool:
@@ -61,12 +57,12 @@ class Operator(NamedTuple):
 
     def reads_one_of(self, given: list[Held]) -> bool:
         """Tell whether a tensor is among what it is given, where it takes tensors."""
-        for parameter, held in zip(self.parameters, given, strict=False):
-            if parameter.tensor and (type(held) is Slot or has_slot(held)):
-                return True
-        return False
+        pairs = zip(self.parameters, given, strict=False)
+        return any(
+            parameter.tensor and (type(held) is Slot or has_slot(held)) for parameter, held in pairs
+        )
 
-    def arguments(self, given: list[Held], constant: Any) -> tuple[list[Held], dict[str, Held]]:
+    def arguments(self, given: list[Held], constant: Any) -> Given:
         """Return positional and keyword arguments, without those that are as they are anyway.
 
         Args:
@@ -87,15 +83,13 @@ class Operator(NamedTuple):
                 kwargs[parameter.name] = thing
         return args[:least], kwargs
 
-    def sampled(self, args: list[Held], kwargs: dict[str, Held]) -> tuple[list[Held], Any]:
+    def sampled(self, arguments: Given) -> Given:
         """Return arguments with numbers for those that are not known and change no shape."""
-        if Constant in map(type, args):
-            pairs = zip(self.parameters, args, strict=False)
-            args = [_sample(parameter, held) for parameter, held in pairs]
-        if not kwargs:
-            return args, kwargs
-        by_name = {parameter.name: parameter for parameter in self.parameters}
-        return args, {key: _sample(by_name[key], held) for key, held in kwargs.items()}
+        args, kwargs = arguments
+        if Constant not in map(type, args):
+            return arguments
+        pairs = zip(self.parameters, args, strict=False)
+        return [_sample(each, held) for each, held in pairs], kwargs
 
     def _fitting(self, parameter: _Parameter, held: Held, constant: Any) -> Held:
         kind = type(held)
@@ -120,15 +114,18 @@ def _sample(parameter: _Parameter, held: Held) -> Held:
     return 0 if parameter.name == "index" and parameter.kind == "int" else held
 
 
-def _layout(code: int) -> Any:
-    return _LAYOUTS[code] if 0 <= code < len(_LAYOUTS) else code
+def _entry_of(table: tuple[Any, ...]) -> Callable[[int], Any]:
+    """Return what gives the word of torch's for a number of TorchScript's."""
+    return lambda code: table[code] if 0 <= code < len(table) else code
 
 
-def _format(code: int) -> Any:
-    return _FORMATS[code] if 0 <= code < len(_FORMATS) else code
-
-
-_WORDS: dict[str, Any] = {"dtype": dtype_of, "layout": _layout, "memory_format": _format}
+_WORDS: dict[str, Callable[[int], Any]] = {
+    "dtype": dtype_of,
+    "layout": _entry_of((torch.strided, torch.sparse_coo)),
+    "memory_format": _entry_of(
+        (torch.contiguous_format, torch.preserve_format, torch.channels_last)
+    ),
+}
 
 
 @functools.lru_cache(maxsize=4096)
@@ -164,7 +161,6 @@ def operator_of(schema: str) -> Operator | None:
         kernel_facts(target),
         parameters,
         any("Tensor" in str(result.type) for result in own.returns),
-        tuple(_written(own, result) for result in own.returns),
     )
 
 
@@ -172,15 +168,3 @@ def _tensors(kind: str) -> str:
     if "Tensor" not in kind:
         return ""
     return "many" if kind.startswith(("List", "Optional[List")) else "one"
-
-
-def _written(schema: Any, result: Any) -> int | None:
-    """Return the position of the argument that a result is, where that was written into."""
-    alias = result.alias_info
-    if alias is None or not alias.is_write:
-        return None
-    for position, argument in enumerate(schema.arguments):
-        other = argument.alias_info
-        if other is not None and set(other.before_set) & set(alias.before_set):
-            return position
-    return None

@@ -4,21 +4,22 @@ What a node gives is told by its own type, or by its operation on stand-ins; wha
 and shows, by the schema of its operator.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 
-from tbscope.ir.builder import GraphBuilder
-from tbscope.ir.graph import Node, Source, Value
+from tbscope.ir.graph import Node, Source
 from tbscope.sources.programs.places import Places
 from tbscope.sources.programs.reader import ProgramNode, Reader
-from tbscope.sources.programs.slots import Held, Slot
-from tbscope.sources.programs.types import TensorType
+from tbscope.sources.programs.slots import Given, Held, Slot, TensorType, dtype_name
 
-__all__ = ["Before", "Changed", "ScriptReader", "Step"]
+__all__ = ["Journal", "ScriptReader", "Step"]
+
+Journal: TypeAlias = dict[int, tuple[Any, Any]]
+"""The slots, lists and dicts that changed, by `id`, each with what it held before: of a slot its
+value, the number of the node that gave it, and its type; else a copy."""
 
 
 class Step(NamedTuple):
@@ -27,22 +28,18 @@ class Step(NamedTuple):
     Attributes:
         name: Its name in the graph.
         target: What it calls.
-        args: Its positional arguments.
-        kwargs: Its keyword arguments.
+        arguments: What that is given.
         told: What it gives, with a `TensorType` for each tensor; None where that is not known.
         stack: The module calls around it (`Places.scope_of`).
         source: Its line.
-        has_others: Tells whether the code around it has operations that do something.
     """
 
     name: str
-    target: Any = None
-    args: Any = ()
-    kwargs: Any = MappingProxyType({})
-    told: Any = None
-    stack: Mapping[str, Any] = MappingProxyType({})
-    source: Source | None = None
-    has_others: Callable[[], bool] = bool
+    target: Any
+    arguments: Given
+    told: Any
+    stack: Mapping[str, Any]
+    source: Source | None
 
     @property
     def meta(self) -> Any:
@@ -50,65 +47,28 @@ class Step(NamedTuple):
         return {"nn_module_stack": self.stack}
 
 
-class Before(NamedTuple):
-    """What a slot held before something wrote into it.
-
-    Attributes:
-        slot: The slot.
-        value: Its value.
-        at: The number of the node that gave the value.
-        type: What was known of it.
-    """
-
-    slot: Slot
-    value: Value | None
-    at: int
-    type: TensorType
-
-
-class Changed(NamedTuple):
-    """What a list or a dict held before something changed it.
-
-    Attributes:
-        container: The list or dict.
-        content: A copy of what it held.
-    """
-
-    container: Any
-    content: Any
-
-
 class ScriptReader(Reader):
-    """Reads the nodes of TorchScript's graphs.
+    """Reads the nodes of TorchScript's graphs (see `Reader`)."""
 
-    Args:
-        builder: The door to the graph.
-        places: The scopes of the program.
-    """
+    def __init__(
+        self, places: Places, kinds: Mapping[str, Any], tensors: Mapping[str, Any]
+    ) -> None:
+        super().__init__(places, kinds, tensors)
+        self._journals: list[Journal] = []
 
-    def __init__(self, builder: GraphBuilder, places: Places) -> None:
-        super().__init__(builder, places)
-        self._journals: list[list[Before | Changed]] = []
-
-    def of(self, given: Any) -> Held:
-        """Return what a step is given, which is as it is held."""
-        return given
+    def given(self, node: ProgramNode) -> Given:
+        """Return the arguments of a step, which are as they are held."""
+        arguments: Given = node.arguments
+        return arguments
 
     def type_of(self, node: ProgramNode) -> Any:
         """Return what is known of what a node gives."""
-        return node.told if isinstance(node, Step) else super().type_of(node)
+        return node.told
 
     def line(self, node: ProgramNode) -> Source | None:
         """Return the line of a node."""
-        return node.source if isinstance(node, Step) else super().line(node)
-
-    def _is_all(self, node: Any) -> bool:
-        """Tell whether an operation may be the only one of its scope.
-
-        A trace has what was given read what gave it back: such an operation would stand between.
-        """
-        others = isinstance(node, Step) and node.has_others()
-        return self.where(node)[0] not in self._busy and not others
+        source: Source | None = node.source
+        return source
 
     def give(
         self,
@@ -119,31 +79,34 @@ class ScriptReader(Reader):
         shows: Mapping[int, Slot] | None = None,
     ) -> Held:
         """Give an operation its outputs; note what each slot held into which it writes."""
-        if self._journals:
-            self._journals[-1] += [Before(slot, slot.value, slot.at, slot.type) for slot in written]
+        for slot in written:
+            self.note(slot)
         return super().give(node, told, read, written, shows)
 
-    def change(self, container: Any) -> None:
-        """Note what a list or a dict holds, which is about to change."""
-        if self._journals:
-            self._journals[-1].append(Changed(container, container.copy()))
+    def note(self, thing: Any) -> None:
+        """Note what a slot, a list or a dict holds, which is about to change."""
+        if self._journals and id(thing) not in self._journals[-1]:
+            is_slot = type(thing) is Slot
+            before = (thing.value, thing.at, thing.type) if is_slot else thing.copy()
+            self._journals[-1][id(thing)] = thing, before
 
     @contextmanager
-    def journal(self) -> Iterator[list[Before | Changed]]:
+    def journal(self) -> Iterator[Journal]:
         """Note what slots, lists and dicts held that change while a block runs."""
-        journal: list[Before | Changed] = []
+        journal: Journal = {}
         self._journals.append(journal)
         try:
             yield journal
         finally:
             self._journals.pop()
             if self._journals:
-                self._journals[-1] += journal
+                for key, entry in journal.items():
+                    self._journals[-1].setdefault(key, entry)
 
     def constant(self, number: Any) -> Slot:
         """Return a number as a tensor without dimensions, which is in the graph from now on."""
         with torch.no_grad():
-            tensor = torch.tensor(number)
-        dtype = str(tensor.dtype).removeprefix("torch.")
+            dtype = dtype_name(torch.tensor(number).dtype)
         typed = TensorType((), dtype, "cpu", stride=())
-        return Slot(typed, self.add_source("constant", None, typed, attributes={"value": number}))
+        value = self.state.add_source("constant", None, typed, attributes={"value": number})
+        return Slot(typed, value)

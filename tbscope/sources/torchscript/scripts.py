@@ -1,7 +1,6 @@
 """Graphs of TorchScript: of modules and functions that torch.jit traced or scripted."""
 
 import os
-import re
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,27 +9,25 @@ import torch
 
 from tbscope.collector import collecting_rarely
 from tbscope.errors import ArgumentError, TbscopeError
-from tbscope.ir.builder import GraphBuilder
-from tbscope.ir.graph import Argument, Graph
+from tbscope.ir.graph import Graph
 from tbscope.sources.programs.borders import result_paths
-from tbscope.sources.programs.places import Places, label_of
-from tbscope.sources.programs.slots import Held, Slot
-from tbscope.sources.programs.state import State, state_of
+from tbscope.sources.programs.places import Places
+from tbscope.sources.programs.state import state_of
 from tbscope.sources.torch.module_internals import (
+    script_children,
     script_class,
     script_handle,
     script_method,
     script_method_names,
+    script_tensors,
 )
 from tbscope.sources.torch.signatures import with_article
 from tbscope.sources.torchscript.archive import Loaded, load_script
-from tbscope.sources.torchscript.borders import Inputs, accepts
-from tbscope.sources.torchscript.frames import Frame
+from tbscope.sources.torchscript.borders import inputs_of
 from tbscope.sources.torchscript.held import Number, Part, class_name, lowered
 from tbscope.sources.torchscript.kinds import has_torchscript, is_function, is_script
-from tbscope.sources.torchscript.modules import ScriptPart, modules_of
 from tbscope.sources.torchscript.script_reader import ScriptReader
-from tbscope.sources.torchscript.walk import Walk
+from tbscope.sources.torchscript.walk import Frame, Walk
 from tbscope.words import error_text, shown
 
 __all__ = ["from_torchscript", "graph_of_script"]
@@ -96,132 +93,79 @@ def graph_of_script(
                 "file that torch.jit.save has written",
                 fix="tbscope.from_torchscript(torch.jit.trace(model, x))",
             )
-        with collecting_rarely():
-            return _read(script_or_path, loaded, training, args, kwargs)
+        try:
+            with collecting_rarely():
+                return _graph_of(loaded, training, args, kwargs)
+        except TbscopeError:
+            raise
+        except RuntimeError as error:
+            # Of a file, torch reads some only now: where its lines come from.
+            deep = isinstance(error, RecursionError)
+            raise ArgumentError(
+                f"no graph can be read of {shown(script)}",
+                why="its calls and blocks nest deeper than tbscope follows"
+                if deep
+                else f"torch raised {error_text(error)}",
+                fix="draw a part of it: tbscope.from_torchscript(module.part)"
+                if deep
+                else "where it is a file, it is damaged: copy it, or write it, anew",
+            ) from error
 
 
-def _read(
-    given: Any,
+def _graph_of(
     loaded: Loaded,
     training: bool | None,
     args: Sequence[Any] | None,
     kwargs: Mapping[str, Any],
 ) -> Graph:
-    """Read what was loaded; say in words where torch cannot tell of it."""
-    try:
-        return _Script(loaded, training, args or ()).graph(args, kwargs)
-    except TbscopeError:
-        raise
-    except RuntimeError as error:
-        # Of a file, torch reads some only now: where its lines come from.
-        deep = isinstance(error, RecursionError)
-        raise ArgumentError(
-            f"no graph can be read of {shown(given)}",
-            why="its calls and blocks nest deeper than tbscope follows"
-            if deep
-            else f"torch raised {error_text(error)}",
-            fix="draw a part of it: tbscope.from_torchscript(module.part)"
-            if deep
-            else "where it is a file, it is damaged: copy it, or write it, anew",
-        ) from error
+    """Read a module or a function with its inputs; return its graph."""
+    script = loaded.module
+    part, parts = None, {}
+    if is_function(script):
+        method, label = script, script.name or "function"
+    else:
+        method = _method_of(script)
+        parts = _modules_of(script)
+        part = Part("", script_class(script), script)
+        label = class_name(part.kind)
+    places = Places(label, lambda name: class_name(parts[name].kind if name in parts else ""))
+    if part is not None:
+        places.open_root(label)
+    reader = ScriptReader(places, *state_of(parts))
+    graph = method.graph
+    values = list(graph.inputs())[0 if part is None else 1 :]
+    inputs, as_traced = inputs_of(
+        reader.graph.name, method, values, args, kwargs, loaded.traced_with
+    )
+    arguments = {name: lowered(held) for name, held in inputs.items()}
+    leaves = {name: held for name, held in arguments.items() if type(inputs[name]) is not Number}
+    reader.take(leaves.items(), arguments.items())
+    walk = Walk(
+        reader,
+        functions=loaded.functions,
+        training=training,
+        trusts_types=as_traced,
+    )
+    frame = Frame(part, method.name, {}, lambda: None)
+    own = [] if part is None else [part]
+    results = walk.block(graph, [*own, *inputs.values()], frame)
+    result = lowered(results[0] if len(results) == 1 else tuple(results))
+    for call in reader.graph.calls:
+        module = parts.get(call.qualified_name or "")
+        if module is not None:
+            call.training = module.training if training is None else training
+    return reader.finish(result_paths(result), result, parts)
 
 
-class _Script:
-    """One module or function while it is read."""
-
-    def __init__(self, loaded: Loaded, training: bool | None, args: Sequence[Any]) -> None:
-        self._training = training
-        script = loaded.module
-        self._loaded = loaded
-        self._parts: dict[str, ScriptPart] = {}
-        kinds: dict[str, Any] = {}
-        tensors: dict[str, Any] = {}
-        self._part: Part | None = None
-        if is_function(script):
-            self._method = script
-            label = script.name or "function"
-        else:
-            self._method = _method_of(script, args)
-            self._parts = modules_of(script)
-            self._part = Part("", script_class(script), script)
-            label = class_name(self._part.kind)
-            kinds, tensors = state_of(self._parts)
-        self._classes: dict[str, str] = {}
-        self._builder = GraphBuilder(label_of(label))
-        self._places = Places(self._builder, self._class_of)
-        self._reader = ScriptReader(self._builder, self._places)
-        if self._part is not None:
-            self._places.open_root(label)
-        self._state = State(self._reader, kinds, tensors)
-
-    def _class_of(self, name: str) -> str:
-        known = self._classes.get(name)
-        if known is None:
-            part = self._parts.get(name)
-            known = self._classes[name] = class_name("" if part is None else part.kind)
-        return known
-
-    def graph(self, args: Sequence[Any] | None, kwargs: Mapping[str, Any]) -> Graph:
-        """Read the module or function with its inputs; return its graph."""
-        reader, part = self._reader, self._part
-        graph = self._method.graph
-        values = list(graph.inputs())[0 if part is None else 1 :]
-        name = self._builder.graph.name
-        noted = self._loaded.traced_with
-        inputs = Inputs(name, self._method, values, args, kwargs, noted)
-        for name, held in zip(inputs.names, inputs.held, strict=True):
-            for path, slot in _slots_of(held, name):
-                slot.value = reader.add_source("input", path, slot.type)
-        walk = Walk(
-            reader,
-            self._state,
-            functions=self._loaded.functions,
-            training=self._training,
-            trusts_types=inputs.as_traced,
-        )
-        frame = Frame(part, self._method.name, {}, lambda: None)
-        given = inputs.held if part is None else [part, *inputs.held]
-        results = walk.graph(graph, given, frame)
-        result = results[0] if len(results) == 1 else tuple(results)
-        self._describe_root(inputs, result)
-        return self._state.finish(result_paths(lowered(result)), self._parts, self._class_of)
-
-    def _describe_root(self, inputs: Inputs, result: Held) -> None:
-        """Tell what the whole was given and gave, and in which mode each module is."""
-        reader, places = self._reader, self._places
-        for scope, call in places.call_of.items():
-            part = self._parts.get(scope.qualified_name or "")
-            if part is not None:
-                call.training = part.training if self._training is None else self._training
-        if places.root is None:
-            return
-        root = places.call_of[places.root]
-        root.results = reader.nest(lowered(result))
-        root.arguments = [
-            Argument(name, reader.nest(lowered(held)))
-            for name, held in zip(inputs.names, inputs.held, strict=True)
-        ]
-
-
-def _slots_of(held: Held, name: str) -> list[tuple[str, Slot]]:
-    return [] if type(held) is Number else result_paths(lowered(held), name)
-
-
-def _method_of(handle: Any, args: Sequence[Any]) -> Any:
+def _method_of(handle: Any) -> Any:
     """Return the method that is the model: forward, or the only one that there is.
 
-    A forward of several kinds (that of an LSTM) is one method for each: the first that takes what
-    is given, else the first.
+    A forward of several kinds (that of an LSTM) is one method for each: the first of them.
     """
     names = script_method_names(handle)
-    kinds = [name for name in names if _OF_A_KIND.fullmatch(name)]
-    methods = [script_method(handle, name) for name in kinds]
-    fitting = [method for method in methods if accepts(method.schema, args)]
-    method = script_method(handle, "forward") or next(iter(fitting or methods), None)
-    if method is None and len(names) == 1:
-        method = script_method(handle, names[0])
-    if method is not None:
-        return method
+    first = [name for name in names if name in ("forward", "forward__0")]
+    if first or len(names) == 1:
+        return script_method(handle, (first or names)[0])
     name = class_name(script_class(handle)).rpartition(".")[2]
     raise ArgumentError(
         f"no graph can be read of a scripted {name}",
@@ -230,4 +174,37 @@ def _method_of(handle: Any, args: Sequence[Any]) -> Any:
     )
 
 
-_OF_A_KIND = re.compile("forward__[0-9]+")
+class _Module:
+    """A module, as TorchScript holds it.
+
+    Args:
+        handle: What holds it.
+    """
+
+    __slots__ = ("_buffers", "_parameters", "handle")
+
+    def __init__(self, handle: Any) -> None:
+        self.handle = handle
+        self._parameters, self._buffers = script_tensors(handle)
+
+    @property
+    def kind(self) -> str:
+        """The name of its class, as TorchScript has it."""
+        return script_class(self.handle)
+
+    @property
+    def training(self) -> bool:
+        """Whether it is trained; what is frozen is not."""
+        return bool(self.handle.hasattr("training") and self.handle.getattr("training"))
+
+
+def _modules_of(handle: Any) -> dict[str, _Module]:
+    """Return the modules in one, itself with the name "", in the order of the tree."""
+    found: dict[str, _Module] = {}
+    pending = [("", handle)]
+    while pending:
+        name, handle = pending.pop()
+        found[name] = _Module(handle)
+        inner = reversed(script_children(handle))
+        pending += [(f"{name}.{own}" if name else own, part) for own, part in inner]
+    return found

@@ -1,14 +1,30 @@
-"""What TorchScript tells of the types of its values, and what two types have in common."""
+"""What TorchScript tells of values: their types, and which its nodes and blocks take and give.
+
+Values are asked for by number, and nodes one from the other: to iterate over them costs ten times
+as much, as torch ends each iteration by an exception of its own.
+"""
 
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from tbscope.sources.programs.slots import Held, Slot
-from tbscope.sources.programs.types import UNKNOWN, TensorType, device_name, dtype_name
+from tbscope.sources.programs.slots import UNKNOWN, Held, Slot, TensorType, device_name, dtype_name
 
-__all__ = ["dtype_code", "dtype_of", "gives_tensors", "joined", "told_by", "unknown_by"]
+__all__ = [
+    "dtype_code",
+    "dtype_of",
+    "gives",
+    "gives_tensors",
+    "joined",
+    "nodes_of",
+    "numbers",
+    "starts",
+    "stops",
+    "takes",
+    "told_by",
+    "unknown_by",
+]
 
 # Source: c10/core/ScalarType.h, in the order of its numbers.
 _DTYPES = (
@@ -82,22 +98,60 @@ def unknown_by(kind: Any, count: Callable[[], int | None] = lambda: None) -> Hel
 
 def joined(slots: list[Slot]) -> TensorType:
     """Return what is true of each of some tensors."""
-    first = slots[0].type
-    shapes = [slot.type.shape for slot in slots]
-    shape = first.shape
-    if any(each is None or shape is None or len(each) != len(shape) for each in shapes):
-        shape = None
-    else:
-        sizes = [
-            sizes[0] if len(set(sizes)) == 1 else None
-            for sizes in zip(*[each or () for each in shapes], strict=True)
-        ]
-        shape = tuple(sizes)
-    alike = all(slot.type == first for slot in slots)
-    dtypes = {slot.type.dtype for slot in slots}
-    return TensorType(
-        shape,
-        first.dtype if len(dtypes) == 1 else "unknown",
-        first.device,
-        stride=first.stride if alike else None,
-    )
+    types = [slot.type for slot in slots]
+    first = types[0]
+    shapes = [each.shape for each in types if each.shape is not None]
+    shape = None
+    if len(shapes) == len(types) and len(set(map(len, shapes))) == 1:
+        sizes = zip(*shapes, strict=True)
+        shape = tuple([each[0] if len(set(each)) == 1 else None for each in sizes])
+    dtype = first.dtype if len({each.dtype for each in types}) == 1 else "unknown"
+    stride = first.stride if len(set(types)) == 1 else None
+    return TensorType(shape, dtype, first.device, stride=stride)
+
+
+def takes(node: Any) -> list[Any]:
+    """Return what a node takes, in order."""
+    at = node.inputsAt
+    return [at(place) for place in range(node.inputsSize())]
+
+
+def gives(node: Any) -> list[Any]:
+    """Return what a node gives, in order."""
+    at = node.outputsAt
+    return [at(place) for place in range(node.outputsSize())]
+
+
+def numbers(node: Any) -> list[int]:
+    """Return the numbers of what a node takes, in order."""
+    at = node.inputsAt
+    return [at(place).unique() for place in range(node.inputsSize())]
+
+
+def nodes_of(block: Any) -> list[tuple[str, Any]]:
+    """Return the nodes of a graph, or of a block of one, in order, each with its kind."""
+    node = _last(block)
+    if not hasattr(node, "prev"):
+        return [(node.kind(), node) for node in block.nodes()]
+    found: list[tuple[str, Any]] = []
+    while True:
+        node = node.prev()
+        kind = node.kind()
+        if kind == "prim::Param":
+            return found[::-1]
+        found.append((kind, node))
+
+
+def starts(block: Any) -> list[Any]:
+    """Return what a graph, or a block of one, is given."""
+    node = block.param_node() if hasattr(block, "param_node") else block.paramNode()
+    return gives(node)
+
+
+def stops(block: Any) -> list[Any]:
+    """Return what a graph, or a block of one, gives in the end."""
+    return takes(_last(block))
+
+
+def _last(block: Any) -> Any:
+    return block.return_node() if hasattr(block, "return_node") else block.returnNode()

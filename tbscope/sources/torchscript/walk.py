@@ -5,27 +5,25 @@ where the number that decides is known; what only raises is taken not to run.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import torch
 
-from tbscope.ir.graph import Source
-from tbscope.sources.programs.slots import Held, Slot
-from tbscope.sources.programs.state import State
+from tbscope.ir.graph import Source, Value
+from tbscope.sources.programs.lines import source_of_script
+from tbscope.sources.programs.slots import Given, Held, Slot, type_nest
 from tbscope.sources.programs.work import Done
-from tbscope.sources.torch.module_internals import (
-    script_call_graph,
-    script_method,
-)
-from tbscope.sources.torchscript.control import Body, changed_in, in_a_turn, is_plain, merge, raises
-from tbscope.sources.torchscript.frames import PLUMBING, Frame, give
+from tbscope.sources.torch.module_internals import script_call_graph, script_class, script_method
+from tbscope.sources.torch.wrapping import content_of
+from tbscope.sources.torchscript.control import Body, changed_in, in_a_turn, merge, raises
 from tbscope.sources.torchscript.held import (
+    FLAT,
     Number,
     Part,
     class_name,
-    closed,
     forget,
     has_slot,
     is_known,
@@ -33,20 +31,63 @@ from tbscope.sources.torchscript.held import (
     lowered,
     origins,
 )
-from tbscope.sources.torchscript.lines import source_of
-from tbscope.sources.torchscript.numbers import CHANGES, GIVES_ENTRY, PLAIN, compute, is_followed
+from tbscope.sources.torchscript.numbers import (
+    CHANGES,
+    GIVES_ENTRY,
+    PLAIN,
+    QUESTIONS,
+    READ_OUT,
+    compute,
+    is_followed,
+)
 from tbscope.sources.torchscript.operators import Operator, operator_of
-from tbscope.sources.torchscript.ports import gives, nodes_of, numbers, starts, stops, takes
-from tbscope.sources.torchscript.possessions import Possessions
-from tbscope.sources.torchscript.questions import QUESTIONS, READ_OUT
 from tbscope.sources.torchscript.script_reader import ScriptReader, Step
-from tbscope.sources.torchscript.types import gives_tensors, joined, told_by, unknown_by
+from tbscope.sources.torchscript.types import (
+    gives,
+    gives_tensors,
+    nodes_of,
+    numbers,
+    starts,
+    stops,
+    takes,
+    told_by,
+    unknown_by,
+)
 
-__all__ = ["Walk"]
+__all__ = ["Frame", "Walk"]
 
-# One that takes arguments of several kinds has a method for each: `forward__0`.
-_FORWARD = re.compile(r"forward(__[0-9]+)?")
-_MOST_TURNS = 64
+# One that takes arguments of several kinds has a method for each: `forward__0`; what was traced
+# has one for each call: `forward`, `forward1`.
+_FORWARD = re.compile(r"forward(__[0-9]+|(?P<number>[1-9][0-9]{0,5}))?")
+
+
+@dataclass(slots=True)
+class Frame:
+    """One method or function while it is read.
+
+    Attributes:
+        part: The object whose method it is; None for a function.
+        function: Its name.
+        stack: The module calls around it (`Places.scope_of`).
+        line: Returns the line of the call.
+        values: What each value of its graph holds, by number.
+    """
+
+    part: Part | None
+    function: str
+    stack: Mapping[str, Any]
+    line: Callable[[], Source | None]
+    values: dict[int, Held] = field(default_factory=dict)
+
+    def give(self, node: Any, held: list[Held]) -> None:
+        """Have the outputs of a node hold what it gives."""
+        for place, each in zip(range(node.outputsSize()), held, strict=False):
+            self.values[node.outputsAt(place).unique()] = each
+
+    def given(self, node: Any) -> list[Held]:
+        """Return what a node is given, in order."""
+        values = self.values
+        return [values[number] for number in numbers(node)]
 
 
 class Walk:
@@ -54,7 +95,6 @@ class Walk:
 
     Args:
         reader: Who makes nodes of theirs.
-        state: What the program holds.
         functions: Gives the graph of a function by its name, where the program has it by name.
         trusts_types: Whether the types that graphs tell hold for these inputs.
         training: In which mode modules are read; None for that which each is in.
@@ -63,7 +103,6 @@ class Walk:
     def __init__(
         self,
         reader: ScriptReader,
-        state: State,
         *,
         functions: Callable[[str], Any],
         trusts_types: bool,
@@ -71,14 +110,7 @@ class Walk:
     ) -> None:
         self.reader = reader
         self.trusts_types = trusts_types
-        possessions = Possessions(reader, state, training)
-        self._plumbing = {
-            **PLUMBING,
-            "prim::Constant": possessions.constant,
-            "prim::ConstantMKLDNNTensor": possessions.foreign,
-            "prim::GetAttr": possessions.get,
-            "prim::SetAttr": possessions.set,
-        }
+        self.training = training
         self._calls = 0
         self._by_name = functions
         # The graph of each function that was called, by its name.
@@ -86,50 +118,41 @@ class Walk:
 
     # -- graphs -------------------------------------------------------------------------
 
-    def graph(self, graph: Any, given: list[Held], frame: Frame) -> list[Held]:
-        """Read a graph with what it is given; return what it gives."""
-        frame.graph = graph
-        return self.block(graph, given, frame)
-
-    def nodes(self, block: Any, frame: Frame) -> None:
-        """Read the nodes of a graph, or of a block of one."""
+    def block(self, block: Any, given: list[Held], frame: Frame) -> list[Held]:
+        """Read a graph, or a block of one, with what it is given; return what it gives."""
+        for value, held in zip(starts(block), given, strict=False):
+            frame.values[value.unique()] = held
         for kind, node in nodes_of(block):
-            plumbing = self._plumbing.get(kind)
+            plumbing = _PLUMBING.get(kind)
             if plumbing is not None:
-                plumbing(node, frame)
+                frame.give(node, plumbing(node, frame.given(node)))
                 continue
             handler = _HANDLERS.get(kind)
             if handler is not None:
                 handler(self, node, frame)
             else:
                 self._operation(kind, node, frame)
-
-    def block(self, block: Any, given: list[Held], frame: Frame) -> list[Held]:
-        """Read a block with what it is given; return what it gives."""
-        for value, held in zip(starts(block), given, strict=False):
-            frame.values[value.unique()] = held
-        self.nodes(block, frame)
         return [frame.values[value.unique()] for value in stops(block)]
 
     # -- operations ---------------------------------------------------------------------
 
     def _operation(self, kind: str, node: Any, frame: Frame) -> None:
-        values, at = frame.values, node.inputsAt
-        given = [values[at(place).unique()] for place in range(node.inputsSize())]
+        given = frame.given(node)
         first = given[0] if given else None
         if type(first) is Slot:
             question = QUESTIONS.get(kind)
             if question is not None:
-                give(node, frame, [question(*given)])
+                frame.give(node, [question(*given)])
                 return
             if kind in READ_OUT:
-                give(node, frame, [Number(f"{READ_OUT[kind]}()", (first,))])
+                label = kind.partition("::")[2].removesuffix("Implicit").lower()
+                frame.give(node, [Number(f"{label}()", (first,))])
                 return
-        maker = _MAKERS.get(kind)
-        if maker is not None and is_known(given):
+        if kind == "aten::tensor" and is_known(given):
+            # TorchScript has no operator of torch's for it.
             step = self._step(node, frame)
-            made = self.reader.call_function(step, maker, given[:1], {}, None, runs=True)
-            give(node, frame, [made])
+            made = self.reader.call_function(step, torch.tensor, (given[:1], {}), None, runs=True)
+            frame.give(node, [made])
             return
         operator = operator_of(node.schema())
         if operator is None:
@@ -143,69 +166,55 @@ class Walk:
 
     def _other(self, kind: str, node: Any, given: list[Held], frame: Frame) -> None:
         """Read what Python's torch has no operator for, or what is given no tensors."""
-        lost = False
-        if kind in CHANGES and given and type(given[0]) in (list, dict):
-            self.reader.change(given[0])
-            lost = not is_followed(kind, given)
+        changes = kind in CHANGES and bool(given) and type(given[0]) in (list, dict)
+        followed = not changes or is_followed(kind, given)
+        if changes:
+            self.reader.note(given[0])
         outputs = gives(node)
         makes = any(gives_tensors(output.type()) for output in outputs)
-        result = given[0] if lost and kind not in GIVES_ENTRY else compute(kind, given)
+        result = compute(kind, given)
+        if changes and kind not in GIVES_ENTRY:
+            result = given[0]
         if makes and type(result) is Number and (kind not in PLAIN or has_slot(given)):
             self._generic(kind, node, given, frame)
         else:
-            give(node, frame, [result] * len(outputs))
-        if lost:
+            frame.give(node, [result] * len(outputs))
+        if not followed:
             forget(*given)
 
     def _generic(self, kind: str, node: Any, given: list[Held], frame: Frame) -> None:
         """Read an operation of which nothing is known but its name."""
-        step = self._step(node, frame, args=given)
-        arguments, read = self.reader.arguments(lowered(given), {})
+        step = self._step(node, frame)
+        self.reader.enter(step)
+        arguments, read = self.reader.arguments((lowered(given), {}))
         name = kind.partition("::")[2].strip("_")
         appended = self.reader.append(name, step, arguments, read, Done())
         told = [unknown_by(output.type()) for output in gives(node)]
-        first = given[0] if given else None
-        if kind == "aten::__getitem__" and type(first) is list:
-            entries = closed(first)
-            if set(map(type, entries)) == {Slot}:
-                # One of these.
-                told = [joined(entries)]
-        give(node, frame, self.reader.give(appended, told, read))
+        frame.give(node, self.reader.give(appended, told, read))
 
     def _call_operator(
         self, operator: Operator, node: Any, given: list[Held], frame: Frame
     ) -> None:
-        args, kwargs = operator.arguments(given, self.reader.constant)
+        arguments = operator.arguments(given, self.reader.constant)
         outputs = gives(node)
-        told = self._told(operator, args, kwargs, outputs)
-        step = self._step(node, frame, operator.target, args, kwargs, told)
+        told = self._told(operator, arguments, outputs)
+        step = self._step(node, frame, operator.target, arguments, told)
         result = self.reader.call_operator(step)
-        if type(result) is Slot and len(outputs) == 1:
-            # As nearly all do.
-            frame.values[outputs[0].unique()] = result
-        elif len(outputs) == 1:
-            frame.values[outputs[0].unique()] = _unless_known(result, operator, given)
-        elif outputs:
-            several = result if type(result) in (list, tuple) else [result] * len(outputs)
-            give(node, frame, [_unless_known(each, operator, given) for each in several])
+        several = result if len(outputs) > 1 and type(result) in (list, tuple) else [result]
+        if len(several) < len(outputs):
+            several = several * len(outputs)
+        frame.give(node, [_unless_known(each, operator, given) for each in several])
 
-    def _told(self, operator: Operator, args: Any, kwargs: Any, outputs: list[Any]) -> Any:
+    def _told(self, operator: Operator, arguments: Given, outputs: list[Any]) -> Any:
         """Return what an operator gives: as the graph tells, or as it does on stand-ins."""
         if self.trusts_types and not operator.facts.writes:
             types = [told_by(output.type()) for output in outputs]
             if types and None not in types:
                 return types[0] if len(types) == 1 else types
-        ran = self.reader.work.run(operator.target, *operator.sampled(args, kwargs))
+        ran = self.reader.work.run(operator.target, operator.sampled(arguments))
         if ran is not None:
             return ran.results
-        told = []
-        for place, output in enumerate(outputs):
-            at = operator.written[place] if place < len(operator.written) else None
-            after = args[at] if at is not None and at < len(args) else None
-            if type(after) is Slot:
-                told.append(after.type)
-            else:
-                told.append(unknown_by(output.type(), partial(_count_of, output)))
+        told = [unknown_by(output.type(), partial(_count_of, output)) for output in outputs]
         return told[0] if len(told) == 1 else told or None
 
     def _step(
@@ -213,16 +222,15 @@ class Walk:
         node: Any,
         frame: Frame,
         target: Any = None,
-        args: Any = (),
-        kwargs: Any = None,
+        arguments: Given = ((), {}),
         told: Any = None,
     ) -> Step:
         name = node.outputsAt(0).debugName() if node.outputsSize() else ""
         source = self._source(node, frame)
-        return Step(name, target, args, kwargs or {}, told, frame.stack, source, frame.has_others)
+        return Step(name, target, arguments, told, frame.stack, source)
 
     def _source(self, node: Any, frame: Frame) -> Source | None:
-        return source_of(node.sourceRange(), frame.function) or frame.source
+        return source_of_script(node.sourceRange(), frame.function) or frame.line()
 
     # -- taking apart ---------------------------------------------------------------------
 
@@ -230,23 +238,19 @@ class Walk:
         held = frame.values[node.input().unique()]
         outputs = gives(node)
         if type(held) in (list, tuple) and len(held) == len(outputs) and not is_open(held):
-            give(node, frame, list(held))
+            frame.give(node, list(held))
         elif type(held) is Slot or (is_open(held) and has_slot(held)):
             self._generic("prim::unbind", node, [held], frame)
         else:
-            give(node, frame, [Number(each.debugName(), origins(held)) for each in outputs])
+            frame.give(node, [Number(each.debugName(), origins(held)) for each in outputs])
 
     def _index(self, node: Any, frame: Frame) -> None:
-        nest, at = (frame.values[number] for number in numbers(node))
-        if type(nest) in (list, tuple) and type(at) is int and -len(nest) <= at < len(nest):
-            give(node, frame, [nest[at]])
-        else:
-            self._other("prim::getitem", node, [nest, at], frame)
+        self._other("aten::__getitem__", node, frame.given(node), frame)
 
     # -- calls --------------------------------------------------------------------------
 
     def _call_method(self, node: Any, frame: Frame) -> None:
-        given = [frame.values[number] for number in numbers(node)]
+        given = frame.given(node)
         part, name = given[0], node.s("name")
         if type(part) is not Part:
             self._generic(f"prim::{name}", node, given, frame)
@@ -257,9 +261,8 @@ class Walk:
         if part.name is not None and part is not frame.part and _is_call(part, name):
             self._calls += 1
             stack = {**stack, f"call {self._calls}": (part.name, class_name(part.kind))}
-        outer = None if stack is not frame.stack else frame
-        inner = Frame(part, name, stack, partial(self._source, node, frame), outer)
-        give(node, frame, self.graph(graph, given, inner))
+        inner = Frame(part, name, stack, partial(self._source, node, frame))
+        frame.give(node, self.block(graph, given, inner))
 
     def _call_function(self, node: Any, frame: Frame) -> None:
         function, *values = takes(node)
@@ -269,8 +272,8 @@ class Walk:
             graph = self._functions[name] = self._by_name(name) or script_call_graph(node)
         given = [frame.values[value.unique()] for value in values]
         line = partial(self._source, node, frame)
-        inner = Frame(frame.part, name.rpartition(".")[2], frame.stack, line, frame)
-        give(node, frame, self.graph(graph, given, inner))
+        inner = Frame(frame.part, name.rpartition(".")[2], frame.stack, line)
+        frame.give(node, self.block(graph, given, inner))
 
     # -- control flow -------------------------------------------------------------------
 
@@ -283,31 +286,20 @@ class Walk:
         else:
             running = [blocks[0] if condition else blocks[1]]
         if len(running) == 1:
-            give(node, frame, self.block(running[0], [], frame))
+            frame.give(node, self.block(running[0], [], frame))
             return
         bodies = [
             Body(label, partial(self.block, block, [], frame))
             for label, block in zip(("if", "else"), running, strict=True)
         ]
         step = self._step(node, frame, "If")
-        give(node, frame, merge(self.reader, step, bodies, [condition]))
+        frame.give(node, merge(self.reader, step, bodies, [condition]))
 
     def _loop(self, node: Any, frame: Frame) -> None:
-        count, goes_on, *carried = [frame.values[number] for number in numbers(node)]
+        count, goes_on, *carried = frame.given(node)
         (block,) = node.blocks()
-        if is_plain(block) and type(count) is int and type(goes_on) is bool:
-            turn = 0
-            while goes_on is True and turn < min(count, _MOST_TURNS):
-                goes_on, *carried = self.block(block, [turn, *carried], frame)
-                turn += 1
-            if goes_on is False or turn >= count:
-                give(node, frame, carried)
-                return
-            carried = [
-                Number(value.debugName(), origins(held))
-                for value, held in zip(gives(node), carried, strict=True)
-            ]
         step = self._step(node, frame, "Loop")
+        self.reader.enter(step)
         inside = [
             in_a_turn(held, value) for held, value in zip(carried, starts(block)[1:], strict=True)
         ]
@@ -316,21 +308,86 @@ class Walk:
         def read() -> list[Held]:
             for container in changed_in(block, frame.values):
                 # Of a turn before, it may hold more.
-                self.reader.change(container)
+                self.reader.note(container)
                 forget(container)
             return self.block(block, [turn_number, *inside], frame)[1:]
 
         bodies = [Body("loop", read), Body("", lambda: list(carried))]
-        give(node, frame, merge(self.reader, step, bodies, [count, goes_on], always=True))
+        frame.give(node, merge(self.reader, step, bodies, [count, goes_on], always=True))
 
     def _fork(self, node: Any, frame: Frame) -> None:
-        given = [frame.values[number] for number in numbers(node)]
+        given = frame.given(node)
         step = self._step(node, frame)
         scope, _ = self.reader.where(step)
         inner = Frame(frame.part, frame.function, frame.stack, lambda: step.source)
         with self.reader.places.body("fork", scope):
-            results = self.graph(node.g("Subgraph"), given, inner)
-        give(node, frame, [results[0] if len(results) == 1 else tuple(results)])
+            results = self.block(node.g("Subgraph"), given, inner)
+        frame.give(node, [results[0] if len(results) == 1 else tuple(results)])
+
+    # -- constants and attributes -------------------------------------------------------
+
+    def _constant(self, node: Any, frame: Frame) -> None:
+        output = node.output()
+        thing = output.toIValue()
+        if type(thing) not in FLAT:
+            # A function is called by its name.
+            known = output.type().kind() != "FunctionType"
+            leaf_of = partial(self._constant_leaf, frame=frame)
+            thing = _nest(thing, output.debugName(), leaf_of) if known else None
+        frame.values[output.unique()] = thing
+
+    def _constant_leaf(self, thing: Any, name: str, frame: Frame) -> Held:
+        """Return what a constant of the code is, where that holds nothing else."""
+        if not isinstance(thing, torch.Tensor):
+            return thing
+        if thing.dim() == 0 and thing.layout is torch.strided and not thing.is_meta:
+            return thing.item()
+        typed = type_nest(thing)
+        # What was frozen has the name that it had as a parameter.
+        own = name.removeprefix("self.") if name.startswith("self.") else None
+
+        def make() -> Value:
+            scope = self.reader.places.scope_of(frame.stack, None)
+            content = content_of(thing)
+            return self.reader.state.add_source(
+                "constant", own, typed, scope=scope, attributes=content
+            )
+
+        return Slot(typed, make=make)
+
+    def _get(self, node: Any, frame: Frame) -> None:
+        (part,) = frame.given(node)
+        name = node.s("name")
+        held: Held = Number(name)
+        if type(part) is Part:
+            if name == "training" and self.training is not None and part.name is not None:
+                held = self.training
+            elif name in part.attributes:
+                held = part.attributes[name]
+            elif part.handle is not None:
+                path = f"{part.name}.{name}" if part.name else name
+                leaf_of = partial(self._attribute_leaf, owner=path)
+                held = part.attributes[name] = _nest(part.handle.getattr(name), path, leaf_of)
+        frame.values[node.output().unique()] = held
+
+    def _attribute_leaf(self, thing: Any, name: str, owner: str) -> Held:
+        """Return what is in the attribute of such a name, where that holds nothing else."""
+        if isinstance(thing, torch.Tensor):
+            state = self.reader.state
+            # What is in a list has no name of its own, where it is a parameter.
+            own = None if name == owner else state.name_of(thing)
+            return state.slot(own or name, tensor=thing)
+        if hasattr(thing, "_type"):
+            # To ask a handle for what it does not have takes long.
+            handle = thing if hasattr(type(thing), "_type") else getattr(thing, "_c", thing)
+            return Part(name, script_class(handle), handle)
+        return thing
+
+    def _set(self, node: Any, frame: Frame) -> None:
+        owner, value = frame.given(node)
+        if type(owner) is Part:
+            self.reader.note(owner.attributes)
+            owner.attributes[node.s("name")] = value
 
 
 def _count_of(output: Any) -> int | None:
@@ -343,35 +400,74 @@ def _count_of(output: Any) -> int | None:
 
 
 def _unless_known(result: Held, operator: Operator, given: list[Held]) -> Held:
-    """Return what an operator gave; where that is no tensor, that it is made of what it got."""
-    if result is None or not operator.gives_tensors:
+    """Return what an operator gave; where that is not known, that it is made of what it got."""
+    if type(result) is Slot:
+        return result
+    if result is None or (not operator.gives_tensors and not is_known(result)):
         return Number(f"{operator.facts.label}()", origins(given))
     return result
 
 
 def _is_call(part: Part, method: str) -> bool:
-    """Tell whether a method is what a module runs when it is called.
+    """Tell whether a method is what a module runs when it is called."""
+    called = _FORWARD.fullmatch(method)
+    if called is None or called["number"] is None:
+        return called is not None
+    # A method of the user's may have such a name, too.
+    earlier = int(called["number"]) - 1
+    return script_method(part.handle, f"forward{earlier or ''}") is not None
 
-    What was traced has a method for each call: `forward`, `forward1`.
+
+def _nest(thing: Any, name: str, leaf_of: Callable[[Any, str], Held]) -> Held:
+    """Return a constant or the content of an attribute, as it is held.
+
+    Args:
+        thing: The constant, or the content.
+        name: Its name; an entry has that with its key.
+        leaf_of: Returns how something is held that is no list and no dict, by its name.
     """
-    if method == "forward" or _FORWARD.fullmatch(method):
-        return True
-    number = method.removeprefix("forward")
-    return (
-        method.startswith("forward")
-        and number.isdecimal()
-        and number[0] != "0"
-        and all(
-            script_method(part.handle, f"forward{earlier or ''}") is not None
-            for earlier in range(int(number) if len(number) < 6 else 0)
-        )
-    )
+    if type(thing) in FLAT:
+        return thing
+    if isinstance(thing, list | tuple):
+        return type(thing)([_nest(each, f"{name}.{at}", leaf_of) for at, each in enumerate(thing)])
+    if isinstance(thing, dict):
+        return {key: _nest(each, f"{name}.{key}", leaf_of) for key, each in thing.items()}
+    return leaf_of(thing, name)
 
 
-# What TorchScript has no operator of torch's for.
-_MAKERS: dict[str, Callable[..., Any]] = {"aten::tensor": torch.tensor}
+def _dict(_: Any, given: list[Held]) -> list[Held]:
+    known = (str, int, float, bool)
+    keys = [key if type(key) in known else str(lowered(key)) for key in given[::2]]
+    return [dict(zip(keys, given[1::2], strict=True))]
+
+
+# What only hands on what it is given, by what TorchScript calls it.
+_PLUMBING: dict[str, Callable[[Any, list[Held]], list[Held]]] = {
+    "prim::ListConstruct": lambda node, given: [given],
+    "prim::TupleConstruct": lambda node, given: [tuple(given)],
+    "prim::DictConstruct": _dict,
+    "prim::TupleSlice": lambda node, given: [given[0][node.i("beg") : node.i("end")]],
+    "prim::CreateObject": lambda node, given: [Part(None, node.output().type().annotation_str)],
+    **dict.fromkeys(
+        (
+            *("prim::Print", "prim::RaiseException", "prim::Uninitialized", "prim::Enter"),
+            *("prim::Exit", "aten::warn"),
+        ),
+        lambda node, given: [None] * node.outputsSize(),
+    ),
+    **dict.fromkeys(
+        (
+            *("aten::wait", "aten::_unwrap_optional", "prim::unchecked_cast"),
+            *("prim::unchecked_unwrap_optional", "prim::NumToTensor"),
+        ),
+        lambda node, given: given[:1],
+    ),
+}
 
 _HANDLERS: dict[str, Callable[[Walk, Any, Frame], None]] = {
+    "prim::Constant": Walk._constant,
+    "prim::GetAttr": Walk._get,
+    "prim::SetAttr": Walk._set,
     "prim::ListUnpack": Walk._unpack,
     "prim::TupleUnpack": Walk._unpack,
     "prim::TupleIndex": Walk._index,
