@@ -121,6 +121,16 @@ def test_a_container_in_two_places_is_told_in_both():
     assert len(tensor_leaves([deep, deep], "")) == 1
 
 
+def test_tensors_are_collected_as_often_as_they_are_told():
+    pair = [torch.ones(1), (torch.ones(2),)]
+    given = (pair, {"again": pair})
+    tensors, values = [], []
+    Literals(lambda tensor: Constant("value")).nest(given, tensors, values)
+    collected = collect_tensors(given, [])
+    assert len(collected) == len(values) == 4
+    assert all(one is other for one, other in zip(collected, tensors, strict=True))
+
+
 def test_records_that_all_know_each_other_cost_no_more_than_they_are():
     everyone = []
     everyone += [Record(torch.ones(at), everyone) for at in range(60)]

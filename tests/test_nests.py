@@ -43,6 +43,12 @@ class SlottedBatch:
     label: torch.Tensor
 
 
+@dataclass(slots=True)
+class MoreSlots(SlottedBatch):
+    weight: torch.Tensor
+    depth: torch.Tensor
+
+
 class Privates:
     __slots__ = ("__hidden", "empty", "shown")
 
@@ -89,6 +95,7 @@ def paths(nest, name="x"):
         (torch.max(torch.zeros(2, 2), 0), ["x.values", "x.indices"]),
         (Batch(A, names=["a", B]), ["x.image", "x.names.1"]),
         (SlottedBatch(A, B), ["x.image", "x.label"]),
+        (MoreSlots(A, B, C, A), ["x.image", "x.label", "x.weight", "x.depth"]),
         (Privates(), ["x._Privates__hidden.0", "x.shown"]),
         (SimpleNamespace(k=A), ["x.k"]),
         (argparse.Namespace(k=A), ["x.k"]),

@@ -6,12 +6,13 @@ leading values in the order of its `__init__`, then names with values.
 
 import ast
 import functools
+import inspect
 import linecache
 import re
 import sys
 import warnings
 from collections.abc import Iterator
-from types import CodeType, FunctionType
+from types import FunctionType
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -161,7 +162,15 @@ def class_source(cls: type) -> tuple[str, int] | None:
 
     `inspect.getsourcelines` parses the whole file for each of its classes, up to Python 3.12.
     """
-    codes = list(_codes(cls))
+    functions = [inspect.unwrap(held) for held in vars(cls).values()]
+    codes = [
+        function.__code__
+        for function in functions
+        if isinstance(function, FunctionType)
+        and function.__module__ == cls.__module__
+        # Made by dataclass.
+        and not function.__code__.co_filename.startswith("<string")
+    ]
     first = min((code.co_firstlineno for code in codes), default=None)
     file = getattr(sys.modules.get(cls.__module__), "__file__", None)
     if file is None and codes:
@@ -177,15 +186,3 @@ def class_source(cls: type) -> tuple[str, int] | None:
     ]
     line = lines[-1] if lines else first
     return (file, line) if line else None
-
-
-def _codes(cls: type) -> Iterator[CodeType]:
-    """Yield the code of each function that a class defines itself."""
-    for held in vars(cls).values():
-        function = held
-        while hasattr(function, "__wrapped__"):
-            function = function.__wrapped__
-        if isinstance(function, FunctionType) and function.__module__ == cls.__module__:
-            code = function.__code__
-            if not code.co_filename.startswith("<string"):  # Made by dataclass.
-                yield code

@@ -80,7 +80,7 @@ __all__ = [
 _C: Any = torch._C
 
 # torch 2.6 to 2.8 want a rule for each operator with functions and each class of modes.
-_ASKS_MODES = hasattr(TorchDispatchMode, "supports_higher_order_operators")
+_WANTS_RULES = not hasattr(TorchDispatchMode, "supports_higher_order_operators")
 
 
 class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -95,8 +95,14 @@ class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        if not _ASKS_MODES:
-            _take_operators_with_functions(type(self))
+
+        def ask(operator: Any, mode: TorchDispatchMode, *args: Any, **kwargs: Any) -> Any:
+            return mode.__torch_dispatch__(operator, (), args, kwargs)  # type: ignore[no-untyped-call]
+
+        # Those imported since the last mode was made have no rule yet.
+        for operator in tuple(torch._ops._higher_order_ops.values()) if _WANTS_RULES else ():
+            if type(self) not in operator.python_key_table:
+                operator.py_impl(type(self))(partial(ask, operator))
 
     def __enter__(self) -> Self:
         _python_dispatch._push_mode(self)
@@ -108,18 +114,6 @@ class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         return False
-
-
-def _take_operators_with_functions(mode_class: type[TorchDispatchMode]) -> None:
-    """Have every operator with functions (`cond`, `scan`) ask a class of modes as others do."""
-
-    def ask(operator: Any, mode: TorchDispatchMode, *args: Any, **kwargs: Any) -> Any:
-        return mode.__torch_dispatch__(operator, (), args, kwargs)  # type: ignore[no-untyped-call]
-
-    # Those imported since the last mode was made have no rule yet.
-    for operator in tuple(torch._ops._higher_order_ops.values()):
-        if mode_class not in operator.python_key_table:
-            operator.py_impl(mode_class)(partial(ask, operator))
 
 
 BACKWARD = "_engine_run_backward"

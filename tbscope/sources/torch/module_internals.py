@@ -49,6 +49,8 @@ __all__ = [
 ]
 
 
+_C: Any = torch._C
+
 UNINITIALIZED: type = vars(_parameter)["UninitializedTensorMixin"]
 """The class of parameters and buffers that a lazy module has not made yet."""
 
@@ -225,16 +227,12 @@ def script_class(handle: Any) -> str:
 
 def script_children(handle: Any) -> list[tuple[str, Any]]:
     """Return name and handle of each module right in a scripted one, in order."""
-    return [(name, handle.getattr(name)) for name, _ in _listed("ModuleDict", handle)]
+    return [(name, handle.getattr(name)) for name, _ in _C.ModuleDict(handle).items()]
 
 
 def script_tensors(handle: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the parameters and the buffers right in a scripted module, by name."""
-    return dict(_listed("ParameterDict", handle)), dict(_listed("BufferDict", handle))
-
-
-def _listed(kind: str, handle: Any) -> Any:
-    return getattr(torch._C, kind)(handle).items()
+    return dict(_C.ParameterDict(handle).items()), dict(_C.BufferDict(handle).items())
 
 
 def script_method(handle: Any, name: str) -> Any:
@@ -261,9 +259,8 @@ def load_script_file(path: str) -> tuple[Any, Callable[[str], Any]]:
         What TorchScript holds of the module, and what gives the graph of a function of the file by
         its name; None where there is none.
     """
-    load: Any = torch._C.import_ir_module
-    unit = torch._C.CompilationUnit()
-    module = load(unit, os.fspath(path), torch.device("cpu"), {}, False)
+    unit = _C.CompilationUnit()
+    module = _C.import_ir_module(unit, os.fspath(path), torch.device("cpu"), {}, False)
 
     def graph(name: str) -> Any:
         function: Any = unit.find_function(name)
@@ -278,8 +275,7 @@ def script_call_graph(node: Any) -> Any:
     Its inputs are those of the node, but for the function itself. What is called in it stands in
     it, too.
     """
-    inline: Any = torch._C._jit_pass_inline
-    graph: Any = torch._C.Graph()
+    graph = _C.Graph()
     function, *given = (
         node.inputs() if node.kind() == "prim::CallFunction" else (None, *node.inputs())
     )
@@ -294,16 +290,8 @@ def script_call_graph(node: Any) -> Any:
     call = graph.insertNode(graph.createClone(node, lambda value: held[value.debugName()]))
     for value in call.outputs():
         graph.registerOutput(value)
-    inline(graph)
+    _C._jit_pass_inline(graph)
     return graph
-
-
-# The hooks of all modules, as torch.nn.modules.module registers them.
-_shared_hooks: tuple[Any, ...] = tuple(
-    table
-    for name, table in vars(_module).items()
-    if name.startswith("_global_") and isinstance(table, dict)
-)
 
 
 def shared_tables() -> list[Any]:
@@ -311,7 +299,12 @@ def shared_tables() -> list[Any]:
 
     Hooks of all modules, print options, and what `parametrize.cached()` remembers.
     """
-    return [*_shared_hooks, vars(_tensor_str.PRINT_OPTS), parametrize._cache]
+    hooks = [
+        table
+        for name, table in vars(_module).items()
+        if name.startswith("_global_") and isinstance(table, dict)
+    ]
+    return [*hooks, vars(_tensor_str.PRINT_OPTS), parametrize._cache]
 
 
 def mps_generator() -> torch.Generator | None:

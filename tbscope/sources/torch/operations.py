@@ -25,6 +25,7 @@ from tbscope.sources.torch.internals import (
     schema_of,
 )
 from tbscope.sources.torch.literals import collect_tensors
+from tbscope.sources.torch.signatures import positional_in
 
 __all__ = [
     "ASKS_GRADIENT",
@@ -273,21 +274,12 @@ def operation_name(function: Callable[..., Any], *, as_kernel: bool = False) -> 
         written = (full or written or type(function).__name__).rpartition("::")[2].partition(".")[0]
     name = str(written)
     if name.startswith("__") and name.endswith("__") and len(name) > 4:
-        name = name[2:-2]
-        if name[0] == "i" and name[1:] in _TWO_SIDED:
-            return f"{name[1:]}_"
-        if name[0] == "r" and name[1:] in _TWO_SIDED:
-            return name[1:]
+        name, plain = name[2:-2], name[3:-2]
+        if name[0] in "ir" and hasattr(torch.Tensor, f"__{plain}__"):
+            # In place, or with the tensor on the right.
+            return f"{plain}_" if name[0] == "i" else plain
         return name
     return name if direct and as_kernel else name.lstrip("_") or name
-
-
-_TWO_SIDED = frozenset(
-    {
-        *("add", "sub", "mul", "truediv", "floordiv", "div", "mod", "pow", "matmul"),
-        *("and", "or", "xor", "lshift", "rshift"),
-    }
-)
 
 
 def body_name(function: Callable[..., Any]) -> str:
@@ -381,9 +373,6 @@ def is_random(
     return any(drops[:1])
 
 
-_BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-
-
 @functools.lru_cache(maxsize=4096)
 def positional_names(
     function: Callable[..., Any], kinds: tuple[type, ...] = ()
@@ -401,19 +390,16 @@ def positional_names(
     schema = schema_of(function)
     if schema is not None:
         return tuple(argument.name for argument in schema.arguments if not argument.kwarg_only)
-    described = get_testing_overrides().get(function, lambda: None)
+    described = positional_in(
+        inspect.signature(get_testing_overrides().get(function, lambda: None))
+    )
     try:
         # One that hands all on to others has none (`boolean_dispatch`): torch's stand-in tells.
-        named = _of_signature(function) or _of_signature(described)
-        return named or _of_overloads(function, kinds)
+        named = positional_in(inspect.signature(function)) or described
+        return tuple(named) or _of_overloads(function, kinds)
     except (TypeError, ValueError):
         # A builtin has no signature: its operator's schemas tell, or else torch's stand-in.
-        return _of_overloads(function, kinds) or _of_signature(described)
-
-
-def _of_signature(function: Callable[..., Any]) -> tuple[str | None, ...]:
-    parameters = inspect.signature(function).parameters.values()
-    return tuple(parameter.name for parameter in parameters if parameter.kind in _BY_POSITION)
+        return _of_overloads(function, kinds) or tuple(described)
 
 
 def add_signature(
@@ -477,8 +463,6 @@ def _takes(schema: Any, kinds: tuple[type, ...], alone: str = "int") -> bool:
 
 
 def _fits(declared: str, kind: type) -> bool:
-    if issubclass(kind, torch.Tensor):
-        return declared == "Tensor"
     if issubclass(kind, tuple | list):
         return declared.startswith("List[")
     taken = next((taken for known, taken in _TAKEN.items() if issubclass(kind, known)), None)
@@ -490,6 +474,7 @@ _IN_PYTHON = {"self": "input", "t": "data"}
 _OPTIONAL = re.compile(r"Optional\[(.*)\]")
 # By class the types of schemas that take its instances.
 _TAKEN: dict[type, tuple[str, ...]] = {
+    torch.Tensor: ("Tensor",),
     bool: ("bool", "number"),
     int: ("int", "number", "float"),
     float: ("float", "number"),
