@@ -226,7 +226,7 @@ class Picture:
                 # A foreign graph may name nodes that it does not have.
                 source = self.hierarchy.items.get(self.hierarchy.strict.get(name, name))
                 if source is not None:
-                    found.append(Read(source, int(output) if output.isdecimal() else 0, waits))
+                    found.append(Read(source, output, waits))
             self._reads[item] = sorted(found, key=lambda read: read.waits)
         return self._reads[item]
 

@@ -22,8 +22,8 @@ __all__ = [
     "shapes_of",
 ]
 
-Reference = tuple[str, str]
-"""What an input names: a node, and which of its outputs: a number, or in a function `name:0`."""
+Reference = tuple[str, int]
+"""What an input names: a node, and which of its outputs."""
 
 _DTYPES = {
     "FLOAT": "float32",
@@ -119,9 +119,9 @@ def dtype_of(node: Any) -> str:
 
 
 def reference_of(text: str) -> Reference:
-    """Read an input: `name`, `name:1`, or in a function `name:output:0`."""
+    """Read an input: `name`, or `name:1`."""
     name, _, output = text.partition(":")
-    return name, output or "0"
+    return name, int(output) if output.isdecimal() and len(output) < 10 else 0
 
 
 def device_of(text: str) -> str:

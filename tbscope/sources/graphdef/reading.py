@@ -14,7 +14,7 @@ from tbscope.ir.regions import describe_calls
 from tbscope.page.constants import LIBRARY
 from tbscope.page.ops import op_type
 from tbscope.sources.graphdef.loading import load_graph_def
-from tbscope.sources.graphdef.ops import Op, op_of
+from tbscope.sources.graphdef.ops import Op, Reference, op_of
 from tbscope.sources.graphdef.paths import (
     Path,
     Scopes,
@@ -112,10 +112,10 @@ class _Reading:
             self._at.setdefault(op.name, place)
         self._dangling: dict[str, None] = {}
         self._closing = 0
-        # For each node the words for its outputs that others read, in the order of reading.
-        self._read: dict[int, dict[str, None]] = {}
-        # For each node what its outputs are, by the words that name them.
-        self._given: dict[int, dict[str, Nest]] = {}
+        # For each node that is read how many outputs it has at least.
+        self._read: dict[int, int] = {}
+        # For each node its outputs.
+        self._given: dict[int, list[Nest]] = {}
         self._nodes: dict[int, Node] = {}
         self._owned: dict[tuple[Path, str], Value] = {}
         self.build = GraphBuilder(title or "graph")
@@ -164,7 +164,7 @@ class _Reading:
                 pending += [at for at in reversed(ahead.values()) if at not in done]
         for op in self._ops:
             for name, output in op.reads:
-                self._read.setdefault(self._at[name], {})[output] = None
+                self._read[self._at[name]] = max(self._read.get(self._at[name], 0), output + 1)
         return order
 
     def _is_there(self, name: str) -> bool:
@@ -200,11 +200,11 @@ class _Reading:
     def _add(self, place: int) -> None:
         op = self._ops[place]
         if op.op == _CONSTANT and not op.shapes:
-            self._given[place] = {"": _literal_of(op)}
+            self._given[place] = [_literal_of(op)]
         elif op.op == _GET:
             self._add_owned(place, _held(op).get("name", "").strip(), _GET)
         elif op.op in _MAKERS:
-            self._given[place] = {"": self._made(op)}
+            self._given[place] = [self._made(op)]
         elif self._is_output(op) or (op.op == _CARD and "class" in op.facts):
             # The node of a card tells of the module around it, and no more.
             self._describe(place)
@@ -224,8 +224,8 @@ class _Reading:
         """Take over what a node tells of the call in which it stands."""
         op = self._ops[place]
         scope = self._scopes.of(self._paths[place])
-        told = op.facts.get("class")
-        if scope in self._scopes.calls and isinstance(told, str) and told:
+        told = _text_of(op, "class", "")
+        if scope in self._scopes.calls and told:
             call = self._scopes.calls[scope]
             call.class_name, call.training = told, op.facts.get("training") is True
 
@@ -237,27 +237,28 @@ class _Reading:
                 return dict(zip(keys, entries, strict=False))
         return tuple(held) if "Tuple" in op.op else held
 
-    def _nest(self, read: tuple[str, str]) -> Nest:
-        given = self._given.get(self._at[read[0]], {})
-        return given.get(read[1], given.get(""))
+    def _nest(self, read: Reference) -> Nest:
+        name, output = read
+        given = self._given.get(self._at[name], [])
+        if output < len(given):
+            return given[output]
+        if output:
+            self._dangling[f"{name}:{output}"] = None
+        return None
 
     def _add_input(self, place: int) -> None:
         op = self._ops[place]
-        told = op.facts.get("name")
-        name = told if isinstance(told, str) and told else op.name.removeprefix("input/")
+        name = _text_of(op, "name", op.name.removeprefix("input/"))
         node = self.build.append_source("input", name.replace("/", "."))
         self._add_values(place, node, least=1)
 
     def _add_owned(self, place: int, attribute: str, kind: str) -> None:
         op, path = self._ops[place], self._paths[place]
         # The way to a module leads to a module, and to no parameter: nobody but ways reads it.
-        readers = self._read.get(place)
-        if kind == _GET and (not readers or not attribute):
-            self._given[place] = {}
+        if kind == _GET and (place not in self._read or not attribute):
             return
         known = self._owned.get((path, attribute))
         if known is None:
-            told = op.facts.get("name")
             steps = [part.attribute or "" for part in path]
             if not any(steps):
                 steps = [part.label for part in path]
@@ -265,19 +266,19 @@ class _Reading:
             is_buffer = kind in _BUFFERS or (kind == _GET and attribute in _RUNNING)
             node = self.build.append_source(
                 "buffer" if is_buffer else "parameter",
-                told if isinstance(told, str) and told else full,
+                _text_of(op, "name", full),
                 self._scopes.of(path),
             )
             self._add_facts(node, op)
             self._add_values(place, node, least=1)
             known = self._owned[path, attribute] = node.outputs[0]
-        self._given[place] = {"": known}
+        self._given[place] = [known]
 
     def _add_constant(self, place: int) -> None:
         op = self._ops[place]
         held = op.facts.get("value")
         if held is not None and not isinstance(held, Constant):
-            self._given[place] = {"": held}
+            self._given[place] = [held]
             return
         node = self.build.append_source("constant", None, self._scopes.of(self._paths[place]))
         self._add_facts(node, op)
@@ -288,9 +289,8 @@ class _Reading:
         arguments = [Argument(None, self._nest(read)) for read in op.reads]
         label = op.name.rpartition("/")[2]
         called = op.op.rpartition("::")[2] or op.op or label or "op"
-        told = op.facts.get("op")
         node = self.build.add_node(
-            told if isinstance(told, str) and told else called,
+            _text_of(op, "op", called),
             arguments,
             scope=self._scopes.of(self._paths[place]),
             kernels=_kernels(op),
@@ -320,20 +320,12 @@ class _Reading:
 
     def _add_values(self, place: int, node: Node, least: int = 0) -> None:
         """Add the outputs of a node: those that it tells, and those that are read."""
-        op, words = self._ops[place], self._read.get(place, {})
-        numbers = {word: _number(word, at) for at, word in enumerate(words)}
-        count = max([least, len(op.shapes), *(number + 1 for number in numbers.values())])
+        op = self._ops[place]
+        count = max(least, len(op.shapes), self._read.get(place, 0))
         for at in range(min(count, _MOST_OUTPUTS)):
             shape = op.shapes[at] if at < len(op.shapes) else None
             self.build.add_value(node, shape, op.dtype, op.device)
-        outputs = node.outputs
-        given: dict[str, Nest] = {}
-        for word, number in numbers.items():
-            if number < len(outputs):
-                given[word] = outputs[number]
-            else:
-                self._dangling[f"{op.name}:{word}"] = None
-        self._given[place] = given
+        self._given[place] = [*node.outputs]
         self._nodes[place] = node
 
     # -- outputs, calls, notes ----------------------------------------------------------
@@ -342,8 +334,7 @@ class _Reading:
         for op in self._ops:
             if not self._is_output(op):
                 continue
-            told = op.facts.get("name")
-            name = told if isinstance(told, str) and told else op.name.removeprefix("output/")
+            name = _text_of(op, "name", op.name.removeprefix("output/"))
             if op.op == _IO:
                 name = re.sub(r"output(\.[0-9]+)?", "out", name)
             given = self._nest(op.reads[0])
@@ -380,6 +371,12 @@ def _held(op: Op) -> dict[str, str]:
     return {found[1]: found[2]} if found else {}
 
 
+def _text_of(op: Op, fact: str, default: str) -> str:
+    """Return a fact that is a text; the default if it is none, or empty."""
+    told = op.facts.get(fact)
+    return told if isinstance(told, str) and told else default
+
+
 def _kernels(op: Op) -> list[str]:
     told = op.facts.get("kernels")
     if isinstance(told, str) and "scope" in op.facts:
@@ -390,11 +387,3 @@ def _kernels(op: Op) -> list[str]:
 def _source(op: Op) -> Source | None:
     found = _SOURCE.fullmatch(str(op.facts.get("source", "")))
     return Source(found[1], int(found[2]), found[3]) if found else None
-
-
-def _number(word: str, place: int) -> int:
-    """Return which output a word names: `1`; in a function `name:0`, where they come as read."""
-    name, _, number = word.rpartition(":")
-    if number.isdigit() and number.isascii() and len(number) < 10:
-        return int(number) if not name else max(int(number), place)
-    return place

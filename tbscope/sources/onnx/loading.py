@@ -6,14 +6,15 @@ from typing import Any
 
 from tbscope.errors import ArgumentError
 from tbscope.files import path_of
+from tbscope.sources.contents import kind_of_content
 from tbscope.sources.local_files import ELSEWHERE
-from tbscope.sources.onnx.contents import form_of
 from tbscope.sources.onnx.extra import need
 from tbscope.sources.onnx.types import MOST_ELEMENTS
 from tbscope.words import error_text, shown
 
 __all__ = ["is_model", "is_program", "load_model"]
 
+_HEAD_BYTES = 512
 _FIX = "give the path of an ONNX file, or what onnx.load gives"
 
 
@@ -24,12 +25,22 @@ def is_model(given: object) -> bool:
     """
     path = path_of(given)
     if path is not None:
-        return form_of(path) is not None or path.endswith(".onnx")
+        return _holds_model(path) or path.endswith(".onnx")
     onnx = sys.modules.get("onnx")
     if onnx is not None and isinstance(given, onnx.ModelProto):
         return True
     ir = sys.modules.get("onnx_ir")
     return (ir is not None and isinstance(given, ir.Model)) or is_program(given)
+
+
+def _holds_model(path: str) -> bool:
+    try:
+        with open(path, "rb") as file:
+            return (
+                kind_of_content(file.read(_HEAD_BYTES), os.fstat(file.fileno()).st_size) == "onnx"
+            )
+    except (OSError, ValueError):
+        return False
 
 
 def load_model(given: Any) -> Any:
@@ -65,7 +76,7 @@ def load_model(given: Any) -> Any:
 def _read(onnx: Any, path: str, what: str) -> Any:
     try:
         # Data in other files stays there: a graph needs none of it.
-        return onnx.load(path, format=form_of(path), load_external_data=False)
+        return onnx.load(path, format="protobuf", load_external_data=False)
     except Exception as error:  # The parsers of all formats raise errors of their own.
         raise ArgumentError(
             f"no ONNX model can be read of {what}",

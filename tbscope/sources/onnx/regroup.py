@@ -8,7 +8,6 @@ from tbscope.errors import ArgumentError
 from tbscope.files import path_of
 from tbscope.ir.graph import Graph, require_graph
 from tbscope.sources.onnx.choosing import Modules, check_domain, chooser
-from tbscope.sources.onnx.contents import form_of
 from tbscope.sources.onnx.cutting import Cutter, Region
 from tbscope.sources.onnx.exporting import numbers_of, operations_of
 from tbscope.sources.onnx.extra import need
@@ -97,7 +96,7 @@ class _Regrouping:
         elif (path := path_of(given)) is not None:
             # Whatever is wrong with the file, this tells.
             load_model(given)
-            self._model = ir.load(path, format=form_of(path))
+            self._model = ir.load(path, format="protobuf")
         else:
             self._model = ir.from_proto(load_model(given))
         self._graph = self._model.graph
