@@ -365,3 +365,27 @@ def test_a_parameter_of_a_module_whose_name_begins_alike_is_captured():
     kinds = [one.kind for one in functions.find("Borrower").inputs]
     assert kinds == ["argument", "captured"]
     assert [one.kind for one in functions.find("Scale").inputs] == ["argument", "parameter"]
+
+
+def test_a_tied_bias_has_the_name_that_the_module_which_reads_it_has_for_it():
+    first, second = nn.Linear(4, 4), nn.Linear(4, 4)
+    second.bias = first.bias
+    functions = tbscope.trace(nn.Sequential(first, second), X).functions()
+    linear = functions.find("Linear")
+    assert [one.name for one in linear.inputs] == ["input", "weight", "bias"]
+    assert [use.inputs[2].name for use in linear.uses] == ["0.bias", "0.bias"]
+
+
+def test_what_is_read_outside_of_two_calls_leaves_both():
+    kept = []
+
+    class Keeps(nn.Module):
+        def forward(self, x):
+            kept.append(x + 1)
+            return kept[-1] * 2
+
+    graph = tbscope.trace(Given(Stack(Stack(Keeps())), lambda stack, x: stack(x) + kept[0]), X)
+    functions = graph.functions()
+    names = ("Keeps", "Stack", "Stack_2")
+    assert [list(functions.find(name).outputs) for name in names] == [["out", "inner.0"]] * 3
+    assert told(expand(functions)) == told(graph)

@@ -116,16 +116,11 @@ class Pair:
             [port.name for port in block.inputs if port.kind == "argument"]
             for block in (left, right)
         ]
-        for name, other in self._inputs.items():
-            if name != other and name in names[0] and other in names[1]:
-                yield Detail("argument", name, other)
         for name in names[0]:
-            if name not in self._inputs:
-                yield Detail("argument", name, "")
+            if self._inputs.get(name) != name:
+                yield Detail("argument", name, self._inputs.get(name, ""))
         taken = set(self._inputs.values())
-        for name in names[1]:
-            if name not in taken:
-                yield Detail("argument", "", name)
+        yield from (Detail("argument", "", name) for name in names[1] if name not in taken)
         if left.results != right.results:
             yield Detail("results", left.results or "none", right.results or "none")
         elif not all(map(self._same, left.given, right.given)):

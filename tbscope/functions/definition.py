@@ -398,8 +398,8 @@ class _Body:
         for place, step in enumerate(definition.steps):
             node, part = nodes[place], self._uses[0].parts[place]
             node.inputs = [self.get(value) for value in part.inputs]
-            waits = dict.fromkeys(nodes[ref.path[0]] for ref in step.waits if type(ref) is Given)
-            node.control_inputs = [other for other in waits if other is not node]
+            waits = [nodes[ref.path[0]] for ref in step.waits if isinstance(ref, Given)]
+            node.control_inputs = list(dict.fromkeys(waits))
             if isinstance(part, Use):
                 self._wire_call(node, part)
             else:

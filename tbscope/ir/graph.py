@@ -173,7 +173,18 @@ class Graph:
         for node in self.inputs:
             if name in str(node.attributes.get("also", "")).split(", "):
                 return node
-        raise self._not_found(name)
+        known = [call.qualified_name for call in self.calls if call.qualified_name]
+        known += [call.scope.path for call in self.calls]
+        known += [node.name for node in self.nodes if node.kind != "op"]
+        raise NotFoundError(
+            f"the graph of {self.name} holds nothing named {shown(name)}",
+            why="no call, node or scope has that name in this run",
+            fix=did_you_mean(
+                name,
+                dict.fromkeys(known),
+                "see graph.calls and graph.nodes for what was recorded",
+            ),
+        )
 
     def find_calls(self, name: str) -> list[Call]:
         """Return every call of the module with this qualified name, in order.
@@ -238,20 +249,6 @@ class Graph:
     def _repr_html_(self) -> str:
         """The page of `save("graph.html")` in a frame, as notebooks show it."""
         return str(way_up("Graph._repr_html_")(self))
-
-    def _not_found(self, name: str) -> NotFoundError:
-        known = [call.qualified_name for call in self.calls if call.qualified_name]
-        known += [call.scope.path for call in self.calls]
-        known += [node.name for node in self.nodes if node.kind != "op"]
-        return NotFoundError(
-            f"the graph of {self.name} holds nothing named {shown(name)}",
-            why="no call, node or scope has that name in this run",
-            fix=did_you_mean(
-                name,
-                dict.fromkeys(known),
-                "see graph.calls and graph.nodes for what was recorded",
-            ),
-        )
 
     def copy(self) -> "Graph":
         """Return a graph of new nodes, values and calls, which passes may change.
@@ -433,7 +430,11 @@ def graph_to_text(graph: Graph, *, sources: bool = False, parameters: bool = Fal
         Lines without a line end after the last. An input that was given under two names
         has both: `%input_ids = %labels : Long(1, 8)`.
     """
-    inputs = [_input(node, value) for node in graph.inputs for value in node.outputs]
+    inputs = []
+    for node in graph.inputs:
+        also = str(node.attributes.get("also", "")).split(", ")
+        others = "".join(f" = %{one_line(name)}" for name in also if name)
+        inputs += [f"{value_name(one)}{others} : {type_to_text(one)}" for one in node.outputs]
     lines = body_to_lines(graph, sources=sources, parameters=parameters)
     return "\n".join([listed("graph(", inputs, "):"), *lines])
 
@@ -444,8 +445,15 @@ def body_to_lines(graph: Graph, *, sources: bool = False, parameters: bool = Fal
     lines = [
         f"  {node_to_text(node, source=sources)}" for node in graph.nodes if node.kind not in hidden
     ]
-    lines.append(listed("  return (", list(map(_output, graph.outputs)), ")"))
-    return lines
+    outputs = []
+    for output in graph.outputs:
+        text = value_name(output.value)
+        if not _NAME_THAT_IS_A_PLACE.fullmatch(output.name):
+            text = f"{one_line(output.name)}={text}"
+        if output.control_inputs:
+            text += f" after {node_names(output.control_inputs)}"
+        outputs.append(text)
+    return [*lines, listed("  return (", outputs, ")")]
 
 
 def listed(start: str, entries: list[str], end: str) -> str:
@@ -454,18 +462,3 @@ def listed(start: str, entries: list[str], end: str) -> str:
     if len(line) <= _WIDTH:
         return line
     return start + f",\n{' ' * len(start)}".join(entries) + end
-
-
-def _output(output: Output) -> str:
-    text = value_name(output.value)
-    if not _NAME_THAT_IS_A_PLACE.fullmatch(output.name):
-        text = f"{one_line(output.name)}={text}"
-    if output.control_inputs:
-        text += f" after {node_names(output.control_inputs)}"
-    return text
-
-
-def _input(node: Node, value: Value) -> str:
-    also = str(node.attributes.get("also", ""))
-    others = [f" = %{one_line(name)}" for name in also.split(", ") if name]
-    return f"{value_name(value)}{''.join(others)} : {type_to_text(value)}"
