@@ -8,7 +8,7 @@ from tbscope.drawing.figures import Figure
 from tbscope.drawing.naming import name_graph
 from tbscope.ir.invariants import verify
 from tbscope.ir.nodes import node_to_text
-from tbscope.ir.regions import Regions
+from tbscope.ir.regions import first_calls
 from tbscope.ir.scopes import Scope, ScopePart
 from tbscope.passes.levels import set_level
 from tbscope.pipeline import draw, to_graph_def
@@ -86,10 +86,10 @@ def test_what_runs_again_in_the_scope_of_a_call_has_one_card_and_its_figure_once
 
 def test_the_call_of_a_scope_is_the_first_that_ran_there():
     graph = step()
-    regions = Regions(graph)
+    calls = first_calls(graph)
     block = graph.calls[0].scope
-    assert regions.call_of(block) is regions.call_around(block) is graph.calls[0]
-    assert regions.call_of(graph.nodes[-1].scope) is None
+    assert calls[block] is graph.calls[0]
+    assert graph.nodes[-1].scope not in calls
 
 
 def test_a_module_drawn_as_one_node_keeps_its_phase():

@@ -16,7 +16,7 @@ __all__ = ["JOINT", "Line", "Lines", "LinesOf", "columns_of"]
 JOINT = -1
 """The column of what several ranks do together."""
 
-# As `tbscope.ir.ranks` says them, in the names of a drawing.
+# As `tbscope.ir.facts` says them, in the names of a drawing.
 _RANKS = re.compile(r"(stage_\d+_)?ranks?_\d[\d,_a-z-]*")
 
 
