@@ -12,7 +12,7 @@ from torch.utils.tensorboard.writer import FileWriter
 from tbscope.adding import add_graph, add_overlay
 from tbscope.ir.graph import Graph
 from tbscope.watching import watch
-from tbscope.writing.failures import foresee_failure, writing_failed
+from tbscope.writing.records import foresee_failure, writing_failed
 
 __all__ = ["SummaryWriter"]
 

@@ -13,8 +13,7 @@ from torch import nn
 
 import tbscope
 from tbscope.page.glyphs import Box
-from tbscope.saving.figures import figure_by_names
-from tbscope.saving.levels import Levels, Words
+from tbscope.saving.levels import Levels, Words, figure_by_names
 from tbscope.saving.picture import picture_of
 
 

@@ -15,7 +15,7 @@ from torch import nn
 import tbscope
 from tbscope.formats.record import RECORD_FIELD, record_of
 from tbscope.graphdef.wire import delimited, varint
-from tbscope.plugin import graphs, records
+from tbscope.plugin import graphs
 from tbscope.plugin.graphs import LoggedGraphs, Place
 
 CONTEXT = RequestContext()
@@ -87,9 +87,9 @@ def test_a_run_of_several_event_files_is_read_without_the_runs_below_it(tmp_path
     write(tmp_path, nn.ReLU())
     write(tmp_path / "below", nn.Tanh())
     read = []
-    found_in_file = records.found_in_file
+    found_in_file = graphs.found_in_file
     monkeypatch.setattr(
-        records, "found_in_file", lambda path: (read.append(path), found_in_file(path))[1]
+        graphs, "found_in_file", lambda path: (read.append(path), found_in_file(path))[1]
     )
     assert logged(tmp_path).record_of(CONTEXT, place()).name == "ReLU"
     assert len(read) == 2
@@ -151,7 +151,7 @@ def test_a_name_that_leads_out_of_the_log_directory_is_refused(tmp_path, run):
     write(tmp_path / "other", nn.ReLU())
     (tmp_path / "logs").mkdir()
     with pytest.raises(tbscope.ArgumentError, match="leads out of the log directory"):
-        records.recorded_graph(str(tmp_path / "logs"), place(run, step=0), 0.0)
+        graphs.recorded_graph(str(tmp_path / "logs"), place(run, step=0), 0.0)
     with pytest.raises(tbscope.ArgumentError, match="the log has no graph of the run"):
         logged(tmp_path / "logs").record_of(CONTEXT, place(run))
 

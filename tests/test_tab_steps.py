@@ -13,7 +13,7 @@ from torch import nn
 import tbscope
 from tbscope.saving.levels import Levels
 from tbscope.saving.picture import picture_of
-from tbscope.saving.stages import Stages
+from tbscope.saving.texts import Stages
 
 
 class Block(nn.Module):

@@ -9,7 +9,7 @@ import click
 from tbscope.cli._parameters import Command, library_options
 from tbscope.cli._words import in_command_words
 from tbscope.options import DRAWING
-from tbscope.overlays.built_in import BUILT_IN
+from tbscope.overlays.make import BUILT_IN
 
 if TYPE_CHECKING:
     from tbscope.ir.graph import Graph

@@ -10,7 +10,7 @@ from tbscope.errors import ArgumentError, WriterError
 from tbscope.ir.graph import Graph
 from tbscope.option import shows_options
 from tbscope.options import Drawing, check_options
-from tbscope.overlays.built_in import BUILT_IN
+from tbscope.overlays.make import BUILT_IN
 from tbscope.warning import warn_once
 from tbscope.words import error_text, shown
 from tbscope.writer import SummaryWriter

@@ -16,7 +16,7 @@ WAYS_UP = {
     "Graph.summary": ("tbscope.figures.summary", "Summary"),
     "Graph.functions": ("tbscope.functions.functions", "Functions"),
     "Graph.save": ("tbscope.saving.save", "save_graph"),
-    "Graph._repr_html_": ("tbscope.saving.notebook", "graph_to_frame"),
+    "Graph._repr_html_": ("tbscope.saving.html", "graph_to_frame"),
 }
 """For each such method the module that has it, and the name in that."""
 

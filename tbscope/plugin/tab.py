@@ -15,8 +15,7 @@ from tensorboard.plugins import base_plugin
 from tbscope.saving.viewer_files import MODULES, viewer_body, viewer_style, viewer_text
 
 if TYPE_CHECKING:
-    from tbscope.plugin.graphs import LoggedGraphs
-    from tbscope.plugin.records import Place
+    from tbscope.plugin.graphs import LoggedGraphs, Place
 
 __all__ = ["ASSETS", "ModelTab"]
 
@@ -117,9 +116,8 @@ class ModelTab(base_plugin.TBPlugin):  # type: ignore[misc]
         Raises:
             ArgumentError: The log, or a picture of it, has nothing of the kind.
         """
-        from tbscope.saving.html import page_of_levels
+        from tbscope.saving.html import module_table, page_of_levels, record_lists
         from tbscope.saving.levels import Words
-        from tbscope.saving.tables import module_table, record_lists
 
         context, experiment = _asked_by(request)
         asked, logged, words = request.args, self._logged(), Words()
@@ -175,7 +173,7 @@ def _place(asked: Any, experiment: str, of: str = "") -> "Place":
     Raises:
         ArgumentError: Its step or its time is no number.
     """
-    from tbscope.plugin.records import Place
+    from tbscope.plugin.graphs import Place
 
     step, time = asked.get(f"{of}step"), asked.get(f"{of}time")
     return Place(

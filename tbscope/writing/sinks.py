@@ -23,13 +23,14 @@ from tbscope.errors import WriterError
 from tbscope.formats.record import RECORD_FIELD
 from tbscope.graphdef.wire import delimited, field, varint
 from tbscope.words import shown
-from tbscope.writing.failures import foresee_failure, writing_failed
 from tbscope.writing.records import (
     await_free_name,
     file_path,
+    foresee_failure,
     has_lost_its_thread,
     speed_up,
     write_at_once,
+    writing_failed,
 )
 
 __all__ = [

@@ -19,8 +19,7 @@ from tbscope.errors import ArgumentError, WriterError
 from tbscope.options import LAST_STEP, check_placing
 from tbscope.pipeline import Drawn
 from tbscope.words import shown
-from tbscope.writing.failures import foresee_failure, is_remote, writing_failed
-from tbscope.writing.records import file_name
+from tbscope.writing.records import file_name, foresee_failure, is_remote, writing_failed
 from tbscope.writing.sinks import (
     PROFILE_TAG,
     describe,

@@ -60,7 +60,7 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
         "lightning": ("lightning_callback",),
         "transformers": ("transformers_callback",),
     },
-    "tbscope/overlays": dict.fromkeys(("built_in", "make"), _OVERLAID),
+    "tbscope/overlays": {"make": _OVERLAID},
     "tbscope/ranks": {
         **dict.fromkeys(("alike", "copies", "join", "merge", "shares"), _MERGED),
         **dict.fromkeys(("asked", "gather", "posts"), _GATHERED),
@@ -70,7 +70,6 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
         "dot": ("dot", "saving"),
         "html": _PICTURED,
         "mermaid": ("mermaid", "saving"),
-        "notebook": ("html", "saving"),
         "picture": _PICTURED,
         "repeats": ("folds", "dot", "levels_of_pictures"),
         "save": ("saving", "cli_forms"),
