@@ -229,6 +229,11 @@ def test_graphviz_runs_once_for_a_figure_much_too_large_at_most_depths(tmp_path,
     assert (tmp_path / "graph.svg").read_text().count("[label=<") <= 250
 
 
+def test_dot_has_all_open_however_large_it_is(tmp_path):
+    tower(200).save(tmp_path / "graph.dot")
+    assert (tmp_path / "graph.dot").read_text().count("[label=<") > 250
+
+
 @needs_graphviz
 def test_the_svg_is_xml_with_a_title_texts_and_nothing_from_elsewhere(tmp_path):
     nested().save(tmp_path / "graph.svg")

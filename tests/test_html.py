@@ -14,7 +14,7 @@ from saved import nested
 
 import tbscope
 from tbscope.saving import html as html_form
-from tbscope.saving import notebook
+from tbscope.saving import html as pages
 from tbscope.saving.html import page_of
 from tbscope.saving.picture import picture_of
 from tbscope.saving.viewer_files import SCRIPTS
@@ -149,11 +149,11 @@ def test_a_page_that_is_too_large_for_a_notebook_shows_equal_blocks_as_one(monke
     whole, small = len(page_of(picture_of(blocks))), len(overview)
     assert small < whole
     for most, told in ((whole, False), (whole - 1, True), (small, True)):
-        monkeypatch.setattr(notebook, "MOST_BYTES", most)
+        monkeypatch.setattr(pages, "MOST_BYTES", most)
         text = blocks._repr_html_()
         assert ("Equal blocks stand for each other here. All of it is in the page" in text) == told
         assert (html.escape(overview) in text) == told
-    monkeypatch.setattr(notebook, "MOST_BYTES", small - 1)
+    monkeypatch.setattr(pages, "MOST_BYTES", small - 1)
     assert blocks._repr_html_() == (
         "<p>&lt;Graph Net: 121 nodes, 41 calls&gt; All of it is in the page that "
         "<code>graph.save('graph.html')</code> writes.</p>"

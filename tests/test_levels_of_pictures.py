@@ -294,6 +294,53 @@ def test_weights_that_a_step_inside_of_a_step_makes_are_forward():
     assert {text for name, text in found.items() if name.startswith("mean")} == {"loss"}
 
 
+def test_a_box_of_several_stages_has_no_text():
+    model = layers(3, 1)
+    with tbscope.record(model) as recording:
+        for _ in range(2):
+            with tbscope.scope("step"):
+                model(torch.ones(2, 3)).mean().backward()
+    found = texts(recording.graph, "stage")
+    assert "step" not in found
+    assert (found["step/mean"], found["step/gradients"]) == ("loss", "backward")
+
+
+def test_a_box_has_the_structures_of_all_boxes_in_it():
+    part = nn.Sequential(nn.Sequential(nn.Linear(2, 2), nn.ReLU()), nn.Tanh())
+    levels = Levels(picture_of(net(nn.Sequential(part, nn.Tanh()), torch.ones(1, 2)), root=True))
+    found = {}
+    for level, words in answers(levels).values():
+        for at, name in enumerate(level["name"]):
+            found[words[name]] = level["structure"][at], level["same"][at]
+    outer, middle, inner = (
+        found[name] for name in ("Sequential", "Sequential/0", "Sequential/0/0")
+    )
+    assert outer[1] == sorted([middle[0], inner[0]])
+    assert middle[1] == [inner[0]]
+    assert inner[1] == []
+
+
+class Slope(nn.Module):
+    """Gives the slope of a network."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = layers(3, 1)
+
+    def forward(self, x):
+        x = x.detach().requires_grad_()
+        return torch.autograd.grad(self.net(x).sum(), x, create_graph=True)[0]
+
+
+def test_what_a_part_of_a_model_differentiates_is_forward():
+    model = nn.Sequential(Slope(), nn.Linear(3, 1))
+    with tbscope.record(model) as recording:
+        model(torch.ones(2, 3)).mean().backward()
+    found = texts(recording.graph, "stage")
+    assert found["Sequential/0/gradients"] == found["Sequential/0/gradients/net"] == "forward"
+    assert found["gradients"] == "backward"
+
+
 def test_parts_of_a_model_that_are_called_like_stages_are_none():
     class Own(nn.Module):
         def __init__(self):

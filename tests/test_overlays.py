@@ -229,6 +229,23 @@ def test_a_node_of_another_graph_is_an_error(graph, model):
     assert "why: it is none of the graph of Tied\n" in str(error.value)
 
 
+def test_a_parameter_that_nothing_reads_counts_at_the_first_call_of_its_module():
+    class Spare(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.unread = nn.Parameter(torch.ones(3))
+
+        def forward(self, x):
+            return x * 2
+
+    spare = Spare()
+    graph = tbscope.trace(nn.Sequential(spare, nn.ReLU(), spare), torch.ones(1))
+    assert len(graph.find_calls("0")) == 2
+    first = graph.find_calls("0")[0].scope.path
+    (figure,) = make_overlay(graph, "parameters")
+    assert {target.path: number for target, number in figure.numbers.items()} == {first: 3}
+
+
 def test_parameters_are_counted_once_and_all_of_them(graph, model):
     assert total(graph, "parameters") == sum(one.numel() for one in model.parameters())
     assert total(graph, "parameter_bytes") == 4 * total(graph, "parameters")

@@ -82,6 +82,13 @@ def test_each_tag_and_each_step_has_its_own_record(tmp_path):
     }
 
 
+def test_of_several_steps_the_latest_is_shown_unless_one_is_named(tmp_path):
+    write(tmp_path, nn.ReLU(), nn.Tanh(), tag="net")
+    found = logged(tmp_path)
+    told = [found.record_of(CONTEXT, place(tag="net ", step=step)).name for step in (None, 0, 1)]
+    assert told == ["Tanh", "ReLU", "Tanh"]
+
+
 def test_a_run_of_several_event_files_is_read_without_the_runs_below_it(tmp_path, monkeypatch):
     log(tmp_path / "events.out.tfevents.1", Event(wall_time=1, step=1))
     write(tmp_path, nn.ReLU())
