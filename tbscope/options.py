@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Literal, TypeAlias, TypedDict, Unpack, get_args
 
 from tbscope.checks import check_choice, is_text
-from tbscope.drawing.bundles import Helpers
 from tbscope.drawing.categories import ColorBy, check_color_by
 from tbscope.drawing.naming import Labels, Style, check_style
+from tbscope.drawing.stands import Helpers
 from tbscope.errors import ArgumentError
 from tbscope.option import Option, check_values, declared_in
 from tbscope.passes.dead import Dead
@@ -135,10 +135,9 @@ class Drawing(TypedDict, total=False):
         hide: Patterns of further operations and modules that are left out.
         dead: Whether operations that no output depends on are drawn: "keep" or "drop".
         color_by: What the page colours nodes by under "XLA cluster": "kind", "class",
-            "resolution", "dtype", "trainable", "device", "source file", "rank",
-            "stage" of a pipeline, "mesh" for the dimension along which ranks do something
-            together, "difference" (of the graph of a `Difference`), a mapping from names to
-            labels, a function of a node, or "none".
+            "trainable", "rank", "stage" of a pipeline, "mesh" for the dimension along which ranks
+            do something together, "difference" (of the graph of a `Difference`), a mapping from
+            names to labels, a function of a node, or "none".
         templates: Whether equal boxes are made to have equal colours, as Chrome, Edge and
             Safari need it. False for Firefox, which needs nothing.
         cards: Whether the box of each module holds a node that tells of it.

@@ -22,10 +22,9 @@ from tbscope.option import shows_options
 from tbscope.options import Drawing, check_options, with_defaults
 from tbscope.passes.dead import mark_dead
 from tbscope.passes.leaves import collapse_leaves
-from tbscope.passes.lent import part_lent
 from tbscope.passes.levels import set_level
 from tbscope.passes.plumbing import hide_plumbing
-from tbscope.passes.ties import name_ties
+from tbscope.passes.ties import name_ties, part_lent
 
 __all__ = ["Drawn", "draw", "to_graph_def"]
 

@@ -3,12 +3,21 @@
 from tensorboard.compat.proto.graph_pb2 import GraphDef
 
 from tbscope.drawing.chunks import find_chunks, rename
+from tbscope.drawing.cuts import is_crowded
 from tbscope.page.hierarchy import Hierarchy
+from tbscope.page.siblings import find_siblings
+
+
+def chunks_of(hierarchy: Hierarchy, **named: set[str]) -> dict[str, str]:
+    """Give the new names of all that must stand in chunks."""
+    levels = find_siblings(hierarchy)
+    crowded = {box: level for box, level in levels.items() if is_crowded(level)}
+    return find_chunks(hierarchy, crowded, **named)
 
 
 def chunked(message: GraphDef) -> GraphDef:
     """Give a GraphDef whose levels the page can draw, by names and references alone."""
-    mapping = find_chunks(Hierarchy.of(message))
+    mapping = chunks_of(Hierarchy.of(message))
     copy = GraphDef()
     copy.CopyFrom(message)
     names = rename([node.name for node in message.node], mapping)

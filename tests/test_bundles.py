@@ -118,9 +118,9 @@ def test_what_is_in_boxes_is_found_once():
     bundler = Bundler(graph, Guests())
     level = next(graph.scopes())
     assert bundler.bundle(level, "functions")
-    found = len(bundler.found.scopes)
+    found = len(bundler.found.all)
     assert not bundler.bundle(level, "functions")
-    assert len(bundler.found.scopes) == found > 0
+    assert len(bundler.found.all) == found > 0
 
 
 def test_equal_boxes_have_one_structure():

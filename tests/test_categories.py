@@ -7,8 +7,7 @@ import torch
 from torch import nn
 
 import tbscope
-from tbscope.drawing.categories import label_nodes
-from tbscope.drawing.kinds import kind_of
+from tbscope.drawing.categories import kind_of, label_nodes
 from tbscope.passes.leaves import collapse_leaves
 
 
@@ -34,10 +33,7 @@ def labels(color_by):
     ("color_by", "expected"),
     [
         ("class", {"1": "Linear", "2": "ReLU", "3": "Linear", "4": "double"}),
-        ("dtype", {"x": "float32", "3": "float32", "4": "float64"}),
-        ("device", {"x": "cpu", "4": "cpu"}),
         ("trainable", {"1": "frozen", "3": "trainable", "head.bias": "trainable"}),
-        ("source file", {"4": "test_categories.py"}),
         ("rank", {"4": "rank 0"}),
         ({"body": "stage 1", "Net/Linear[head]": "stage 2"}, {"2": "stage 1", "3": "stage 2"}),
         ({"": "all", "body": "some", "1": "one"}, {"1": "one", "2": "some", "4": "all"}),
@@ -46,7 +42,7 @@ def labels(color_by):
 )
 def test_nodes_are_labelled_by(color_by, expected):
     found = labels(color_by)
-    assert {name: found.get(name, "").rpartition("/")[2] for name in expected} == expected
+    assert {name: found.get(name, "") for name in expected} == expected
 
 
 def clusters(**options):
@@ -75,9 +71,8 @@ def test_what_reads_no_parameter_is_neither_trainable_nor_frozen():
         (
             "clas",
             "nodes cannot be coloured by 'clas'\n"
-            "  why: color_by is one of 'class', 'kind', 'resolution', 'dtype', 'trainable', "
-            "'device', 'source file', 'rank', 'stage', 'mesh', 'difference', 'none', "
-            "a mapping, or a function\n"
+            "  why: color_by is one of 'class', 'kind', 'trainable', 'rank', 'stage', 'mesh', "
+            "'difference', 'none', a mapping, or a function\n"
             "  fix: color_by='class'",
         ),
         (
@@ -183,25 +178,6 @@ def test_what_reads_parameters_is_trainable_frozen_or_partly_frozen():
         if node.kind == "op"
     }
     assert found == {"0": "trainable", "1": "frozen", "2": "partly frozen"}
-
-
-def test_the_resolution_is_that_of_maps_alone():
-    def model(x):
-        y = nn.functional.max_pool2d(x, 2)
-        return y.flatten(2).exp()
-
-    graph = tbscope.trace(model, torch.rand(1, 3, 8, 6))
-    found = {node.op: label for node, label in label_nodes(graph, "resolution").items()}
-    assert {"4x3", "8x6"} == set(found.values())
-    assert found["max_pool2d"] == "4x3"
-    assert found.keys().isdisjoint({"exp", "flatten"})
-
-
-def test_a_parameter_has_no_resolution():
-    graph = tbscope.trace(nn.Conv2d(1, 1, 3), torch.rand(1, 1, 8, 8))
-    found = {node.name for node in label_nodes(graph, "resolution")}
-    assert "weight" not in found
-    assert len(found) == 2
 
 
 def test_a_function_sees_the_nodes_of_the_graph_themselves():

@@ -1,12 +1,12 @@
 from random import Random
 
 import pytest
-from chunked import rename_input
+from chunked import chunks_of, rename_input
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tbscope.cycles import find_cycles
-from tbscope.drawing.chunks import find_chunks, rename
+from tbscope.drawing.chunks import rename
 from tbscope.page.constants import CHAIN_LIMIT, LEVEL_LIMIT, SLOW_LIMIT, STACK_LIMIT
 from tbscope.page.flow import longest_chain, lost_exits
 from tbscope.page.glyphs import Box, Item, Series
@@ -18,7 +18,7 @@ from tests.sweeps import is_sweep
 
 def cut(nodes):
     """Give nodes with their names as the chunks have them."""
-    mapping = find_chunks(Hierarchy(nodes))
+    mapping = chunks_of(Hierarchy(nodes))
     names = rename([name for name, _, _ in nodes], mapping)
     return [
         (name, op, [rename_input(text, mapping) for text in inputs])
@@ -74,11 +74,11 @@ def assert_drawn_as_well_as_modules_allow(nodes):
 
 def test_a_list_of_forty_eight_layers_is_not_cut():
     nodes = chain([f"layers/{at}/fc" for at in range(48)])
-    assert find_chunks(Hierarchy(nodes)) == {}
+    assert chunks_of(Hierarchy(nodes)) == {}
 
 
 def test_a_hundred_shapes_are_not_cut_and_two_more_are():
-    assert find_chunks(Hierarchy(chain([f"layers/{at}" for at in range(100)]))) == {}
+    assert chunks_of(Hierarchy(chain([f"layers/{at}" for at in range(100)]))) == {}
     nodes = cut(chain([f"layers/{at}" for at in range(102)]))
     assert boxes_of(nodes, "layers") == ["0-49", "50-101"]
 
@@ -115,8 +115,8 @@ def test_the_calls_of_one_module_stand_in_chunks_of_a_hundred():
 
 def test_a_series_that_opens_well_is_not_cut():
     names = [f"n_{at}" for at in range(STACK_LIMIT)]
-    assert find_chunks(Hierarchy(chain(names, ops=("Linear",)))) == {}
-    assert find_chunks(Hierarchy(chain([*names, f"n_{STACK_LIMIT}"], ops=("Linear",)))) != {}
+    assert chunks_of(Hierarchy(chain(names, ops=("Linear",)))) == {}
+    assert chunks_of(Hierarchy(chain([*names, f"n_{STACK_LIMIT}"], ops=("Linear",)))) != {}
 
 
 def test_ten_thousand_members_stand_in_chunks_of_chunks():
@@ -166,7 +166,7 @@ def test_a_chunk_is_called_by_two_numbers_and_not_by_one():
 
 def test_a_module_between_operations_that_are_cut_keeps_its_name():
     nodes = [*joined_heads([f"head{at}" for at in range(40)]), ("head20/weight", "Const", [])]
-    mapping = find_chunks(Hierarchy(nodes))
+    mapping = chunks_of(Hierarchy(nodes))
     assert "head20" not in mapping
     assert {"head19", "head21"} <= mapping.keys()
 
@@ -194,7 +194,7 @@ def test_boxes_that_run_by_turns_with_operations_stay_beside_their_chunks(count)
         )
     nodes += [(f"b{at}/out", f"Out{at}", [ops[10 * at + 5]]) for at in turns]
     nodes.append(("out", "Output", [ops[-1]]))
-    mapping = find_chunks(Hierarchy(nodes))
+    mapping = chunks_of(Hierarchy(nodes))
     assert "op0th" in mapping
     assert not any(f"b{at}" in mapping for at in turns)
 
@@ -202,7 +202,7 @@ def test_boxes_that_run_by_turns_with_operations_stay_beside_their_chunks(count)
 def test_a_mask_that_every_layer_reads_needs_no_chunks():
     nodes = chain([f"layers/{at}" for at in range(40)])
     nodes = [(name, op, [*inputs, "mask"] if "/" in name else inputs) for name, op, inputs in nodes]
-    assert find_chunks(Hierarchy([("mask", "Input", []), *nodes])) == {}
+    assert chunks_of(Hierarchy([("mask", "Input", []), *nodes])) == {}
 
 
 def test_many_outputs_stand_in_one_box():
@@ -231,7 +231,7 @@ def test_circles_follow_the_node_that_they_are_named_after():
     # So many modules cannot all stay on their level.
     nodes = chain([f"{at}" for at in range(CHAIN_LIMIT)])
     nodes += [(f"{at}/weight", "ParameterConst", []) for at in range(CHAIN_LIMIT)]
-    mapping = find_chunks(Hierarchy(nodes))
+    mapping = chunks_of(Hierarchy(nodes))
     assert rename(["3/weight", "weight", "x"], mapping) == ["0-49/3/weight", "weight", "x"]
 
 
@@ -291,9 +291,9 @@ def test_heads_that_are_modules_share_a_box_where_the_page_would_lose_what_joins
 def test_leaf_modules_without_parameters_are_modules_where_that_is_told():
     nodes = joined_heads([f"head{at}" for at in range(40)])
     heads = {f"head{at}" for at in range(40)}
-    told = find_chunks(Hierarchy(nodes), modules=heads)
+    told = chunks_of(Hierarchy(nodes), modules=heads)
     assert set(told.values()) == {f"head0-39/{head}" for head in heads}
-    assert "head0-9/head0" in find_chunks(Hierarchy(nodes)).values()
+    assert "head0-9/head0" in chunks_of(Hierarchy(nodes)).values()
 
 
 def turns(modules, each, *, boxes=False):
@@ -332,7 +332,7 @@ def test_a_parameter_that_is_a_node_keeps_its_name_in_a_level_that_is_cut():
     for op, stays in (("Parameter", True), ("Buffer", True), ("Tensor", False)):
         nodes = [*turns(4, 12), *((f"bias{at}x", op, []) for at in range(4))]
         nodes.append(("other", "add", [f"bias{at}x" for at in range(4)]))
-        assert ("bias1x" not in find_chunks(Hierarchy(nodes))) is stays
+        assert ("bias1x" not in chunks_of(Hierarchy(nodes))) is stays
 
 
 def test_many_outputs_of_operations_alone_stand_in_one_box_too():
@@ -347,14 +347,14 @@ def test_modules_and_cards_stay_in_a_level_whose_operations_are_cut():
     joined = ("cat", "cat", [name for name, _, _ in heads])
     nodes = [("stem", "Linear", ["x"]), ("stem/weight", "ParameterConst", []), *heads, joined]
     nodes = [("x", "Input", []), *nodes, ("Net", "NoOp", []), ("out", "Output", ["cat"])]
-    assert not {"stem", "Net"} & find_chunks(Hierarchy(nodes)).keys()
+    assert not {"stem", "Net"} & chunks_of(Hierarchy(nodes)).keys()
     assert_drawn_well(cut(nodes))
 
 
 def test_a_node_named_like_its_box_stays_in_it():
     nodes = chain([f"list/{at}" for at in range(200)])
     nodes.append(("list", "Card", []))
-    assert "list" not in find_chunks(Hierarchy(nodes))
+    assert "list" not in chunks_of(Hierarchy(nodes))
     names = {name for name, _, _ in cut(nodes)}
     assert "list" in names
     assert "list/0-49/0" in names
@@ -473,7 +473,7 @@ def test_any_graph_is_drawn_well_and_keeps_its_names_apart_and_its_edges(seed, s
     ]
     # Where boxes are kept, those of the chunks are, too: and what is between may be cut again.
     if not Hierarchy(nodes).boxes:
-        assert find_chunks(Hierarchy(after)) == {}
+        assert chunks_of(Hierarchy(after)) == {}
 
 
 # A selective scan between modules: it reads eight things of its level.
@@ -510,7 +510,7 @@ def scanned(*, state="", of_exp="", conv="", of_conv="chunk conv1d/weight", of_s
     nodes = [(name, op, inputs) for name, op, *inputs in words]
     hierarchy = Hierarchy(nodes)
     assert [glyph.name for glyph in lost_at_root(hierarchy)] == ["update", "out"]
-    mapping = find_chunks(hierarchy, bundles={"scan", "update"}, rounds={"conv"})
+    mapping = chunks_of(hierarchy, bundles={"scan", "update"}, rounds={"conv"})
     names = rename([name for name, _, _ in nodes], mapping)
     after = Hierarchy(
         (name, op, [rename_input(text, mapping) for text in inputs])

@@ -1,12 +1,17 @@
 """Classes as colours: what a step does for a module has the colour of the module."""
 
 import torch
-from test_gradients import trained
 from torch import nn
 from training_steps import Net, recorded, squares
 
-from tbscope.drawing.classes import class_labels
+from tbscope.drawing.categories import label_nodes
 from tbscope.passes.leaves import collapse_leaves
+
+
+def trained(model, **options):
+    optimizer = torch.optim.Adam(model.parameters(), **options)
+    squares(model)
+    optimizer.step()
 
 
 def labels_of(step, model=None):
@@ -14,7 +19,7 @@ def labels_of(step, model=None):
     torch.manual_seed(0)
     graph = recorded(model or Net(), step).copy()
     collapse_leaves(graph)
-    labels = class_labels(graph)
+    labels = label_nodes(graph, "class")
     return {(str(node.scope), node.op or node.kind): labels.get(node) for node in graph.nodes}
 
 

@@ -332,7 +332,7 @@ def test_a_model_that_differentiates_is_told_the_flag(folder):
         ("keep=['view', 'a b']", "--keep view --keep 'a b'"),
         ("leave profile out, or", "leave --profile out, or"),
         ("leave this pattern out", "leave this pattern out"),
-        ("color_by='source file'", "--color-by 'source file'"),
+        ("run_name='my run'", "--run-name 'my run'"),
         ("width=3, stage='a'", "width=3, stage='a'"),
         ("GRU(input_size=8)", "GRU(input_size=8)"),
         (

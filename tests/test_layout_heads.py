@@ -4,7 +4,7 @@ import pytest
 from build import GraphBuilder, chain
 
 from tbscope.drawing.layout import lay_out
-from tbscope.figures.costs import Work
+from tbscope.figures.costs import Costs
 from tbscope.ir.graph import Output
 
 
@@ -107,7 +107,7 @@ def test_a_parameter_that_moves_takes_no_name_of_another():
 def test_cards_stand_in_their_boxes_and_tell_what_ran():
     graph = chain(2)
     scope = graph.calls[0].scope
-    layout = lay_out(graph, root=True, work={scope: Work(7, {})})
+    layout = lay_out(graph, root=True, work={scope: Costs(7)})
     assert [(entry.name, entry.op, entry.inputs) for entry in layout.cards][:1] == [
         ("Chain/Chain", "NoOp", ())
     ]

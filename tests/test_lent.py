@@ -11,7 +11,7 @@ from torch import nn
 
 import tbscope
 from tbscope.overlays.make import make_overlay
-from tbscope.passes.lent import part_lent
+from tbscope.passes.ties import part_lent
 from tbscope.pipeline import draw
 
 

@@ -47,16 +47,13 @@ def detour(length, name):
     return graph_def
 
 
-def on(device):
-    return message("x In", x=device)
-
-
 PAIRS = [
     # Names.
-    ("empty-part", message("x/ Op"), message("x/y Op")),
-    ("empty-part", message("/x//y Op"), message("/x/y Op")),
-    ("caret-name", message("^x/y Op"), message("x/^y Op")),
-    ("colon-name", message("a/x:0 Op"), message("a/x Op")),
+    ("broken-name", message("/x Op"), message("x/y Op")),
+    ("broken-name", message("x/ Op"), message("x/y Op")),
+    ("broken-name", message("x//y Op", "z/ Op"), message("x/y Op")),
+    ("broken-name", message("^x/y Op"), message("x/^y Op")),
+    ("broken-name", message("a/x:0 Op"), message("a/x a::Op")),
     ("reserved-name", message("constructor Op"), message("constructor_ Op")),
     ("reserved-name", message("x In", "y Op x toString:1"), message("x In", "y Op x length")),
     ("reserved-name", message("x In", "y Op x ^toString"), message("x In", "y Op x __root__")),
@@ -68,7 +65,7 @@ PAIRS = [
     *(("odd-character", message(f"x{odd} Op"), message("x Op")) for odd in "!\"$%&'*;<=?@^`{|}"),
     *(("odd-character", message("x? Op"), message(f"x{even} Op")) for even in "+#>~\\,.-_()[]"),
     ("non-ascii", message("x Öp"), message("x Op")),
-    ("non-ascii", message("x In", x="/device:ß:0"), on("/device:S:0")),
+    ("non-ascii", message("x In", x="/device:ß:0"), message("x In", x="/device:S:0")),
     ("non-ascii", message("ß/x In"), message("s/x In")),
     # Op types.
     ("reserved-op", message("x __proto__"), message("x __root__")),
@@ -85,6 +82,12 @@ PAIRS = [
         "function-op",
         message(SEEDS[0], "y F0_template"),
         message(SEEDS[0], "__function_library__G/y F0_template"),
+    ),
+    # What is a function of the library is called, whatever box is there.
+    (
+        "function-op",
+        with_library(SEEDS[0], "y F0_template", name="F1_template"),
+        with_library(SEEDS[0], "y F0_template", name="F0_template"),
     ),
     ("odd-character", with_blank("x"), with_blank(f"{LIBRARY}x")),
     ("odd-character", with_blank(f"{LIBRARY} x"), with_blank(f"{LIBRARY}..x")),
@@ -113,9 +116,10 @@ PAIRS = [
         message("x In", "a/b NoOp", "a/y Op x"),
     ),
     # Inputs.
-    ("dangling-input", message("x In", "y Op a"), message("a/x In", "y Op a")),
+    ("dangling-input", message("x In", "y Op a"), message("a In", "y Op a")),
     ("dangling-input", message("x In", "y Op ^a"), message("a In", "y Op ^a")),
-    ("scope-input", message("a/x In", "y Op ^a"), message("a/x In", "y Op ^a/x")),
+    ("dangling-input", message("a/x In", "y Op ^a"), message("a/x In", "y Op ^a/x")),
+    ("dangling-input", message("x/a In", "y Op x"), message("x In", "x/a In", "y Op x")),
     ("self-input", message("x In ^x"), message("x In ^y", "y In")),
     ("self-input", message("x In x:1"), message("x In ")),
     ("collapsed-edges", message("x In", "y Op x ^x"), message("x In", "z In", "y Op x z ^x")),
@@ -129,7 +133,7 @@ PAIRS = [
     ("missing-shape", message("x In", "y Op x", shapes=0), message("c Const", "y Op c", shapes=0)),
     ("collapsed-edges", message("x In", "y Op x x"), message("x In", "y Op x   x")),
     ("empty-graph", message(), with_library()),
-    # Attributes and devices.
+    # Attributes.
     ("large-attribute", long_shapes("output_shapes"), long_shapes("_output_shapes")),
     ("attribute-text", with_attribute(s=b"a\tb"), with_attribute(s=b"a b")),
     ("attribute-text", with_attribute(s=b"\x7f"), with_attribute(s=b"~")),
@@ -137,16 +141,6 @@ PAIRS = [
     ("attribute-text", with_attribute(s=[b"a", b"\xff"]), with_attribute(s=[b"a", b"b"])),
     ("attribute-number", with_attribute(i=2**53 + 1), with_attribute(i=-(2**53))),
     ("attribute-number", with_attribute(i=[1, 2**53 + 1]), with_attribute(i=[1, 2**53])),
-    (
-        "ignored-attribute",
-        with_attribute("_output_shapes", s=b"2"),
-        with_attribute("_shapes", s=b"2"),
-    ),
-    ("device-legend", on("/device:GPU"), on("/device:GPU:10")),
-    ("device-legend", on("/device:GPU:0 "), on("/job:a/device:GPU:0")),
-    ("device-legend", on("/device::0"), on("/device:G:0")),
-    ("device-legend", on("/device:GPU:0:1"), on("")),
-    ("device-legend", on("/device:GPU:0\n"), on("/device:\n:0")),
     # Levels.
     ("wide-level", wide_stack(301), wide_stack(300)),
     ("wide-level", message(*SEEDS, *(f"n{at}x In" for at in range(301))),
@@ -293,19 +287,46 @@ def test_attributes_that_name_the_same_in_another_order_are_alike(last):
 
 
 @pytest.mark.parametrize(
-    ("device", "fix"),
+    ("name", "told", "fix"),
     [
-        ("cuda:1", "/device:GPU:1"),
-        ("cpu", "/device:CPU:0"),
-        ("/", "/device:CPU:0"),
-        ("/device:tpu", "/device:TPU:0"),
-        ("/job:a/device:xla:x", "/device:X:0"),
+        ("", ["a node of op 'Op' has no name, and the page fails"], "give it a name"),
+        ("/x/y", ["the name begins with '/', and the page stays blank"], "name it 'x/y'"),
+        (
+            "x//y",
+            ["a part of the name is empty, and what it names is drawn without a label"],
+            "name it 'x/y'",
+        ),
+        (
+            "/x//y",
+            [
+                "the name begins with '/', and the page stays blank",
+                "a part of the name is empty, and what it names is drawn without a label",
+            ],
+            "name it 'x/y'",
+        ),
+        (
+            "^",
+            ["the name begins with '^', and inputs of it are read as control inputs of another"],
+            "name it 'unnamed'",
+        ),
     ],
 )
-def test_a_device_is_corrected(device, fix):
-    (finding,) = (one for one in lint(on(device)) if one.rule == "device-legend")
-    assert finding.fix == f"write it as {fix!r}"
-    assert "device-legend" not in found(on(fix))
+def test_all_that_is_wrong_with_a_name_is_told(name, told, fix):
+    found_here = [one for one in lint(message(f"{name} Op")) if one.rule == "broken-name"]
+    assert [one.message for one in found_here] == told
+    assert {one.fix for one in found_here} == {fix}
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message_of"),
+    [
+        ("a", "the input 'a' names a box, its edge is not drawn, and tracing inputs fails"),
+        ("b", "the input 'b' names no node, and its edge is not drawn"),
+    ],
+)
+def test_an_input_that_names_a_box_is_told_from_one_that_names_nothing(inputs, message_of):
+    (finding,) = lint(message("a/x In", f"y Op {inputs}"))
+    assert finding.message == message_of
 
 
 @pytest.mark.parametrize(
@@ -321,11 +342,6 @@ def test_a_device_is_corrected(device, fix):
 )
 def test_what_is_wrong_at_several_places_of_one_is_told_once(graph_def):
     assert len(lint(graph_def)) == 1
-
-
-def test_a_device_is_told_at_the_first_node_on_it():
-    graph_def = message("x In", "y Op x", "z Op y", y="gpu:0", z="gpu:0")
-    assert [(one.rule, one.node) for one in lint(graph_def)] == [("device-legend", "y")]
 
 
 def test_an_input_may_give_the_name_that_a_node_has_on_the_page():

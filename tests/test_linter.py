@@ -42,15 +42,10 @@ def with_attribute(key="note", **value):
     return graph_def
 
 
-def with_library(*nodes, outputs=1):
-    """Make a GraphDef with a function `f` of one input."""
+def with_library(*nodes, name="f"):
+    """Make a GraphDef with a function in its library."""
     graph_def = message(*nodes)
-    function = graph_def.library.function.add()
-    function.signature.name = "f"
-    function.signature.input_arg.add(name="x")
-    for index in range(outputs):
-        function.signature.output_arg.add(name=f"y{index}")
-        function.node_def.add(name=f"y{index}", op="Output", input=["x"])
+    graph_def.library.function.add().signature.name = name
     return graph_def
 
 
@@ -92,11 +87,7 @@ SEED = ("__function_library__F_template/a A", "x In")
 
 PAIRS = {
     "empty-graph": (GraphDef(), message("x In")),
-    "empty-name": (message(" Op"), message("x Op")),
-    "leading-slash": (message("/x Op"), message("x/y Op")),
-    "empty-part": (message("x//y Op", "z/ Op"), message("x/y Op")),
-    "colon-name": (message("x:0 Op"), message("x.0 a::Op")),
-    "caret-name": (message("^x Op"), message("x^ Op")),
+    "broken-name": (message(" Op"), message("x Op")),
     "reserved-name": (message("x In", "toString/a Op x"), message("x In", "a/toString Op x")),
     "duplicate-name": (message("x In", "x Op"), message("x In", "x/x Op")),
     "scope-constant": (message("x Const", "x/y Op x"), message("x In", "x/y Op x")),
@@ -109,11 +100,9 @@ PAIRS = {
     ),
     "unread-constant": (message("x In", "c Const"), message("x In c", "c Const")),
     "function-op": (message(*SEED, "y F_template x"), message(*SEED, "y F x")),
-    "function-call": (with_library("x In", "y f "), with_library("x In", "y f x")),
     "reference-edge": (message("x In", "y assign x"), message("x VarHandleOp", "y assign x")),
     "no-op": (message("x In", "y NoOp x"), message("x In", "y NoOp ^x", "z NoOp")),
     "dangling-input": (message("x In y"), message("x In", "y Op x  x:0 ^x", shapes=2)),
-    "scope-input": (message("x/a In", "y Op x"), message("x In", "x/a In", "y Op x")),
     "self-input": (message("x In x"), message("x In y", "y Op x")),
     "collapsed-edges": (
         message("x In", "y Op x x:1", shapes=2),
@@ -126,11 +115,6 @@ PAIRS = {
     "large-attribute": (with_attribute(s=b"x" * 1022), with_attribute(s=b"x" * 1021)),
     "attribute-text": (with_attribute(s=[b"a\nb"]), with_attribute(s=[b"'a' \"b\" \\n ~"])),
     "attribute-number": (with_attribute(i=[-(2**53) - 1]), with_attribute(i=2**53)),
-    "ignored-attribute": (
-        with_attribute("_XlaCluster", i=1),
-        with_attribute("_XlaCluster", s=b"a"),
-    ),
-    "device-legend": (message("x In", x="cuda:0"), message("x In", x="/job:a/device:cuda:0")),
     "wide-level": (chain(301, "n{}x"), chain(300, "n{}x")),
     "long-chain": (chain(1001, "m/n{}x"), chain(1000, "m/n{}x")),
     "box-cycle": (
@@ -150,7 +134,6 @@ def found(graph_def):
 def test_each_rule_has_a_pair():
     assert PAIRS.keys() == {rule.name for rule in RULES}
     assert len({rule.name for rule in RULES}) == len(RULES)
-    assert all(rule.description.endswith(".") for rule in RULES)
 
 
 @pytest.mark.parametrize("rule", PAIRS)
@@ -189,9 +172,9 @@ def test_a_finding_reads_as_one_line():
 @pytest.mark.parametrize(
     ("graph_def", "line"),
     [
-        (message("a::x Op"), "colon-name: a::x: the name has a ':', and an input of it is read "
+        (message("a::x Op"), "broken-name: a::x: the name has a ':', and an input of it is read "
          "as one of 'a::x:0'"),
-        (message("a:0 Op"), "colon-name: a:0: the name has a ':', and an input of it is read "
+        (message("a:0 Op"), "broken-name: a:0: the name has a ':', and an input of it is read "
          "as one of 'a'"),
         (chain(301, "n{}x"), "wide-level: : the top level holds 301 shapes, and takes long to "
          "open"),
@@ -217,10 +200,6 @@ def test_a_finding_reads_as_one_line():
          "every JavaScript object, and the page fails"),
         (message("x In", "x/(x) In", "x/y In"), "duplicate-name: x/(x): 2 nodes have this name on "
          "the page, and it shows the last one with the edges of all"),
-        (with_library("x In", "y f ^x"), "function-call: y: the function 'f' is called without "
-         "inputs, and the page fails"),
-        (with_library("x In", "y f x", "z Op y:1"), "function-call: y: the function 'f' gives 1 "
-         "outputs, output 1 is read, and the page fails"),
     ],
 )  # fmt: skip
 def test_a_message_tells_the_values(graph_def, line):
@@ -291,10 +270,8 @@ def test_nothing_that_is_written_breaks_the_linter(name, op):
 def test_anything_with_the_fields_of_a_graph_def_is_taken():
     node = SimpleNamespace(name="/x", op="Op", input=["y"], attr={}, device="gpu:1")
     findings = lint(SimpleNamespace(node=[node]))
-    assert [finding.rule for finding in findings] == [
-        "leading-slash", "dangling-input", "device-legend",
-    ]  # fmt: skip
-    assert findings[-1].fix == "write it as '/device:GPU:1'"
+    assert [finding.rule for finding in findings] == ["broken-name", "dangling-input"]
+    assert findings[-1].fix == "name a node, or leave the input out"
 
 
 @pytest.mark.parametrize(
@@ -346,6 +323,5 @@ def test_our_graphs_of_real_models_break_none(made):
 
 
 def test_the_documentation_lists_the_rules():
-    rows = re.findall(r"^\| `([a-z-]+)` \| (\w+) \| (.+) \|$", DOCS.read_text(), re.MULTILINE)
-    told = [(name, severity, text.replace("\\|", "|")) for name, severity, text in rows]
-    assert told == [(rule.name, rule.severity, rule.description) for rule in RULES]
+    told = re.findall(r"^\| `([a-z-]+)` \| (\w+) \| .+\. \|$", DOCS.read_text(), re.MULTILINE)
+    assert told == [(rule.name, rule.severity) for rule in RULES]

@@ -1,10 +1,12 @@
 """Cards: what is told of a module that is drawn as a box, and which boxes have one."""
 
+from collections import Counter
+
 import pytest
 from build import GraphBuilder, chain
 
 from tbscope.drawing.cards import blank_cards, module_cards, uncounted_text
-from tbscope.figures.costs import Work
+from tbscope.figures.costs import Costs
 from tbscope.ir.graph import Argument, Source
 from tbscope.ir.modules import ModuleTree
 
@@ -73,9 +75,9 @@ def test_a_further_call_has_its_number():
 def test_work_is_told_where_there_is_any():
     graph = chain(1)
     scope = graph.calls[0].scope
-    none = cards(graph, {scope: Work(0, {})})["Chain"].facts
+    none = cards(graph, {scope: Costs()})["Chain"].facts
     assert not {"flops", "flops_not_counted"} & none.keys()
-    some = cards(graph, {scope: Work(5, {"aten::gelu": 1})})["Chain"].facts
+    some = cards(graph, {scope: Costs(5, uncounted=Counter(["aten::gelu"]))})["Chain"].facts
     assert (some["flops"], some["flops_not_counted"]) == (5, "aten::gelu")
 
 

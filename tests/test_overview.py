@@ -10,7 +10,7 @@ from torch import nn
 import tbscope
 from tbscope.figures.costs import graph_costs
 from tbscope.overlays.make import make_overlay
-from tbscope.passes.overview import stack_blocks
+from tbscope.passes.levels import set_level
 from tbscope.pipeline import draw
 
 X = torch.rand(2, 4)
@@ -46,7 +46,7 @@ class Net(nn.Module):
 def stacks(model, x=X):
     """Give the name and the number of blocks of each stack."""
     graph = tbscope.trace(model, x).copy()
-    found = stack_blocks(graph)
+    found = set_level(graph, "overview")
     tbscope.verify(graph)
     return {one.node.scope.part.attribute: one.node.attributes["blocks"] for one in found}
 
@@ -223,7 +223,7 @@ def test_the_overview_of_a_real_model_is_as_sound_as_the_graph_itself(name):
     faults = {finding.rule for finding in tbscope.lint(drawing)}
     assert faults <= {finding.rule for finding in tbscope.lint(tbscope.to_graph_def(graph))}
     copy = graph.copy()
-    stack_blocks(copy)
+    set_level(copy, "overview")
     tbscope.verify(copy)
 
 

@@ -48,7 +48,6 @@ class Net(nn.Module):
 COLOURS = {
     "class": "class",
     "trainable": "trainable",
-    "dtype": "dtype",
     "mapping": {"blocks.0": "first stage", "head": "last stage"},
     "function": lambda node: f"{len(node.inputs)} inputs" if node.kind == "op" else None,
 }

@@ -16,9 +16,9 @@ from tbscope.errors import ArgumentError
 from tbscope.ir.invariants import verify
 from tbscope.passes.dead import mark_dead
 from tbscope.passes.leaves import collapse_leaves
-from tbscope.passes.lent import part_lent
 from tbscope.passes.levels import set_level
 from tbscope.passes.plumbing import hide_plumbing
+from tbscope.passes.ties import part_lent
 
 LEVELS = ("overview", "module", "op", "aten")
 OPTIONS = list(itertools.product(LEVELS, ("keep", "drop"), ((), ("*",)), (False, True)))

@@ -8,7 +8,7 @@ from torch import nn
 from torch.distributed.fsdp import fully_shard
 
 import tbscope
-from tbscope.figures.here import flops_here
+from tbscope.figures.costs import flops_here
 from tbscope.ir.facts import Sharding
 from tbscope.overlays.make import make_overlay
 

@@ -1,10 +1,9 @@
-"""What lint rules look at: names, the outputs that are read, functions, and quoted texts."""
+"""What lint rules look at: names, the outputs that are read, stacks, and quoted texts."""
 
 import pytest
 from tensorboard.compat.proto.graph_pb2 import GraphDef
 
-from tbscope.page.constants import LIBRARY
-from tbscope.rules.reading import Reading, quote, shorten, shown_place
+from tbscope.rules.reading import Reading, quote, shown_place
 
 
 def reading(*nodes):
@@ -31,15 +30,7 @@ def test_nodes_are_known_by_the_names_that_they_have_on_the_page():
 
 
 def test_names_are_listed_once_each_in_order():
-    assert reading("b", "a", "b").names_in_order == ["b", "a"]
-
-
-def test_functions_are_those_of_the_library_and_the_boxes_of_the_panel():
-    graph_def = GraphDef()
-    graph_def.library.function.add().signature.name = "F"
-    for name in (f"{LIBRARY}G/in/x", f"{LIBRARY}H", f"a/{LIBRARY}I/x"):
-        graph_def.node.add(name=name, op="Op")
-    assert Reading(graph_def).library == {"F", "G"}
+    assert [*reading("b", "a", "b").names] == ["b", "a"]
 
 
 def test_every_stack_is_found_whatever_box_it_stands_in():
@@ -49,7 +40,6 @@ def test_every_stack_is_found_whatever_box_it_stands_in():
 
 @pytest.mark.parametrize(("length", "shown"), [(60, "a" * 60), (61, "a" * 28 + "..." + "a" * 28)])
 def test_a_long_text_loses_its_middle(length, shown):
-    assert shorten("a" * length) == shown
     assert quote("a" * length) == f"'{shown}'"
 
 

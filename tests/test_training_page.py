@@ -3,16 +3,10 @@
 import pytest
 import torch
 from browser import Browser, TensorBoard
-from sweeps import sampled
-from test_gradient_oracle import made, step
 from torch import nn
-from training_steps import IMAGES, TARGETS, recorded
+from training_steps import IMAGES, TARGETS
 
 import tbscope
-
-REFERENCE = "rgb(255, 183, 77)"
-UNKNOWN = "rgb(238, 238, 238)"
-REAL = sampled(["Bert", "T5", "MobileNetV2"], ["Bert"])
 
 
 class Block(nn.Module):
@@ -53,9 +47,6 @@ def browsed(tmp_path_factory):
         writer.add_graph(record_step(), color_by="class")
     with tbscope.SummaryWriter(logdir / "kinds") as writer:
         writer.add_graph(record_step())
-    for name in REAL:
-        with tbscope.SummaryWriter(logdir / name) as writer:
-            writer.add_graph(recorded(made(name), step))
     with TensorBoard(logdir) as server, Browser() as browser:
         yield browser.open(server.url)
 
@@ -111,38 +102,6 @@ def test_the_same_modules_have_the_same_colours(page):
         (colour,) = {tuple(fills[f"{root}/{module}"]) for root in ROOTS}
         assert len(colour) == 1
     assert fills["Net/stem"] != fills["Net/head"] != fills["Net/stage/1/norm"]
-
-
-def test_the_way_of_gradients_has_the_colour_of_references(page):
-    opened(page, "gradients/Net/stem")
-    found = page.references
-    assert set(found.values()) == {REFERENCE}
-    assert ("gradients", "optimizer") in found
-    given = {end for _, end in found if end.endswith("_grad")}
-    assert given == {f"gradients/Net/stem/{name}_grad" for name in ("weight", "bias")}
-    assert not any(end in ("Net", "gradients", "gradients/Net") for _, end in found)
-
-
-def test_blocks_have_the_colours_of_the_model_in_gradients_when_the_page_is_opened(browsed):
-    page = browsed.show("kinds")
-    page.expand_all()
-    fills = page.fills
-    assert fills["Net/stage/0"] == fills["Net/stage/1"] != fills["Net"]
-    for block in ("0", "1"):
-        assert fills[f"gradients/Net/stage/{block}"] == fills["Net/stage/0"]
-        assert fills[f"gradients/Net/stage/{block}/conv"] != fills["Net/stage/0"]
-
-
-@pytest.mark.parametrize("name", REAL)
-def test_repeated_boxes_of_a_real_model_have_their_colours_in_gradients(browsed, name):
-    page = browsed.show(name)
-    page.expand_all()
-    fills, boxes = page.fills, page.boxes
-    mirrored = [box for box in boxes if f"gradients/{box}" in boxes]
-    coloured = [box for box in mirrored if fills[box] != [UNKNOWN]]
-    assert len(coloured) > 8
-    assert {box for box in coloured if fills[f"gradients/{box}"] != fills[box]} == set()
-    assert len({tuple(fills[box]) for box in coloured}) > 2
 
 
 def test_without_an_option_modules_have_the_colours_of_the_model_in_gradients(browsed):

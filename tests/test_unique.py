@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tbscope.drawing.unique import UniqueNames, ordinal
+from tbscope.drawing.naming import UniqueNames, with_ordinal
 
 
 @pytest.mark.parametrize(
@@ -15,7 +15,7 @@ from tbscope.drawing.unique import UniqueNames, ordinal
     ],
 )
 def test_ordinals(number, text):
-    assert ordinal(number) == text
+    assert with_ordinal("relu", number) == f"relu.{text}"
 
 
 def test_a_name_that_is_free_is_kept_and_one_that_is_not_gets_an_ordinal():
@@ -23,12 +23,11 @@ def test_a_name_that_is_free_is_kept_and_one_that_is_not_gets_an_ordinal():
     assert [unique.claim("relu") for _ in range(3)] == ["relu", "relu.3rd", "relu.4th"]
 
 
-def test_a_name_that_is_reserved_is_given_to_nobody():
-    unique = UniqueNames()
-    assert "a" not in unique
-    unique.reserve("a")
-    assert "a" in unique
-    assert (unique.claim("a"), unique.claim("b")) == ("a.2nd", "b")
+def test_the_names_of_the_boxes_around_a_name_may_be_given_to_nobody():
+    unique = UniqueNames(["a"])
+    unique.reserve_above(["a/b/c", "a/b/d", "e"])
+    wishes = ["a", "a/b", "a/b/c", "e"]
+    assert [unique.claim(wish) for wish in wishes] == ["a.2nd", "a/b.2nd", "a/b/c", "e"]
 
 
 def test_another_way_to_number_names_may_be_asked_for():

@@ -32,8 +32,7 @@ def stats(*, as_json: bool, output: Path | None, **run: Any) -> None:
     tbscope stats runs/net
     tbscope stats model.onnx --json
     """  # noqa: D301
-    from tbscope.figures.summary import Summary
-    from tbscope.figures.tally import tally
+    from tbscope.figures.summary import Summary, tally
 
     graph = graph_of_target(**run)
     summary = Summary(graph)

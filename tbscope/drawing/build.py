@@ -1,17 +1,16 @@
 """The GraphDef: one NodeDef for each node of a graph, each of its outputs, and each card.
 
-It is made as bytes, and parsed for whoever wants the message: what is written to a log needs none.
+It is made as bytes: a log needs no message.
 """
 
 from collections import Counter
 from collections.abc import Mapping
 
-from tensorboard.compat.proto.graph_pb2 import GraphDef
-
-from tbscope.drawing.cards import Card, uncounted_text
-from tbscope.drawing.layout import Layout, NodeHead, lay_out
+from tbscope.drawing.cards import uncounted_text
+from tbscope.drawing.layout import Layout
 from tbscope.drawing.naming import attribute_of, parameters_by_place
-from tbscope.figures.costs import scope_work, uncounted_kernels
+from tbscope.drawing.templates import NodeHead
+from tbscope.figures.costs import uncounted_kernels
 from tbscope.graphdef.entries import (
     FactEntries,
     Once,
@@ -29,7 +28,7 @@ from tbscope.ir.nests import PLAIN
 from tbscope.ir.regions import OPERATIONS, STATE
 from tbscope.ir.scopes import Scope
 
-__all__ = ["build_graph_def", "graph_def_bytes"]
+__all__ = ["graph_def_bytes"]
 
 # What torch's graphs, and TensorFlow's of this form, say they were made by.
 _PRODUCER = 22
@@ -45,21 +44,14 @@ _NODE = 1
 _VERSIONS = field(4, b"\x08" + varint(_PRODUCER))
 
 
-def build_graph_def(
-    graph: Graph, layout: Layout | None = None, *, labels: Mapping[Node, str] | None = None
-) -> GraphDef:
-    """Return the GraphDef of a graph that keeps the invariants; see `graph_def_bytes`."""
-    return GraphDef.FromString(graph_def_bytes(graph, layout, labels=labels))
-
-
 def graph_def_bytes(
-    graph: Graph, layout: Layout | None = None, *, labels: Mapping[Node, str] | None = None
+    graph: Graph, layout: Layout, *, labels: Mapping[Node, str] | None = None
 ) -> bytes:
     """Return the GraphDef of a graph that keeps the invariants, serialised.
 
     Args:
         graph: The graph; where leaf modules are nodes of kind "module", they are drawn so.
-        layout: How it is drawn; None for the usual way.
+        layout: How it is drawn.
         labels: The label by which each node is coloured, where there is one.
     Returns:
         A message: the seeds of the colours, the nodes in the order of the graph, its
@@ -69,7 +61,7 @@ def graph_def_bytes(
 
     Source: tensorboard/compat/proto/node_def.proto
     """
-    return _Builder(graph, layout or lay_out(graph, work=scope_work(graph)), labels or {}).build()
+    return _Builder(graph, layout, labels or {}).build()
 
 
 class _Builder:
@@ -89,21 +81,20 @@ class _Builder:
         self._types: Once[tuple[str, Shape | None, str], bytes] = Once(_type_fields)
         self._kernels = Once(kernels_entry)
         self._label_entries = Once(label_entry)
-        self._ops = Once(_op_field)
-        self._inputs = Once(_input_field)
+        self._ops: Once[str, bytes] = Once(lambda op: field(2, op.encode()))
+        self._inputs: Once[str, bytes] = Once(lambda text: _INPUT + delimited(text.encode()))
 
     def build(self) -> bytes:
         layout = self._layout
         for seed in layout.seeds:
-            fields = [_NAME, delimited(seed.name.encode()), self._ops[seed.op]]
-            fields += [self._inputs[text] for text in seed.inputs]
-            self._nodes.append(field(_NODE, b"".join(fields)))
+            self._add(self._start(seed), [])
         for node, head in zip(self._graph.nodes, layout.nodes, strict=True):
             self._add_node(node, head)
         for output, head in zip(self._graph.outputs, layout.outputs, strict=True):
             self._add_output(output, head)
         for card, head in zip(layout.told, layout.cards, strict=True):
-            self._add_card(card, head)
+            fields = [*self._start(head), self._scopes[card.scope]]
+            self._add(fields, self._add_facts(fields, card.facts))
         self._nodes.append(_VERSIONS)
         return b"".join(self._nodes)
 
@@ -132,11 +123,10 @@ class _Builder:
         fields.append(self._scopes[node.scope])
         source = node.source
         if source is not None:
-            known = self._sources.get(id(source))
-            if known is None:
-                known = self._sources[id(source)] = source_entry(str(source))
-            fields.append(known)
-        if self._labels and node in self._labels:
+            if id(source) not in self._sources:
+                self._sources[id(source)] = source_entry(str(source))
+            fields.append(self._sources[id(source)])
+        if node in self._labels:
             fields.append(self._label_entries[self._labels[node]])
         too_large = []
         if node.kernels:
@@ -151,19 +141,13 @@ class _Builder:
 
     def _add_output(self, output: Output, head: NodeHead) -> None:
         value = output.given or output.value
-        fields = self._start(head)
-        fields.append(self._types[value.device, value.shape, value.dtype])
+        fields = [*self._start(head), self._types[value.device, value.shape, value.dtype]]
         facts: dict[str, Nest] = {}
         if output.name != head.name:
             facts["name"] = output.name
         if output.via:
             facts["via"] = output.via
         self._add(fields, self._add_facts(fields, facts) if facts else [])
-
-    def _add_card(self, card: Card, head: NodeHead) -> None:
-        fields = self._start(head)
-        fields.append(self._scopes[card.scope])
-        self._add(fields, self._add_facts(fields, card.facts))
 
     def _add(self, fields: list[bytes], too_large: list[str]) -> None:
         if too_large:
@@ -190,22 +174,21 @@ class _Builder:
             if node.op != head.op:
                 facts["op"] = node.op
             if told is None and node.flops != 0:
-                self._add_flops(node, facts)
+                if node.flops is not None:
+                    facts["flops"] = node.flops
+                # The kernels whose FLOPs are not known.
+                if kernels := uncounted_kernels(node, self._graph.uncounted):
+                    facts["flops_not_counted"] = uncounted_text(Counter(kernels))
         elif node.name != head.name and not node.name.isdigit():
             facts["name"] = node.name
         if node.arguments:
             self._add_arguments(node, facts)
-            if node.outputs:
-                _tell_once(facts, node.outputs[0])
+            # What its result tells is left out.
+            for value in node.outputs[:1]:
+                for name, fact in (("dtype", f"torch.{value.dtype}"), ("device", value.device)):
+                    if name in facts and str(facts[name]) == fact:
+                        del facts[name]
         return facts
-
-    def _add_flops(self, node: Node, facts: dict[str, Nest]) -> None:
-        """Add the FLOPs of a node, and the kernels whose FLOPs are not known."""
-        if node.flops is not None:
-            facts["flops"] = node.flops
-        kernels = uncounted_kernels(node, self._graph.uncounted)
-        if kernels:
-            facts["flops_not_counted"] = uncounted_text(Counter(kernels))
 
     def _add_arguments(self, node: Node, facts: dict[str, Nest]) -> None:
         """Tell the constants among the arguments, by the names of the operation's parameters.
@@ -230,34 +213,17 @@ class _Builder:
         """Add the entries of a parameter or buffer, and return the keys of those too large."""
         value = node.outputs[0]
         known = self._parameters.get((node.scope, attribute_of(node)))
-        size_bytes = known.size_bytes if known else value.size_bytes
-        learnt = known.requires_grad if known else None
         facts: dict[str, Nest] = {**node.attributes, "name": node.name, "shape": value.shape}
+        size_bytes = known.size_bytes if known else value.size_bytes
         if size_bytes is not None:
             facts["bytes"] = size_bytes
-        if learnt is not None:
-            facts["requires_grad"] = learnt
+        if known and known.requires_grad is not None:
+            facts["requires_grad"] = known.requires_grad
         return self._add_facts(fields, facts)
-
-
-def _tell_once(facts: dict[str, Nest], given: Value) -> None:
-    """Leave out of the arguments of an operation what its result tells."""
-    if "dtype" in facts and str(facts["dtype"]) == f"torch.{given.dtype}":
-        del facts["dtype"]
-    if "device" in facts and str(facts["device"]) == given.device:
-        del facts["device"]
 
 
 def _scope_entry(scope: Scope | None) -> bytes:
     return scope_entry(scope.path) if scope else b""
-
-
-def _op_field(op: str) -> bytes:
-    return field(2, op.encode())
-
-
-def _input_field(text: str) -> bytes:
-    return _INPUT + delimited(text.encode())
 
 
 def _device_field(device: str) -> bytes:

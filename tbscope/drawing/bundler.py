@@ -7,23 +7,25 @@ round, ran in it; so such a box reads nothing that it has given.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import groupby, takewhile
 from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
 from tbscope.cycles import find_cycles
-from tbscope.drawing.bundles import Bundles, Stage
-from tbscope.drawing.rounds import Event, rounds_of
+from tbscope.drawing.stands import Stage, Stands
 from tbscope.ir.facts import Run
 from tbscope.ir.graph import Graph, Node
 from tbscope.ir.guests import Guests
-from tbscope.ir.regions import OPERATIONS, OWNED, Nearest, with_above
+from tbscope.ir.nodes import sources_of
+from tbscope.ir.regions import OPERATIONS, Nearest, upward, with_above
 from tbscope.ir.scopes import Scope, ScopePart
 
 __all__ = ["Bundler"]
 
 _Thing: TypeAlias = Node | Scope
 _Key = TypeVar("_Key", Run, int)
+_Loop: TypeAlias = tuple[int, int]
 
 # So many operations beside its modules make a round of a loop worth a box.
 _MUCH_BETWEEN = 4
@@ -63,6 +65,20 @@ class _Called(NamedTuple):
     number: int
 
 
+class _Event(NamedTuple):
+    """What one place in the code of a function did at one time.
+
+    Attributes:
+        step: The place.
+        within: The run that was called there, if that is known.
+        members: What it did.
+    """
+
+    step: int
+    within: Run | None
+    members: list[_Unit]
+
+
 class Bundler:
     """Finds the bundles of one graph, level by level, as they are asked for.
 
@@ -73,13 +89,13 @@ class Bundler:
     Attributes:
         found: What was found so far.
         changed: Whether anything was found that nobody has asked about yet.
+        knows: Whether it is known of anything in which function it ran.
     """
 
     def __init__(self, graph: Graph, guests: Guests) -> None:
-        self.found = Bundles()
+        self.found = Stands()
         self.changed = False
-        self._graph = graph
-        self._guests = guests
+        self._graph, self._guests = graph, guests
         self._own: dict[Scope | None, dict[Node, None]] = defaultdict(dict)
         self._children: dict[Scope | None, dict[Scope, None]] = defaultdict(dict)
         self._calls: dict[Scope, _Called] = {}
@@ -89,57 +105,43 @@ class Bundler:
         self._known_units: dict[Scope | None, list[_Unit]] = {}
         # The module call whose forward, or what decorates it, a run is.
         self._forwards: dict[Run, Scope] = {}
-        self._read_graph()
-
-    @property
-    def knows(self) -> bool:
-        """Whether it is known of anything in which function it ran."""
-        return self._knows
-
-    def _read_graph(self) -> None:
-        self._knows = False
-        for at, node in enumerate(self._graph.nodes):
-            if node.kind not in OPERATIONS:
-                continue
-            self._knows = self._knows or node.run is not None
-            scope = self._guests.nodes.get(node, node.scope)
+        operations = [node for node in graph.nodes if node.kind in OPERATIONS]
+        self.knows = any(node.run is not None for node in operations)
+        for at, node in enumerate(operations):
+            scope = guests.nodes.get(node, node.scope)
             self._order[node] = at
             self._own[scope][node] = None
-            while scope is not None and scope not in self._order:
-                self._order[scope] = at
-                scope = scope.parent
-        for scope in self._graph.scopes():
+            for above in upward(scope):
+                self._order.setdefault(above, at)
+        for scope in graph.scopes():
             if scope in self._order:
-                self._children[self._guests.hosts.get(scope, scope.parent)][scope] = None
+                self._children[guests.hosts.get(scope, scope.parent)][scope] = None
             key = scope.parent, scope.part.label
             if scope.part.attribute is None:
                 self._numbers[key] = max(self._numbers[key], scope.part.index + 1)
-        for call in self._graph.calls:
+        for call in graph.calls:
             if call.number == 0:
                 name = call.qualified_name or call.scope.path
                 self._calls[call.scope] = _Called(call.run, call.step, name, len(self._calls))
         called = Nearest[Scope](lambda scope: scope if scope in self._calls else None)
-        for node in self._graph.nodes:
-            scope = called(node.scope)
-            if node.run is not None and scope is not None and node not in self._guests.nodes:
-                self._forwards.setdefault(node.run.outermost(), scope)
+        for node in graph.nodes:
+            caller = called(node.scope)
+            if node.run is not None and caller is not None and node not in guests.nodes:
+                self._forwards.setdefault(node.run.outermost(), caller)
 
     # -- what stands on a level --------------------------------------------------------------
 
     def _units(self, level: Scope | None) -> list[_Unit]:
         """Return what stands right on a level, in order."""
-        known = self._known_units.get(level)
-        if known is not None:
-            return known
-        units = [
-            _Unit(node, *_told(node.run, node.step), frozenset())
-            for node in self._own[level]
-            if node.kind == "op"
-        ]
-        units += [self._unit(scope) for scope in self._children[level]]
-        units.sort(key=lambda unit: self._order[unit.thing])
-        self._known_units[level] = units
-        return units
+        if level not in self._known_units:
+            units = [
+                _Unit(node, *_told(node.run, node.step), frozenset())
+                for node in self._own[level]
+                if node.kind == "op"
+            ]
+            units += [self._unit(scope) for scope in self._children[level]]
+            self._known_units[level] = sorted(units, key=lambda unit: self._order[unit.thing])
+        return self._known_units[level]
 
     def _unit(self, scope: Scope) -> _Unit:
         call = self._calls.get(scope)
@@ -177,9 +179,9 @@ class Bundler:
         """Make a box of every function that ran several things, but not all of a level."""
         pending: list[Scope | None] = [None, *self._graph.scopes()]
         for level in pending:
-            before = len(self.found.scopes)
+            before = len(self.found.all)
             self.bundle(level, "functions")
-            pending += self.found.scopes[before:]
+            pending += self.found.all[before:]
 
     def bundle(self, level: Scope | None, stage: Stage) -> bool:
         """Find bundles right on a level; tell whether there are any."""
@@ -189,7 +191,7 @@ class Bundler:
         for unit in units:
             if unit.chain:
                 outermost.setdefault(unit.chain[0], []).append(unit)
-        before = len(self.found.scopes)
+        before = len(self.found.all)
         loops = 0
         for known in outermost.values():
             depth = len(_shared(known)[0])
@@ -205,7 +207,7 @@ class Bundler:
                 if len(self._without_cycles(parted + beside, numbered)) == len(rounds):
                     loops += 1
                     self._add_steps(level, rounds, parted, f"step{loops}" if loops > 1 else "step")
-        return len(self.found.scopes) > before
+        return len(self.found.all) > before
 
     def _add_functions(
         self,
@@ -268,31 +270,27 @@ class Bundler:
     ) -> list[tuple[_Key, list[_Unit]]]:
         """Leave out what would be a box that reads what it has given."""
         around: dict[_Thing, object] = {unit.thing: unit.thing for unit in units}
-        places = self._places(units)
         for key, inside in wanted:
             around.update((unit.thing, key) for unit in inside)
-        links = {
-            (around[places[source]], around[place])
-            for node, place in places.items()
-            for source in _sources(node)
-            if source in places and around[places[source]] is not around[place]
-        }
-        circling = {one for cycle in find_cycles(links) for one in cycle}
-        return [(key, inside) for key, inside in wanted if key not in circling]
-
-    def _places(self, units: Iterable[_Unit]) -> dict[Node, _Thing]:
-        """Return the thing on a level in which each node below it stands."""
-        places: dict[Node, _Thing] = {}
-        for unit in units:
-            if isinstance(unit.thing, Node):
-                places[unit.thing] = unit.thing
+        # What will stand on the level, by each node in it or below it.
+        places: dict[Node, object] = {}
+        for thing, box in around.items():
+            if isinstance(thing, Node):
+                places[thing] = box
                 continue
-            pending = [unit.thing]
+            pending = [thing]
             while pending:
                 scope = pending.pop()
-                places.update(dict.fromkeys(self._own[scope], unit.thing))
+                places.update(dict.fromkeys(self._own[scope], box))
                 pending += self._children[scope]
-        return places
+        links = {
+            (places[source], place)
+            for node, place in places.items()
+            for source in sources_of(node)
+            if source in places and places[source] is not place
+        }
+        circling = set().union(*find_cycles(links))
+        return [(key, inside) for key, inside in wanted if key not in circling]
 
     # -- loops -------------------------------------------------------------------------------
 
@@ -300,22 +298,19 @@ class Bundler:
         """Yield for each loop that is worth it the units in each of its rounds."""
         if depth < 0 or not units:
             return
-        run = units[0].chain[depth]
-        events: list[Event[_Unit]] = []
+        events: list[_Event] = []
         for unit in units:
             within = unit.chain[depth + 1] if len(unit.chain) > depth + 1 else None
-            event = Event(unit.steps[depth], within, [unit])
-            last = events[-1] if events else None
-            if last is not None and last.step == event.step and last.within is within is not None:
-                last.members.append(unit)
+            step = unit.steps[depth]
+            if within is not None and events and events[-1][:2] == (step, within):
+                events[-1].members.append(unit)
             else:
-                events.append(event)
-        for found in rounds_of(events, run.function.loops, _are_worth_it):
-            if isinstance(found, Event):
-                if found.within is not None:
-                    yield from self._loops(found.members, depth + 1)
-            else:
+                events.append(_Event(step, within, [unit]))
+        for found in _rounds_of(events, units[0].chain[depth].function.loops):
+            if not isinstance(found, _Event):
                 yield found
+            elif found.within is not None:
+                yield from self._loops(found.members, depth + 1)
 
     def _parted(self, unit: _Unit) -> Iterator[_Unit]:
         """Yield the members of a list that is called member by member, for any other the unit."""
@@ -342,13 +337,18 @@ class Bundler:
                 thing = unit.thing
                 if unit.lists and here[unit.lists[0]] == of_lists[unit.lists[0]]:
                     thing = unit.lists[0]
-                    if thing not in self.found.inner:
+                    if thing not in self.found.scopes:
                         self._move(thing, level, box)
                     continue
-                for depth in range(1, len(unit.lists) + 1):
-                    if unit.lists[:depth] not in pieces:
-                        piece = self._piece(unit.lists[depth - 1], pieces[unit.lists[: depth - 1]])
-                        pieces[unit.lists[:depth]] = piece
+                for depth, whole in enumerate(unit.lists):
+                    around, inner = unit.lists[:depth], unit.lists[: depth + 1]
+                    if inner not in pieces:
+                        # The part of the list that stands in the box.
+                        name = whole.qualified_name
+                        piece = Scope(
+                            whole.part, parent=pieces[around], kind="container", qualified_name=name
+                        )
+                        pieces[inner] = self._add(piece, whole)
                 self._move(thing, unit.lists[-1] if unit.lists else level, pieces[unit.lists])
             self._renumber(box)
 
@@ -363,25 +363,20 @@ class Bundler:
         kind: Literal["function", "hand"],
     ) -> Scope:
         """Make a box on a level."""
-        index = self._numbers[level, name]
+        part = ScopePart(name, None, self._numbers[level, name])
         self._numbers[level, name] += 1
-        box = Scope(ScopePart(name, None, index), parent=level, kind=kind)
-        self.found.scopes.append(box)
+        box = self._add(Scope(part, parent=level, kind=kind), units[0].thing)
         if not any(unit.modules for unit in units):
             self.found.free.append(box)
-        self.changed = True
-        self._order[box] = self._order[units[0].thing]
-        self._children[level][box] = None
         return box
 
-    def _piece(self, whole: Scope, box: Scope) -> Scope:
-        """Make the part of a list that stands in a box."""
-        name = whole.qualified_name
-        piece = Scope(whole.part, parent=box, kind="container", qualified_name=name)
-        self.found.scopes.append(piece)
-        self._order[piece] = self._order[whole]
-        self._children[box][piece] = None
-        return piece
+    def _add(self, box: Scope, first: _Thing) -> Scope:
+        """Have a box stand on the level of its parent, in the place of its first thing."""
+        self.changed = True
+        self.found.all.append(box)
+        self._order[box] = self._order[first]
+        self._children[box.parent][box] = None
+        return box
 
     def _move(self, thing: _Thing, level: Scope | None, box: Scope) -> None:
         # Whoever makes a box or a piece of a list moves something into it then.
@@ -391,7 +386,7 @@ class Bundler:
             del self._own[level][thing]
             self._own[box][thing] = None
         else:
-            self.found.inner[thing] = box
+            self.found.scopes[thing] = box
             del self._children[level][thing]
             self._children[box][thing] = None
 
@@ -420,16 +415,9 @@ def _shared(units: list[_Unit]) -> tuple[tuple[Run, ...], tuple[int, ...]]:
     """Return the runs that all units have in common, and where the first one is in them."""
     if not units:
         return (), ()
-    first = units[0]
-    depth = len(first.chain)
-    for unit in units[1:]:
-        same = 0
-        for one, other in zip(first.chain[:depth], unit.chain, strict=False):
-            if one is not other:
-                break
-            same += 1
-        depth = same
-    return first.chain[:depth], first.steps[:depth]
+    ways = zip(*(unit.chain for unit in units), strict=False)
+    depth = sum(1 for _ in takewhile(lambda runs: len(set(runs)) == 1, ways))
+    return units[0].chain[:depth], units[0].steps[:depth]
 
 
 def _named_best(run: Run, inside: list[_Unit], depth: int) -> Run:
@@ -438,9 +426,7 @@ def _named_best(run: Run, inside: list[_Unit], depth: int) -> Run:
     That is the outermost which is neither a closure, as what decorators put around others, nor
     without a name.
     """
-    chain, _ = _shared(inside)
-    same = chain[depth:]
-    named = [one for one in same if one.function.name]
+    named = [one for one in _shared(inside)[0][depth:] if one.function.name]
     plain = [one for one in named if not one.function.nested]
     return (plain or named or [run])[0]
 
@@ -449,6 +435,63 @@ def _is_forward(run: Run) -> bool:
     """Tell whether a run is that of a module's own forward, below what decorators put around it."""
     above = run.chain()[:-1]
     return run.function.name == "forward" and all(one.function.nested for one in above)
+
+
+def _rounds_of(
+    events: list[_Event], loops: tuple[_Loop, ...]
+) -> Iterator[_Event | list[list[_Unit]]]:
+    """Part a row of events in the rounds of the loops in which they are.
+
+    Args:
+        events: What the run of a function did, in order.
+        loops: The loops in its code: the first and the last step of each.
+    Returns:
+        The rounds of each loop that is worth it, outer ones first, and the events beside these.
+    """
+    for loop, block in _blocks(events, loops):
+        if loop is None:
+            yield from block
+            continue
+        inner = tuple(other for other in loops if _holds(loop, other))
+        rounds = _rounds(block, inner)
+        members = [[member for event in one for member in event.members] for one in rounds]
+        if _are_worth_it(members):
+            yield members
+        else:
+            for one in rounds:
+                yield from _rounds_of(one, inner)
+
+
+def _holds(loop: _Loop, other: _Loop) -> bool:
+    return loop != other and loop[0] <= other[0] and other[1] <= loop[1]
+
+
+def _blocks(
+    events: list[_Event], loops: tuple[_Loop, ...]
+) -> Iterator[tuple[_Loop | None, list[_Event]]]:
+    """Yield the events in order, those in one outer loop together; of these also that loop."""
+    outer = [loop for loop in loops if not any(_holds(other, loop) for other in loops)]
+
+    def around(event: _Event) -> _Loop | None:
+        return next((one for one in outer if one[0] <= event.step <= one[1]), None)
+
+    for loop, block in groupby(events, around):
+        yield loop, [*block]
+
+
+def _rounds(events: list[_Event], inner: tuple[_Loop, ...]) -> list[list[_Event]]:
+    """Part the events of a loop where it has come round again; a loop in it is one place."""
+    rounds: list[list[_Event]] = []
+    last, within = -1, None
+    for loop, block in _blocks(events, inner):
+        for event in block if loop is None else block[:1]:
+            step = event.step if loop is None else loop[0]
+            again = step == last and event.within is not None and event.within is not within
+            if not rounds or step < last or again:
+                rounds.append([])
+            last, within = step, event.within
+            rounds[-1] += [event] if loop is None else block
+    return rounds
 
 
 def _are_worth_it(rounds: list[list[_Unit]]) -> bool:
@@ -466,10 +509,3 @@ def _are_worth_it(rounds: list[list[_Unit]]) -> bool:
         return True
     loose = sorted(sum(not unit.modules for unit in units) for units in rounds)
     return loose[len(loose) // 2] >= _MUCH_BETWEEN
-
-
-def _sources(node: Node) -> Iterator[Node]:
-    for value in node.inputs:
-        if value.producer.kind not in OWNED:
-            yield value.producer
-    yield from node.control_inputs

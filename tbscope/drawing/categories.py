@@ -4,29 +4,29 @@ Any text will do: the page gives each its own colour, and a box stripes by the s
 each label in it (tensorboard/plugins/graph/tf_graph_common/graph.ts, `_XlaCluster`).
 """
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, Literal, TypeAlias, get_args
+from functools import cache, lru_cache
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from tbscope.checks import ask, entries_of, is_word
-from tbscope.drawing.classes import class_labels
-from tbscope.drawing.kinds import kind_of
-from tbscope.drawing.rank_labels import rank_labels
 from tbscope.errors import ArgumentError
+from tbscope.ir.facts import ranks_text, split_device
 from tbscope.ir.graph import Graph, Nest, Node
-from tbscope.ir.regions import OWNED, Nearest
+from tbscope.ir.regions import OPERATIONS, Nearest
 from tbscope.words import near_names, shown
 
-__all__ = ["Category", "ColorBy", "check_color_by", "label_nodes"]
+if TYPE_CHECKING:
+    from tbscope.ir.scopes import Scope
+
+__all__ = ["KINDS", "Category", "ColorBy", "check_color_by", "label_nodes"]
 
 Category: TypeAlias = Literal[
     "class",
     "kind",
-    "resolution",
-    "dtype",
     "trainable",
-    "device",
-    "source file",
     "rank",
     "stage",
     "mesh",
@@ -40,19 +40,53 @@ ColorBy: TypeAlias = Category | Mapping[str, str] | Callable[[Node], str | None]
 name or printed path of a scope, to a label; or a function of a node."""
 
 
-# The batch, the channels, height and width.
-_IMAGE = 4
+# The first of them of which a word is found, in the name of the operation or of a kernel.
+_KINDS = (
+    ("recurrent", r"lstm|gru|rnn"),
+    ("attention", r"attention"),
+    ("convolution", r"conv"),
+    ("norm", r"norm"),
+    ("pooling", r"pool"),
+    ("dropout", r"dropout"),
+    ("embedding", r"embedding"),
+    (
+        "activation",
+        r"[a-z]*relu6?|[cs]?elu|gelu|silu|swish|mish|glu|[a-z]*sigmoid|[a-z]*tanh|softplus|softsign"
+        r"|[a-z]*softmax|[a-z]*softmin|hardtanh|threshold|[a-z]*shrink",
+    ),
+    ("linear", r"linear|b?addb?mm|addmm|addmv|mm|bmm|mv|matmul|baddbmm|einsum|dot|bilinear"),
+    ("loss", r"loss|cross_entropy"),
+    (
+        "shape",
+        r"cat|concat|stack|split|chunk|unbind|pad|flip|roll|repeat|gather|select|index|getitem"
+        r"|view|reshape|flatten|permute|transpose|expand|squeeze|unsqueeze|slice|narrow|contiguous"
+        r"|clone|copy|to|upsample|interpolate|pixel_shuffle|t",
+    ),
+    ("reduction", r"sum|mean|prod|max|min|argmax|argmin|amax|amin|var|std|topk|cumsum"),
+    (
+        "arithmetic",
+        r"add|sub|rsub|mul|div|neg|pow|sqrt|rsqrt|exp|log|sin|cos|abs|clamp|where|eq|ne|lt|le|gt|ge"
+        r"|masked_fill|bitwise_[a-z]+|logical_[a-z]+|maximum|minimum",
+    ),
+)
+KINDS = frozenset({"other", *(kind for kind, _ in _KINDS)})
+"""The kinds of operations, by which drawings are coloured by default."""
+# These are found within a name, the others are all of one, but for what torch puts around it.
+_WITHIN = frozenset({"recurrent", "attention", "convolution", "norm", "pooling"})
+_WITHIN |= {"dropout", "embedding", "loss"}
+_PATTERNS = [
+    (kind, re.compile(words if kind in _WITHIN else rf"_*(?:native_)?(?:{words})[0-9]*d?_*"))
+    for kind, words in _KINDS
+]
 
 
 def check_color_by(color_by: ColorBy | None) -> None:
     """Raise ArgumentError unless this is something that nodes can be coloured by."""
     known = get_args(Category)
+    is_function = callable(color_by) and not isinstance(color_by, type)
     if isinstance(color_by, Mapping):
         _labels_of(color_by)
-        return
-    if color_by is None or (callable(color_by) and not isinstance(color_by, type)):
-        return
-    if not is_word(color_by, known):
+    elif not (color_by is None or is_function or is_word(color_by, known)):
         near = near_names(color_by, known, most=1, cutoff=0.6)
         raise ArgumentError(
             f"nodes cannot be coloured by {shown(color_by)}",
@@ -88,17 +122,17 @@ def label_nodes(
     if isinstance(color_by, Mapping):
         return _by_mapping(graph, _labels_of(color_by))
     if color_by in ("rank", "stage"):
-        return rank_labels(graph, by_stage=color_by == "stage")
+        return _rank_labels(graph, by_stage=color_by == "stage")
     if color_by == "class":
-        return class_labels(graph)
+        return _class_labels(graph)
     if isinstance(color_by, str):
         give = _CATEGORIES[color_by]
         return {node: label for node in graph.nodes if (label := give(node)) is not None}
     labels: dict[Node, str] = {}
     for node in graph.nodes:
-        told = facts.get(node) if facts else None
         about = originals.get(node) if originals else None
         if about is None:
+            told = facts.get(node) if facts else None
             about = node if told is None else replace(node, attributes=told)
         label = ask(
             *(color_by, about),
@@ -158,18 +192,6 @@ def _by_mapping(graph: Graph, labels: Mapping[str, str]) -> dict[Node, str]:
 # -- categories -----------------------------------------------------------------------------
 
 
-def _resolution(node: Node) -> str | None:
-    """Return height and width of an image or a map of features: `64x64`."""
-    shape = node.outputs[0].shape if node.outputs and node.kind not in OWNED else None
-    if shape is None or len(shape) < _IMAGE or None in shape[-2:]:
-        return None
-    return f"{shape[-2]}x{shape[-1]}"
-
-
-def _dtype(node: Node) -> str | None:
-    return node.outputs[0].dtype if node.outputs else None
-
-
 def _trainable(node: Node) -> str | None:
     """Tell whether what a node reads of parameters is learnt; None where it reads none."""
     held = [value.producer for value in node.inputs] if node.kind != "parameter" else [node]
@@ -179,16 +201,8 @@ def _trainable(node: Node) -> str | None:
     return "trainable" if all(flags) else "partly frozen" if any(flags) else "frozen"
 
 
-def _device(node: Node) -> str | None:
-    return node.outputs[0].device if node.outputs else None
-
-
 def _mesh(node: Node) -> str | None:
     return None if node.collective is None else node.collective.mesh or "no mesh"
-
-
-def _source_file(node: Node) -> str | None:
-    return node.source.file if node.source else None
 
 
 def _difference(node: Node) -> str | None:
@@ -197,13 +211,110 @@ def _difference(node: Node) -> str | None:
     return told if isinstance(told, str) else None
 
 
+def kind_of(node: Node) -> str | None:
+    """Return the kind of an operation: "convolution", "shape"; None for what runs nothing.
+
+    A gradient is of the kind of the operation that it differentiates, and what a parameter gets
+    is of that of the gradient: so a module has the same colours in the model and in `gradients`.
+    """
+    if node.kind not in OPERATIONS:
+        return None
+    while "gradient_of" in node.attributes and node.inputs:
+        before = node.inputs[-1].producer
+        if before.phase != "backward" or before.kind not in OPERATIONS:
+            break
+        node = before
+    of = node.attributes.get("differentiates")
+    if isinstance(of, str) and (kind := _kind(of, ())) != "other":
+        return kind
+    if node.role == "view":
+        return "shape"
+    called = node.attributes.get("operation")
+    return _kind(called if isinstance(called, str) else node.op, tuple(node.kernels))
+
+
+@lru_cache(4096)
+def _kind(operation: str, kernels: tuple[str, ...]) -> str:
+    """Return the kind of what is called so and ran these; a model repeats a few of them."""
+    names = [operation.lower(), *(kernel.removeprefix("aten::") for kernel in kernels)]
+    for kind, pattern in _PATTERNS:
+        find = pattern.search if kind in _WITHIN else pattern.fullmatch
+        if any(find(one) for one in names):
+            return kind
+    return "other"
+
+
 _CATEGORIES: dict[str, Callable[[Node], str | None]] = {
     "kind": kind_of,
-    "resolution": _resolution,
-    "dtype": _dtype,
     "trainable": _trainable,
-    "device": _device,
-    "source file": _source_file,
     "difference": _difference,
     "mesh": _mesh,
 }
+
+# -- classes and ranks ----------------------------------------------------------------------
+
+
+def _class_labels(graph: Graph) -> dict[Node, str]:
+    """Return the class of each node.
+
+    That is the class of the module that a node stands for, or which holds the parameter; the
+    operation, where it is none. What a training step does for a module is of its class, and
+    a gradient is of the operation that it differentiates.
+    """
+    # By the path of each module that was called: its class, and whether it is drawn as a node.
+    classes = {call.scope.parts: (call.scope.part.label, False) for call in graph.calls}
+    for node in graph.nodes:
+        if node.kind == "module" and node.scope is not None:
+            classes[node.scope.parts] = node.op, True
+
+    @cache
+    def served(scope: "Scope") -> tuple[str, bool] | None:
+        """Find the innermost module that a scope of a training step mirrors."""
+        path = scope.parts
+        parts = (path[begin:end] for end in range(len(path), 1, -1) for begin in range(1, end))
+        return next((classes[part] for part in parts if part in classes), None)
+
+    labels: dict[Node, str] = {}
+    for node in graph.nodes:
+        scope, runs = node.scope, node.kind in OPERATIONS
+        if runs:
+            labels[node] = node.op
+        elif scope is not None:
+            labels[node] = scope.part.label
+        if scope is None or "forward" == node.phase == scope.phase:
+            continue
+        found = served(scope)
+        if found is not None and (found[1] or scope.phase == "optimizer"):
+            labels[node] = found[0]
+        elif runs and node.phase == "backward":
+            labels[node] = str(node.attributes.get("differentiates", node.op))
+    return labels
+
+
+def _rank_labels(graph: Graph, *, by_stage: bool) -> dict[Node, str]:
+    """Return the ranks of each node in words, or the stage of a pipeline that they run.
+
+    Args:
+        graph: The graph as it is drawn.
+        by_stage: Whether the stage is asked for, which not all nodes have.
+    """
+    stages = {part.scope: part.stage for part in graph.parts}
+    ranks_in: dict[str, list[int]] = {}
+    for part in graph.parts:
+        ranks_in.setdefault(part.scope, []).extend(part.ranks)
+    # Nothing is around the graph of ranks that all ran the same. In each phase of a training step
+    # the box of a rank has the same name.
+    box_around = Nearest[str](
+        lambda scope: str(scope.part) if scope.kind == "rank" else None, top=""
+    )
+    labels: dict[Node, str] = {}
+    for node in graph.nodes:
+        box = box_around(node.scope) or ""
+        if by_stage:
+            if stages.get(box) is not None:
+                labels[node] = f"stage {stages[box]}"
+            continue
+        devices = (value.device for value in chain(node.outputs, node.inputs))
+        of_device = split_device(next(devices, ""))[0]
+        labels[node] = of_device or ranks_text(ranks_in.get(box, [graph.rank]))
+    return labels

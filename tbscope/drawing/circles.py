@@ -11,7 +11,7 @@ from collections.abc import Collection, Set
 from tbscope.drawing.naming import Names
 from tbscope.ir.graph import Graph, Node
 from tbscope.ir.nodes import sources_of
-from tbscope.ir.regions import OPERATIONS, OWNED
+from tbscope.ir.regions import OPERATIONS, OWNED, read_only_by
 
 __all__ = ["is_one_alone", "move_out_of_leaves", "parameters_to_draw", "read_by_stacks"]
 
@@ -33,21 +33,16 @@ def parameters_to_draw(graph: Graph, names: Names, *, constants_only: bool = Fal
         stand, and those that only Python reads (`float(self.scale)`).
     """
     circles = _CONSTANTS if constants_only else OWNED
-    alone = _without_neighbour(graph, names, circles)
-    return _unread(graph, circles).union(
-        value.producer for node in alone for value in node.inputs if value.producer.kind in circles
-    )
-
-
-def _unread(graph: Graph, circles: Set[str]) -> set[Node]:
-    """Return those which no node reads, but Python: a circle stands beside its reader alone."""
-    unread = {node for node in graph.nodes if node.kind in circles}
-    if unread:
+    # A circle stands beside its reader alone: those which no node reads, but Python, are nodes.
+    found = {node for node in graph.nodes if node.kind in circles}
+    if found:
         for output in graph.outputs:
-            unread.difference_update((output.value.producer, *output.control_inputs))
+            found.difference_update((output.value.producer, *output.control_inputs))
         for node in graph.nodes:
-            unread.difference_update(sources_of(node))
-    return unread
+            found.difference_update(sources_of(node))
+    for node in _without_neighbour(graph, names, circles):
+        found.update(value.producer for value in node.inputs if value.producer.kind in circles)
+    return found
 
 
 def _without_neighbour(graph: Graph, names: Names, circles: Set[str]) -> dict[Node, str]:
@@ -57,16 +52,11 @@ def _without_neighbour(graph: Graph, names: Names, circles: Set[str]) -> dict[No
     for node in graph.nodes:
         if node.kind in circles:
             continue
-        sources = [value.producer for value in node.inputs]
+        sources = sources_of(node)
         name = named[node]
         box = ""
-        if node.kind in OPERATIONS:
-            for source in sources:
-                if source.kind in circles:
-                    box = name[: name.rfind("/") + 1]
-                    break
-        if node.control_inputs:
-            sources += node.control_inputs
+        if node.kind in OPERATIONS and any(source.kind in circles for source in sources):
+            box = name[: name.rfind("/") + 1]
         for source in sources:
             if source in alone and name.startswith(alone[source]):
                 del alone[source]
@@ -79,13 +69,7 @@ def _without_neighbour(graph: Graph, names: Names, circles: Set[str]) -> dict[No
 
 def read_by_stacks(graph: Graph, stacks: Collection[Node]) -> set[Node]:
     """Return the parameters and the like that nothing reads but stacks of blocks."""
-    read = {value.producer for node in stacks for value in node.inputs}
-    if read:
-        among = set(stacks)
-        read.difference_update(
-            value.producer for node in graph.nodes if node not in among for value in node.inputs
-        )
-    return {node for node in read if node.kind in OWNED}
+    return read_only_by(graph, set(stacks))
 
 
 def is_one_alone(graph: Graph, stacks: Collection[Node]) -> bool:
@@ -93,10 +77,8 @@ def is_one_alone(graph: Graph, stacks: Collection[Node]) -> bool:
 
     In a box around everything it would have circles and no neighbour.
     """
-    if not stacks:
-        return False
     joined: set[Node] = set()
-    for node in graph.nodes:
+    for node in graph.nodes if stacks else ():
         if node.kind in OPERATIONS:
             sources = [source for source in sources_of(node) if source.kind in OPERATIONS]
             joined.update(sources, [node] if sources else ())

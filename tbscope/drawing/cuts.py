@@ -59,8 +59,6 @@ _FEWEST_ENDS = 5
 _FEWEST_PARTS = 3
 _DIGITS = "0123456789"
 _NOTHING: set[int] = set()
-# The number of no group.
-_IN_NONE = -1
 _STATE_OPS = frozenset({"Parameter", "Buffer"})
 
 _NUMBER = re.compile("[0-9]+")
@@ -84,7 +82,10 @@ def divided(
     kept = pinned | modules | rounds
     ways = _proposals(level, kept)
     if modules or rounds or _outputs(level):
-        ways = chain(_mild_ways(level, kept), ways)
+        # No box hides lines that lead from one child to another.
+        of_operations = _of_operations(level, kept)
+        mild = (way for way in of_operations if not any(map(_loses_waits, level.parts(way))))
+        ways = chain(mild, ways)
     if _fits(level, LEVEL_LIMIT):
         fewest = count_loose(level) - MOST_LOOSE
         runs = in_short_runs(level, _rows(level, kept), fewest=_FEWEST_PARTS, most=_UNLISTED)
@@ -110,26 +111,39 @@ def _beside_modules(
     level: Siblings, ways: Iterable[Groups], kept: set[int], modules: set[int]
 ) -> Groups | None:
     """The best of these ways, or none of them, where modules stay; None where all is blank."""
+
+    def is_fine(way: Groups, left: Siblings, most: int) -> bool:
+        """Tell whether what is left of the level is whole, and has not too many operations."""
+        if not _fits(left, most) or _count_loose(level, way, kept) > LEVEL_LIMIT:
+            return False
+        return left.folded().keeps_flow() and not _makes_cycle(level, way)
+
     tried: list[tuple[Groups, Siblings]] = []
     for way in chain([[]], ways):
         left = level.grouped(way) if way else level
         tried.append((way, left))
-        if _fits(left, LEVEL_LIMIT) and _is_fine(level, way, left, kept):
+        if is_fine(way, left, LEVEL_LIMIT):
             return way
     for way, left in tried:
-        if _fits(left, SLOW_LIMIT) and _is_fine(level, way, left, kept):
+        if is_fine(way, left, SLOW_LIMIT):
             return way
     for way in _of_numbered(level, modules, side_by_side=True):
-        left = level.grouped(way)
-        if _fits(left, LEVEL_LIMIT) and _is_fine(level, way, left, kept):
+        if is_fine(way, level.grouped(way), LEVEL_LIMIT):
             return way
     # Slow, or not whole: but every module has its name.
-    tried = [one for one in tried if not one[0] or not _makes_cycle(level, one[0])]
+    tried = [one for one in tried if not _makes_cycle(level, one[0])]
     whole = [one for one in tried if one[1].folded().keeps_flow()]
     way, left = (
         min(whole, key=lambda one: len(one[1].folded()))
         if whole
-        else min(tried, key=lambda one: _count_lost(level, one[0], one[1], kept))
+        else min(
+            tried,
+            # Those that leave too many operations come last.
+            key=lambda one: (
+                _count_loose(level, one[0], kept) > LEVEL_LIMIT,
+                len(one[1].folded().put_aside()),
+            ),
+        )
     )
     return way if _fits(left, CHAIN_LIMIT) else None
 
@@ -147,11 +161,9 @@ def _with_modules(level: Siblings, way: Groups, pinned: set[int]) -> Iterator[Gr
     for groups in chain(_of_numbered(level, inner, first_too=True), _alike(level, inner)):
         yield _with_state(level, _joined(way, groups), set(state).difference(*groups))
     units = [*way, *([place] for place in sorted(set(range(len(level))).difference(*way)))]
-    row = sorted(
-        (at for at, unit in enumerate(units) if inner.issuperset(unit)), key=lambda at: units[at]
-    )
-    left = level.grouped(way)
-    for runs in in_short_runs(left, [row], fewest=2, most=_UNLISTED):
+    row = [at for at, unit in enumerate(units) if inner.issuperset(unit)]
+    row.sort(key=units.__getitem__)
+    for runs in in_short_runs(level.grouped(way), [row], fewest=2, most=_UNLISTED):
         yield _joined(way, [sorted(chain(*(units[at] for at in run))) for run in runs])
 
 
@@ -205,18 +217,6 @@ def _is_cut(level: Siblings, way: Groups) -> bool:
     return len(way) > 1 or (bool(way) and len(way[0]) < len(level) - 1)
 
 
-def _is_fine(level: Siblings, way: Groups, left: Siblings, kept: set[int]) -> bool:
-    """Tell whether what is left of a level is whole, and has not too many operations."""
-    if _count_loose(level, way, kept) > LEVEL_LIMIT or not left.folded().keeps_flow():
-        return False
-    return not way or not _makes_cycle(level, way)
-
-
-def _count_lost(level: Siblings, way: Groups, left: Siblings, kept: set[int]) -> tuple[bool, int]:
-    """Tell whether a way leaves too many operations, and count what the page puts aside then."""
-    return _count_loose(level, way, kept) > LEVEL_LIMIT, len(left.folded().put_aside())
-
-
 def _first_drawn_well(level: Siblings, ways: Iterable[Groups]) -> Groups:
     """The first way after which the page draws a level well; if there is none, the last one.
 
@@ -230,12 +230,6 @@ def _first_drawn_well(level: Siblings, ways: Iterable[Groups]) -> Groups:
                 return groups
             circling = circling or groups
     return circling or groups
-
-
-def _mild_ways(level: Siblings, kept: set[int]) -> Iterator[Groups]:
-    """Yield ways to cut a level in which no box hides what leads from one child to another."""
-    ways = _of_operations(level, kept)
-    return (way for way in ways if not any(map(_loses_waits, level.parts(way))))
 
 
 def _count_loose(level: Siblings, groups: Groups, kept: set[int]) -> int:
@@ -255,15 +249,11 @@ def _loses_waits(level: Siblings) -> bool:
 
 def _makes_cycle(level: Siblings, groups: Groups) -> bool:
     """Tell whether a box of children that were on no cycle points at what points at it."""
-    circling = _on_cycles(level.grouped(groups)).intersection(range(len(groups)))
-    if not circling:
-        return False
-    before = _on_cycles(level)
-    return any(before.isdisjoint(groups[number]) for number in circling)
-
-
-def _on_cycles(level: Siblings) -> set[int]:
-    return {place for way in find_cycles(level.links) for place in way}
+    grouped = level.grouped(groups) if groups else level
+    circling = set().union(*find_cycles(grouped.links))
+    boxes = circling.intersection(range(len(groups)))
+    before = set().union(*find_cycles(level.links)) if boxes else _NOTHING
+    return any(before.isdisjoint(groups[number]) for number in boxes)
 
 
 def _of_operations(level: Siblings, kept: set[int]) -> Iterator[Groups]:
@@ -277,6 +267,7 @@ def _of_operations(level: Siblings, kept: set[int]) -> Iterator[Groups]:
     rows = _rows(level, kept)
     free = sorted(chain.from_iterable(rows))
     smallest = _LISTED if _is_list(level, free) else _UNLISTED
+    alike = _alike_ends(level)
     for size in (_size(len(free), _MOST_CHUNKS, smallest=smallest), 20, 10):
         parts = [
             part
@@ -286,7 +277,6 @@ def _of_operations(level: Siblings, kept: set[int]) -> Iterator[Groups]:
         ]
         if parts:
             yield ends + parts
-            alike = _alike_ends(level)
             if len(alike) > len(ends):
                 yield alike + parts
 
@@ -294,25 +284,30 @@ def _of_operations(level: Siblings, kept: set[int]) -> Iterator[Groups]:
 def _with_state(level: Siblings, groups: Groups, state: set[int]) -> Groups:
     """Have those of these parameters that one group alone reads stand in it."""
     group_of = {place: number for number, group in enumerate(groups) for place in group}
-    readers: dict[int, set[int]] = {place: set() for place in state}
+    readers: dict[int, set[int | None]] = {place: set() for place in state}
     for start, end in level.links:
         if start in readers:
-            readers[start].add(group_of.get(end, _IN_NONE))
-    grown = [list(group) for group in groups]
-    for place, found in readers.items():
-        if len(found) == 1 and _IN_NONE not in found:
-            (number,) = found
-            grown[number].append(place)
-    return [sorted(group) for group in grown]
+            readers[start].add(group_of.get(end))
+    return [
+        sorted([*group, *(place for place, found in readers.items() if found == {number})])
+        for number, group in enumerate(groups)
+    ]
 
 
 def _rows(level: Siblings, kept: set[int]) -> list[list[int]]:
     """The operations, in rows of those between which no child lies that is kept."""
-    after = _modules_before(level, kept)
+    sources: dict[int, list[int]] = {}
+    for start, end in level.links:
+        if start < end:
+            sources.setdefault(end, []).append(start)
+    # How many of those that are kept lie on the longest way to each.
+    before: list[int] = []
     rows: dict[int, list[int]] = {}
     for place in range(len(level)):
+        ways = (before[source] + (source in kept) for source in sources.get(place, ()))
+        before.append(max(ways, default=0))
         if place not in kept and place not in level.ends:
-            rows.setdefault(after[place], []).append(place)
+            rows.setdefault(before[place], []).append(place)
     return list(rows.values())
 
 
@@ -320,20 +315,6 @@ def _outputs(level: Siblings) -> Groups:
     """The outputs of the whole graph, if they are many."""
     outputs = [at for at, word in level.ends.items() if word == "Output"]
     return [outputs] if len(outputs) >= _FEWEST_ENDS else []
-
-
-def _modules_before(level: Siblings, kept: set[int]) -> list[int]:
-    """For each child, how many of those that are kept lie on the longest way to it."""
-    sources: dict[int, list[int]] = {}
-    for start, end in level.links:
-        if start < end:
-            sources.setdefault(end, []).append(start)
-    before = [0] * len(level)
-    for place in range(len(level)):
-        before[place] = max(
-            (before[source] + (source in kept) for source in sources.get(place, ())), default=0
-        )
-    return before
 
 
 def is_state(op: str) -> bool:
@@ -370,7 +351,10 @@ def _proposals(level: Siblings, kept: set[int]) -> Iterator[Groups]:
     groups = _alike_ends(level)
     if groups:
         yield groups
-    tangled = _tangled(level)
+    # The few boxes that ran by turns with others: a list whose layers a loop calls.
+    tangled = {end for start, end in level.links if start > end and not level.ops[end]}
+    if len(tangled) > _MOST_BESIDE // 2:
+        tangled = set()
     apart = [at for at in inner if at not in tangled]
     core = _without_rare(level, apart)
     smallest = _LISTED if _is_list(level, inner) else _UNLISTED
@@ -379,18 +363,10 @@ def _proposals(level: Siblings, kept: set[int]) -> Iterator[Groups]:
             size = _size(len(members), most, smallest=smallest if most == _MOST_CHUNKS else 10)
             if size < len(members):
                 yield groups + _sections(level, members, size)
-    known = {at for group in groups for at in group}
-    for word in ("Input", "Output"):
-        ends = [at for at, found in level.ends.items() if found == word and at not in known]
-        if len(ends) > 2:
-            groups = [*groups, ends]
     few = _sections(level, inner, _size(len(inner), _FEW_CHUNKS, smallest=10)) if inner else []
     if len(inner) > _FEW_CHUNKS:
-        yield groups + few
-    whole = [
-        [at for at, found in level.ends.items() if found == word] for word in ("Input", "Output")
-    ]
-    boxes = [ends for ends in whole if len(ends) > 2]
+        yield groups + _ends(level, {at for group in groups for at in group}) + few
+    boxes = _ends(level, _NOTHING)
     yield boxes + few
     if len(inner) >= CROWD_SIZE:
         # So few that the page puts nothing aside.
@@ -411,16 +387,17 @@ def _of_numbered(
         first_too: Whether the first call of a module, before `fc.1`, counts as `fc.0`.
     """
     found: dict[tuple[str, str], dict[int, int]] = {}
-    for place in sorted(places.difference(level.ends)):
+    kinds = {
+        place: level.ops[place].partition("[")[0] for place in sorted(places - level.ends.keys())
+    }
+    for place, op in kinds.items():
         numbered = read_number(level.labels[place])
         if numbered is not None:
-            kind = numbered[0], level.ops[place].partition("[")[0]
-            found.setdefault(kind, {})[numbered[1]] = place
-    if first_too:
-        for place in places.difference(level.ends):
-            kind = f"{level.labels[place]}.", level.ops[place].partition("[")[0]
-            if kind in found:
-                found[kind].setdefault(0, place)
+            found.setdefault((numbered[0], op), {})[numbered[1]] = place
+    for place, op in kinds.items() if first_too else ():
+        calls = found.get((f"{level.labels[place]}.", op))
+        if calls is not None:
+            calls.setdefault(0, place)
     groups = [
         list(members.values())
         for members in found.values()
@@ -448,6 +425,15 @@ def _side_by_side(level: Siblings, group: list[int]) -> list[int]:
     return [*group, *(state for state, readers in of_state.items() if readers <= reads.keys())]
 
 
+def _ends(level: Siblings, known: set[int]) -> Groups:
+    """The inputs, and the outputs, that are not known, if they are more than two."""
+    groups = [
+        [at for at, found in level.ends.items() if found == word and at not in known]
+        for word in ("Input", "Output")
+    ]
+    return [ends for ends in groups if len(ends) > 2]
+
+
 def _alike_ends(level: Siblings) -> Groups:
     """The inputs, and the outputs, that share the start of their names."""
     found: dict[tuple[str, str], list[int]] = {}
@@ -456,12 +442,6 @@ def _alike_ends(level: Siblings) -> Groups:
         if stem:
             found.setdefault((word, stem), []).append(place)
     return [places for places in found.values() if len(places) >= _FEWEST_ENDS]
-
-
-def _tangled(level: Siblings) -> set[int]:
-    """The few boxes that ran by turns with others: a list whose layers a loop calls."""
-    tangled = {end for start, end in level.links if start > end and not level.ops[end]}
-    return tangled if len(tangled) <= _MOST_BESIDE // 2 else set()
 
 
 def _without_rare(level: Siblings, places: list[int]) -> list[int]:
@@ -483,8 +463,7 @@ def _without_rare(level: Siblings, places: list[int]) -> list[int]:
 
 def _is_list(level: Siblings, places: list[int]) -> bool:
     """Tell whether most children are numbered: the members of a list, or calls of a module."""
-    numbered = sum(read_number(level.labels[at]) is not None for at in places)
-    return numbered * 2 > len(places)
+    return sum(read_number(level.labels[at]) is not None for at in places) * 2 > len(places)
 
 
 def _size(count: int, most: int, *, smallest: int) -> int:

@@ -81,12 +81,16 @@ def to_figure(name: str, numbers: Mapping[Target, Number]) -> Figure:
     if total > EXACT_INTEGER or any(type(number) is float for number in given):
         bytes_power = _power(_BYTE_STEP, max(given), _LARGEST)
     time_power = _power(_TIME_STEP, total, _MOST_US)
+    # How much one unit of the page's memory stands for.
+    unit = f"1 {_BYTES[0]} is {_scale(_BYTE_STEP, -bytes_power):g}"
+    if 0 <= bytes_power < len(_BYTES):
+        unit = f"1 {_BYTES[bytes_power]} is 1"
     return Figure(
         name,
         numbers,
         as_us=_scale(_TIME_STEP, time_power),
         as_bytes=_scale(_BYTE_STEP, bytes_power),
-        unit=f"{_bytes_unit(bytes_power)}, 1 ms is {_scale(_TIME_STEP, 1 - time_power):g}",
+        unit=f"{unit}, 1 ms is {_scale(_TIME_STEP, 1 - time_power):g}",
     )
 
 
@@ -101,13 +105,6 @@ def _power(step: int, number: Number, limit: int) -> int:
 def _scale(step: int, power: int) -> Number:
     scale: Number = step ** abs(power)
     return scale if power >= 0 else 1 / scale
-
-
-def _bytes_unit(power: int) -> str:
-    """Return a text that says how much one unit of the page's memory stands for."""
-    if 0 <= power < len(_BYTES):
-        return f"1 {_BYTES[power]} is 1"
-    return f"1 {_BYTES[0]} is {_scale(_BYTE_STEP, -power):g}"
 
 
 def by_kernel(

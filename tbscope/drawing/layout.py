@@ -7,12 +7,10 @@ and the seeds of the colours.
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache
 from itertools import chain
-from typing import NamedTuple
 
 from tbscope.drawing.bundler import Bundler
-from tbscope.drawing.bundles import STAGES, Bundles, Helpers, Stage
 from tbscope.drawing.cards import Card, blank_cards, leaf_facts, module_cards
 from tbscope.drawing.chunks import find_chunks, rename
 from tbscope.drawing.circles import (
@@ -21,26 +19,23 @@ from tbscope.drawing.circles import (
     parameters_to_draw,
     read_by_stacks,
 )
-from tbscope.drawing.classes import mirrored_boxes
 from tbscope.drawing.cuts import MANY_LOOSE, MOST_LOOSE, count_loose, is_crowded
 from tbscope.drawing.families import short_names
-from tbscope.drawing.gradients import find_gradients, first_of, reader_op
 from tbscope.drawing.naming import Labels, Names, Style, name_graph, tell_keys
 from tbscope.drawing.series import folded_in_vain, op_type_apart, op_types_apart
-from tbscope.drawing.stands import find_stands
-from tbscope.drawing.templates import Seed, seeds
-from tbscope.figures.costs import Work
+from tbscope.drawing.stands import STAGES, Helpers, Stage, Stands, find_stands
+from tbscope.drawing.templates import NodeHead, seeds
+from tbscope.figures.costs import Costs
 from tbscope.ir.graph import Graph, Nest, Node, Output, Value
 from tbscope.ir.guests import Guests, find_guests
 from tbscope.ir.modules import ModuleTree
 from tbscope.ir.regions import OPERATIONS
 from tbscope.ir.scopes import Scope
-from tbscope.page.glyphs import Box
 from tbscope.page.hierarchy import Hierarchy
 from tbscope.page.ops import op_type
-from tbscope.page.siblings import Siblings, bears_seeds, find_siblings
+from tbscope.page.siblings import bears_seeds, find_siblings
 
-__all__ = ["NodeHead", "Layout", "lay_out"]
+__all__ = ["Layout", "lay_out"]
 
 _OP_TYPES = {"input": "Input", "parameter": "Parameter", "buffer": "Buffer", "constant": "Tensor"}
 # TensorBoard draws what has `Const` in its op type as a small circle.
@@ -49,45 +44,27 @@ _CIRCLES = {"parameter": "ParameterConst", "buffer": "BufferConst", "constant": 
 _CARD = "NoOp"
 
 
-class NodeHead(NamedTuple):
-    """What the page reads of one NodeDef before its attributes.
-
-    Attributes:
-        name: Its name.
-        op: Its op type.
-        inputs: What it reads, as in `NodeDef.input`.
-    """
-
-    name: str
-    op: str
-    inputs: Sequence[str]
-
-
-# As `NodeHead(name, op, inputs)`, in a third of the time.
-_new_head = partial(tuple.__new__, NodeHead)
-
-
 @dataclass(slots=True)
 class Layout:
     """All that is drawn, in the order of the GraphDef.
 
     Attributes:
-        seeds: What makes equal boxes equal in colour; no part of the graph.
         nodes: One head for each node of the graph.
         outputs: One for each of its outputs.
         cards: One for each card.
         told: The cards.
         boxes: The name of the box of each scope; empty for one at the top level.
         facts: What is told of each node that stands for a module.
+        seeds: What makes equal boxes equal in colour; no part of the graph.
     """
 
-    seeds: list[Seed] = field(default_factory=list)
-    nodes: list[NodeHead] = field(default_factory=list)
-    outputs: list[NodeHead] = field(default_factory=list)
-    cards: list[NodeHead] = field(default_factory=list)
-    told: list[Card] = field(default_factory=list)
-    boxes: dict[Scope, str] = field(default_factory=dict)
-    facts: dict[Node, dict[str, Nest]] = field(default_factory=dict)
+    nodes: list[NodeHead]
+    outputs: list[NodeHead]
+    cards: list[NodeHead]
+    told: list[Card]
+    boxes: dict[Scope, str]
+    facts: dict[Node, dict[str, Nest]]
+    seeds: list[NodeHead] = field(default_factory=list)
 
 
 def lay_out(
@@ -99,7 +76,7 @@ def lay_out(
     templates: bool = True,
     cards: bool = True,
     helpers: Helpers = "auto",
-    work: Mapping[Scope, Work] | None = None,
+    work: Mapping[Scope, Costs] | None = None,
     also: Collection[Scope] = (),
     stacks: Collection[Node] = (),
     labels: Labels = "name",
@@ -123,42 +100,45 @@ def lay_out(
     Returns:
         The layout; no two of its names are equal.
     """
-    tree = ModuleTree(graph)
-    parts = tree.part_of
-    embedded = read_by_stacks(graph, stacks)
-    root = False if is_one_alone(graph, stacks) else root
-    given = _Given(graph, style, root, circles, leaf_facts(graph, work or {}, parts), embedded)
-    given.short = short_names(graph)
-    given.tells_classes = labels == "class"
-    given.gradients = find_gradients(graph)
-    given.guests = find_guests(graph)
-    if cards:
-        given.told += module_cards(graph, work or {}, parts, embedded)
+    tree, work = ModuleTree(graph), work or {}
+    embedded, short = read_by_stacks(graph, stacks), short_names(graph)
+    given = _Given(
+        graph,
+        style=style,
+        root=False if is_one_alone(graph, stacks) else root,
+        circles=circles,
+        facts=leaf_facts(graph, work, tree.part_of),
+        embedded=embedded,
+        told=[*module_cards(graph, work, tree.part_of, embedded)] if cards else [],
+        also=also,
+        short=short,
+        tells_classes=labels == "class",
+        guests=find_guests(graph),
+    )
     tree.forget()
-    given.also += also
     drawing = _Drawing(given)
     if helpers != "none" and not callable(style):
         drawing = _bundled(drawing, every=helpers == "all")
     if drawing.names.ends and drawing.hierarchy.root in drawing.crowded:
         # What is cut into chunks are nodes, and inputs and outputs may share a box.
         given.boxed_ends = False
-        drawing = drawing.anew()
+        drawing.hierarchy.forget()
+        drawing = _Drawing(given, drawing.bundles)
     drawing.cut()
-    layout, hierarchy, names, facts = (
-        drawing.layout,
-        drawing.hierarchy,
-        drawing.names,
-        given.facts,
-    )
-    layout.boxes = names.scopes
-    layout.facts = facts
+    layout, hierarchy = drawing.layout, drawing.hierarchy
     if templates:
-        classes, mirrored = _classes(names.scopes, given.short), mirrored_boxes(names.scopes)
-        made = seeds(hierarchy, classes, mirrored)
-        boxes = {seed.name.partition("/")[0] for seed in made}
+        # The class of the module that each box stands for, or whose gradients are in it.
+        classes = {
+            name: short.get(scope.part.label, scope.part.label)
+            for scope, name in layout.boxes.items()
+            if name
+            and (scope.kind == "module" or (scope.phase != "forward" and scope.part.attribute))
+        }
+        made = seeds(hierarchy, classes)
         # The page counts their boxes when it looks for what to put aside at the top level.
-        top = drawing.levels.get(hierarchy.root)
-        layout.seeds = made if bears_seeds(hierarchy, len(boxes), top) else []
+        count = len({seed.name.partition("/")[0] for seed in made})
+        if bears_seeds(hierarchy, count, drawing.levels.get(hierarchy.root)):
+            layout.seeds = made
     hierarchy.forget()
     return layout
 
@@ -178,7 +158,6 @@ class _Given:
         also: Further scopes whose boxes need a card.
         short: How classes are called that are not called by their whole names.
         tells_classes: Whether modules that are called by a number tell their class.
-        gradients: What reads gradients, with these.
         boxed_ends: Whether inputs and outputs whose names the page would cut are boxes.
         guests: What stands in the box of who called it.
     """
@@ -189,13 +168,12 @@ class _Given:
     circles: bool
     facts: dict[Node, dict[str, Nest]]
     embedded: set[Node]
-    told: list[Card] = field(default_factory=list)
-    also: list[Scope] = field(default_factory=list)
-    short: dict[str, str] = field(default_factory=dict)
-    tells_classes: bool = False
-    gradients: dict[Node, Collection[Value]] = field(default_factory=dict)
+    told: list[Card]
+    also: Collection[Scope]
+    short: dict[str, str]
+    tells_classes: bool
+    guests: Guests
     boxed_ends: bool = True
-    guests: Guests = field(default_factory=Guests)
 
 
 class _Drawing:
@@ -216,9 +194,9 @@ class _Drawing:
         full: The levels with so many loose operations that it is hard to read, and how many.
     """
 
-    def __init__(self, given: _Given, bundles: Bundles | None = None) -> None:
-        self.given = given
-        graph = given.graph
+    def __init__(self, given: _Given, bundles: Stands | None = None) -> None:
+        self.given, self.bundles = given, bundles
+        graph, short = given.graph, given.short
         stands = find_stands(graph, circles=given.circles, bundles=bundles, guests=given.guests)
         self._told = list(given.told)
         if given.also:
@@ -226,22 +204,24 @@ class _Drawing:
             apart = set(stands.beside.values())
             scopes = [scope for scope in given.also if scope not in apart]
             self._told += blank_cards(graph, scopes, self._told, given.embedded)
-        short = given.short
-        labels = [(card.scope, short.get(card.label, card.label)) for card in self._told]
         self.names = name_graph(
             graph,
             given.style,
             root=given.root,
-            cards=labels,
+            cards=[(card.scope, short.get(card.label, card.label)) for card in self._told],
             stands=stands,
             classes=short if given.tells_classes else None,
             boxed_ends=given.boxed_ends,
         )
         self._no_circles: set[Node] = set()
-        self._bundles = bundles
         self._moved = bundles is not None or given.tells_classes
-        found = parameters_to_draw(graph, self.names, constants_only=not given.circles)
-        self._arrange(found - given.embedded)
+        self._arrange(self._without_circles(self.names))
+
+    def _without_circles(self, names: Names) -> set[Node]:
+        """Return the parameters that must be nodes where all is named so."""
+        given = self.given
+        found = parameters_to_draw(given.graph, names, constants_only=not given.circles)
+        return found - given.embedded
 
     def _arrange(self, no_circles: set[Node]) -> None:
         """Settle op types and levels; draw these parameters as nodes."""
@@ -249,89 +229,97 @@ class _Drawing:
         if no_circles:
             move_out_of_leaves(given.graph, self.names, no_circles)
             self._no_circles |= no_circles
-        self._ops = _op_types(
-            given.graph,
-            self.names,
-            given.facts,
-            circles=given.circles,
-            no_circles=self._no_circles,
-        )
-        self._ops.update({node: _CIRCLES[node.kind] for node in given.embedded})
-        self._ops.update({node: reader_op(node) for node in given.gradients})
+        types = _OP_TYPES | (_CIRCLES if given.circles else {"constant": "Const"})
+        safe = cache(op_type)
+        ops: dict[Node | Output, str] = {
+            node: safe(node.op)
+            if node.kind in OPERATIONS
+            else (_OP_TYPES if node in self._no_circles else types)[node.kind]
+            for node in given.graph.nodes
+        }
+        ops.update(dict.fromkeys(given.graph.outputs, "Output"))
+        ops.update(op_types_apart(given.graph, self.names, given.facts, ops))
+        ops.update({node: _CIRCLES[node.kind] for node in given.embedded})
+        self._ops = ops
         self._join()
-        self.levels = levels = self._unfold(find_siblings(self.hierarchy))
-        self.crowded = {box: level for box, level in levels.items() if is_crowded(level)}
-        loose = {box: count_loose(level) for box, level in levels.items()}
-        self.full = {box: count for box, count in loose.items() if count > MANY_LOOSE}
-
-    def _unfold(self, levels: dict[Box, Siblings]) -> dict[Box, Siblings]:
-        """Have the page fold nothing that it would put aside then; return the levels so."""
-        found = {
+        levels = find_siblings(self.hierarchy)
+        # The page folds nothing that it would put aside then.
+        in_vain = {
             f"{box.name}/{label}" if box.name else label
             for box, level in levels.items()
             for label in folded_in_vain(level)
         }
-        if not found:
-            return levels
-        things: list[tuple[Node | Output, str]] = [*self.names.nodes.items()]
-        things += zip(self.given.graph.outputs, self.names.outputs, strict=True)
-        ops = self._ops
-        ops.update({one: op_type_apart(one, ops[one]) for one, name in things if name in found})
-        self.hierarchy.forget()
-        self._join()
-        return find_siblings(self.hierarchy)
+        if in_vain:
+            things: list[tuple[Node | Output, str]] = [*self.names.nodes.items()]
+            things += zip(given.graph.outputs, self.names.outputs, strict=True)
+            folded = [one for one, name in things if name in in_vain]
+            ops.update({one: op_type_apart(one, ops[one]) for one in folded})
+            self.hierarchy.forget()
+            self._join()
+            levels = find_siblings(self.hierarchy)
+        self.levels = levels
+        self.crowded = {box: level for box, level in levels.items() if is_crowded(level)}
+        loose = {box: count_loose(level) for box, level in levels.items()}
+        self.full = {box: count for box, count in loose.items() if count > MANY_LOOSE}
 
     def _join(self) -> None:
-        self.layout = _joined(self.given, self.names, self._ops, self._told)
-        self.hierarchy = _hierarchy(self.layout)
-
-    def anew(self) -> "_Drawing":
-        """Return the drawing with the same boxes, as it is given now."""
-        self.hierarchy.forget()
-        return _Drawing(self.given, self._bundles)
+        """Join names, op types and inputs to what the page is given."""
+        given, ops, names = self.given, self._ops, self.names
+        graph, of_nodes = given.graph, names.nodes
+        ends = zip(names.outputs, graph.outputs, strict=True)
+        self.layout = layout = Layout(
+            nodes=[
+                NodeHead(
+                    of_nodes[node], ops[node], _inputs(node.inputs, node.control_inputs, of_nodes)
+                )
+                for node in graph.nodes
+            ],
+            outputs=[
+                NodeHead(name, ops[out], _inputs([out.value], out.control_inputs, of_nodes))
+                for name, out in ends
+            ],
+            cards=[NodeHead(name, _CARD, ()) for name in names.cards],
+            told=self._told,
+            boxes=names.scopes,
+            facts=given.facts,
+        )
+        self.hierarchy = Hierarchy(chain(layout.nodes, layout.outputs, layout.cards))
 
     def wanting(self) -> Iterator[tuple[Scope | None, Sequence[Stage]]]:
         """Yield the scope of each level that is too full, and what may part it."""
         scopes: dict[str, Scope | None] = {"": None}
         scopes.update((name, scope) for scope, name in self.names.scopes.items())
         for box in {**self.crowded, **self.full}:
-            if box.name not in scopes:
-                continue
-            stages = list(STAGES)
+            stages = STAGES
             if box not in self.crowded:
                 # It needs no cut: no module need move.
-                stages = ["functions", "steps"] if self.full[box] > MOST_LOOSE else ["functions"]
-            yield scopes[box.name], stages
-
-    def _find_chunks(self) -> dict[str, str]:
-        """Return the new names of all that must stand in chunks."""
-        named, bundles = self.names, self._bundles
-        nodes = self.given.graph.nodes
-        free = set() if bundles is None else set(bundles.free)
-        boxes = (
-            [] if bundles is None else [one for one in bundles.scopes if one.kind != "container"]
-        )
-        return find_chunks(
-            self.hierarchy,
-            self.crowded,
-            bundles={named.scopes[box] for box in free},
-            rounds={named.scopes[box] for box in boxes if box not in free},
-            modules={named.nodes[node] for node in nodes if node.kind == "module"},
-        )
+                stages = ("functions", "steps") if self.full[box] > MOST_LOOSE else ("functions",)
+            if box.name in scopes:
+                yield scopes[box.name], stages
 
     def cut(self) -> None:
         """Cut what the page cannot draw into chunks."""
-        given = self.given
-        mapping: dict[str, str] = {}
+        given, names, bundles = self.given, self.names, self.bundles
+        free = set() if bundles is None else set(bundles.free)
+        boxes = [] if bundles is None else [one for one in bundles.all if one.kind != "container"]
         while self.crowded:
-            mapping = self._find_chunks()
+            mapping = find_chunks(
+                self.hierarchy,
+                self.crowded,
+                bundles={names.scopes[box] for box in free},
+                rounds={names.scopes[box] for box in boxes if box not in free},
+                modules={names.nodes[one] for one in given.graph.nodes if one.kind == "module"},
+            )
             if not mapping:
                 break
             self.hierarchy.forget()
-            chunked = _renamed(self.names, mapping)
+            chunked = Names(
+                dict(zip(names.scopes, rename(names.scopes.values(), mapping), strict=True)),
+                dict(zip(names.nodes, rename(names.nodes.values(), mapping), strict=True)),
+                *(rename(some, mapping) for some in (names.outputs, names.cards, names.ends)),
+            )
             # What has lost its neighbours to other chunks has no circles either.
-            found = parameters_to_draw(given.graph, chunked, constants_only=not given.circles)
-            found -= given.embedded
+            found = self._without_circles(chunked)
             if found <= self._no_circles:
                 self.names = chunked
                 self._moved = True
@@ -369,56 +357,6 @@ def _bundled(drawing: _Drawing, *, every: bool) -> _Drawing:
             return drawing
 
 
-def _op_types(
-    graph: Graph,
-    names: Names,
-    facts: dict[Node, dict[str, Nest]],
-    *,
-    circles: bool,
-    no_circles: set[Node],
-) -> dict[Node | Output, str]:
-    """Return the op type of each node and output."""
-    types = _OP_TYPES | (_CIRCLES if circles else {"constant": "Const"})
-    safe: dict[str, str] = {}
-    ops: dict[Node | Output, str] = {}
-    for node in graph.nodes:
-        kind = node.kind
-        if kind in OPERATIONS:
-            op = safe.get(node.op)
-            if op is None:
-                op = safe[node.op] = op_type(node.op)
-            ops[node] = op
-        else:
-            ops[node] = types[kind] if node not in no_circles else _OP_TYPES[kind]
-    ops.update(dict.fromkeys(graph.outputs, "Output"))
-    ops.update(op_types_apart(graph, names, facts, ops))
-    return ops
-
-
-def _joined(given: _Given, names: Names, ops: dict[Node | Output, str], told: list[Card]) -> Layout:
-    graph, of_nodes = given.graph, names.nodes
-    read = {node: first_of(node.inputs, found) for node, found in given.gradients.items()}
-    layout = Layout(told=told)
-    layout.nodes = [
-        _new_head(
-            (
-                of_nodes[node],
-                ops[node],
-                _inputs(read.get(node, node.inputs), node.control_inputs, of_nodes)
-                if node.inputs or node.control_inputs
-                else (),
-            )
-        )
-        for node in graph.nodes
-    ]
-    layout.outputs = [
-        NodeHead(name, ops[out], _inputs([out.value], out.control_inputs, of_nodes))
-        for name, out in zip(names.outputs, graph.outputs, strict=True)
-    ]
-    layout.cards = [NodeHead(name, _CARD, ()) for name in names.cards]
-    return layout
-
-
 def _inputs(
     values: Iterable[Value], control_inputs: Iterable[Node], names: dict[Node, str]
 ) -> list[str]:
@@ -427,41 +365,16 @@ def _inputs(
     TensorBoard drops a reference to the same node as the one before it, whatever its
     output (tf_graph_common/graph.ts, `normalizeInputs`); an empty one keeps them apart.
     """
+    sources = [
+        (value.producer, f"{names[value.producer]}:{value.index}")
+        if value.index
+        else (value.producer, names[value.producer])
+        for value in values
+    ]
+    sources += [(node, f"^{names[node]}") for node in control_inputs]
     references: list[str] = []
     last: Node | None = None
-    for value in values:
-        node = value.producer
-        if node is last:
-            references.append("")
-        references.append(f"{names[node]}:{value.index}" if value.index else names[node])
-        last = node
-    for node in control_inputs:
-        if node is last:
-            references.append("")
-        references.append(f"^{names[node]}")
+    for node, text in sources:
+        references += ["", text] if node is last else [text]
         last = node
     return references
-
-
-def _hierarchy(layout: Layout) -> Hierarchy:
-    return Hierarchy(chain(layout.nodes, layout.outputs, layout.cards))
-
-
-def _renamed(names: Names, mapping: dict[str, str]) -> Names:
-    """Return the names as they are with chunks."""
-    return Names(
-        dict(zip(names.scopes, rename(names.scopes.values(), mapping), strict=True)),
-        dict(zip(names.nodes, rename(names.nodes.values(), mapping), strict=True)),
-        rename(names.outputs, mapping),
-        rename(names.cards, mapping),
-        rename(names.ends, mapping),
-    )
-
-
-def _classes(names: dict[Scope, str], short: Mapping[str, str]) -> dict[str, str]:
-    """Return the class of the module that each box stands for, or whose gradients are in it."""
-    return {
-        name: short.get(scope.part.label, scope.part.label)
-        for scope, name in names.items()
-        if name and (scope.kind == "module" or (scope.phase != "forward" and scope.part.attribute))
-    }

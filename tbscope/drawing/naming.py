@@ -1,8 +1,8 @@
 """Names: the strings under which TensorBoard shows scopes, nodes and outputs.
 
-A name is a path, its parts parted by `/`, and every proper prefix of it is a box. This
-file decides who is called how; `unique.py` sees to it that no two names are equal. It
-knows nothing of protobuf.
+A name is a path, its parts parted by `/`, and every proper prefix of it is a box. No two
+names are equal: those of nodes and scopes, of the chunks around them and of the seeds in the
+panel of functions are claimed from one `UniqueNames` each. This file knows nothing of protobuf.
 """
 
 import re
@@ -13,7 +13,6 @@ from typing import Literal, TypeAlias
 
 from tbscope.checks import ask, is_word
 from tbscope.drawing.stands import Stands
-from tbscope.drawing.unique import UniqueNames
 from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Graph, Node, Parameter
 from tbscope.ir.regions import STATE
@@ -27,6 +26,7 @@ __all__ = [
     "Labels",
     "Names",
     "Style",
+    "UniqueNames",
     "attribute_of",
     "check_style",
     "name_graph",
@@ -58,6 +58,63 @@ _MOST_ENDS = 4
 _REPEATED = re.compile(r"~[0-9]+\Z")
 # Scopes that leave a name to a module that has it, too.
 _NO_MODULES = frozenset({"hand", "function", "rank"})
+
+
+def with_ordinal(name: str, number: int) -> str:
+    """Return `relu.2nd` for `relu` and 2, `relu.11th` for 11.
+
+    TensorBoard folds siblings that end in consecutive numbers; it does not fold these. And
+    `relu.2` would be a later call of a module.
+    """
+    ends = {1: "st", 2: "nd", 3: "rd"}
+    end = "th" if number % 100 in (11, 12, 13) else ends.get(number % 10, "th")
+    return f"{name}.{number}{end}"
+
+
+class UniqueNames:
+    """Hands out names and never the same one twice."""
+
+    def __init__(
+        self,
+        taken: Iterable[str] = (),
+        *,
+        numbered: Callable[[str, int], str] = with_ordinal,
+    ) -> None:
+        """Start with names that are taken already.
+
+        Args:
+            taken: These names.
+            numbered: How a name is told from others that are the same: from the name and 2,
+                3, ... it makes another one.
+        """
+        self._taken = set(taken)
+        self._numbered = numbered
+        # What number a name had last, so that a thousand equal ones are not counted each time.
+        self._counts: dict[str, int] = {}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._taken
+
+    def reserve_above(self, names: Iterable[str]) -> None:
+        """Take the names of the boxes around what is called so; they may be taken already."""
+        for name in names:
+            above = name.rpartition("/")[0]
+            while above and above not in self._taken:
+                self._taken.add(above)
+                above = above.rpartition("/")[0]
+
+    def claim(self, wish: str) -> str:
+        """Take a name, and return it: the wish, or the wish with a number where others have it."""
+        taken = self._taken
+        name = wish
+        if name in taken:
+            number = self._counts.get(wish, 1)
+            while name in taken:
+                number += 1
+                name = self._numbered(wish, number)
+            self._counts[wish] = number
+        taken.add(name)
+        return name
 
 
 @dataclass(slots=True)
@@ -122,13 +179,19 @@ def name_graph(
     namer = _Namer(style, Stands([]) if stands is None or callable(style) else stands, classes)
     keep = style == "torch" if root is None else root
     top = None if keep else _root(graph, scopes)
-    if root is None and classes is None and top and _has_numbered_boxes(graph, scopes, top):
-        top = None
+    if root is None and classes is None and top:
+        inside = [scope for scope in scopes if scope.parent is top]
+        numbered = {scope for scope in inside if str(scope.part.attribute).isdigit()}
+        # Leaf modules are no boxes.
+        leaves = [node.scope for node in graph.nodes if node.kind == "module"] if numbered else []
+        if numbered.difference(leaves):
+            top = None
     namer.name_scopes(scopes, top)
     namer.name_ends(graph, boxed=boxed_ends)
     namer.name_nodes(graph.nodes)
-    namer.name_cards(cards)
-    return namer.names
+    names = namer.names
+    names.cards += [namer.claim_below(scope, label) for scope, label in cards]
+    return names
 
 
 def _root(graph: Graph, scopes: list[Scope]) -> Scope | None:
@@ -150,27 +213,15 @@ def _root(graph: Graph, scopes: list[Scope]) -> Scope | None:
     return root
 
 
-def _has_numbered_boxes(graph: Graph, scopes: list[Scope], top: Scope) -> bool:
-    numbered = {
-        scope for scope in scopes if scope.parent is top and str(scope.part.attribute).isdigit()
-    }
-    if not numbered:
-        return False
-    return bool(numbered.difference([node.scope for node in graph.nodes if node.kind == "module"]))
-
-
 def check_style(style: Style) -> None:
     """Raise ArgumentError unless this is a naming style."""
-    if not is_word(style, ("tf", "torch")) and not _is_function(style):
+    is_function = callable(style) and not isinstance(style, type)
+    if not is_function and not is_word(style, ("tf", "torch")):
         raise ArgumentError(
             f"no naming style is {shown(style)}",
             why="a style is 'tf', 'torch', or a function of a Scope that gives its name",
             fix="style='tf' for names like 'Net/layer1/0'",
         )
-
-
-def _is_function(given: object) -> bool:
-    return callable(given) and not isinstance(given, type)
 
 
 def attribute_of(node: Node) -> str:
@@ -228,28 +279,31 @@ class _Namer:
             return
         stands = self._stands
         print_part = self._tf_part if self._style == "tf" else _torch_part
-        levels: dict[Scope | None, list[tuple[Scope, tuple[str, bool]]]] = {}
+        levels: dict[Scope | None, list[tuple[Scope, str, bool]]] = {}
         for scope in scopes:
-            holder, part = scope.parent, print_part(stands.parts.get(scope, scope.part))
-            if scope in stands.beside:
-                holder, part = self._beside(scope, print_part)
-            elif scope in stands.scopes:
-                # Where it is a guest, it gives way.
-                holder, part = stands.scopes[scope], (part[0], True)
-            levels.setdefault(holder, []).append((scope, part))
+            text, changed = print_part(stands.parts.get(scope, scope.part))
+            holder = scope
+            # A member of a list that has no box has its name, too: `resnets.0`.
+            while holder in stands.beside:
+                holder = stands.beside[holder]
+                above, also = print_part(holder.part)
+                text, changed = f"{above}.{text}", changed or also
+            # A guest gives way.
+            is_guest = holder is scope and scope in stands.scopes
+            level = stands.scopes.get(holder, holder.parent)
+            levels.setdefault(level, []).append((scope, text, changed or is_guest))
         if left_out:
             self.names.scopes[left_out] = ""
             del levels[None]
         named: list[Scope | None] = [left_out or None]
-        for holder in named:
-            above = self.names.scopes[holder] if holder else ""
-            above = f"{above}/" if above else ""
-            wishes = levels.get(holder, [])
+        for around in named:
+            prefix = f"{self.names.scopes[around]}/" if around and self.names.scopes[around] else ""
+            wishes = levels.get(around, [])
             # What a module is really called goes before what had to be changed.
-            wishes.sort(key=lambda wish: (wish[1][1], wish[0].kind in _NO_MODULES))
-            for scope, (wish, _) in wishes:
-                text = wish if above else self._first(wish)
-                self.names.scopes[scope] = self._claim(above + text)
+            wishes.sort(key=lambda wish: (wish[2], wish[0].kind in _NO_MODULES))
+            for scope, wish, _ in wishes:
+                text = wish if prefix else self._first(wish)
+                self.names.scopes[scope] = self._claim(prefix + text)
                 named.append(scope)
 
     def _tf_part(self, part: ScopePart) -> tuple[str, bool]:
@@ -265,17 +319,6 @@ class _Namer:
             text = self._part(part.label)
         return _numbered(text, wish, part.index)
 
-    def _beside(
-        self, scope: Scope, print_part: Callable[[ScopePart], tuple[str, bool]]
-    ) -> tuple[Scope | None, tuple[str, bool]]:
-        """Return where a member of a list stands that has no box, and its name: `resnets.0`."""
-        text, changed = print_part(self._stands.parts.get(scope, scope.part))
-        while scope in self._stands.beside:
-            scope = self._stands.beside[scope]
-            above, also = print_part(scope.part)
-            text, changed = f"{above}.{text}", changed or also
-        return self._stands.scopes.get(scope, scope.parent), (text, changed)
-
     def _name_scopes_by_function(
         self, give_name: Callable[[Scope], str], scopes: Iterable[Scope]
     ) -> None:
@@ -289,22 +332,23 @@ class _Namer:
             _check_path(name, scope)
             self.names.scopes[scope] = self._claim(name) if name else ""
         # A box that is no scope itself is a name that no operation may take.
-        for name in tuple(self.names.scopes.values()):
-            above = name.rpartition("/")[0]
-            while above and above not in self._unique:
-                self._unique.reserve(above)
-                above = above.rpartition("/")[0]
+        self._unique.reserve_above(self.names.scopes.values())
 
     def name_ends(self, graph: Graph, *, boxed: bool) -> None:
         """Name the inputs and the outputs, which all stand at the top level, or in boxes there."""
-        inputs = [_input_path(node) for node in graph.inputs]
+        inputs = self._claim_ends([_input_path(node) for node in graph.inputs], "in", boxed=boxed)
+        self.names.nodes.update(zip(graph.inputs, inputs, strict=True))
         outputs = [output.name for output in graph.outputs]
-        of_inputs = self._claim_ends(inputs, "in", boxed=boxed)
-        self.names.nodes.update(zip(graph.inputs, of_inputs, strict=True))
         self.names.outputs = self._claim_ends(outputs, "out", boxed=boxed)
 
     def _claim_ends(self, paths: list[str], word: str, *, boxed: bool) -> list[str]:
-        boxes = self._claim_nests(paths, word)
+        counts = Counter(head for head, rest in map(_head_and_rest, paths) if rest)
+        # A box for each nest of many tensors (a cache), or of a name as long as a label.
+        boxes: dict[str, str] = {}
+        for head, count in counts.items():
+            name = self._first(self._part(head, word))
+            if count > _MOST_ENDS or (count > 1 and not fits_node(name)):
+                boxes[head] = self._claim(f"{word}.{name}" if name in self._unique else name)
         names = [""] * len(paths)
         wishes = [self._first(self._part(path, word)) for path in paths]
         for index in sorted(range(len(paths)), key=lambda at: wishes[at] != paths[at]):
@@ -313,53 +357,34 @@ class _Namer:
             if head in boxes:
                 wish = "/".join([boxes[head], *(self._part(part) for part in rest.split("."))])
             else:
-                is_taken = wish in self._unique
-                label = f"{word}.{wish}" if is_taken else wish
+                label = f"{word}.{wish}" if wish in self._unique else wish
                 if boxed and not fits_node(label):
-                    box = self._claim(label if is_taken else _label_of_box(label, word))
-                    self.names.ends.append(box)
-                    label = f"{box}/{wish}"
+                    # The page writes more characters smaller: a longer label may be whole.
+                    longer = f"{label}.{word}"
+                    is_better = label == wish and fits_box(longer) and not fits_box(label)
+                    self.names.ends.append(self._claim(longer if is_better else label))
+                    label = f"{self.names.ends[-1]}/{wish}"
                 wish = label
             names[index] = self._claim(wish)
         return names
 
-    def _claim_nests(self, paths: list[str], word: str) -> dict[str, str]:
-        """Name a box for each nest of many tensors (a cache), or of a name as long as a label."""
-        counts = Counter(head for head, rest in map(_head_and_rest, paths) if rest)
-        boxes: dict[str, str] = {}
-        for head, count in counts.items():
-            name = self._first(self._part(head, word))
-            if count > _MOST_ENDS or (count > 1 and not fits_node(name)):
-                boxes[head] = self._claim(f"{word}.{name}" if name in self._unique else name)
-        return boxes
-
     def name_nodes(self, nodes: list[Node]) -> None:
         """Name what is left: parameters and buffers, then operations and constants."""
         names, scopes, stands = self.names.nodes, self.names.scopes, self._stands.nodes
-        others: list[Node] = []
-        for node in nodes:
-            kind = node.kind
-            if kind == "parameter" or kind == "buffer":
-                names[node] = self._claim(self._below(node.scope, attribute_of(node)))
-            else:
-                others.append(node)
-        for node in others:
+        for node in sorted(nodes, key=lambda node: node.kind not in STATE):
             kind, scope = node.kind, node.scope
             if kind == "module" and scope and scopes[scope]:
                 names[node] = scopes[scope]
-            elif kind == "constant" and not node.name.isdigit():
-                names[node] = self._claim(self._below(scope, attribute_of(node)))
+            elif kind in STATE or (kind == "constant" and not node.name.isdigit()):
+                names[node] = self.claim_below(scope, attribute_of(node))
             elif node not in names:
-                names[node] = self._claim(self._below(stands.get(node, scope), node.op))
+                names[node] = self.claim_below(stands.get(node, scope), node.op)
 
-    def name_cards(self, cards: Iterable[tuple[Scope, str]]) -> None:
-        """Name the nodes that tell of scopes."""
-        self.names.cards += [self._claim(self._below(scope, label)) for scope, label in cards]
-
-    def _below(self, scope: Scope | None, text: str) -> str:
+    def claim_below(self, scope: Scope | None, text: str) -> str:
+        """Take a name for what stands in a scope."""
         above = self.names.scopes[scope] if scope else ""
         part = self._part(text)
-        return f"{above}/{part}" if above else self._first(part)
+        return self._claim(f"{above}/{part}" if above else self._first(part))
 
     def _part(self, text: str, instead: str = "unnamed") -> str:
         part = self._parts.get(text)
@@ -372,16 +397,8 @@ class _Namer:
         # A user's style may rely on underscores, but TensorFlow's rule forbids them here.
         if self._style == "tf" or part.startswith("__"):
             part = part.lstrip("_-") or "unnamed"
-        return _harmless(part)
-
-
-def _label_of_box(name: str, word: str) -> str:
-    """Return the label of a box of one input or output: its name, or `attention_mask.in`.
-
-    With more characters the page writes smaller ones, so that a longer label may be whole.
-    """
-    longer = f"{name}.{word}"
-    return longer if fits_box(longer) and not fits_box(name) else name
+        # Of a key of every JavaScript object, the case is another one.
+        return part[0].swapcase() + part[1:] if part in RESERVED else part
 
 
 def _input_path(node: Node) -> str:
@@ -403,11 +420,6 @@ def _head_and_rest(path: str) -> tuple[str, str]:
         number, _, rest = rest.partition(".")
         head = f"out.{number}"
     return head, rest
-
-
-def _harmless(part: str) -> str:
-    """Change the case of a first part that is a key of every JavaScript object."""
-    return part[0].swapcase() + part[1:] if part in RESERVED else part
 
 
 def _torch_part(part: ScopePart) -> tuple[str, bool]:

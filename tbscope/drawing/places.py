@@ -8,13 +8,15 @@ figures of a box add up to those of all that ran in its scope, drawn or not.
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import chain
+from operator import itemgetter
 from typing import Any, NamedTuple, TypeAlias
 
 from tbscope.drawing.figures import Figure, Number, Target
-from tbscope.drawing.layout import Layout, NodeHead
+from tbscope.drawing.layout import Layout
 from tbscope.graphdef.stats import Stat
-from tbscope.ir.graph import Graph, Node, Shape, Value
+from tbscope.ir.graph import Graph, Node, Value
 from tbscope.ir.regions import OPERATIONS, Nearest, add_with_above, upward
 from tbscope.ir.scopes import Scope
 from tbscope.page.constants import SERIES_SIZE
@@ -26,9 +28,10 @@ __all__ = ["Origin", "Place", "place_figures"]
 Place: TypeAlias = Node | Scope
 """A drawn node, or the scope whose card it is."""
 
+# Places of operations with their positions in the graph, in order.
+_Row: TypeAlias = list[tuple[int, Node]]
 # The page takes no figures of what is on no device.
 _DEVICE = "cpu"
-_NONE: Mapping[Node | Scope, Node] = {}
 
 
 class Origin(NamedTuple):
@@ -62,7 +65,7 @@ def place_figures(
     origin: Origin,
     drawn: Graph,
     layout: Layout,
-    stood_for: Mapping[Node | Scope, Node] = _NONE,
+    stood_for: Mapping[Node | Scope, Node],
 ) -> list[Stat]:
     """Put figures on the drawn graph: as attributes, and as the stats that the page colours by.
 
@@ -81,10 +84,19 @@ def place_figures(
     times: dict[Place, float] = defaultdict(float)
     sizes: dict[Place, int] = defaultdict(int)
     for figure in figures:
-        of_places = {
-            place: figure.join(numbers) for place, numbers in _held(figure, places).items()
-        }
-        for place, number in of_places.items():
+        held: dict[Place, list[Number]] = defaultdict(list)
+        for target, number in figure.numbers.items():
+            place = places.of(target)
+            # Where nothing at all is drawn, nothing can tell a number.
+            if place is not None:
+                held[place].append(number)
+            circle = places.circle_of(target)
+            if circle is not None:
+                _tell(circle.attributes, figure, number)
+        # By each scope, the figures of everything in it and below it.
+        inside: dict[Scope, list[Number]] = defaultdict(list)
+        for place, numbers in held.items():
+            number = figure.join(numbers)
             if isinstance(place, Node):
                 facts = layout.facts.get(place, place.attributes)
                 _tell(facts, figure, number, flops=place.flops)
@@ -92,20 +104,26 @@ def place_figures(
                 times[place] += number * figure.as_us
             if figure.as_bytes:
                 sizes[place] += round(number * figure.as_bytes)
-        for target, number in figure.numbers.items():
-            circle = places.circle_of(target)
-            if circle is not None:
-                _tell(circle.attributes, figure, number)
-        _tell_cards(layout, figure, of_places)
+            for scope in upward(place.scope if isinstance(place, Node) else place):
+                inside[scope].append(number)
+        for card in layout.told:
+            if card.scope in inside:
+                _tell(card.facts, figure, figure.join(inside[card.scope]))
     if not times and not sizes:
         return []
     stacks = _stacks(layout)
     # What has no stat the page hatches, and hides its name: so all has one, if only of nothing.
-    stats = []
-    for place, name, device in _drawn_places(drawn, layout):
-        time_us, size_bytes = times.get(place, 0.0), sizes.get(place, 0)
-        stack = stacks.get(name, "")
-        stats.append(Stat(name, device, time_us, size_bytes, _sizes_of(place), stack))
+    stats = [
+        Stat(
+            name,
+            device,
+            times.get(place, 0.0),
+            sizes.get(place, 0),
+            tuple([value.shape for value in place.outputs]) if isinstance(place, Node) else (),
+            stacks.get(name, ""),
+        )
+        for place, name, device in _drawn_places(drawn, layout)
+    ]
     device = stats[0].device if stats else _DEVICE
     values = [output.given or output.value for output in drawn.outputs]
     for head, value in zip(layout.outputs, values, strict=True):
@@ -113,28 +131,6 @@ def place_figures(
         stats.append(Stat(head.name, device, 0.0, 0, (value.shape,), stack))
     # A box has nothing to tell but sums, and one of the panel stands in no other.
     return stats + [Stat(seed.name, device, 0.0, 1) for seed in layout.seeds]
-
-
-def _held(figure: Figure, places: "_Places") -> dict[Place, list[Number]]:
-    """Return for each place the numbers that stand there."""
-    held: dict[Place, list[Number]] = defaultdict(list)
-    for target, number in figure.numbers.items():
-        place = places.of_node(target) if isinstance(target, Node) else places.of_scope(target)
-        # Where nothing at all is drawn, nothing can tell a number.
-        if place is not None:
-            held[place].append(number)
-    return held
-
-
-def _tell_cards(layout: Layout, figure: Figure, of_places: Mapping[Place, Number]) -> None:
-    """Add to each card the joined figure of everything in its scope and below it."""
-    inside: dict[Scope, list[Number]] = defaultdict(list)
-    for place, number in of_places.items():
-        for scope in upward(place.scope if isinstance(place, Node) else place):
-            inside[scope].append(number)
-    for card in layout.told:
-        if card.scope in inside:
-            _tell(card.facts, figure, figure.join(inside[card.scope]))
 
 
 def _tell(
@@ -159,7 +155,8 @@ def _drawn_places(drawn: Graph, layout: Layout) -> Iterator[tuple[Place, str, st
     on_device: set[Scope] = set()
     devices: dict[Scope, str] = {}
     for node, entry in zip(drawn.nodes, layout.nodes, strict=True):
-        device = _device_of(node)
+        # The device of its first output, else of its first input.
+        device = next((value.device for value in chain(node.outputs, node.inputs)), "")
         if device:
             first = first or device
             devices.update(dict.fromkeys(add_with_above(node.scope, on_device), device))
@@ -171,27 +168,18 @@ def _drawn_places(drawn: Graph, layout: Layout) -> Iterator[tuple[Place, str, st
 
 def _stacks(layout: Layout) -> dict[str, str]:
     """Return the stack of each node that the page folds with its siblings."""
-    levels: dict[str, list[NodeHead]] = defaultdict(list)
+    levels: dict[str, dict[str, str]] = defaultdict(dict)
     for head in chain(layout.nodes, layout.outputs):
         if head.name[-1].isdigit() and not is_embedded(head.op):
-            levels[head.name.rpartition("/")[0]].append(head)
+            levels[head.name.rpartition("/")[0]][head.name] = head.op
     found: dict[str, str] = {}
-    for box, heads in levels.items():
-        if len(heads) >= SERIES_SIZE:
-            labels = [head.name.rpartition("/")[2] for head in heads]
-            for stack, places in fold(labels, [head.op for head in heads]).items():
-                found.update({heads[place].name: f"{box}/{stack}" for place in places})
+    for box, ops in levels.items():
+        if len(ops) >= SERIES_SIZE:
+            names = list(ops)
+            labels = [name.rpartition("/")[2] for name in names]
+            for stack, places in fold(labels, list(ops.values())).items():
+                found.update({names[place]: f"{box}/{stack}" for place in places})
     return found
-
-
-def _sizes_of(place: Place) -> tuple[Shape | None, ...]:
-    """Return the shapes of what a node gives; none for a card."""
-    return tuple([value.shape for value in place.outputs]) if isinstance(place, Node) else ()
-
-
-def _device_of(node: Node) -> str:
-    """Return the device of a node's first output, else of its first input."""
-    return next((value.device for value in chain(node.outputs, node.inputs)), "")
 
 
 class _Places:
@@ -211,49 +199,43 @@ class _Places:
         layout: Layout,
         stood_for: Mapping[Node | Scope, Node],
     ) -> None:
-        self._origin = origin
+        self._origin, self._stood_for = origin, stood_for
         self._order = {twin: at for at, twin in enumerate(origin.outputs)}
         entries = zip(drawn.nodes, layout.nodes, strict=True)
         # What is embedded in what reads it has no colour.
-        shown = {node: not is_embedded(entry.op) for node, entry in entries}
-        self._shown = {node: None for node, has_colour in shown.items() if has_colour}
-        self._embedded = shown.keys() - self._shown.keys()
+        self._embedded = {node for node, entry in entries if is_embedded(entry.op)}
+        self._shown = dict.fromkeys(node for node in drawn.nodes if node not in self._embedded)
         modules = {node.scope: node for node in drawn.nodes if node.kind == "module" and node.scope}
-        modules.update(
-            {scope: node for scope, node in stood_for.items() if isinstance(scope, Scope)}
-        )
-        self._stood_for = stood_for
-        cards = {card.scope for card in layout.told}
+        modules |= {scope: node for scope, node in stood_for.items() if isinstance(scope, Scope)}
+        self._cards = cards = {card.scope for card in layout.told}
         self._module_around = Nearest[Node](modules.get)
         self._told_around = Nearest[Place](
             lambda scope: scope if scope in cards else modules.get(scope)
         )
-        self._cards = cards
         self._known: dict[Node, Place | None] = {}
-        self._known_rows: Nearest[_Row | Scope] | None = None
-        self._readers: dict[Node, list[Node]] | None = None
 
-    def of_node(self, node: Node) -> Place | None:
-        """Return the place of a node's figure; None where nothing is drawn."""
-        if node in self._origin.kernels:
-            kernel, operation = self._origin.kernels[node]
-            return kernel if kernel in self._shown else self.of_node(operation)
-        if node not in self._known:
-            twin = self._origin.twins[node]
+    def of(self, target: Target) -> Place | None:
+        """Return the place of a figure of a node or a scope; None where nothing is drawn."""
+        if isinstance(target, Scope):
+            return self._told_around(target) or self._near(target, -1)
+        if target in self._origin.kernels:
+            kernel, operation = self._origin.kernels[target]
+            return kernel if kernel in self._shown else self.of(operation)
+        if target not in self._known:
+            twin = self._origin.twins[target]
             place: Place | None = self._direct(twin)
-            if place is None and node.kind not in OPERATIONS:
-                place = self._reader(node)
-            self._known[node] = place or self._near(node.scope, self._order[twin])
-        return self._known[node]
+            readers = self._readers.get(target) if target.kind not in OPERATIONS else None
+            if place is None and readers:
+                # A parameter stands at its first reader, in its own scope if there is one.
+                inside = (reader for reader in readers if reader.scope is target.scope)
+                place = self.of(next(inside, readers[0]))
+            self._known[target] = place or self._near(target.scope, self._order[twin])
+        return self._known[target]
 
     def circle_of(self, target: Target) -> Node | None:
         """Return the circle of a parameter, if its figure stands at the node that reads it."""
         twin = self._origin.twins.get(target) if isinstance(target, Node) else None
         return twin if twin in self._embedded else None
-
-    def of_scope(self, scope: Scope) -> Place | None:
-        """Return the place of a scope's own figure: its node, its card, or near it."""
-        return self._told_around(scope) or self._near(scope, -1)
 
     def _direct(self, twin: Node) -> Node | None:
         """Return the drawn node that an operation is, or has become part of."""
@@ -264,25 +246,18 @@ class _Places:
         place = self._module_around(twin.scope)
         if place is not None and twin.kind in OPERATIONS:
             return place
-        for value in self._origin.outputs[twin]:
-            if value.producer in self._shown:
-                return value.producer
-        # All that it gave was handed on: the last of its kernels stands for it.
+        givers = [value.producer for value in self._origin.outputs[twin]]
+        # Where all that it gave was handed on, the last of its kernels stands for it.
         kernels = twin.body.nodes if twin.body is not None else []
-        return next((kernel for kernel in reversed(kernels) if kernel in self._shown), None)
+        return next((one for one in (*givers, *reversed(kernels)) if one in self._shown), None)
 
-    def _reader(self, node: Node) -> Place | None:
-        """Return the place of a parameter's first reader, in its own scope if there is one."""
-        if self._readers is None:
-            self._readers = defaultdict(list)
-            for reader in self._origin.twins:
-                for value in reader.inputs:
-                    self._readers[value.producer].append(reader)
-        readers = self._readers.get(node)
-        if not readers:
-            return None
-        inside = (reader for reader in readers if reader.scope is node.scope)
-        return self.of_node(next(inside, readers[0]))
+    @cached_property
+    def _readers(self) -> dict[Node, list[Node]]:
+        found: dict[Node, list[Node]] = defaultdict(list)
+        for reader in self._origin.twins:
+            for value in reader.inputs:
+                found[value.producer].append(reader)
+        return found
 
     def _near(self, scope: Scope | None, at: int) -> Place | None:
         """Return a place for a node that is not drawn, near to it and not outside of its box.
@@ -290,43 +265,27 @@ class _Places:
         That is an operation of the same scope, the card of the scope, or anything in it;
         where nothing of it is drawn, the same for the scope around it.
         """
-        if self._known_rows is None:
-            self._known_rows = self._rows()
-        row = self._known_rows(scope)
+        row = self._rows(scope)
         if row is None:
             return next(iter(self._shown), None)
-        return row.near(at) if isinstance(row, _Row) else row
+        if isinstance(row, Scope):
+            return row
+        # The next place, or the last one before.
+        return row[min(bisect_left(row, at, key=itemgetter(0)), len(row) - 1)][1]
 
+    @cached_property
     def _rows(self) -> "Nearest[_Row | Scope]":
-        """Return the nearest to a scope: the drawn operations in it, its card, or those below."""
-        own: defaultdict[Scope | None, _Row] = defaultdict(_Row)
-        inside: defaultdict[Scope | None, _Row] = defaultdict(_Row)
+        """The nearest to a scope: the drawn operations in it, its card, or those below."""
+        own: dict[Scope | None, _Row] = {}
+        inside: dict[Scope | None, _Row] = {}
         for twin, at in self._order.items():
             place = self._direct(twin) if twin.kind in OPERATIONS else None
             if place is not None:
-                own[twin.scope].add(at, place)
+                own.setdefault(twin.scope, []).append((at, place))
                 for scope in (*upward(twin.scope), None):
-                    inside[scope].add(at, place)
+                    inside.setdefault(scope, []).append((at, place))
 
         def near(scope: Scope) -> _Row | Scope | None:
             return own.get(scope) or (scope if scope in self._cards else inside.get(scope))
 
         return Nearest(near, top=own.get(None) or inside.get(None))
-
-
-class _Row:
-    """Places in the order of the graph."""
-
-    def __init__(self) -> None:
-        self._order: list[int] = []
-        self._places: list[Node] = []
-
-    def add(self, at: int, place: Node) -> None:
-        """Add the place of the node at this position, the last so far."""
-        self._order.append(at)
-        self._places.append(place)
-
-    def near(self, at: int) -> Node:
-        """Return the next place after a position, or the last one before it."""
-        found = bisect_left(self._order, at)
-        return self._places[min(found, len(self._places) - 1)]

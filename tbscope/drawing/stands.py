@@ -10,10 +10,10 @@ What a module itself was called for is never moved.
 from collections import defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from functools import cached_property
+from typing import Literal, TypeAlias
 
 from tbscope.cycles import find_cycles
-from tbscope.drawing.bundles import Bundles
 from tbscope.ir.graph import Graph, Node
 from tbscope.ir.guests import Guests
 from tbscope.ir.nodes import sources_of
@@ -21,7 +21,16 @@ from tbscope.ir.regions import OWNED, STATE
 from tbscope.ir.scopes import Scope, ScopePart
 from tbscope.page.constants import LEVEL_LIMIT, SLOW_LIMIT
 
-__all__ = ["Stands", "find_stands"]
+__all__ = ["STAGES", "Helpers", "Stage", "Stands", "find_stands"]
+
+Helpers: TypeAlias = Literal["auto", "all", "none"]
+"""Which helper functions and loops are boxes: those in levels that are too full ("auto"), every
+function and the loops in such levels ("all"), or none."""
+
+Stage: TypeAlias = Literal["functions", "parts", "steps"]
+"""What is looked for: functions in which no module was called, any functions, and loops."""
+STAGES: tuple[Stage, ...] = ("functions", "parts", "steps")
+"""All that may be looked for, the mildest first."""
 
 # An operation, or a box; a leaf module that is drawn as one node counts as a box here.
 _Unit: TypeAlias = Node | Scope
@@ -38,26 +47,28 @@ class Stands:
     """Where things stand that are not drawn in the scope in which they ran.
 
     Attributes:
-        all: Every scope of the graph, parents first.
-        nodes: The container in which an operation stands, or the module that called a method.
-        scopes: The container in which a box stands that is no part of it.
+        all: Every scope, parents first: those of a graph, or boxes that are no scopes of it.
+        nodes: The box in which an operation stands: a container, the module that called a method.
+        scopes: The box in which another one stands that is no part of it.
         beside: The container in whose place a box stands, beside the others of it.
         parts: What a scope prints as that has another number where it stands.
+        free: Those boxes that are no scopes of a graph, and in which no module was called.
     """
 
-    all: list[Scope]
+    all: list[Scope] = field(default_factory=list)
     nodes: dict[Node, Scope] = field(default_factory=dict)
     scopes: dict[Scope, Scope] = field(default_factory=dict)
     beside: dict[Scope, Scope] = field(default_factory=dict)
     parts: dict[Scope, ScopePart] = field(default_factory=dict)
+    free: list[Scope] = field(default_factory=list)
 
 
 def find_stands(
     graph: Graph,
     *,
-    circles: bool = True,
-    bundles: Bundles | None = None,
-    guests: Guests | None = None,
+    circles: bool,
+    bundles: Stands | None,
+    guests: Guests,
 ) -> Stands:
     """Find out what must stand elsewhere, so that no two boxes point at each other.
 
@@ -65,22 +76,25 @@ def find_stands(
         graph: The graph as it is drawn, with leaf modules as nodes.
         circles: Whether parameters are circles beside what reads them, which join no boxes.
         bundles: Boxes that are no scopes of the graph; None for none.
-        guests: What stands in the box of who called it; None for nothing.
+        guests: What stands in the box of who called it.
     """
     stands = Stands(list(graph.scopes()))
-    if guests is not None:
-        stands.scopes |= guests.hosts
-        stands.parts |= guests.parts
-        stands.nodes |= guests.nodes
+    stands.scopes |= guests.hosts
+    stands.parts |= guests.parts
+    stands.nodes |= guests.nodes
     if bundles is not None:
-        stands.all += bundles.scopes
+        stands.all += bundles.all
         stands.nodes |= bundles.nodes
-        stands.scopes |= bundles.inner
+        stands.scopes |= bundles.scopes
         stands.parts |= bundles.parts
-    if bundles is not None or _needs_places(graph, stands.all):
+    # A container alone, with nothing beside it, reads nothing that it gave.
+    holders = {scope.parent for scope in stands.all if scope.kind == "container"}
+    several = sum(scope.parent in holders for scope in stands.all) > len(holders)
+    loose = (node for node in graph.nodes if node.kind == "op" and node.scope in holders)
+    if several or bundles is not None or (holders and any(loose)):
         _Placing(graph, stands, circles=circles).place()
     if bundles is not None:
-        _spare_boxes(stands, [scope for scope in bundles.scopes if scope.kind == "container"])
+        _spare_boxes(stands, [scope for scope in bundles.all if scope.kind == "container"])
     return stands
 
 
@@ -97,17 +111,6 @@ def _spare_boxes(stands: Stands, pieces: list[Scope]) -> None:
             stands.beside[inside[piece][0]] = piece
 
 
-def _needs_places(graph: Graph, scopes: list[Scope]) -> bool:
-    """Tell whether a container has anything beside it: alone, it reads nothing that it gave."""
-    holders = {scope.parent for scope in scopes if scope.kind == "container"}
-    if not holders:
-        return False
-    inside = [scope.parent for scope in scopes if scope.parent in holders]
-    if len(inside) > len(holders):
-        return True
-    return any(node.scope in holders and node.kind == "op" for node in graph.nodes)
-
-
 class _Placing:
     """Settles one graph, level by level, the outermost first."""
 
@@ -115,40 +118,35 @@ class _Placing:
         self.stands = stands
         self._graph = graph
         self._hidden = OWNED if circles else frozenset({"constant"})
-        self._own: dict[Scope | None, dict[Node, None]] = defaultdict(dict)
-        self._children: dict[Scope | None, list[Scope]] = defaultdict(list)
-        self._leaves: dict[Scope, Node] = {}
-        self._ends = {output.value.producer for output in graph.outputs}
+        self.own: dict[Scope | None, dict[Node, None]] = defaultdict(dict)
+        self.children: dict[Scope | None, list[Scope]] = defaultdict(list)
+        self.leaves: dict[Scope, Node] = {}
         self._sources: dict[Node, list[Node]] = {}
-        self._readers: dict[Node, list[Node]] | None = None
         for node in graph.nodes:
-            self._own[stands.nodes.get(node, node.scope)][node] = None
+            self.own[stands.nodes.get(node, node.scope)][node] = None
             if node.kind == "module" and node.scope is not None:
-                self._leaves[node.scope] = node
+                self.leaves[node.scope] = node
         for scope in stands.all:
-            self._children[stands.scopes.get(scope, scope.parent)].append(scope)
+            self.children[stands.scopes.get(scope, scope.parent)].append(scope)
 
     def place(self) -> None:
         """Settle all levels."""
         pending: list[Scope | None] = [None]
         while pending:
             holder = pending.pop()
-            boxes = [scope for scope in self._children[holder] if scope not in self._leaves]
+            boxes = [scope for scope in self.children[holder] if scope not in self.leaves]
             if any(scope.kind == "container" for scope in boxes):
-                loose = [node for node in self._own[holder] if node.kind == "op"]
+                loose = [node for node in self.own[holder] if node.kind == "op"]
                 # One list alone reads nothing that it has given.
-                if loose or len(self._children[holder]) > 1:
+                if loose or len(self.children[holder]) > 1:
                     boxes = _Level(self, holder, loose).settle()
             pending += boxes
-
-    def is_leaf(self, unit: _Unit) -> bool:
-        return unit in self._leaves
 
     def is_loose(self, unit: _Unit) -> bool:
         """Tell whether this may stand in a container: no name of it is one that users know."""
         if isinstance(unit, Node):
             return True
-        leaf = self._leaves.get(unit)
+        leaf = self.leaves.get(unit)
         if leaf is None:
             return unit.kind in _LOOSE_BOXES
         return not any(value.producer.kind in STATE for value in leaf.inputs)
@@ -156,54 +154,44 @@ class _Placing:
     def below(self, scope: Scope | None) -> list[Scope]:
         """Return all scopes below one."""
         found: list[Scope] = []
-        pending = list(self._children[scope])
+        pending = list(self.children[scope])
         while pending:
             inner = pending.pop()
             found.append(inner)
-            pending += self._children[inner]
+            pending += self.children[inner]
         return found
-
-    def children(self, scope: Scope | None) -> list[Scope]:
-        return self._children[scope]
-
-    def own(self, scope: Scope | None) -> Iterable[Node]:
-        return self._own[scope]
 
     def sources(self, node: Node) -> Iterable[Node]:
         """Return what a node reads and waits for, but for what is a circle beside it."""
         # Each level asks it of all below it.
         known = self._sources.get(node)
         if known is None:
-            sources = sources_of(node)
-            known = [source for source in sources if source.kind not in self._hidden]
+            known = [source for source in sources_of(node) if source.kind not in self._hidden]
             self._sources[node] = known
         return known
 
-    def neighbours(self, node: Node) -> list[Node | None]:
-        """Return what a node reads and what reads it; None for an output of the graph."""
-        return [*self.sources(node), *self.readers(node)]
-
-    def readers(self, node: Node) -> list[Node | None]:
-        """Return what reads a node; None for an output of the graph."""
-        if self._readers is None:
-            self._readers = defaultdict(list)
-            for reader in self._graph.nodes:
-                for source in self.sources(reader):
-                    self._readers[source].append(reader)
-        ends = [None] if node in self._ends else []
-        return [*self._readers[node], *ends]
+    @cached_property
+    def readers(self) -> dict[Node, list[Node | None]]:
+        """What reads each node; None for an output of the graph."""
+        found: dict[Node, list[Node | None]] = defaultdict(list)
+        for reader in self._graph.nodes:
+            for source in self.sources(reader):
+                found[source].append(reader)
+        for node in dict.fromkeys(output.value.producer for output in self._graph.outputs):
+            found[node].append(None)
+        return found
 
     def move(self, unit: _Unit, holder: Scope | None, container: Scope) -> None:
         """Have an operation or a box stand in a container."""
         if isinstance(unit, Node):
             self.stands.nodes[unit] = container
-            del self._own[holder][unit]
-            self._own[container][unit] = None
+            del self.own[holder][unit]
+            self.own[container][unit] = None
         else:
             # It may be a member of a list whose members stand beside each other.
-            self._children[self.stands.scopes.get(unit, unit.parent)].remove(unit)
+            self.children[self.stands.scopes.get(unit, unit.parent)].remove(unit)
             self.stands.scopes[unit] = container
-            self._children[container].append(unit)
+            self.children[container].append(unit)
 
 
 class _Level:
@@ -218,11 +206,10 @@ class _Level:
         self._known_cycles: list[list[_Unit]] | None = None
         # The box right on this level around each scope below it.
         self._around: dict[Scope, Scope] = {}
-        self._open(placing.children(holder))
-        places: dict[Node, _Unit] = {node: node for node in loose}
+        self._open(placing.children[holder])
+        self._places = places = dict[Node, _Unit](zip(loose, loose, strict=True))
         for scope in placing.below(holder):
-            places.update(dict.fromkeys(placing.own(scope), scope))
-        self._places = places
+            places.update(dict.fromkeys(placing.own[scope], scope))
         self._pairs: _Links = {}
         for node, place in places.items():
             for source in placing.sources(node):
@@ -233,11 +220,10 @@ class _Level:
     def settle(self) -> list[Scope]:
         """Move what must be moved, and return the boxes of the level, containers too."""
         placing = self._placing
-        while self._pull(self._cycles()) or self._part(self._cycles()):
-            pass
-        # Leaf modules too, where their lists would still point at each other.
-        while self._pull(self._cycles()) or self._part(self._cycles(), leaves=True):
-            pass
+        # Leaf modules part too, where their lists would still point at each other.
+        for leaves in (False, True):
+            while self._pull(self._cycles()) or self._part(self._cycles(), leaves=leaves):
+                pass
         for container in reversed(self._beside):
             self._join_again(container)
         while self._pull(self._cycles()):
@@ -245,30 +231,27 @@ class _Level:
         self._pull_helpers()
         self._pull_sums()
         for container in self._beside:
-            for child in placing.children(container):
+            for child in placing.children[container]:
                 if self._around[child] is not container:
                     placing.stands.beside[child] = container
-        boxes = dict.fromkeys([*placing.children(self._holder), *self._around.values()])
-        return [one for one in boxes if one not in self._beside and not placing.is_leaf(one)]
+        boxes = dict.fromkeys([*placing.children[self._holder], *self._around.values()])
+        return [one for one in boxes if one not in self._beside and one not in placing.leaves]
 
     # -- what leads back to itself ---------------------------------------------------------
 
     def _cycles(self) -> list[list[_Unit]]:
         if self._known_cycles is None:
-            self._known_cycles = find_cycles(self._links())
+            links: _Links = {}
+            for start, end in self._pairs:
+                ends = self._unit_at(start), self._unit_at(end)
+                if ends[0] is not ends[1]:
+                    links[ends] = None
+            self._known_cycles = find_cycles(links)
         return self._known_cycles
 
-    def _links(self) -> _Links:
-        around = self._around
-        links: _Links = {}
-        for start, end in self._pairs:
-            ends = (
-                start if isinstance(start, Node) else around[start],
-                end if isinstance(end, Node) else around[end],
-            )
-            if ends[0] is not ends[1]:
-                links[ends] = None
-        return links
+    def _unit_at(self, place: _Unit) -> _Unit:
+        """Return what stands right on this level of an operation on it, or a scope below it."""
+        return place if isinstance(place, Node) else self._around[place]
 
     def _open(self, boxes: Iterable[Scope]) -> None:
         """Have boxes stand right on this level."""
@@ -298,31 +281,21 @@ class _Level:
             else:
                 self._around.update(dict.fromkeys([unit, *self._placing.below(unit)], container))
             self._placing.move(unit, self._holder, container)
-        inside = set(units)
+        moved: dict[_Unit, _Unit] = {one: container for one in units if isinstance(one, Node)}
         self._pairs = {
-            (
-                container if start in inside and isinstance(start, Node) else start,
-                container if end in inside and isinstance(end, Node) else end,
-            ): None
-            for start, end in self._pairs
+            (moved.get(start, start), moved.get(end, end)): None for start, end in self._pairs
         }
 
     def _pull_helpers(self) -> None:
         """Move operations into the one container in which all that they read and feed stands."""
         for helpers in self._helpers():
             inside = set(helpers)
-            stands: set[_Unit | None] = set()
-            reads: set[Node | None] = set()
-            fed: set[Node] = set()
-            for helper in helpers:
-                sources = set(self._placing.sources(helper))
-                for other in self._placing.neighbours(helper):
-                    if other in inside:
-                        continue
-                    stands.add(self._unit_of(other))
-                    (reads if other in sources else fed).add(other)  # type: ignore[arg-type]
-            containers = _containers(one for one in stands if one is not None)
-            if len(stands) == len(containers) == 1 and (reads or len(fed) <= _MOST_READERS):
+            reads = {one for helper in helpers for one in self._placing.sources(helper)} - inside
+            readers = {one for helper in helpers for one in self._placing.readers[helper]}
+            others = reads | (readers - inside)
+            stands = {self._unit_of(other) for other in others}
+            containers = _containers(stands)
+            if len(stands) == len(containers) == 1 and (reads or len(others) <= _MOST_READERS):
                 self._move(helpers, containers[0])
 
     def _pull_sums(self) -> None:
@@ -332,7 +305,7 @@ class _Level:
         read by others.
         """
         for container, row in self._readers_alone().items():
-            readers = {node: set(self._placing.readers(node)) for node in row}
+            readers = {node: set(self._placing.readers[node]) for node in row}
             inner = {node for node in row if readers[node] and row.keys() >= readers[node]}
             last = set().union(*[readers[node] for node in inner]) - inner
             if len(inner) >= _MOST_READERS and len(last) == 1:
@@ -346,10 +319,8 @@ class _Level:
             units = {self._unit_of(source) for source in self._placing.sources(node)}
             if units <= first:
                 first.add(node)
-            for container in _containers(one for one in units if one is not None):
-                if all(
-                    one is container or one in first or one in found[container] for one in units
-                ):
+            for container in _containers(units):
+                if units <= {container, *first, *found[container]}:
                     found[container][node] = None
         return found
 
@@ -374,11 +345,11 @@ class _Level:
 
     def _unit_of(self, node: Node | None) -> _Unit | None:
         place = None if node is None else self._places.get(node)
-        return self._around[place] if isinstance(place, Scope) else place
+        return None if place is None else self._unit_at(place)
 
     # -- what stands beside each other -----------------------------------------------------
 
-    def _part(self, cycles: list[list[_Unit]], *, leaves: bool = False) -> bool:
+    def _part(self, cycles: list[list[_Unit]], *, leaves: bool) -> bool:
         """Have the members of each container on a cycle stand beside each other.
 
         Args:
@@ -387,30 +358,33 @@ class _Level:
         """
         placing = self._placing
         found = [one for cycle in cycles for one in _containers(cycle)]
-        if leaves and len(self._loose) + sum(map(len, map(placing.children, found))) > self._most():
+        # More nodes may stand on this level where loops may part it.
+        most = SLOW_LIMIT if any(node.run is not None for node in self._loose) else LEVEL_LIMIT
+        inside = sum(len(placing.children[one]) for one in found)
+        if leaves and len(self._loose) + inside > most:
             return False
         parted = False
         for container in found:
-            inside = placing.children(container)
-            boxes = inside if leaves else [one for one in inside if not placing.is_leaf(one)]
-            boxes = [one for one in boxes if self._around[one] is container]
+            boxes = [
+                one
+                for one in placing.children[container]
+                if (leaves or one not in placing.leaves) and self._around[one] is container
+            ]
             if boxes:
                 self._beside += [container] if container not in self._beside else []
                 self._open(boxes)
                 parted = True
         return parted
 
-    def _most(self) -> int:
-        """Return how many nodes may stand on this level: more, where loops may part it."""
-        known = any(node.run is not None for node in self._loose)
-        return SLOW_LIMIT if known else LEVEL_LIMIT
-
     def _join_again(self, container: Scope) -> None:
         """Make one box again of a container where that makes no cycle, or parting ended none."""
         below = self._placing.below(container)
         before = self._around.copy()
         parts = {self._around[scope] for scope in below} - {container}
-        vain = self._parted_in_vain(parts)
+        cycles = [cycle for cycle in self._cycles() if not parts.isdisjoint(cycle)]
+        circling = set[_Unit]().union(*cycles)
+        # Most members are on cycles still, or any with another list.
+        vain = bool(_containers(circling - parts)) or len(parts & circling) * 2 > len(parts)
         self._open([container])
         if not vain:
             for cycle in self._cycles():
@@ -421,12 +395,6 @@ class _Level:
         inside = {container, *below}
         self._beside = [one for one in self._beside if one not in inside]
 
-    def _parted_in_vain(self, parts: set[Scope]) -> bool:
-        """Tell whether most members of a list are on cycles still, or any with another list."""
-        cycles = [cycle for cycle in self._cycles() if not parts.isdisjoint(cycle)]
-        circling = {unit for cycle in cycles for unit in cycle}
-        return bool(_containers(circling - parts)) or len(parts & circling) * 2 > len(parts)
 
-
-def _containers(units: Iterable[_Unit]) -> list[Scope]:
+def _containers(units: Iterable[_Unit | None]) -> list[Scope]:
     return [unit for unit in units if isinstance(unit, Scope) and unit.kind == "container"]

@@ -41,7 +41,12 @@ def _shapes_text(shapes: Mapping[str, Shape | None] | None, *, varies: bool, nam
     texts: list[str] = []
     width = 0
     for path, shape in shapes.items():
-        text = _shape_text(shape)
+        lengths = ["?" if length is None else str(length) for length in shape or ()]
+        text = (
+            f"({', '.join(lengths)}{',' if len(lengths) == 1 else ''})"
+            if shape is not None
+            else "(*)"
+        )
         # A path like `out.0` is a place alone.
         if named and path.partition(".")[0] != "out":
             text = f"{path} {text}"
@@ -51,13 +56,6 @@ def _shapes_text(shapes: Mapping[str, Shape | None] | None, *, varies: bool, nam
         texts.append(text)
     more = len(shapes) - len(texts)
     return ", ".join(texts) + (f" + {more}" if more else "") + (" ..." if varies else "")
-
-
-def _shape_text(shape: Shape | None) -> str:
-    if shape is None:
-        return "(*)"
-    lengths = ["?" if length is None else str(length) for length in shape]
-    return f"({', '.join(lengths)}{',' if len(lengths) == 1 else ''})"
 
 
 def _input(row: Row) -> str:

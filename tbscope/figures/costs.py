@@ -4,27 +4,32 @@ They are told of a graph as it was recorded, not of one that a pass has changed 
 drawing: what is left out of a drawing has run all the same.
 """
 
-from collections import Counter, defaultdict
+import math
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from fractions import Fraction
 
 from tbscope.checks import check_truth
-from tbscope.figures.saved import has_backward, saved_bytes
-from tbscope.ir.graph import Graph, Node, Value, require_graph
+from tbscope.ir.graph import Graph, Node, Parameter, Shape, Sharding, Value, require_graph
 from tbscope.ir.regions import OPERATIONS, STATE, inside_out
 from tbscope.ir.scopes import Scope
 
 __all__ = [
     "Costs",
-    "Work",
+    "bytes_here",
+    "communication_bytes",
+    "flops_here",
     "graph_costs",
+    "has_backward",
     "needs_gradient",
     "node_costs",
+    "numbers_here",
+    "saved_bytes",
     "scope_costs",
     "scope_work",
-    "work_of",
     "uncounted_kernels",
+    "work_of",
 ]
 
 # What cuts the way of a gradient: what reads a tensor for its sizes alone does, too.
@@ -35,6 +40,7 @@ _CUTS = frozenset(
         *("new_full", "new_ones", "new_zeros"),
     }
 )
+_FLOATS = ("float", "bfloat", "complex")
 
 
 @dataclass(slots=True)
@@ -83,7 +89,7 @@ class Costs:
         if other.duration_us is not None:
             self.duration_us = (self.duration_us or 0.0) + other.duration_us
         if other.uncounted:
-            self.uncounted += other.uncounted
+            self.uncounted.update(other.uncounted)
 
 
 def node_costs(graph: Graph, *, backward: bool = True) -> dict[Node, Costs]:
@@ -143,46 +149,23 @@ def uncounted_kernels(node: Node, uncounted: Mapping[str, str]) -> list[str]:
     return [name for name in node.kernels if name in uncounted]
 
 
-class Work(NamedTuple):
-    """What all operations in a scope compute.
-
-    Attributes:
-        flops: As in `Costs`.
-        uncounted: As in `Costs`.
-    """
-
-    flops: int
-    uncounted: Mapping[str, int]
-
-
-def scope_work(graph: Graph) -> dict[Scope, Work]:
-    """Return the computing part of each scope's costs, in a small part of the time of all costs."""
-    flops: defaultdict[Scope, int] = defaultdict(int)
-    kernels: dict[Scope, dict[str, int]] = {}
+def scope_work(graph: Graph) -> dict[Scope, Costs]:
+    """Return the FLOPs and the kernels without of each scope, faster than all of its costs."""
+    totals = {scope: Costs() for scope in graph.scopes()}
     uncounted = graph.uncounted
     for node in graph.nodes:
-        scope = node.scope
-        if scope is None:
+        if node.scope is None:
             continue
         if node.flops:
-            flops[scope] += node.flops
-        if uncounted and node.kernels:
-            for name in uncounted_kernels(node, uncounted):
-                held = kernels.setdefault(scope, {})
-                held[name] = held.get(name, 0) + 1
-    scopes = list(graph.scopes())
-    for scope, above in inside_out(scopes):
-        flops[above] += flops[scope]
-        if scope in kernels:
-            held = kernels.setdefault(above, {})
-            for name, times in kernels[scope].items():
-                held[name] = held.get(name, 0) + times
-    return {scope: Work(flops[scope], kernels.get(scope, {})) for scope in scopes}
+            totals[node.scope].flops += node.flops
+        if kernels := uncounted_kernels(node, uncounted):
+            totals[node.scope].uncounted.update(kernels)
+    return _summed(totals)
 
 
-def work_of(node: Node, graph: Graph) -> Work:
-    """Return the computing part of one node's costs."""
-    return Work(node.flops or 0, Counter(uncounted_kernels(node, graph.uncounted)))
+def work_of(node: Node, graph: Graph) -> Costs:
+    """Return the FLOPs and the kernels without of one node."""
+    return Costs(node.flops or 0, uncounted=Counter(uncounted_kernels(node, graph.uncounted)))
 
 
 def scope_costs(graph: Graph) -> dict[Scope, Costs]:
@@ -200,6 +183,11 @@ def scope_costs(graph: Graph) -> dict[Scope, Costs]:
             totals[node.scope].add(cost)
     for call in graph.calls:
         totals[call.scope].calls += 1
+    return _summed(totals)
+
+
+def _summed(totals: dict[Scope, Costs]) -> dict[Scope, Costs]:
+    """Add to the costs of each scope those of all below it."""
     for scope, above in inside_out(totals):
         totals[above].add(totals[scope])
     return totals
@@ -221,6 +209,9 @@ def graph_costs(graph: Graph, *, backward: bool = True) -> Costs:
     return whole
 
 
+# -- the backward pass ----------------------------------------------------------------------
+
+
 def needs_gradient(graph: Graph) -> frozenset[Value]:
     """Return the values through which gradients flow back in training.
 
@@ -236,9 +227,10 @@ def needs_gradient(graph: Graph) -> frozenset[Value]:
     for node in flows:
         if not found.isdisjoint(_written(node.control_inputs)):
             # Into what it reads, another one wrote that needs a gradient, through a view.
-            found.update(value for value in node.inputs if _is_float(value) and not _is_held(value))
+            made = [value for value in node.inputs if value.producer.kind not in STATE]
+            found.update(value for value in made if value.dtype.startswith(_FLOATS))
         if not found.isdisjoint(node.inputs):
-            found.update(value for value in node.outputs if _is_float(value))
+            found.update(value for value in node.outputs if value.dtype.startswith(_FLOATS))
     wanted: set[Value] = set()
     for output in graph.outputs:
         wanted.update(found.intersection((output.value, *_written(output.control_inputs))))
@@ -262,9 +254,79 @@ def _written(writers: Iterable[Node]) -> list[Value]:
     return [value for writer in writers for value in writer.outputs]
 
 
-def _is_held(value: Value) -> bool:
-    return value.producer.kind in STATE
+def has_backward(graph: Graph) -> bool:
+    """Tell whether a backward pass was recorded."""
+    return any(node.phase == "backward" for node in graph.nodes)
 
 
-def _is_float(value: Value) -> bool:
-    return value.dtype.startswith(("float", "bfloat", "complex"))
+def saved_bytes(graph: Graph) -> dict[Node, int]:
+    """Return the bytes that each operation has made and a backward pass has read.
+
+    They are alive from the one pass to the other. Views are counted once, with what they show;
+    parameters and inputs are there anyhow. A loss, at which a pass begins, is not saved.
+    """
+    saved: dict[Value, None] = {}
+    for node in graph.nodes:
+        if node.phase == "backward" and node.role != "maker" and node.op != "ones_like":
+            for value in node.inputs:
+                # What gives what it reads, or a view of it, hands that on.
+                shown = value
+                while (maker := shown.producer).inputs and (
+                    maker.role == "view" or not maker.kernels
+                ):
+                    shown = maker.inputs[0]
+                saved[shown] = None
+    found: dict[Node, int] = {}
+    for value in saved:
+        maker = value.producer
+        if maker.kind in OPERATIONS and maker.phase == "forward":
+            found[maker] = found.get(maker, 0) + (value.size_bytes or 0)
+    return found
+
+
+# -- what one rank has of what is spread over several ----------------------------------------
+
+
+def numbers_here(one: Parameter) -> int:
+    """Return how many numbers of a parameter a rank holds."""
+    return _numbers_in(one.shape if one.sharding is None else one.sharding.shape)
+
+
+def bytes_here(one: Parameter) -> int:
+    """Return how many bytes of a parameter a rank holds."""
+    return int(one.size_bytes * _share_here(one.shape, one.sharding))
+
+
+def flops_here(node: Node) -> int:
+    """Return the floating-point operations that a rank does of those of a node.
+
+    They are those of whole tensors. A rank does as much of them as it has of the tensor of which
+    it has least: of a product whose rows are spread that is the result, of one whose sums are
+    spread an operand.
+    """
+    if not node.flops:
+        return 0
+    shares = [
+        _share_here(value.shape, value.sharding)
+        for value in (*node.inputs, *node.outputs)
+        if value.sharding is not None
+    ]
+    return round(node.flops * min(shares, default=Fraction(1)))
+
+
+def communication_bytes(graph: Graph) -> dict[Node, int]:
+    """Return how many bytes each operation moves between ranks, as one of them sees it."""
+    return {
+        node: node.collective.moved_bytes
+        for node in graph.nodes
+        if node.kind in OPERATIONS and node.collective is not None
+    }
+
+
+def _share_here(shape: Shape | None, sharding: Sharding | None) -> Fraction:
+    whole = _numbers_in(shape)
+    return Fraction(_numbers_in(sharding.shape), whole) if sharding and whole else Fraction(1)
+
+
+def _numbers_in(shape: Iterable[int | None] | None) -> int:
+    return 0 if shape is None else math.prod(size or 0 for size in shape)

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple, TypeAlias
 
 from tbscope.figures.columns import Row
 from tbscope.functions.definition import Definition
-from tbscope.ir.graph import Parameter
 from tbscope.ir.modules import Part, walk
 from tbscope.ir.scopes import Scope
 
@@ -88,7 +87,13 @@ def equal_parts(
         key = (
             used or (part.class_name, str([row[name] for name in _COMPARED])),
             row["shared_parameters"],
-            tuple([_compared(one, called=bool(used)) for one in part.held]),
+            # A definition takes any parameters; only whether they are frozen is no part of it.
+            tuple(
+                [
+                    (one.name, one.requires_grad) if used else one._replace(number=-1)
+                    for one in part.held
+                ]
+            ),
             tuple([(_title(child), found[child]) for child in part.children]),
         )
         found[part] = numbers.setdefault(key, len(numbers))
@@ -99,7 +104,14 @@ def _below(line: Line, equal: Mapping[Part, int]) -> Iterator[Line]:
     """Yield the lines of the children; of a line for several parts, of all together."""
     runs: list[list[list[Part]]] = []
     for together in zip(*(part.children for part in line.parts), strict=True):
-        if runs and equal and _follows(runs[-1][-1][0], together[0], equal):
+        last, part = runs[-1][-1][0] if runs and equal else None, together[0]
+        # A parameter that others have, too, would count twice in their sum.
+        if (
+            last is not None
+            and _numbered_on(last, part)
+            and equal[last] == equal[part]
+            and not last.holds.shared
+        ):
             runs[-1].append([*together])
         else:
             runs.append([[*together]])
@@ -108,26 +120,12 @@ def _below(line: Line, equal: Mapping[Part, int]) -> Iterator[Line]:
         yield Line([part for parts in run for part in parts], line.depth + 1, title, len(run))
 
 
-def _follows(part: Part, after: Part, equal: Mapping[Part, int]) -> bool:
-    # A parameter that others have, too, would count twice in their sum.
-    return _numbered_on(part, after) and equal[part] == equal[after] and not part.holds.shared
-
-
 def _numbered_on(part: Part, after: Part) -> bool:
     first, second = part.attribute or "", after.attribute or ""
-    if not all(one.isascii() and one.isdecimal() for one in (first, second)):
-        return False
-    return int(second) == int(first) + 1
+    numbered = all(one.isascii() and one.isdecimal() for one in (first, second))
+    return numbered and int(second) == int(first) + 1
 
 
 def _title(part: Part) -> str:
     """Return the name of a part in equal ones; one that no module registers is numbered on."""
     return _ADOPTED if part.name is None and part.title.startswith(_ADOPTED) else part.title
-
-
-def _compared(parameter: Parameter, *, called: bool) -> tuple[Any, ...]:
-    """Return what must be equal in parameters of equal parts."""
-    if called:
-        # A definition takes any parameters; only whether they are frozen is no part of it.
-        return parameter.name, parameter.requires_grad
-    return parameter._replace(number=-1)

@@ -7,10 +7,11 @@ sentences, however large the model.
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Set
+from dataclasses import dataclass, field
 from itertools import chain
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
-from tbscope.ir.graph import Graph, Module, Node, Note, Parameter, Source, Value
+from tbscope.ir.graph import Graph, Node, Note, Parameter, Source, Value
 from tbscope.ir.modules import numbers_in
 from tbscope.ir.regions import STATE, with_above
 from tbscope.words import first_of
@@ -20,6 +21,8 @@ __all__ = ["Read", "find_notes"]
 # What would be more notes of one kind is told as a number.
 _MOST_NOTES = 20
 _MOST_NAMED = 6
+# What runs inside of a scripted module is seen, but not in which part of it.
+_SCRIPTED = "torch.jit."
 
 _DECIDES = frozenset({"bool", "is_nonzero", "equal", "allclose"})
 # What Python calls for `range(x)` and for `numpy.asarray(x)`.
@@ -55,13 +58,12 @@ def find_notes(
             used.
         stood_in: The numbers of the parameters in whose place others were used.
     """
-    notes = list(_read_notes(reads))
-    if whole:
-        notes += _input_notes(graph)
-        notes += _unused_notes(graph, stood_in)
-    notes += _random_notes(graph)
-    notes += _flops_notes(graph)
-    return notes
+    unused = [*_input_notes(graph), *_unused_notes(graph, stood_in)] if whole else []
+    notes = [*_read_notes(reads), *unused]
+    drawn = Counter([node.op for node in graph.nodes if node.random])
+    if drawn:
+        notes.append(Note(f"random numbers were drawn by {_counted(drawn)}", topic="random"))
+    return [*notes, *_flops_notes(graph)]
 
 
 # -- what Python read ----------------------------------------------------------------------
@@ -77,33 +79,24 @@ def _read_notes(reads: Iterable[Read]) -> Iterator[Note]:
     for (by, _), group in lines.items():
         first = group[0]
         node = first.value.producer
+        more = len({read.value for read in group}) - 1
+        times = f", {len(group):,} times," if len(group) > 1 else ""
+        also = f" and of {more:,} more" if more else times
         verb = "decided on" if by in _DECIDES else "read"
-        what = f"%{first.value.name} ({node.op}){_and_more(group)}"
+        what = f"%{first.value.name} ({node.op}){also}"
         text = f"Python {verb} the value of {what} by {_PROTOCOLS.get(by, by)}()"
         yield Note(text, first.source, node, "python")
-
-
-def _and_more(group: list[Read]) -> str:
-    values = len({read.value for read in group})
-    if values > 1:
-        return f" and of {values - 1:,} more"
-    return f", {len(group):,} times," if len(group) > 1 else ""
 
 
 # -- what was not used ---------------------------------------------------------------------
 
 
 def _input_notes(graph: Graph) -> Iterator[Note]:
-    unread = {value for node in graph.inputs for value in node.outputs}
-    unread.difference_update(output.value for output in graph.outputs)
-    for node in graph.nodes:
-        if not unread:
-            return
-        if node.inputs:
-            unread.difference_update(node.inputs)
+    read = {value for node in graph.nodes for value in node.inputs}
+    read.update(output.value for output in graph.outputs)
     groups: dict[str, list[Node]] = defaultdict(list)
     for node in graph.inputs:
-        if "read_by_python" not in node.attributes and not unread.isdisjoint(node.outputs):
+        if "read_by_python" not in node.attributes and not read.issuperset(node.outputs):
             groups[_pattern(node.name)].append(node)
     for pattern, nodes in groups.items():
         if len(nodes) == 1:
@@ -114,47 +107,30 @@ def _input_notes(graph: Graph) -> Iterator[Note]:
 
 def _unused_notes(graph: Graph, stood_in: Set[int]) -> list[Note]:
     """Tell of modules in which nothing ran, and of parameters that nothing read."""
-    ran = _names_run(graph)
-    idle = {
-        module.name
-        for module in graph.modules
-        if module.name not in ran and not _is_replaced(module, stood_in)
-    }
-    read = _names_read(graph)
-    used = {
-        parameter.number
-        for module in graph.modules
-        for parameter in module.parameters
-        if parameter.number in stood_in or _qualified(module, parameter.name) in read
-    }
-    notes = _idle_notes(graph, idle, used)
-    notes += _parameter_notes(
-        (_qualified(module, parameter.name), parameter)
-        for module in graph.modules
-        if module.name not in idle
-        for parameter in module.parameters
-        if parameter.kind == "parameter" and parameter.number not in used
-    )
-    return notes
-
-
-def _is_replaced(module: Module, stood_in: Set[int]) -> bool:
-    """Tell whether others were used in the place of all that a module holds, which is something."""
-    numbers = {parameter.number for parameter in module.parameters}
-    return bool(numbers) and numbers <= stood_in
-
-
-def _names_run(graph: Graph) -> set[str | None]:
-    """Return the qualified names of the scopes in which, or below which, something stands."""
-    ran = (*{node.scope for node in graph.nodes}, *[call.scope for call in graph.calls])
-    return {scope.qualified_name for scope in with_above(ran)}
-
-
-def _names_read(graph: Graph) -> set[str]:
+    scopes = (*{node.scope for node in graph.nodes}, *[call.scope for call in graph.calls])
+    ran = {scope.qualified_name for scope in with_above(scopes)}
+    idle: set[str] = set()
+    for module in graph.modules:
+        numbers = {parameter.number for parameter in module.parameters}
+        # Others may have been used in the place of all that it holds.
+        if module.name not in ran and not (numbers and numbers <= stood_in):
+            idle.add(module.name)
     names = {node.name for node in graph.nodes if node.kind in STATE}
     # One that is named like an input has a number to its name.
-    names.update([name.partition("~")[0] for name in names if "~" in name])
-    return names
+    read = names | {name.partition("~")[0] for name in names}
+    held = [
+        (module, f"{module.name}.{parameter.name}".lstrip("."), parameter)
+        for module in graph.modules
+        for parameter in module.parameters
+    ]
+    used = {one.number for _, name, one in held if one.number in stood_in or name in read}
+    notes = _idle_notes(graph, idle, used)
+    notes += _parameter_notes(
+        (name, one)
+        for module, name, one in held
+        if module.name not in idle and one.kind == "parameter" and one.number not in used
+    )
+    return notes
 
 
 def _idle_notes(graph: Graph, idle: set[str], used: set[int]) -> list[Note]:
@@ -173,10 +149,8 @@ def _idle_notes(graph: Graph, idle: set[str], used: set[int]) -> list[Note]:
             if parameter.kind == "parameter" and parameter.number not in seen:
                 seen.add(parameter.number)
                 group.parameters += numbers_in(parameter)
-    holding = sorted(
-        (one for one in groups.values() if one.parameters), key=lambda one: -one.parameters
-    )
-    notes = [Note(one.text(), topic="unused") for one in holding]
+    ordered = sorted(groups.values(), key=lambda one: -one.parameters)
+    notes = [Note(one.text(), topic="unused") for one in ordered if one.parameters]
     empty = [one for one in groups.values() if not one.parameters]
     if empty:
         total = sum(len(one.names) for one in empty)
@@ -186,17 +160,13 @@ def _idle_notes(graph: Graph, idle: set[str], used: set[int]) -> list[Note]:
     return _few(notes, "modules in which nothing ran")
 
 
-# What runs inside of a scripted module is seen, but not in which part of it.
-_SCRIPTED = "torch.jit."
-
-
+@dataclass
 class _Idle:
     """Modules of one class in which nothing ran, with the parameters in them."""
 
-    def __init__(self, label: str) -> None:
-        self.label = label
-        self.names: list[str] = []
-        self.parameters = 0
+    label: str
+    names: list[str] = field(default_factory=list)
+    parameters: int = 0
 
     def title(self) -> str:
         name = self.names[0] if len(self.names) == 1 else _pattern(self.names[0])
@@ -227,19 +197,11 @@ def _parameter_notes(unread: Iterable[tuple[str, Parameter]]) -> list[Note]:
     return _few(notes, "kinds of parameters that no operation reads")
 
 
-# -- what is random, and what FLOPs leave out ----------------------------------------------
-
-
-def _random_notes(graph: Graph) -> Iterator[Note]:
-    times = Counter([node.op for node in graph.nodes if node.random])
-    if times:
-        yield Note(f"random numbers were drawn by {_counted(times)}", topic="random")
+# -- what FLOPs leave out ------------------------------------------------------------------
 
 
 def _flops_notes(graph: Graph) -> Iterator[Note]:
     """Name the kernels whose work FLOPs leave out, by the reason, those first that ran most."""
-    if not graph.uncounted:
-        return
     ran = Counter(chain.from_iterable([node.kernels for node in graph.nodes if node.flops != 0]))
     reasons: dict[str, Counter[str]] = defaultdict(Counter)
     for kernel, why in graph.uncounted.items():
@@ -250,10 +212,6 @@ def _flops_notes(graph: Graph) -> Iterator[Note]:
 
 
 # -- words ---------------------------------------------------------------------------------
-
-
-def _qualified(module: Module, name: str) -> str:
-    return f"{module.name}.{name}" if module.name else name
 
 
 def _pattern(name: str) -> str:
@@ -267,8 +225,8 @@ def _counted(times: Counter[str]) -> str:
     )
 
 
-def _few(notes: list[Note], what: str, topic: Literal["run", "unused"] = "unused") -> list[Note]:
+def _few(notes: list[Note], what: str) -> list[Note]:
     more = len(notes) - _MOST_NOTES
     if more <= 0:
         return notes
-    return [*notes[:_MOST_NOTES], Note(f"and {more:,} more {what}", topic=topic)]
+    return [*notes[:_MOST_NOTES], Note(f"and {more:,} more {what}", topic="unused")]

@@ -43,23 +43,18 @@ def bytes_at_peak(graph: Graph) -> dict[Node, int]:
 
 def _last_places(graph: Graph, operations: list[Node]) -> dict[Node, int]:
     """Return for each operation the place of the last one that needs what it allocated."""
-    makers: dict[Value, frozenset[Node]] = {}
+    makers: dict[Value, set[Node]] = {}
     last = {node: place for place, node in enumerate(operations)}
     for place, node in enumerate(operations):
-        for maker in _all_of(makers, node.inputs):
-            last[maker] = place
-        own = {node} if node.allocated_bytes else set()
-        written = frozenset().union(
-            *(makers.get(node.inputs[at], frozenset()) for at in node.writes)
-        )
+        read = _all_of(makers, node.inputs)
+        last.update(dict.fromkeys(read, place))
         # What allocates nothing hands on what it was given.
-        handed_on = frozenset() if own else frozenset(_all_of(makers, node.inputs))
-        held = own | written | handed_on
-        makers.update(dict.fromkeys(node.outputs, frozenset(held)))
-    for maker in _all_of(makers, [output.value for output in graph.outputs]):
-        last[maker] = len(operations)
-    return last
+        if node.allocated_bytes:
+            read = {node} | _all_of(makers, [node.inputs[at] for at in node.writes])
+        makers.update(dict.fromkeys(node.outputs, read))
+    ends = _all_of(makers, [output.value for output in graph.outputs])
+    return last | dict.fromkeys(ends, len(operations))
 
 
-def _all_of(makers: dict[Value, frozenset[Node]], values: Iterable[Value]) -> set[Node]:
-    return set().union(*(makers.get(value, frozenset()) for value in values))
+def _all_of(makers: dict[Value, set[Node]], values: Iterable[Value]) -> set[Node]:
+    return set().union(*(makers.get(value, ()) for value in values))

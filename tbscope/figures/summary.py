@@ -1,4 +1,4 @@
-"""The summary of a graph: the table of its modules, as rows and as text."""
+"""The summary of a graph: the table of its modules, as rows and as text, and tallies of it."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +14,7 @@ from tbscope.figures.tables import Table, shows_rich
 from tbscope.figures.units import bytes_text, count_text, duration_text, flops_text
 from tbscope.functions.definition import Definition
 from tbscope.functions.functions import Functions
-from tbscope.ir.graph import Call, Graph, Nest, Shape, Value, require_graph
+from tbscope.ir.graph import Graph, Nest, Shape, Value, require_graph
 from tbscope.ir.modules import (
     ModuleTree,
     Part,
@@ -30,7 +30,7 @@ from tbscope.words import first_of, shown
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
-__all__ = ["Summary", "add_rows", "costs_row", "part_row"]
+__all__ = ["Summary", "add_rows", "costs_row", "part_row", "tally"]
 
 # Parts that are deeper are not indented further.
 _MOST_INDENTED = 30
@@ -48,6 +48,9 @@ _SUMMED = (
     *("share", "parameter_bytes", "buffers", "buffer_bytes", "flops", "backward_flops"),
     *("activation_bytes", "moved_bytes", "saved_bytes", "duration_us"),
 )
+
+# These are in no row of an operation, nor in a tally's totals.
+_LEFT_OUT = ("profile", "uncounted", "reasons", "tied")
 
 
 class Summary:
@@ -94,15 +97,12 @@ class Summary:
         self._fold = fold
         self._root, costs = _parts_with_costs(graph)
         parts = list(walk(self._root))
-        depths = {self._root: 0}
-        for part in parts[1:]:
-            assert part.parent is not None
-            depths[part] = depths[part.parent] + 1
         numbers = self._root.holds.parameters
-        self._rows = {
-            part: part_row(part, costs[part], depth=depths[part], all_parameters=numbers)
-            for part in parts
-        }
+        self._rows: dict[Part, Row] = {}
+        for part in parts:
+            around = 0 if part.parent is None else self._rows[part.parent]["depth"] + 1
+            row = part_row(part, costs[part], depth=around, all_parameters=numbers)
+            self._rows[part] = row
         self.rows: list[Row] = [
             row for row in self._rows.values() if depth is None or row["depth"] <= depth
         ]
@@ -138,34 +138,27 @@ class Summary:
         yield self._table(columns)._replace(footer=[*self.footer, *footer])
 
     def _table(self, columns: Sequence[Column]) -> Table:
-        return Table(
-            ["Module", *(column.title for column in columns)],
-            [self._cells(line, columns) for line in self._lines],
-            [False, *(column.numeric for column in columns)],
-            self.footer,
-        )
+        rows = []
+        for line, row in self._lines:
+            cells = [f"{'  ' * min(line.depth, _MOST_INDENTED)}{line.title}"]
+            for column in columns:
+                times = f"{line.times} x " if column.name == "class" and line.times > 1 else ""
+                cells.append(times + column.text(row))
+            rows.append(cells)
+        titles = ["Module", *(column.title for column in columns)]
+        return Table(titles, rows, [False, *(column.numeric for column in columns)], self.footer)
 
     @cached_property
-    def _lines(self) -> list[Line]:
-        equal = equal_parts(self._root, self._rows, self._definitions) if self._fold else {}
-        return [*lines_of(self._root, self._depth, equal)]
+    def _lines(self) -> list[tuple[Line, Row]]:
+        """The lines of the table, each with its row."""
 
-    def _cells(self, line: Line, columns: Sequence[Column]) -> list[str]:
-        row = add_rows([self._rows[part] for part in line.parts])
-        cells = [f"{'  ' * min(line.depth, _MOST_INDENTED)}{line.title}"]
-        for column in columns:
-            times = f"{line.times} x " if column.name == "class" and line.times > 1 else ""
-            cells.append(times + column.text(row))
-        return cells
+        def definitions() -> Mapping[Scope, Definition]:
+            uses = ((use.scope, one) for one in Functions(self._graph) for use in one.uses)
+            return {scope: one for scope, one in uses if scope is not None}
 
-    def _definitions(self) -> Mapping[Scope, Definition]:
-        """Return the definition of each call."""
-        return {
-            use.scope: one
-            for one in Functions(self._graph)
-            for use in one.uses
-            if use.scope is not None
-        }
+        equal = equal_parts(self._root, self._rows, definitions) if self._fold else {}
+        lines = lines_of(self._root, self._depth, equal)
+        return [(line, add_rows([self._rows[part] for part in line.parts])) for line in lines]
 
 
 def _parts_with_costs(graph: Graph) -> tuple[Part, Mapping[Part, Costs]]:
@@ -200,7 +193,14 @@ def part_row(part: Part, costs: Costs, *, depth: int, all_parameters: int) -> Ro
         depth: How many parts are around it.
         all_parameters: Numbers in the parameters of the whole model.
     """
-    taken = [_shapes_taken(call) for call in part.calls]
+    taken = [
+        {
+            path: shape
+            for position, (name, nest) in enumerate(call.arguments)
+            for path, shape in _shapes(nest, name or str(position)).items()
+        }
+        for call in part.calls
+    ]
     gave = [_shapes(call.results, "out") for call in part.calls]
     holds = part.holds
     own = {parameter_key(part, one): one for one in part.held if one.kind == "parameter"}
@@ -253,13 +253,6 @@ def add_rows(rows: list[Row]) -> Row:
     counted = whole["flops"] is not None and whole["moved_bytes"]
     whole["intensity"] = whole["flops"] / whole["moved_bytes"] if counted else None
     return whole
-
-
-def _shapes_taken(call: Call) -> dict[str, Shape | None]:
-    found: dict[str, Shape | None] = {}
-    for position, (name, nest) in enumerate(call.arguments):
-        found.update(_shapes(nest, name or str(position)))
-    return found
 
 
 def _shapes(nest: Nest, path: str) -> dict[str, Shape | None]:
@@ -331,7 +324,15 @@ def _footer(totals: Mapping[str, Any], *, counted: bool) -> Iterator[tuple[str, 
         also = f", {flops_text(backward)} backward" if backward else ""
         yield "FLOPs", f"{flops_text(totals['flops'])} forward{also}"
     if totals["uncounted"]:
-        yield "Not in FLOPs", _uncounted(totals["uncounted"], totals["reasons"])
+        # The most frequent first, with their reason if it is a rare one.
+        reasons = totals["reasons"]
+        common = Counter(reasons.values()).most_common(1)[0][0] if reasons else ""
+        texts = []
+        for name, count in sorted(totals["uncounted"].items(), key=lambda one: (-one[1], one[0])):
+            why = reasons.get(name, common)
+            times = f" x{count}" if count > 1 else ""
+            texts.append(f"{name}{times}" + (f" ({why})" if why != common else ""))
+        yield "Not in FLOPs", first_of(texts, _MOST_NAMED)
     if totals["activation_bytes"]:
         yield "Activations", bytes_text(totals["activation_bytes"])
     if totals["duration_us"] is not None:
@@ -342,12 +343,45 @@ def _footer(totals: Mapping[str, Any], *, counted: bool) -> Iterator[tuple[str, 
         yield "Time", text
 
 
-def _uncounted(times: Mapping[str, int], reasons: Mapping[str, str]) -> str:
-    """Name the kernels, the most frequent first, with their reason if it is a rare one."""
-    common = Counter(reasons.values()).most_common(1)[0][0] if reasons else ""
-    texts = []
-    for name, count in sorted(times.items(), key=lambda pair: (-pair[1], pair[0])):
-        text = f"{name} x{count}" if count > 1 else name
-        why = reasons.get(name, "")
-        texts.append(f"{text} ({why})" if why != common else text)
-    return first_of(texts, _MOST_NAMED)
+# -- tallies ---------------------------------------------------------------------------------
+
+
+def tally(graph: Graph, summary: Summary) -> dict[str, Any]:
+    """Count the nodes, calls, operations and classes of a graph.
+
+    Args:
+        graph: A graph as it was recorded.
+        summary: Its summary.
+    Returns:
+        Plain data: the number of `nodes` of each kind (leaf modules are "op"), of `calls`, and the
+        `depth` of modules in each other; the `totals`; a row for each of the `ops` and `classes`,
+        the most frequent first.
+    """
+    costs: dict[str, Costs] = defaultdict(Costs)
+    for node, cost in node_costs(graph).items():
+        costs[node.op].add(cost)
+    modules = [row for row in summary.rows if row["class"]]
+    # Each operation counts itself as one.
+    ops = [
+        {"op": op, "count": cost.operations, **_plain(costs_row(cost))}
+        for op, cost in costs.items()
+    ]
+    classes: dict[str, Row] = {}
+    for row in modules:
+        new = {"class": row["class"], "modules": 0, "calls": 0, "own_parameters": 0}
+        one = classes.setdefault(row["class"], new)
+        one["modules"] += 1
+        one["calls"] += row["calls"]
+        one["own_parameters"] += row["own_parameters"]
+    return {
+        "nodes": Counter("op" if node.kind == "module" else node.kind for node in graph.nodes),
+        "calls": len(graph.calls),
+        "depth": 1 + max((row["depth"] for row in modules), default=-1),
+        "totals": _plain(summary.totals),
+        "ops": sorted(ops, key=lambda row: (-row["count"], row["op"])),
+        "classes": sorted(classes.values(), key=lambda one: (-one["modules"], one["class"])),
+    }
+
+
+def _plain(row: Row) -> Row:
+    return {name: value for name, value in row.items() if name not in _LEFT_OUT}

@@ -29,14 +29,7 @@ class Table(NamedTuple):
 
     def __str__(self) -> str:
         """Return the table as plain text, each row on one line."""
-        widths = self._widths
-        lines = [
-            "  ".join(
-                cell.rjust(width) if right else cell.ljust(width)
-                for cell, width, right in zip(row, widths, self.numeric, strict=True)
-            ).rstrip()
-            for row in self._cells
-        ]
+        lines = [line.rstrip() for line in self._lines()]
         if self.footer is not None:
             rule = "-" * self.width
             lines[1:1] = [rule]
@@ -46,16 +39,20 @@ class Table(NamedTuple):
     @property
     def width(self) -> int:
         """The number of characters in the longest row."""
-        return sum(self._widths) + 2 * (len(self._widths) - 1)
+        return max(map(len, self._lines()), default=0)
 
-    @property
-    def _cells(self) -> list[list[str]]:
+    def _lines(self) -> list[str]:
+        """Return the rows, with the titles before them, all of one width."""
         heads = [self.titles] if any(self.titles) else []
-        return [[visible(cell) for cell in row] for row in (*heads, *self.rows)]
-
-    @property
-    def _widths(self) -> list[int]:
-        return [max(map(len, column)) for column in zip(*self._cells, strict=True)]
+        cells = [[visible(cell) for cell in row] for row in (*heads, *self.rows)]
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        return [
+            "  ".join(
+                cell.rjust(width) if right else cell.ljust(width)
+                for cell, width, right in zip(row, widths, self.numeric, strict=True)
+            )
+            for row in cells
+        ]
 
     def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "RenderResult":
         """Yield the table as rich draws it."""

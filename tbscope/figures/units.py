@@ -11,21 +11,19 @@ _BYTES = (" B", " KiB", " MiB", " GiB", " TiB", " PiB", " EiB")
 _MOST_FLOAT = 1e300
 
 
-def count_text(number: int) -> str:
+def count_text(number: int, units: Sequence[str] = _COUNTS) -> str:
     """Return a count in up to five characters: `9,408`, `25.6M`, `405B`."""
-    return f"{number:,}" if abs(number) < 10_000 else _scaled(number, 1000, _COUNTS)
+    return f"{number:,}" if abs(number) < 10_000 else _scaled(number, 1000, units)
 
 
 def flops_text(number: int) -> str:
     """Return FLOPs in up to five characters: `960`, `4.09G`, `1.69P`."""
-    return f"{number:,}" if abs(number) < 10_000 else _scaled(number, 1000, _FLOPS)
+    return count_text(number, _FLOPS)
 
 
 def bytes_text(size_bytes: int) -> str:
     """Return a size: `512 B`, `97.5 MiB`."""
-    if size_bytes < 1024:
-        return f"{size_bytes} B"
-    return _scaled(size_bytes, 1024, _BYTES)
+    return f"{size_bytes} B" if size_bytes < 1024 else _scaled(size_bytes, 1024, _BYTES)
 
 
 def duration_text(duration_us: float) -> str:
@@ -42,11 +40,6 @@ def _scaled(number: float, base: int, units: Sequence[str]) -> str:
     while step + 1 < len(units) and abs(number) >= base - 0.5:
         number /= base
         step += 1
-    return f"{_three_digits(number)}{units[step]}"
-
-
-def _three_digits(number: float) -> str:
-    for digits in (2, 1):
-        if abs(round(number, digits)) < 10 ** (3 - digits):
-            return f"{number:.{digits}f}"
-    return f"{number:,.0f}"
+    # Three digits of it.
+    digits = next((some for some in (2, 1) if abs(round(number, some)) < 10 ** (3 - some)), 0)
+    return f"{number:,.{digits}f}{units[step]}"

@@ -19,10 +19,16 @@ from tbscope.drawing.figures import (
 )
 from tbscope.drawing.naming import attribute_of
 from tbscope.errors import ArgumentError
-from tbscope.figures.costs import Costs, node_costs
-from tbscope.figures.here import bytes_here, communication_bytes, flops_here
+from tbscope.figures.costs import (
+    Costs,
+    bytes_here,
+    communication_bytes,
+    flops_here,
+    has_backward,
+    node_costs,
+    saved_bytes,
+)
 from tbscope.figures.peak import bytes_at_peak
-from tbscope.figures.saved import has_backward, saved_bytes
 from tbscope.ir.graph import Call, Graph, Node, Parameter
 from tbscope.ir.modules import ModuleTree, Part, numbers_in, parameter_key, walk
 from tbscope.ir.regions import OPERATIONS, STATE

@@ -1,11 +1,10 @@
 """Finds what was computed for nothing: operations that nothing which remains depends on."""
 
-from collections.abc import Set
 from typing import Literal, TypeAlias
 
 from tbscope.ir.editing import Editor
 from tbscope.ir.graph import Constant, Graph, Node, Value
-from tbscope.ir.nodes import OPERATIONS, TOLD
+from tbscope.ir.nodes import OPERATIONS, TOLD, sources_of
 from tbscope.ir.regions import read_only_by
 
 __all__ = ["Dead", "mark_dead"]
@@ -14,7 +13,6 @@ Dead: TypeAlias = Literal["keep", "drop"]
 """Whether operations that nothing depends on are drawn."""
 
 _UNUSED = Constant("<unused>")
-_TOLD = frozenset(TOLD)
 
 
 def mark_dead(graph: Graph, dead: Dead = "keep") -> None:
@@ -32,30 +30,25 @@ def mark_dead(graph: Graph, dead: Dead = "keep") -> None:
         dead: What to do with it.
     """
     unused = _unused(graph)
-    if not unused:
-        return
     if dead == "keep":
-        for node in graph.nodes:
-            if node in unused:
-                node.attributes["unused"] = True
-        return
-    _drop(graph, unused)
+        for node in unused:
+            node.attributes["unused"] = True
+    elif unused:
+        editor = Editor(graph)
+        editor.drop(unused | read_only_by(graph, unused), word=_UNUSED)
+        editor.apply()
 
 
 def _unused(graph: Graph) -> set[Node]:
-    alive = {output.value.producer for output in graph.outputs}
+    alive = _with_effects(graph)
     for output in graph.outputs:
-        alive.update(output.control_inputs)
+        alive.update((output.value.producer, *output.control_inputs))
     alive.update(note.node for note in graph.notes if note.node is not None)
-    alive |= _with_effects(graph)
     unused: set[Node] = set()
     # From the last one, all that read a node have been asked before it.
     for node in reversed(graph.nodes):
         if node in alive:
-            for value in node.inputs:
-                alive.add(value.producer)
-            if node.control_inputs:
-                alive.update(node.control_inputs)
+            alive.update(sources_of(node))
         elif node.kind in OPERATIONS:
             unused.add(node)
     return unused
@@ -73,7 +66,7 @@ def _with_effects(graph: Graph) -> set[Node]:
         if (
             node.collective is not None
             or not node.outputs
-            or (node.attributes and not _TOLD.isdisjoint(node.attributes))
+            or not node.attributes.keys().isdisjoint(TOLD)
         ):
             found.add(node)
         if outer.isdisjoint(node.inputs):
@@ -84,9 +77,3 @@ def _with_effects(graph: Graph) -> set[Node]:
             # It may give a view of what it reads, or what it wrote into.
             outer.update(node.outputs)
     return found
-
-
-def _drop(graph: Graph, unused: Set[Node]) -> None:
-    editor = Editor(graph)
-    editor.drop(unused | read_only_by(graph, unused), word=_UNUSED)
-    editor.apply()

@@ -1,5 +1,7 @@
 """Draws the kernels inside of each operation, as a scope that is named like the operation."""
 
+from collections import Counter
+
 from tbscope.errors import ArgumentError
 from tbscope.ir.editing import Editor
 from tbscope.ir.graph import Body, Graph, Node, Value
@@ -29,67 +31,49 @@ def expand_kernels(graph: Graph) -> None:
                 fix="trace it with tbscope.trace(model, input, kernels=True)",
             )
         return
-    _Expansion(graph).run()
+    numbers: Counter[tuple[Scope | None, str]] = Counter()
+    for scope in graph.scopes():
+        part = scope.part
+        if part.attribute is None:
+            key = scope.parent, part.label
+            numbers[key] = max(numbers[key], part.index + 1)
+    editor = Editor(graph)
+    for node in graph.nodes:
+        if node.body is not None and node.body.nodes:
+            part = ScopePart(node.op, None, numbers[node.scope, node.op])
+            numbers[node.scope, node.op] += 1
+            _expand(node, node.body, Scope(part, parent=node.scope, kind="op"), editor)
+    editor.apply()
 
 
-class _Expansion:
-    """One graph that is expanded.
-
-    Args:
-        graph: Changed in place.
-    """
-
-    def __init__(self, graph: Graph) -> None:
-        self._graph = graph
-        self._scopes: dict[tuple[Scope | None, str], int] = {}
-        for scope in graph.scopes():
-            part = scope.part
-            if part.attribute is None:
-                key = scope.parent, part.label
-                self._scopes[key] = max(self._scopes.get(key, 0), part.index + 1)
-        self._editor = Editor(graph)
-
-    def run(self) -> None:
-        for node in self._graph.nodes:
-            if node.body is not None and node.body.nodes:
-                self._expand(node, node.body)
-        self._editor.apply()
-
-    def _expand(self, node: Node, body: Body) -> None:
-        scope = self._open(node)
-        kernels = body.nodes
-        for kernel in kernels:
-            kernel.scope = scope
-            kernel.run, kernel.step = node.run, node.step
-            kernel.attributes["operation"] = node.op
-        inside = set(kernels)
-        editor = self._editor
-        renamed: dict[Value, Value] = {}
-        for value, inner in zip(node.outputs, body.results, strict=True):
-            result = editor.now(inner)
-            if result.producer not in inside:
-                # What an operation handed on is what it read.
-                editor.read_instead(value, result)
-            elif result in renamed:
-                editor.read_instead(value, renamed[result])
-            else:
-                renamed[result] = value
-                editor.give(value, result.producer, result.index)
-        for result, value in renamed.items():
-            editor.read_instead(result, value)
-        writers = _latest(body.writers, inside)
-        given = body.results[0].producer if body.results else None
-        stands = given if given in inside else (writers or kernels)[-1]
-        assert stands is not None
-        stands.attributes.update(node.attributes)
-        editor.put_instead(node, kernels)
-        editor.stand_for(node, writers or kernels[-1:], noted=stands)
-
-    def _open(self, node: Node) -> Scope:
-        key = node.scope, node.op
-        index = self._scopes.get(key, 0)
-        self._scopes[key] = index + 1
-        return Scope(ScopePart(node.op, None, index), parent=node.scope, kind="op")
+def _expand(node: Node, body: Body, scope: Scope, editor: Editor) -> None:
+    """Have the kernels of an operation stand in a scope in its place."""
+    kernels = body.nodes
+    for kernel in kernels:
+        kernel.scope = scope
+        kernel.run, kernel.step = node.run, node.step
+        kernel.attributes["operation"] = node.op
+    inside = set(kernels)
+    renamed: dict[Value, Value] = {}
+    for value, inner in zip(node.outputs, body.results, strict=True):
+        result = editor.now(inner)
+        if result.producer not in inside:
+            # What an operation handed on is what it read.
+            editor.read_instead(value, result)
+        elif result in renamed:
+            editor.read_instead(value, renamed[result])
+        else:
+            renamed[result] = value
+            editor.give(value, result.producer, result.index)
+    for result, value in renamed.items():
+        editor.read_instead(result, value)
+    writers = _latest(body.writers, inside)
+    given = body.results[0].producer if body.results else None
+    stands = given if given in inside else (writers or kernels)[-1]
+    assert stands is not None
+    stands.attributes.update(node.attributes)
+    editor.put_instead(node, kernels)
+    editor.stand_for(node, writers or kernels[-1:], noted=stands)
 
 
 def _latest(writers: list[Node], inside: set[Node]) -> list[Node]:

@@ -7,7 +7,8 @@ call is decided where cards are made (`drawing/cards.py`).
 from collections.abc import Iterator
 
 from tbscope.ir.editing import Editor
-from tbscope.ir.graph import Call, Graph, Nest, Node, Value
+from tbscope.ir.graph import Call, Graph, Node
+from tbscope.ir.nests import values_in
 from tbscope.ir.nodes import sources_of
 from tbscope.ir.regions import add_with_above, first_calls
 from tbscope.ir.scopes import Scope
@@ -37,7 +38,8 @@ def collapse_leaves(graph: Graph) -> None:
     alone = [
         (call, node, counters)
         for scope, node, counters in _alone(graph)
-        if (call := calls.get(scope)) is not None and _gives(node, call.results)
+        if (call := calls.get(scope)) is not None
+        and all(value.producer is node for value in values_in(call.results))
     ]
     into = {counter: node for _, node, counters in alone for counter in counters}
     open_ones = _needed_before(graph, into) if into else set()
@@ -71,9 +73,9 @@ def _alone(graph: Graph) -> Iterator[tuple[Scope, Node, list[Node]]]:
 
     With it come the operations on buffers alone that stand beside it.
     """
-    alone: dict[Scope, list[Node]] = {}
-    mixed: set[Scope] = set()
+    ran: dict[Scope, list[Node]] = {}
     occupied: set[Scope] = set()
+    # Scopes with a constant, or with anything below them.
     crowded: set[Scope] = set()
     counters: set[Node] = set()
     for node in graph.nodes:
@@ -83,53 +85,21 @@ def _alone(graph: Graph) -> Iterator[tuple[Scope, Node, list[Node]]]:
         if scope not in occupied:
             occupied.add(scope)
             add_with_above(scope.parent, crowded)
-        kind = node.kind
-        if kind == "op":
-            if _stands_beside(node) and _counts(node, counters):
-                counters.add(node)
-            known = alone.get(scope)
-            if known is None:
-                alone[scope] = [node]
-            else:
-                known.append(node)
-        elif kind == "constant":
-            mixed.add(scope)
-    for scope, ops in alone.items():
-        if scope in crowded or scope in mixed:
-            continue
-        if len(ops) == 1:
-            yield scope, ops[0], []
-            continue
-        beside = [node for node in ops if node in counters]
-        if len(beside) == len(ops) - 1:
-            only = next(node for node in ops if node not in counters)
+        if node.kind == "op":
+            ran.setdefault(scope, []).append(node)
+            # It reads something, or gives what another one has saved.
+            if node.inputs or (node.control_inputs and not node.kernels):
+                sources = [value.producer for value in node.inputs]
+                if all(one.kind == "buffer" or one in counters for one in sources):
+                    counters.add(node)
+        elif node.kind == "constant":
+            crowded.add(scope)
+    for scope, ops in ran.items():
+        beside = [node for node in ops if node in counters] if len(ops) > 1 else []
+        if scope not in crowded and len(beside) == len(ops) - 1:
+            only = next(node for node in ops if node not in beside)
             if not any(value.producer in beside for value in only.inputs):
                 yield scope, only, beside
-
-
-def _stands_beside(node: Node) -> bool:
-    """Tell whether an operation reads something, or gives what another one has saved."""
-    return bool(node.inputs or (node.control_inputs and not node.kernels))
-
-
-def _counts(node: Node, counters: set[Node]) -> bool:
-    """Tell whether an operation reads nothing but buffers, as they were or as counted on."""
-    for value in node.inputs:
-        producer = value.producer
-        if producer.kind != "buffer" and producer not in counters:
-            return False
-    return True
-
-
-def _gives(node: Node, results: Nest) -> bool:
-    """Tell whether each tensor among the results of a call is one that the node gives."""
-    if isinstance(results, Value):
-        return results.producer is node
-    if isinstance(results, dict):
-        return all(_gives(node, result) for result in results.values())
-    if isinstance(results, list | tuple):
-        return all(_gives(node, result) for result in results)
-    return True
 
 
 def stand_for(node: Node, call: Call) -> None:

@@ -28,10 +28,13 @@ def collapse_modules(graph: Graph) -> None:
         graph: Changed in place.
     """
     inside = _leaf_calls(graph)
-    _leave_interleaved(graph, inside)
+    broken = _interleaved(graph, inside)
     groups: dict[Call, list[Node]] = {}
-    for node, call in inside.items():
-        groups.setdefault(call, []).append(node)
+    for node, call in [*inside.items()]:
+        if call in broken:
+            del inside[node]
+        else:
+            groups.setdefault(call, []).append(node)
     if not groups:
         return
     outer = read_outside(graph, inside)
@@ -44,63 +47,45 @@ def collapse_modules(graph: Graph) -> None:
 def _leaf_calls(graph: Graph) -> dict[Node, Call]:
     """Return for each operation that ran in a leaf the call of that leaf."""
     call_around = Nearest(first_calls(graph).get)
-    found: dict[Node, Call] = {}
-    shown = 0
-    for node in graph.nodes:
-        if node.kind not in OPERATIONS:
-            continue
-        shown += 1
-        call = call_around(node.scope)
-        if call is not None:
-            found[node] = call
+    around = {node: call_around(node.scope) for node in graph.nodes if node.kind in OPERATIONS}
+    found = {node: call for node, call in around.items() if call is not None}
     holds_others = with_above(call.scope.parent for call in dict.fromkeys(found.values()))
     # What ranks do together is never inside of something.
     holds_others |= {call.scope for node, call in found.items() if node.collective is not None}
     found = {node: call for node, call in found.items() if call.scope not in holds_others}
-    whole = len(found) == shown and len(set(map(id, found.values()))) == 1
+    whole = len(found) == len(around) and len(set(found.values())) == 1
     return {} if whole else found
 
 
-def _leave_interleaved(graph: Graph, inside: dict[Node, Call]) -> None:
-    """Leave out the calls that something outside has read before they had ended."""
-    last: dict[Call, int] = {}
-    for place, node in enumerate(graph.nodes):
-        if node in inside:
-            last[inside[node]] = place
+def _interleaved(graph: Graph, inside: Mapping[Node, Call]) -> set[Call]:
+    """Return the calls that something outside has read before they had ended."""
+    last = {inside[node]: place for place, node in enumerate(graph.nodes) if node in inside}
     broken: set[Call] = set()
     for place, node in enumerate(graph.nodes):
-        here = inside.get(node)
         for source in sources_of(node):
             call = inside.get(source)
-            if call is not None and call is not here and last[call] > place:
+            if call is not None and call is not inside.get(node) and last[call] > place:
                 broken.add(call)
-    if broken:
-        for node in [node for node, call in inside.items() if call in broken]:
-            del inside[node]
+    return broken
 
 
 def read_outside(graph: Graph, inside: Mapping[Node, Call]) -> dict[Call, dict[Value, None]]:
     """Return for each leaf call the values that are read outside of it, its results first."""
     found: dict[Call, dict[Value, None]] = {}
+
+    def read(values: Iterable[Value], reader: Call | None = None) -> None:
+        for value in values:
+            giver = inside.get(value.producer)
+            if giver is not None and giver is not reader:
+                found.setdefault(giver, {})[value] = None
+
     for call in graph.calls:
-        for value in values_in(call.results):
-            source = inside.get(value.producer)
-            if source is call:
-                found.setdefault(source, {})[value] = None
+        read(value for value in values_in(call.results) if inside.get(value.producer) is call)
     for node in graph.nodes:
-        here = inside.get(node)
-        for value in node.inputs:
-            source = inside.get(value.producer)
-            if source is not None and source is not here:
-                found.setdefault(source, {})[value] = None
-    ends = [output.value for output in graph.outputs]
+        read(node.inputs, inside.get(node))
+    read(output.value for output in graph.outputs)
     for call in graph.calls:
-        ends += values_in([nest for _, nest in call.arguments])
-        ends += values_in(call.results)
-    for value in ends:
-        source = inside.get(value.producer)
-        if source is not None:
-            found.setdefault(source, {})[value] = None
+        read(values_in([*[nest for _, nest in call.arguments], call.results]))
     return found
 
 
@@ -110,10 +95,12 @@ def join(call: Call, nodes: list[Node], given: Iterable[Value], editor: Editor) 
     if len(nodes) == 1 and first.kind == "module":
         return first
     own = set(nodes)
-    entering = list(
-        dict.fromkeys(value for node in nodes for value in node.inputs if value.producer not in own)
-    )
-    named = {value for _, nest in call.arguments for value in values_in(nest)}
+    entering = [
+        *dict.fromkeys(
+            value for node in nodes for value in node.inputs if value.producer not in own
+        )
+    ]
+    named = set(values_in([nest for _, nest in call.arguments]))
     written = _written(nodes)
     counted = [node.flops for node in nodes if node.flops is not None]
     whole = Node(
@@ -124,13 +111,23 @@ def join(call: Call, nodes: list[Node], given: Iterable[Value], editor: Editor) 
         inputs=entering,
         arguments=[
             *call.arguments,
-            *(Argument(_own_name(value), value) for value in entering if value not in named),
+            *(
+                # A parameter has a name of its own: `weight`.
+                Argument(
+                    value.producer.name.rpartition(".")[2]
+                    if value.producer.kind in STATE
+                    else None,
+                    value,
+                )
+                for value in entering
+                if value not in named
+            ),
         ],
-        control_inputs=list(
-            dict.fromkeys(
+        control_inputs=[
+            *dict.fromkeys(
                 other for node in nodes for other in node.control_inputs if other not in own
             )
-        ),
+        ],
         kernels=[kernel for node in nodes for kernel in node.kernels],
         flops=sum(counted) if counted else None,
         random=any(node.random for node in nodes),
@@ -174,9 +171,3 @@ def _written(nodes: list[Node]) -> set[Value]:
         if shown:
             origins.update(dict.fromkeys(node.outputs, shown))
     return found
-
-
-def _own_name(value: Value) -> str | None:
-    """Return `weight` for a parameter or buffer, None for what has no name of its own."""
-    node = value.producer
-    return node.name.rpartition(".")[2] if node.kind in STATE else None

@@ -12,51 +12,24 @@ Which operation is plumbing, its role says, not its name. What is made of nothin
 the same in every run (`arange`, `zeros`), becomes a constant.
 """
 
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Sequence, Set
 from typing import TYPE_CHECKING
 
 from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Graph, Node, Value
 from tbscope.ir.nests import values_in
 from tbscope.ir.nodes import TOLD
-from tbscope.ir.regions import OPERATIONS, STATE, add_with_above
+from tbscope.ir.regions import OPERATIONS, STATE, add_with_above, read_only_by
 from tbscope.passes.bypass import Bypass, step_text
-from tbscope.passes.hiding import Hidden, find_hidden
-from tbscope.passes.patterns import Patterns, check_found
+from tbscope.passes.hiding import Patterns, check_found, find_hidden
 from tbscope.words import shown
 
 if TYPE_CHECKING:
     from tbscope.ir.scopes import Scope
 
-__all__ = ["check_patterns", "hide_plumbing", "is_plumbing"]
+__all__ = ["check_patterns", "hide_plumbing"]
 
 _PLUMBING = frozenset({"view", "cast", "copy"})
-_MAKES_ANEW = frozenset({"cast", "copy"})
-# What these attributes tell, a reader of the drawing looks for at their node.
-_TOLD = frozenset(TOLD)
-
-
-def is_plumbing(node: Node) -> bool:
-    """Tell whether an operation only describes one tensor anew, casts it or copies it."""
-    return not node.control_inputs and _reads_one(node)
-
-
-def _reads_one(node: Node) -> bool:
-    if node.role not in _PLUMBING:
-        return False
-    inputs = node.inputs
-    return len(node.outputs) == 1 and (len(inputs) == 1 or len(set(inputs)) == 1)
-
-
-def is_maker(node: Node) -> bool:
-    """Tell whether an operation makes of nothing what is the same in every run."""
-    return (
-        node.role == "maker"
-        and not node.inputs
-        and not node.control_inputs
-        and len(node.outputs) == 1
-        and _TOLD.isdisjoint(node.attributes)
-    )
 
 
 def check_patterns(keep: Sequence[str], hide: Sequence[str]) -> None:
@@ -66,17 +39,14 @@ def check_patterns(keep: Sequence[str], hide: Sequence[str]) -> None:
         ArgumentError: `keep` or `hide` is a text itself, or holds something else.
     """
     for option, patterns in (("keep", keep), ("hide", hide)):
-        if not _are_patterns(patterns):
+        # An iterator could be read once, and it is read twice.
+        listed = isinstance(patterns, list | tuple | Set)
+        if not listed or any(type(each) is not str for each in patterns):
             raise ArgumentError(
                 f"{option}={shown(patterns)} is no list of patterns",
                 why="each pattern is a text, and there may be several",
                 fix=f"{option}=['view', 'encoder.layer.0.*'], or {option}=() for none",
             )
-
-
-def _are_patterns(patterns: object) -> bool:
-    # An iterator could be read once, and it is read twice.
-    return isinstance(patterns, list | tuple | Set) and all(type(each) is str for each in patterns)
 
 
 def hide_plumbing(graph: Graph, *, keep: Sequence[str] = (), hide: Sequence[str] = ()) -> None:
@@ -102,67 +72,65 @@ def hide_plumbing(graph: Graph, *, keep: Sequence[str] = (), hide: Sequence[str]
         ArgumentError: A pattern matches nothing, or nothing that can be left out.
     """
     check_patterns(keep, hide)
-    hidden = find_hidden(graph, hide) if hide else Hidden()
-    plumbing = _candidates(graph, keep, hidden)
+    hidden = find_hidden(graph, hide) if hide else {}
+    # Before what is made of nothing becomes a constant: what is hidden may hand that on.
+    sources = read_only_by(graph, hidden.keys()) if hidden else set()
+    plumbing = _candidates(graph, keep, hidden.keys())
     if not plumbing and not hidden:
         return
-    bypass = Bypass(graph, plumbing, hidden.nodes)
+    bypass = Bypass(graph, plumbing, hidden.keys())
     for node in graph.nodes:
         if node in plumbing:
             value = node.inputs[0]
             if not bypass.fold(node, value):
                 bypass.skip(node.outputs[0], value, step_text(node))
-        elif node in hidden.nodes:
-            left = hidden.left_out_at(node)
-            if left is not None:
-                bypass.skip(left.value, left.instead, left.text)
-    bypass.apply(hidden.sources | _unread_constants(graph, plumbing, plumbing | hidden.nodes))
+        elif left := hidden.get(node):
+            bypass.skip(*left)
+    bypass.apply(sources | _unread_constants(graph, plumbing, plumbing | hidden.keys()))
 
 
-def _candidates(graph: Graph, keep: Sequence[str], hidden: Hidden) -> set[Node]:
+def _candidates(graph: Graph, keep: Sequence[str], hidden: Set[Node]) -> set[Node]:
     """Return the plumbing that can be left out."""
     kept = {note.node for note in graph.notes if note.node is not None}
     patterns = Patterns(keep) if keep else None
     found: list[Node] = []
-    copies: list[Node] = []
     makers: list[Node] = []
     shown: set[Scope] = set()
     unread = _unread_views(graph)
     for node in graph.nodes:
-        kind = node.kind
-        if kind not in OPERATIONS:
+        if node.kind not in OPERATIONS or node in hidden:
             continue
-        if patterns is not None and patterns.match(node):
+        if patterns is not None and patterns.keys(node):
             kept.add(node)
-        if (
-            kind == "op"
-            and (is_plumbing(node) or node in unread)
-            and node not in kept
-            and (not node.attributes or _TOLD.isdisjoint(node.attributes))
+        # What the attributes `TOLD` tell, a reader of the drawing looks for at their node.
+        may_go = node.kind == "op" and node not in kept and node.attributes.keys().isdisjoint(TOLD)
+        if may_go and _reads_one(node) and (not node.control_inputs or node in unread):
+            found.append(node)
+        elif (
+            may_go
+            and node.role == "maker"
+            and not (node.inputs or node.control_inputs)
+            and len(node.outputs) == 1
         ):
-            if node not in hidden.nodes:
-                found.append(node)
-                if node.role in _MAKES_ANEW:
-                    copies.append(node)
-        elif node not in hidden.nodes:
-            if not node.inputs and kind == "op" and is_maker(node) and node not in kept:
-                makers.append(node)
-            else:
-                add_with_above(node.scope, shown)
+            makers.append(node)
+        else:
+            add_with_above(node.scope, shown)
     if patterns is not None:
         check_found(graph, "keep", patterns)
-    written = _written_copies(graph, copies) if copies else set()
+    # A copy that something is written into afterwards stays: the original is another tensor.
+    written = {node.inputs[place].producer for node in graph.nodes for place in node.writes}
     plumbing: set[Node] = set()
     # The last one of a scope stays without which nothing of it would be drawn.
     for node in reversed(found):
         scope = node.scope
-        if node in written or (scope is not None and scope not in shown):
+        is_written = node in written and node.role != "view"
+        if is_written or (scope is not None and scope not in shown):
             add_with_above(scope, shown)
         else:
             plumbing.add(node)
     of_circles = [node for node in plumbing if node.inputs[0].producer.kind in STATE]
     if makers or of_circles:
-        read = _read(graph, plumbing | hidden.nodes)
+        read = _read(graph, plumbing | hidden)
         # A view of a parameter that nobody reads stays: the page draws a circle only beside
         # what reads it. A constant is no part of a model, and goes with its last reader.
         plumbing.difference_update(node for node in of_circles if node.inputs[0] not in read)
@@ -186,9 +154,16 @@ def _unread_constants(graph: Graph, plumbing: Set[Node], left_out: Set[Node]) ->
         return constants
     constants.difference_update(value.producer for value in _read(graph, left_out))
     for call in graph.calls if constants else ():
-        for nest in (*(nest for _, nest in call.arguments), call.results):
-            constants.difference_update(value.producer for value in values_in(nest))
+        named = values_in([*(nest for _, nest in call.arguments), call.results])
+        constants.difference_update(value.producer for value in named)
     return constants
+
+
+def _reads_one(node: Node) -> bool:
+    """Tell whether an operation only describes one tensor anew, casts it or copies it."""
+    return (
+        node.role in _PLUMBING and len(node.outputs) == 1 and len(dict.fromkeys(node.inputs)) == 1
+    )
 
 
 def _unread_views(graph: Graph) -> set[Node]:
@@ -213,14 +188,3 @@ def _read(graph: Graph, left_out: Set[Node]) -> set[Value]:
         if node not in left_out or not read.isdisjoint(node.outputs):
             read.update(node.inputs)
     return read
-
-
-def _written_copies(graph: Graph, copies: Iterable[Node]) -> set[Node]:
-    """Return the copies that something is written into afterwards, and not into the original."""
-    values: set[Value] = {node.outputs[0] for node in copies}
-    return {
-        node.inputs[place].producer
-        for node in graph.nodes
-        for place in node.writes
-        if node.inputs[place] in values
-    }

@@ -22,7 +22,7 @@ from tensorboard.plugins.graph import graph_util, metadata
 from tbscope.collector import not_collecting
 from tbscope.comparing.difference import Difference
 from tbscope.comparing.reading import reading_of
-from tbscope.drawing.kinds import KINDS
+from tbscope.drawing.categories import KINDS
 from tbscope.errors import ArgumentError
 from tbscope.formats.record import graph_of_record
 from tbscope.graphdef.attributes import worth_of_number

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from graphlib import CycleError, TopologicalSorter
 from statistics import mean
 
-from tbscope.figures.here import (
+from tbscope.figures.costs import (
     bytes_here,
     communication_bytes,
     flops_here,

@@ -10,17 +10,17 @@ from tbscope.page.flow import longest_chain, lost_exits
 from tbscope.page.glyphs import Box, Glyph, Series
 from tbscope.page.library import is_library
 from tbscope.page.scenes import Scene
-from tbscope.rules.reading import Fault, Reading, quote, shown_place
+from tbscope.rules.reading import Fault, Reading, Rule, quote, shown_place
 from tbscope.words import first_of
 
-__all__ = ["box_cycle", "false_series", "lone_node", "long_chain", "lost_output", "wide_level"]
+__all__ = ["RULES"]
 
 # Attributes that tell a node from its equals, and make no difference between them.
 _OWN = frozenset({"kernels", "module", "name", "scope", "source"})
 _SHAPES = "_output_shapes"
 
 
-def wide_level(reading: Reading) -> Iterator[Fault]:
+def _wide_level(reading: Reading) -> Iterator[Fault]:
     """Find levels with so many shapes that laying them out takes a while.
 
     Source: measured: 100 shapes take a second, 300 take two or three, 1,000 take ten
@@ -35,7 +35,7 @@ def wide_level(reading: Reading) -> Iterator[Fault]:
             )
 
 
-def long_chain(reading: Reading) -> Iterator[Fault]:
+def _long_chain(reading: Reading) -> Iterator[Fault]:
     """Find chains that are too long for the page's layout.
 
     Source: dagre's `rank/util.js`, `longestPath`; measured: 2,000 in a chain fail
@@ -69,7 +69,7 @@ def _drawings(reading: Reading) -> Iterator[tuple[str, list[Glyph], Links]]:
                 yield glyph.name, list(glyph.members), links
 
 
-def false_series(reading: Reading) -> Iterator[Fault]:
+def _false_series(reading: Reading) -> Iterator[Fault]:
     """Find stacks of siblings that are not alike.
 
     They are alike where all are calls of one module, or where shapes and attributes are
@@ -92,7 +92,7 @@ def false_series(reading: Reading) -> Iterator[Fault]:
             )
 
 
-def box_cycle(reading: Reading) -> Iterator[Fault]:
+def _box_cycle(reading: Reading) -> Iterator[Fault]:
     """Find boxes from which data leads out and, along lines of their level, back in.
 
     Source: tf_graph_common/layout.ts: lines of a cycle run against all others
@@ -137,7 +137,7 @@ def _facts(node: Any) -> dict[str, bytes]:
     }
 
 
-def lost_output(reading: Reading) -> Iterator[Fault]:
+def _lost_output(reading: Reading) -> Iterator[Fault]:
     """Find ends of the flow that the page cuts off from where it begins.
 
     Source: tf_graph_common/render.ts:1989-2255, `extractHighDegrees`
@@ -146,7 +146,7 @@ def lost_output(reading: Reading) -> Iterator[Fault]:
         if scene.aside or len(scene.lines) < len(scene.links):
             joined = {glyph for ends in scene.links for glyph in ends}
             for glyph in lost_exits(reading.hierarchy, scene):
-                if glyph in joined and glyph.name not in reading.heralds:
+                if glyph in joined:
                     yield Fault(
                         glyph.name,
                         f"in {shown_place(scene.box.name)}, it {_loss(scene, glyph)}, "
@@ -155,24 +155,23 @@ def lost_output(reading: Reading) -> Iterator[Fault]:
                     )
 
 
-def lone_node(reading: Reading) -> Iterator[Fault]:
+def _lone_node(reading: Reading) -> Iterator[Fault]:
     """Find operations that hang on circles or icons alone in their box, and are put aside.
 
     Source: tf_graph_common/render.ts:2221-2255, `extractHighDegrees`
     """
     doors = reading.hierarchy.doors
     for scene in reading.scenes:
-        if scene.aside:
-            joined = {glyph for ends in scene.links for glyph in ends}
-            for glyph, reason in scene.aside.items():
-                crosses = glyph in doors.entered or glyph in doors.left
-                if reason == "isolated" and glyph not in joined and crosses:
-                    yield Fault(
-                        glyph.name,
-                        f"in {shown_place(scene.box.name)}, it has circles and no line to others, "
-                        "and is put aside, without lines to the outside",
-                        "draw its constants as nodes, or it in the box around",
-                    )
+        joined = {glyph for ends in scene.links for glyph in ends} if scene.aside else set()
+        for glyph, reason in scene.aside.items():
+            crosses = glyph in doors.entered or glyph in doors.left
+            if reason == "isolated" and glyph not in joined and crosses:
+                yield Fault(
+                    glyph.name,
+                    f"in {shown_place(scene.box.name)}, it has circles and no line to others, "
+                    "and is put aside, without lines to the outside",
+                    "draw its constants as nodes, or it in the box around",
+                )
 
 
 def _loss(scene: Scene, glyph: Glyph) -> str:
@@ -184,3 +183,14 @@ def _loss(scene: Scene, glyph: Glyph) -> str:
         return "is not connected any more"
     verb = "is" if len(names) == 1 else "are"
     return f"is not connected any more since {first_of(names, 3)} {verb} put aside"
+
+
+RULES = (
+    Rule("warning", _wide_level),
+    Rule("error", _long_chain),
+    Rule("warning", _box_cycle),
+    Rule("error", _false_series),
+    Rule("error", _lost_output),
+    Rule("warning", _lone_node),
+)
+"""The rules in the order in which they are checked."""

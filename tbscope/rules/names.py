@@ -6,22 +6,9 @@ from collections.abc import Iterator
 from tbscope.page.hierarchy import parse_input
 from tbscope.page.library import is_of_legend
 from tbscope.page.ops import RESERVED, is_embedded
-from tbscope.rules.reading import Fault, Reading, quote
+from tbscope.rules.reading import Fault, Reading, Rule, quote
 
-__all__ = [
-    "ODD",
-    "caret_name",
-    "colon_name",
-    "duplicate_name",
-    "empty_graph",
-    "empty_name",
-    "empty_part",
-    "leading_slash",
-    "non_ascii",
-    "odd_character",
-    "reserved_name",
-    "scope_constant",
-]
+__all__ = ["RULES"]
 
 # Not keys of every object: an input of that name is only one that names nothing.
 _HARMLESS_INPUTS = frozenset({"__root__", "length"})
@@ -29,7 +16,7 @@ ODD = re.compile(r"""[!"$%&'*;<=?@^`{|}\x00-\x20\x7f]""")
 """Characters that are not escaped where shapes are coloured."""
 
 
-def empty_graph(reading: Reading) -> Iterator[Fault]:
+def _empty_graph(reading: Reading) -> Iterator[Fault]:
     """Tell that there is nothing to draw.
 
     Source: tensorboard/plugins/graph/tf_graph_loader: "The graph is empty".
@@ -42,81 +29,38 @@ def empty_graph(reading: Reading) -> Iterator[Fault]:
         )
 
 
-def empty_name(reading: Reading) -> Iterator[Fault]:
-    """Find nodes without a name.
+def _broken_name(reading: Reading) -> Iterator[Fault]:
+    """Find names that the page cannot place, or that no input can name.
 
-    Source: tensorboard/plugins/graph/tf_graph_common/op.ts:554
+    Source: tf_graph_common/op.ts:554; render.ts:350, :903, `buildSubhierarchy`; graph.ts:928,
+    :941, `normalizeInputs`, and :1408, `getHierarchicalPath`
     """
     for node in reading.nodes:
-        if not node.name:
-            yield Fault(
-                "",
-                f"a node of op {quote(node.op)} has no name, and the page fails",
-                "give it a name",
+        name = node.name
+        parts = [part for part in name.lstrip("^").replace(":", ".").split("/") if part]
+        mended = "/".join(parts) or "unnamed"
+        whys = []
+        if not name:
+            whys.append(f"a node of op {quote(node.op)} has no name, and the page fails")
+        if name.startswith("/"):
+            whys.append("the name begins with '/', and the page stays blank")
+        if name.lstrip("/").endswith("/") or "//" in name.lstrip("/"):
+            whys.append("a part of the name is empty, and what it names is drawn without a label")
+        if ":" in name:
+            read_as = parse_input(f"{name}:0")[0]
+            read_as = read_as if parse_input(name)[0] == name else name.partition(":")[0]
+            whys.append(
+                f"the name has a ':', and an input of it is read as one of {quote(read_as)}"
             )
-
-
-def leading_slash(reading: Reading) -> Iterator[Fault]:
-    """Find names that begin with a slash.
-
-    Source: tf_graph_common/render.ts:350, :903, `buildSubhierarchy`
-    """
-    for node in reading.nodes:
-        if node.name.startswith("/"):
-            yield Fault(
-                node.name,
-                "the name begins with '/', and the page stays blank",
-                f"name it {quote(node.name.lstrip('/') or 'unnamed')}",
+        if name.startswith("^"):
+            whys.append(
+                "the name begins with '^', and inputs of it are read as control inputs of another"
             )
+        for why in whys:
+            yield Fault(name, why, f"name it {quote(mended)}" if name else "give it a name")
 
 
-def empty_part(reading: Reading) -> Iterator[Fault]:
-    """Find names with nothing after a slash.
-
-    Source: tf_graph_common/graph.ts:1408, `getHierarchicalPath`
-    """
-    for node in reading.nodes:
-        name = node.name.lstrip("/")
-        if name.endswith("/") or "//" in name:
-            parts = [part for part in name.split("/") if part]
-            yield Fault(
-                node.name,
-                "a part of the name is empty, and what it names is drawn without a label",
-                f"name it {quote('/'.join(parts) or 'unnamed')}",
-            )
-
-
-def colon_name(reading: Reading) -> Iterator[Fault]:
-    """Find names with a colon, which an input cannot name.
-
-    Source: tf_graph_common/graph.ts:928, `normalizeInputs`
-    """
-    for node in reading.nodes:
-        if ":" in node.name:
-            read_as = parse_input(f"{node.name}:0")[0]
-            read_as = read_as if parse_input(node.name)[0] == node.name else node.name.split(":")[0]
-            yield Fault(
-                node.name,
-                f"the name has a ':', and an input of it is read as one of {quote(read_as)}",
-                f"name it {quote(node.name.replace(':', '.'))}",
-            )
-
-
-def caret_name(reading: Reading) -> Iterator[Fault]:
-    """Find names that begin as a control input does.
-
-    Source: tf_graph_common/graph.ts:941, `normalizeInputs`
-    """
-    for node in reading.nodes:
-        if node.name.startswith("^"):
-            yield Fault(
-                node.name,
-                "the name begins with '^', and inputs of it are read as control inputs of another",
-                f"name it {quote(node.name.lstrip('^') or 'unnamed')}",
-            )
-
-
-def reserved_name(reading: Reading) -> Iterator[Fault]:
+def _reserved_name(reading: Reading) -> Iterator[Fault]:
     """Find first parts of names, and inputs, that every JavaScript object has as a key.
 
     `length` is a key of lists only: the page draws it at no place at all.
@@ -144,7 +88,7 @@ def reserved_name(reading: Reading) -> Iterator[Fault]:
                 )
 
 
-def duplicate_name(reading: Reading) -> Iterator[Fault]:
+def _duplicate_name(reading: Reading) -> Iterator[Fault]:
     """Find names that two nodes have on the page.
 
     Source: tf_graph_common/graph.ts:1198-1215, `build`
@@ -164,7 +108,7 @@ def duplicate_name(reading: Reading) -> Iterator[Fault]:
             )
 
 
-def scope_constant(reading: Reading) -> Iterator[Fault]:
+def _scope_constant(reading: Reading) -> Iterator[Fault]:
     """Find constants and summaries named like a box.
 
     Source: tf_graph_common/graph.ts:1348, `mapStrictHierarchy`, which forgets the last name
@@ -179,12 +123,12 @@ def scope_constant(reading: Reading) -> Iterator[Fault]:
             )
 
 
-def odd_character(reading: Reading) -> Iterator[Fault]:
+def _odd_character(reading: Reading) -> Iterator[Fault]:
     """Find characters that are not escaped where shapes are coloured.
 
     Source: tf_graph_common/util.ts:259; node.ts:740-747
     """
-    for name in (*reading.hierarchy.boxes, *reading.names_in_order):
+    for name in (*reading.hierarchy.boxes, *reading.names):
         label = name.rpartition("/")[2]
         if is_of_legend(name):
             # A box of the legend has no such colour, and blanks behind its name are not seen.
@@ -200,7 +144,7 @@ def odd_character(reading: Reading) -> Iterator[Fault]:
             )
 
 
-def non_ascii(reading: Reading) -> Iterator[Fault]:
+def _non_ascii(reading: Reading) -> Iterator[Fault]:
     """Find names, op types and devices that are not ASCII.
 
     Source: tf_graph_common/parser.ts:147, :170, which cuts the text anywhere
@@ -220,3 +164,15 @@ def _not_ascii(what: str, text: str) -> tuple[str, str]:
         f"the {what} {quote(text)} is not ASCII, and may be shown as other characters",
         "use ASCII characters",
     )
+
+
+RULES = (
+    Rule("error", _empty_graph),
+    Rule("error", _broken_name),
+    Rule("error", _reserved_name),
+    Rule("error", _duplicate_name),
+    Rule("error", _scope_constant),
+    Rule("warning", _odd_character),
+    Rule("warning", _non_ascii),
+)
+"""The rules in the order in which they are checked."""

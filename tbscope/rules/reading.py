@@ -4,19 +4,22 @@ It knows nothing of torch, and asks of a GraphDef only that it has a GraphDef's 
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
-from tbscope.page.constants import ASIDE_OP, LIBRARY
 from tbscope.page.glyphs import Series
 from tbscope.page.hierarchy import Hierarchy, parse_input
 from tbscope.page.scenes import Scene, read_scenes
 
-__all__ = ["Fault", "Reading", "quote", "shorten", "shown_place"]
+__all__ = ["Fault", "Reading", "Rule", "Severity", "quote", "shown_place"]
 
 _SHOWN = 60
 _INDEX = re.compile(r"[^:]+:([0-9]+)")
+
+
+Severity: TypeAlias = Literal["error", "warning"]
+"""An error breaks the page or shows something false; a warning makes it worse than it could be."""
 
 
 class Fault(NamedTuple):
@@ -33,6 +36,23 @@ class Fault(NamedTuple):
     fix: str
 
 
+class Rule(NamedTuple):
+    """One rule of the page.
+
+    Attributes:
+        severity: How bad it is to break it.
+        check: Gives the places where it is broken.
+    """
+
+    severity: Severity
+    check: "Callable[[Reading], Iterator[Fault]]"
+
+    @property
+    def name(self) -> str:
+        """Its id, `dangling-input` of the function `_dangling_input`."""
+        return self.check.__name__.strip("_").replace("_", "-")
+
+
 class Reading:
     """A GraphDef, and the tree and the levels that the page makes of it.
 
@@ -47,14 +67,9 @@ class Reading:
         self.functions: list[Any] = list(library.function) if library is not None else []
 
     @cached_property
-    def names(self) -> set[str]:
-        """The names of all nodes."""
-        return {node.name for node in self.nodes}
-
-    @cached_property
-    def names_in_order(self) -> list[str]:
+    def names(self) -> dict[str, None]:
         """The names of all nodes, each once, in order."""
-        return list(dict.fromkeys(node.name for node in self.nodes))
+        return dict.fromkeys(node.name for node in self.nodes)
 
     @cached_property
     def hierarchy(self) -> Hierarchy:
@@ -67,13 +82,6 @@ class Reading:
         return list(read_scenes(self.hierarchy))
 
     @cached_property
-    def library(self) -> set[str]:
-        """The names of the functions in the panel, of the boxes that are there by name too."""
-        boxes = (name for name in self.hierarchy.boxes if "/" not in name)
-        found = {name.removeprefix(LIBRARY) for name in boxes if name.startswith(LIBRARY)}
-        return found | {function.signature.name for function in self.functions}
-
-    @cached_property
     def by_name(self) -> dict[str, Any]:
         """The nodes by the names that they have on the page."""
         strict = self.hierarchy.strict
@@ -83,51 +91,23 @@ class Reading:
     def outputs_read(self) -> dict[str, int]:
         """By the name of each node that is read, the last of its outputs that is."""
         last: dict[str, int] = {}
-        for node in self.nodes:
-            for text in node.input:
-                if not text or text[0] == "^":
-                    continue
-                found = _INDEX.fullmatch(text) if ":" in text else None
+        for text in (text for node in self.nodes for text in node.input):
+            if text and text[0] != "^":
+                found = _INDEX.fullmatch(text)
                 name = parse_input(text)[0]
                 last[name] = max(last.get(name, 0), int(found[1]) if found else 0)
         return last
 
-    @cached_property
-    def heralds(self) -> set[str]:
-        """The nodes that only have the page draw calls of functions in time: no data is lost.
-
-        They read nothing but calls, are put aside, and nobody reads them.
-        """
-        defined = {function.signature.name for function in self.functions}
-        calls = {node.name for node in self.nodes if node.op in defined}
-        return {
-            node.name
-            for node in self.nodes
-            if calls
-            and node.op == ASIDE_OP
-            and node.name not in self.outputs_read
-            and calls.issuperset(parse_input(text)[0] for text in node.input if text)
-        }
-
     def series(self) -> Iterator[Series]:
         """Yield every stack of folded siblings."""
-        for scene in self.scenes:
-            for glyph in scene.glyphs:
-                if isinstance(glyph, Series):
-                    yield glyph
+        glyphs = (glyph for scene in self.scenes for glyph in scene.glyphs)
+        yield from (glyph for glyph in glyphs if isinstance(glyph, Series))
 
 
 def quote(text: str) -> str:
-    """Put a text in quotes, in ASCII, on one line, shortened where it is long."""
-    return ascii(shorten(text))
-
-
-def shorten(text: str) -> str:
-    """Leave out the middle of a text where it is long."""
-    if len(text) <= _SHOWN:
-        return text
+    """Put a text in quotes, in ASCII, on one line, without its middle where it is long."""
     half = _SHOWN // 2 - 2
-    return f"{text[:half]}...{text[-half:]}"
+    return ascii(text if len(text) <= _SHOWN else f"{text[:half]}...{text[-half:]}")
 
 
 def shown_place(name: str) -> str:

@@ -17,7 +17,7 @@ _OVERLAID = ("overlays", "rank_figures")
 _RANKED = ("rank_operations", "rank_notes", "rank_figures", "ranks_record")
 _SCRIPTED = ("script_lists", "from_torchscript", "script_files")
 _COMPILED = ("compile_graphs", "compile_backend", "compiled_state")
-_STEPPED = ("optimizers", "backward", "gradients", "gradient_sizes", "watching")
+_STEPPED = ("optimizers", "backward", "gradient_sizes", "watching")
 _ASKED = ("cli_queries", "cli_graphs", "cli_logs")
 
 _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
@@ -99,14 +99,11 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "tbscope/figures": {
         "columns": ("columns", "summary"),
-        "costs": ("costs", "summary"),
+        "costs": ("costs", "saved", "rank_figures", "summary"),
         "fold": ("fold", "fold_definitions", "summary"),
-        "here": ("rank_figures", "overlays"),
         "notes": ("notes", "record"),
-        "saved": ("saved", "backward"),
-        "summary": ("rows", "summary", "summary_of_nodes"),
+        "summary": ("rows", "summary", "summary_of_nodes", "cli_queries"),
         "tables": ("summary", "cli_queries"),
-        "tally": ("cli_queries", "summary_of_nodes"),
         "units": ("columns", "summary"),
     },
     "tbscope/writing": {
@@ -123,7 +120,7 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
         "bodies": ("levels", "kernels", "roles", "flops"),
         "careful": ("watching", "watching_odd_steps"),
         "discovery": ("discovery", "trace_inputs", "held_parts", "handed_over", "dead", "wrappers"),
-        "makers": ("backward", "gradients", "backward_threads"),
+        "makers": ("backward", "backward_threads"),
         "operation": ("operation", "flops", "trace_dataflow"),
         "recorder": (*_RECORDED, "operators", "trace_scopes", "trace", "notes", "flops"),
         "scope_stack": ("trace_scopes", "by_hand", "late_scopes", "summary", "record"),
@@ -151,26 +148,23 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
         "hiding": _FOLDED,
         "kernels": ("kernels", "levels"),
         "leaves": ("leaves", "cards", "golden"),
-        "lent": ("lent", "circles"),
-        "levels": ("levels", "pipeline"),
+        "levels": ("overview", "levels", "pipeline"),
         "modules": ("readers", "dead", "levels"),
-        "patterns": ("plumbing",),
         "plumbing": _FOLDED,
+        "ties": ("ties", "lent", "circles"),
     },
     "tbscope/drawing": {
         "build": ("build", "golden", "cards"),
         "cards": ("module_cards", "cards", "leaves", "flops", "golden"),
         "chunks": ("chunks", "golden"),
         "cuts": ("chunks", "golden"),
-        "hues": ("hues", "templates"),
         "short_runs": ("short_runs", "chunks"),
         "stands": ("stands", "guests"),
         "figures": ("figure_sums", "figures", "overlays"),
         "layout": ("layout_heads", "layout", "chunks", "templates", "golden"),
-        "naming": ("naming", "golden", "build"),
+        "naming": ("unique", "naming", "golden", "build"),
         "places": ("places", "overlays"),
         "templates": ("templates", "golden"),
-        "unique": ("unique", "naming", "chunks"),
     },
     "tbscope/page": {
         "crowds": ("crowds", "siblings", "both_models"),
@@ -187,7 +181,7 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
         "wire": ("entries", "build", "records"),
     },
     "tbscope/rules": dict.fromkeys(
-        ("attributes", "inputs", "levels", "linter", "names", "ops", "reading"),
+        ("levels", "linter", "names", "nodes", "reading"),
         ("linter", "lint_edges"),
     ),
 }

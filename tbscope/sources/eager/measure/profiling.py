@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager
 from statistics import median, quantiles
 
 from tbscope.errors import ArgumentError
-from tbscope.figures.saved import has_backward
+from tbscope.figures.costs import has_backward
 from tbscope.ir.graph import Graph, Node, Note, Profile
 from tbscope.sources.eager.active import watching
 from tbscope.sources.eager.measure.call_watch import CallReading, CallWatch, KernelWatch

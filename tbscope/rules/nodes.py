@@ -1,0 +1,321 @@
+"""Rules on nodes: their op types, inputs and attributes."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from tbscope.page.constants import ASIDE_OP, ATTRIBUTE_BYTES, EXACT_INTEGER, LIBRARY, LIBRARY_ENDING
+from tbscope.page.glyphs import Item
+from tbscope.page.hierarchy import parse_input
+from tbscope.page.library import is_of_legend
+from tbscope.page.ops import REFERENCE, RESERVED, is_circle, is_embedded
+from tbscope.rules.reading import Fault, Reading, Rule, quote
+
+__all__ = ["RULES"]
+
+# -- op types ------------------------------------------------------------------------------
+
+
+def _reserved_op(reading: Reading) -> Iterator[Fault]:
+    """Find op types that every JavaScript object has as a key.
+
+    Source: tf_graph_common/hierarchy.ts:664, `addNodes`; template.ts:73, `getSignature`
+    """
+    for node in reading.nodes:
+        if node.op in RESERVED and node.op != "__root__":
+            what = "the page colours boxes wrongly" if node.op == "length" else "the page fails"
+            yield Fault(
+                node.name,
+                f"the op {node.op!r} is a key of JavaScript objects, and {what}",
+                f"use the op {node.op + '_'!r}",
+            )
+
+
+def _swallowed_op(reading: Reading) -> Iterator[Fault]:
+    """Find operations drawn as constants or summaries, only because of what they are called.
+
+    A constant reads no data and gives one tensor; a summary is read by none.
+
+    Source: tf_graph_common/graph.ts:1027, `inEmbeddingTypes`, `outEmbeddingTypes`
+    """
+    for node in reading.nodes:
+        if not is_embedded(node.op):
+            continue
+        if is_circle(node.op):
+            does = _does_what_no_constant_does(reading, node)
+            drawn, fix = "a small circle, as a constant is", node.op.replace("Const", "const")
+        else:
+            does = "is read by others" if node.name in reading.outputs_read else ""
+            drawn, fix = "a small icon, as a summary is", node.op.replace("Summary", "summary")
+        if does:
+            yield Fault(
+                node.name,
+                f"the op {quote(node.op)} {does}, and is drawn as {drawn}",
+                f"use the op {quote(fix)}",
+            )
+
+
+def _does_what_no_constant_does(reading: Reading, node: Any) -> str:
+    for text in node.input:
+        if text and text[0] != "^":
+            return f"reads {quote(text)}"
+    last = reading.outputs_read.get(node.name, 0)
+    return f"gives {last + 1} outputs" if last else ""
+
+
+def _unread_constant(reading: Reading) -> Iterator[Fault]:
+    """Find circles and icons with nothing to stand beside.
+
+    Source: tf_graph_common/graph.ts:1225-1268, `build`
+    """
+    items = reading.hierarchy.items.values()
+    beside = {
+        source for item in items if not item.embedded for source in (*item.sources, *item.controls)
+    }
+    for item in items:
+        if not item.embedded:
+            continue
+        if is_circle(item.op):
+            shown = item in beside
+        else:
+            shown = any(not source.embedded for source in (*item.sources, *item.controls))
+        if not shown:
+            why = "nothing reads it" if is_circle(item.op) else "it reads nothing"
+            yield Fault(
+                item.name,
+                f"the op {quote(item.op)} is drawn beside others, and {why}: it is not drawn",
+                "leave it out",
+            )
+
+
+def _function_op(reading: Reading) -> Iterator[Fault]:
+    """Find nodes that become function calls because a box in the function panel is named so.
+
+    Source: tf_graph_common/render.ts:866, `buildSubhierarchy`
+    """
+    tops = (name for name in reading.hierarchy.boxes if "/" not in name)
+    named = {name.removeprefix(LIBRARY) for name in tops if name.startswith(LIBRARY)}
+    named.difference_update(function.signature.name for function in reading.functions)
+    for node in reading.nodes:
+        op = node.op
+        if op in named and not node.name.startswith(LIBRARY):
+            yield Fault(
+                node.name,
+                f"the op {quote(op)} is also the name of the box {quote(LIBRARY + op)}, "
+                "and the page draws the node as a call of it",
+                f"name the box {quote(LIBRARY + op + LIBRARY_ENDING)}",
+            )
+
+
+def _reference_edge(reading: Reading) -> Iterator[Fault]:
+    """Find edges that are drawn backwards, as if a variable were written to.
+
+    Source: tf_graph_common/graph.ts:1000-1016, `refEdges`
+    """
+    known = reading.hierarchy.items
+    strict = reading.hierarchy.strict
+    for node in reading.nodes:
+        # What colours boxes is never drawn.
+        if node.op in REFERENCE and node.input and not is_of_legend(node.name):
+            text = node.input[0]
+            name = parse_input(text)[0]
+            source = known.get(strict.get(name, name))
+            if source is None or source.embedded or source.op in REFERENCE:
+                continue
+            if "Var" not in source.op:
+                yield Fault(
+                    node.name,
+                    f"the edge from {quote(text)} into the op {quote(node.op)} is drawn as a "
+                    f"reference to a variable, and {quote(name)} is of op {quote(source.op)}",
+                    f"use the op {quote(node.op.swapcase())}",
+                )
+
+
+def _no_op(reading: Reading) -> Iterator[Fault]:
+    """Find data that flows through what the page puts aside.
+
+    Source: tf_graph_common/render.ts:172, `outExtractTypes`
+    """
+    for scene in reading.scenes:
+        aside = {glyph for glyph, reason in scene.aside.items() if reason == ASIDE_OP}
+        told: set[object] = set()
+        for ends, link in scene.links.items():
+            for glyph in ends:
+                if link.data and glyph in aside and glyph not in told:
+                    told.add(glyph)
+                    what = (
+                        f"the op {ASIDE_OP!r}"
+                        if isinstance(glyph, Item)
+                        else f"a box of op {ASIDE_OP!r}"
+                    )
+                    yield Fault(
+                        glyph.name,
+                        f"{what} is put aside, and data flows through it",
+                        "use another op, as 'Pass'",
+                    )
+
+
+# -- inputs --------------------------------------------------------------------------------
+
+
+def _dangling_input(reading: Reading) -> Iterator[Fault]:
+    """Find inputs that name nothing, or a box; an empty one only stands between two others.
+
+    Source: tf_graph_common/hierarchy.ts:790, `addEdges`; render.ts, `traceInputs`, throws
+    """
+    boxes, items = reading.hierarchy.boxes, reading.hierarchy.items
+    for node in reading.nodes:
+        for text in node.input:
+            name = parse_input(text)[0]
+            if not text or text in reading.names or name in reading.names or name in items:
+                continue
+            if name in boxes:
+                yield Fault(
+                    node.name,
+                    f"the input {quote(text)} names a box, its edge is not drawn, and tracing "
+                    "inputs fails",
+                    f"name a node in {quote(name)}",
+                )
+            else:
+                yield Fault(
+                    node.name,
+                    f"the input {quote(text)} names no node, and its edge is not drawn",
+                    "name a node, or leave the input out",
+                )
+
+
+def _self_input(reading: Reading) -> Iterator[Fault]:
+    """Find nodes that read themselves.
+
+    Source: tf_graph_common/graph.ts:981, `addEdgeToGraph`
+    """
+    for node in reading.nodes:
+        for text in node.input:
+            if text and parse_input(text)[0] == node.name:
+                yield Fault(
+                    node.name,
+                    f"the input {quote(text)} names the node itself, and its edge is not drawn",
+                    "leave the input out, or name another node",
+                )
+
+
+def _collapsed_edges(reading: Reading) -> Iterator[Fault]:
+    """Find inputs of which the page keeps one, since the one before names the same node.
+
+    Source: tf_graph_common/graph.ts:961, `normalizeInputs`
+    """
+    for node in reading.nodes:
+        if len(node.input) < 2:
+            continue
+        before = ""
+        lost: list[str] = []
+        for text in node.input:
+            name = parse_input(text)[0]
+            if name and name == before:
+                lost.append(text)
+            before = name
+        if lost:
+            yield Fault(
+                node.name,
+                f"{_count(lost)} after one of the same node, as {quote(lost[0])}, "
+                "and the page draws no edge for it",
+                "put an empty input '' between them",
+            )
+
+
+def _count(lost: list[str]) -> str:
+    return "an input comes" if len(lost) == 1 else f"{len(lost)} inputs come"
+
+
+def _missing_shape(reading: Reading) -> Iterator[Fault]:
+    """Find outputs that are read and have no shape.
+
+    Circles and icons need none, and what is in the panel of functions is only a pattern.
+
+    Source: tf_graph_common/graph.ts:844-897, `extractOutputShapes`
+    """
+    for node in reading.nodes:
+        last = reading.outputs_read.get(node.name)
+        if last is None or is_embedded(node.op) or node.name.startswith(LIBRARY):
+            continue
+        known = len(node.attr["_output_shapes"].list.shape) if "_output_shapes" in node.attr else 0
+        if last >= known:
+            among = f" among the {known} in '_output_shapes'" if known else ""
+            yield Fault(
+                node.name,
+                f"output {last} is read and has no shape{among}, and its edges have neither label "
+                "nor width",
+                "list a shape for each output in the attribute '_output_shapes'",
+            )
+
+
+# -- attributes ---------------------------------------------------------------------------
+
+
+def _large_attribute(reading: Reading) -> Iterator[Fault]:
+    """Find attributes of more than 1 KB; shapes of outputs may be as long as they are.
+
+    Source: tensorboard/plugins/graph/tf_graph_dashboard/tf-graph-dashboard-loader.ts:116-129
+    never asks for `limit_attr_size`
+    """
+    for node in reading.nodes:
+        for key, value in node.attr.items():
+            size = value.ByteSize()
+            if size > ATTRIBUTE_BYTES and key != "_output_shapes":
+                yield Fault(
+                    node.name,
+                    f"the attribute {quote(key)} has {size} bytes, and the page loads them all",
+                    f"cut it to {ATTRIBUTE_BYTES} bytes, and name it in '_too_large_attrs'",
+                )
+
+
+def _attribute_text(reading: Reading) -> Iterator[Fault]:
+    """Find texts that are shown with escapes: several lines, and what is not ASCII.
+
+    Source: tf_graph_common/parser.ts:20-33, :316-341, which undoes no escapes
+    """
+    for node in reading.nodes:
+        for key, value in node.attr.items():
+            texts = (key.encode(), value.s, *(value.list.s if value.HasField("list") else ()))
+            if not all(text.isascii() and text.decode("ascii").isprintable() for text in texts):
+                yield Fault(
+                    node.name,
+                    f"the attribute {quote(key)} is not one line of ASCII, "
+                    "and is shown with escapes",
+                    "give one line of ASCII characters",
+                )
+
+
+def _attribute_number(reading: Reading) -> Iterator[Fault]:
+    """Find integers that JavaScript cannot hold.
+
+    Source: tf_graph_common/parser.ts:20-33, `parseValue`
+    """
+    for node in reading.nodes:
+        for key, value in node.attr.items():
+            numbers = value.list.i if value.HasField("list") else (value.i,)
+            number = next((one for one in numbers if abs(one) > EXACT_INTEGER), None)
+            if number is not None:
+                yield Fault(
+                    node.name,
+                    f"the attribute {quote(key)} has the integer {number}, "
+                    "and the page shows a rounded one",
+                    "give it as a text",
+                )
+
+
+RULES = (
+    Rule("error", _reserved_op),
+    Rule("error", _swallowed_op),
+    Rule("warning", _unread_constant),
+    Rule("error", _function_op),
+    Rule("error", _reference_edge),
+    Rule("error", _no_op),
+    Rule("error", _dangling_input),
+    Rule("error", _self_input),
+    Rule("error", _collapsed_edges),
+    Rule("warning", _missing_shape),
+    Rule("warning", _large_attribute),
+    Rule("warning", _attribute_text),
+    Rule("error", _attribute_number),
+)
+"""The rules in the order in which they are checked."""
