@@ -270,6 +270,8 @@ def test_a_block_that_has_another_name_and_another_place_is_moved():
     assert told(before, after, (X,)) == [
         "changed module big -> other name big -> other, moved first -> behind norm"
     ]
+    text = str(tbscope.diff(before, after, X))
+    assert "~ Linear: big -> other, renamed, moved" in text.splitlines()
 
 
 class Wrapping(nn.Module):

@@ -221,3 +221,19 @@ def test_what_a_wrapper_ran_stands_in_its_own_box(wrapped_before, fate):
     graph = union(*(pair if wrapped_before else pair[::-1]))
     assert str(node_of(graph, "add", fate).scope) == "Sequential/Adapted[0]"
     assert node_of(graph, "linear", "same").scope.part.label == "Linear"
+
+
+def test_each_removed_scope_beside_others_of_its_name_has_a_number_of_its_own():
+    class Twice(nn.Sequential):
+        def forward(self, x):
+            for layer in self:
+                x = layer(layer(x))
+            return x
+
+    before = Twice(nn.Linear(4, 4, bias=False), nn.Linear(4, 4))
+    graph = union(before, Twice(nn.Linear(4, 4)))
+    gone = [node for node in graph.nodes if node.attributes["difference"] == "removed"]
+    assert [str(node.scope.part) for node in gone if node.kind == "op"] == [
+        "Linear[0].2",
+        "Linear[0].3",
+    ]

@@ -49,7 +49,7 @@ from tbscope.ir.nodes import (
     type_to_text,
     value_name,
 )
-from tbscope.ir.scopes import Scope, add_with_above
+from tbscope.ir.scopes import Scope
 from tbscope.ir.ways_up import Functions, Table, way_up
 from tbscope.words import did_you_mean, one_line, shown
 
@@ -143,12 +143,16 @@ class Graph:
 
     def scopes(self) -> Iterator[Scope]:
         """Return every scope in which a node or a call stands, parents first, each once."""
-        seen: set[Scope] = set()
-        found: list[Scope] = []
+        seen: dict[Scope, None] = {}
         stands = [call.scope for call in self.calls]
-        for scope in dict.fromkeys([*stands, *[node.scope for node in self.nodes]]):
-            found += reversed(add_with_above(scope, seen))
-        return iter(found)
+        for innermost in dict.fromkeys([*stands, *[node.scope for node in self.nodes]]):
+            # What came already came after all that is around it.
+            scope, above = innermost, list[Scope]()
+            while scope is not None and scope not in seen:
+                above.append(scope)
+                scope = scope.parent
+            seen.update(dict.fromkeys(reversed(above)))
+        return iter(seen)
 
     def find(self, name: str) -> Call | Node:
         """Find one call or node by the name that its user knows.

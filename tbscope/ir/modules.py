@@ -74,6 +74,15 @@ class Holdings:
         if parameter.requires_grad:
             self.trainable += count
 
+    def add_all(self, other: "Holdings") -> None:
+        """Add the sums of another one; a shared parameter may be shared no longer."""
+        self.parameters += other.parameters
+        self.trainable += other.trainable
+        self.parameter_bytes += other.parameter_bytes
+        self.buffers += other.buffers
+        self.buffer_bytes += other.buffer_bytes
+        self.tensors += other.tensors
+
 
 def numbers_in(parameter: Parameter) -> int:
     """Return how many numbers a parameter or buffer has; none before it is initialised."""
@@ -321,19 +330,39 @@ def _count(parts: list[Part]) -> None:
     for part in parts:
         for parameter in (*part.held, *part.borrowed):
             holders.setdefault(parameter_key(part, parameter), {})[part] = parameter
+    shared = []
     for held in holders.values():
-        parameter = next(iter(held.values()))
-        # A module that no module registers is not of the model.
-        everyone = {part for part in held if part.name is not None} or {*held}
-        inside: Counter[Part] = Counter()
-        for part in held:
-            above: Part | None = part
-            while above is not None:
-                inside[above] += part in everyone
-                around = above.parent
-                outside = around is not None and above.unregistered and not around.unregistered
-                above = None if outside else around
-        for part, count in inside.items():
+        if len(held) > 1:
+            shared.append(held)
+        else:
+            ((part, parameter),) = held.items()
             part.holds.add(parameter)
-            if parameter.kind == "parameter" and count < len(everyone):
-                part.holds.shared += numbers_in(parameter)
+    for part in reversed(parts):
+        above = _counted_above(part)
+        if above is not None:
+            above.holds.add_all(part.holds)
+    for held in shared:
+        _count_shared(held)
+
+
+def _counted_above(part: Part) -> Part | None:
+    """Return the part in which the parameters of a part count, too."""
+    above = part.parent
+    return None if above is None or (part.unregistered and not above.unregistered) else above
+
+
+def _count_shared(held: dict[Part, Parameter]) -> None:
+    """Count a parameter of several parts, once in all that are around one of them."""
+    parameter = next(iter(held.values()))
+    # A module that no module registers is not of the model.
+    everyone = {part for part in held if part.name is not None} or {*held}
+    inside: Counter[Part] = Counter()
+    for part in held:
+        above: Part | None = part
+        while above is not None:
+            inside[above] += part in everyone
+            above = _counted_above(above)
+    for part, count in inside.items():
+        part.holds.add(parameter)
+        if parameter.kind == "parameter" and count < len(everyone):
+            part.holds.shared += numbers_in(parameter)
