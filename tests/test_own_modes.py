@@ -203,3 +203,14 @@ def test_one_that_refuses_is_switched_part_by_part_with_a_note():
 
 def test_plain_models_have_no_such_note():
     assert tbscope.trace(nn.Sequential(nn.ReLU()), X, training=True).notes == []
+
+
+def test_a_module_that_the_run_switches_before_it_calls_it_has_its_mode_again():
+    hidden = [nn.Dropout()]
+
+    def switching(x):
+        return hidden[0].eval()(x)
+
+    graph = tbscope.trace(switching, X, training=None)
+    assert [*flags(graph).values()] == [False]
+    assert hidden[0].training

@@ -280,15 +280,17 @@ class TestGradients:
         assert torch.equal(weight, content)
         assert model.lin.bias.grad is None
 
+    @pytest.mark.parametrize("step", [1, -1])
     @pytest.mark.parametrize("options", [{}, {"grad": True}], ids=str)
-    def test_a_tensor_that_forward_swaps_is_as_before(self, options, beside):
+    def test_a_tensor_that_forward_swaps_is_as_before(self, options, step, beside):
         class Swapping(nn.Module):
             def __init__(self):
                 super().__init__()
                 self.weight = nn.Parameter(torch.ones(4, 4))
 
             def forward(self, x):
-                torch.utils.swap_tensors(self.weight, nn.Parameter(torch.zeros(4, 2)))
+                swapped = self.weight, nn.Parameter(torch.zeros(4, 2))
+                torch.utils.swap_tensors(*swapped[::step])
                 return x @ self.weight
 
         model = Swapping()
@@ -315,9 +317,15 @@ class TestGradients:
         assert not model.lin.weight.any()
         assert not model.lin.bias.requires_grad
 
-    @pytest.mark.parametrize("options", [{}, {"fake": True}, {"profile": 1}], ids=str)
+    @pytest.mark.parametrize(
+        "options", [{}, {"fake": True}, {"profile": 1}, {"grad": True}], ids=str
+    )
     def test_beside_another_thread_no_gradient_is_so_much_as_looked_at(self, options, beside):
         looked = []
+
+        def differentiate(model):
+            if torch.is_grad_enabled():
+                torch.autograd.grad(model.lin.bias.sum(), model.lin.bias)
 
         class Guarded(nn.Parameter):
             @property
@@ -325,7 +333,7 @@ class TestGradients:
                 looked.append(1)
                 return super().grad
 
-        model = Meeting(lambda model: None)
+        model = Meeting(differentiate)
         model.lin.weight = Guarded(torch.ones(4, 4))
         tbscope.trace(model, X, **options)
         assert looked == []

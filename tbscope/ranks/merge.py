@@ -25,7 +25,7 @@ from tbscope.ranks.alike import groups_of, sizes_of
 from tbscope.ranks.asked import check_unfolded
 from tbscope.ranks.copies import RankCopy
 from tbscope.ranks.join import Joint, find_joints
-from tbscope.ranks.shares import figures_of, share_notes, whole_model, with_stages
+from tbscope.ranks.shares import figures_of, whole_model, with_stages
 from tbscope.words import error_text, shown
 
 __all__ = ["merge_ranks"]
@@ -195,7 +195,6 @@ def _side_by_side(groups: Sequence[Sequence[Graph]]) -> Graph:
     merged.parts = tuple(
         [part if part.scope in standing else part._replace(scope="") for part in merged.parts]
     )
-    merged.notes += share_notes(merged.parts)
     return merged
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from graphlib import CycleError, TopologicalSorter
-from statistics import mean
 
 from tbscope.figures.costs import (
     bytes_here,
@@ -10,21 +9,13 @@ from tbscope.figures.costs import (
     flops_here,
     numbers_here,
 )
-from tbscope.ir.facts import Part, ranks_text
-from tbscope.ir.graph import Graph, Note, Parameter
+from tbscope.ir.facts import Part
+from tbscope.ir.graph import Graph, Parameter
 from tbscope.ir.modules import numbers_in
 from tbscope.ir.regions import OPERATIONS
 from tbscope.ranks.alike import is_message
 
-__all__ = ["figures_of", "share_notes", "whole_model", "with_stages"]
-
-# Ranks with more than so many times the mean are noted: the others may wait for them.
-_MORE = 1.2
-_NOTED = {
-    "parameter_bytes": "the bytes of parameters",
-    "activation_bytes": "the bytes of activations",
-    "flops": "the FLOPs",
-}
+__all__ = ["figures_of", "whole_model", "with_stages"]
 
 
 def figures_of(graph: Graph) -> dict[str, int]:
@@ -38,21 +29,6 @@ def figures_of(graph: Graph) -> dict[str, int]:
         "activation_bytes": sum(node.allocated_bytes for node in operations),
         "communication_bytes": sum(communication_bytes(graph).values()),
     }
-
-
-def share_notes(parts: Sequence[Part]) -> list[Note]:
-    """Return the notes on ranks that have more than others, which may wait for them."""
-    notes = []
-    for name, words in _NOTED.items():
-        by_rank = {rank: part.figures.get(name, 0) for part in parts for rank in part.ranks}
-        usual = mean(by_rank.values()) if by_rank else 0
-        ahead = {rank: count for rank, count in by_rank.items() if count > _MORE * usual}
-        if ahead:
-            times = max(ahead.values()) / usual
-            have = "has" if len(ahead) == 1 else "have"
-            text = f"{ranks_text(ahead)} {have} up to {times:.2g} times the mean of {words}"
-            notes.append(Note(text))
-    return notes
 
 
 def whole_model(parts: Sequence[tuple[Part, Sequence[Graph]]]) -> dict[str, int]:
