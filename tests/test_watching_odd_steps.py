@@ -222,6 +222,7 @@ def test_an_optimizer_that_raises_is_the_trainings_own_and_the_next_step_is_draw
     failing, optimizer, watched = Failing(model.parameters(), 0.1), adam(model), writer.watch(model)
     with pytest.raises(ZeroDivisionError):
         plain(model, failing)
+    assert watching.recorders == ()
     for _ in range(2):
         plain(model, optimizer)
     assert tops(watched.graph) == ["None", "Net", "gradients", "optimizer"]

@@ -223,9 +223,7 @@ def _outputs(copies: Sequence[RankCopy]) -> list[Output]:
     found: dict[str, Output] = {}
     for copy in copies:
         for output in copy.graph.outputs:
-            name = output.name
-            if name in found:
-                name = f"{copy.ranks}.{name}"
+            name = output.name if output.name not in found else f"{copy.ranks}.{output.name}"
             while name in found:
                 name += "~"
             found[name] = replace(output, name=name)
@@ -234,19 +232,15 @@ def _outputs(copies: Sequence[RankCopy]) -> list[Output]:
 
 def _notes(copies: Sequence[RankCopy]) -> list[Note]:
     """Return the notes of all parts; one that not all have tells whose it is."""
-    texts: dict[str, list[tuple[RankCopy, Note]]] = {}
+    found: dict[str, tuple[Note, set[int]]] = {}
     for copy in copies:
         for note in copy.graph.notes:
-            texts.setdefault(note.text, []).append((copy, note))
-    notes = []
-    for text, told in texts.items():
-        note = told[0][1]
-        holders = dict.fromkeys(copy for copy, _ in told)
-        if len(holders) < len(copies):
-            ranks = ranks_text(rank for copy in holders for rank in copy.numbers)
-            note = replace(note, text=f"{ranks}: {text}")
-        notes.append(note)
-    return notes
+            found.setdefault(note.text, (note, set()))[1].update(copy.numbers)
+    count = sum(len(copy.numbers) for copy in copies)
+    return [
+        note if len(ranks) == count else replace(note, text=f"{ranks_text(ranks)}: {note.text}")
+        for note, ranks in found.values()
+    ]
 
 
 def _name(copies: Sequence[RankCopy], order: Iterable[Node]) -> None:
@@ -258,13 +252,11 @@ def _name(copies: Sequence[RankCopy], order: Iterable[Node]) -> None:
     named: set[Node] = set()
     for copy in copies:
         for node in copy.graph.nodes:
-            if node.kind == "op" or node.name.isdecimal():
-                continue
-            if node.name in known:
-                node.name = f"{copy.ranks}.{node.name}"
-            node.name = names.unique(node.name)
-            known.add(node.name)
-            named.add(node)
+            if node.kind != "op" and not node.name.isdecimal():
+                later = node.name in known
+                node.name = names.unique(f"{copy.ranks}.{node.name}" if later else node.name)
+                known.add(node.name)
+                named.add(node)
     for node in order:
         if node not in named:
             node.name = names.number()

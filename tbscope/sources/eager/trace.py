@@ -99,10 +99,15 @@ def trace(
     asked = run_options(options)
     mesh, parallelize = asked["mesh"], asked["parallelize"]
     check_truth("training", asked["training"], none="the mode in which each module stands")
-    for name in ("grad", "fake", "partial", "kernels"):
+    for name in ("grad", "backward", "fake", "partial", "kernels"):
         check_truth(name, asked[name])
     steps = check_profile(asked["profile"])
-    _check_loss(asked["loss"], asked["backward"])
+    if asked["loss"] is not None and not callable(asked["loss"]):
+        raise ArgumentError(
+            f"loss={shown(asked['loss'])} cannot be called",
+            why="loss is a function that makes a scalar of what the model gives",
+            fix="loss=lambda out: torch.nn.functional.cross_entropy(out, target)",
+        )
     if steps and asked["fake"]:
         raise ArgumentError(
             f"profile={shown(asked['profile'])} has nothing to measure with fake=True",
@@ -360,24 +365,6 @@ def name_of(model: Any) -> str:
 # -- the loss at which a backward pass begins ------------------------------------------------
 
 _FIX = "add_graph(model, x, backward=True, loss=lambda out: out.pow(2).mean())"
-
-
-def _check_loss(loss: object, backward: object) -> None:
-    """Check the options of a training step, before anything has run for it.
-
-    Args:
-        loss: What makes a loss; None for nothing.
-        backward: Whether a backward pass is run.
-    Raises:
-        ArgumentError: One is none.
-    """
-    check_truth("backward", backward)
-    if loss is not None and not callable(loss):
-        raise ArgumentError(
-            f"loss={shown(loss)} cannot be called",
-            why="loss is a function that makes a scalar of what the model gives",
-            fix="loss=lambda out: torch.nn.functional.cross_entropy(out, target)",
-        )
 
 
 def _loss_of(result: Any, loss: Callable[[Any], Any] | None, *, backward: bool) -> torch.Tensor:

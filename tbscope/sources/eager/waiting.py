@@ -324,13 +324,11 @@ class Waiting:
 
     def closure_ends(self, optimizer: torch.optim.Optimizer, caller: FrameType) -> None:
         """Record the step of an optimizer, now that the model has run in its closure."""
-        recorder = self._recorder
-        if recorder is None or self._open is not None or not self._is_its(optimizer):
-            return
-        if self._passed:
-            with self._telling(stays=True):
-                self._open, self._stepping = _Opened(recorder, caller), optimizer
-                recorder.begin_step(optimizer, caller)
+        if self._open is None:
+            self.optimizer_begins(optimizer, caller)
+            if self._stepping is optimizer and self._recorder is not None:
+                with self._telling(stays=True):
+                    self._recorder.begin_step(optimizer, caller)
 
     def optimizer_ends(self, optimizer: torch.optim.Optimizer) -> None:
         """Take note that an optimizer has made its step: the graph is whole."""

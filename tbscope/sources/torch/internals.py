@@ -46,7 +46,6 @@ __all__ = [
     "is_guard",
     "is_higher_order",
     "is_operator",
-    "is_profiling",
     "is_of_its_own",
     "is_of_tensors",
     "is_registered",
@@ -56,7 +55,6 @@ __all__ = [
     "jagged_dummy",
     "key_of_storage",
     "jagged_constructors",
-    "make_jagged_dummy",
     "nested_lengths",
     "outside_modes",
     "parts_of",
@@ -128,9 +126,6 @@ ENOUGH: type[BaseException] = _checkpoint._StopRecomputationError
 
 dispatch_modes: Callable[[], list[Any]] = _python_dispatch._get_current_dispatch_mode_stack
 """Returns the modes for kernels that are active in this thread."""
-
-is_profiling: Callable[[], bool] = _C._autograd._profiler_enabled
-"""Tells whether somebody profiles what runs: there is one profile at a time in a process."""
 
 
 def gradient_types(node: Any) -> list[tuple[Any, torch.dtype, torch.device]]:
@@ -251,12 +246,6 @@ def jagged_constructors() -> tuple[Any, dict[str, tuple[str, int]]]:
         "nested_view_from_values_offsets_lengths": ("nested_tensor_from_jagged", 1),
     }
     return _jagged, called
-
-
-def make_jagged_dummy() -> None:
-    """Have torch make the tensor that all jagged ones are made with, which it does once."""
-    with without_modes():
-        _jagged._nt_view_dummy()
 
 
 def nested_lengths(tensor: torch.Tensor) -> list[int] | None:

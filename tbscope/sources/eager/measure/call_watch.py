@@ -6,11 +6,12 @@ the mode for kernels, the kernels inside of a function run as they do unwatched.
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch.overrides import TorchFunctionMode
 
+from tbscope.sources.eager.measure.clocks import ProcessorClock
 from tbscope.sources.eager.measure.live_bytes import LiveBytes
 from tbscope.sources.eager.watch.call_log import NO_RESULT
 from tbscope.sources.torch.internals import DispatchMode
@@ -21,11 +22,8 @@ __all__ = ["CallWatch", "KernelWatch", "Meter", "CallReading", "WriteWatch"]
 _NO_KEYWORDS: dict[str, Any] = {}
 
 
-class Meter(Protocol):
-    """What is read: a clock, or the memory in use."""
-
-    def read(self) -> Any:
-        """Take a reading."""
+Meter: TypeAlias = ProcessorClock | LiveBytes
+"""What is read: a clock, or the memory in use."""
 
 
 class CallReading(NamedTuple):

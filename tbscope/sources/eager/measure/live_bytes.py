@@ -83,10 +83,6 @@ class LiveBytes:
                     self._held[key] = (ref(storage, partial(self._free, key)), 0, maker)
                     self._resize(key, storage)
 
-    def close(self) -> None:
-        """Let go of all storages."""
-        self._held.clear()
-
     def _resize(self, key: int, storage: torch.UntypedStorage) -> None:
         held, before, maker = self._held[key]
         size_bytes = storage.nbytes()

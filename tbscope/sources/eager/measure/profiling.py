@@ -170,7 +170,6 @@ class _Measurement:
             watch,
         ):
             result = self._repeats.run()
-        alive.close()
         del result
         self._share_highest(alive, watch)
         for reading, node in _matched(self._all, watch.readings):

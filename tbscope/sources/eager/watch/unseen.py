@@ -27,7 +27,6 @@ from tbscope.sources.torch.internals import (
     BACKWARD,
     function_modes,
     jagged_constructors,
-    make_jagged_dummy,
     outside_modes,
 )
 from tbscope.sources.torch.literals import collect_tensors
@@ -166,7 +165,6 @@ def _as_one_operation(home: Any, inner: str, name: str, parts: int) -> None:
         given = tuple(collect_tensors((args, kwargs), []))
         if not function_modes() or not has_torch_function(given):
             return watched.original(*args, **kwargs)
-        make_jagged_dummy()
         made = handle_torch_function(make, given, *args, **kwargs)
         # Beside it some give what is in it: one operation gives no tensor twice.
         return (made, made.offsets(), made.lengths())[:parts] if parts > 1 else made
