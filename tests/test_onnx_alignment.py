@@ -3,8 +3,7 @@
 import pytest
 
 from tbscope.ir.builder import GraphBuilder
-from tbscope.sources.onnx.alignment import side_by_side
-from tbscope.sources.onnx.exporting import Operation
+from tbscope.sources.onnx.alignment import Operation, side_by_side
 
 
 def nodes(*told):

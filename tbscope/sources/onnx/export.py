@@ -10,9 +10,14 @@ import torch
 from tbscope.checks import check_truth
 from tbscope.errors import ArgumentError, TraceError
 from tbscope.sources.eager.trace import trace
-from tbscope.sources.onnx.choosing import Modules, check_domain, chooser
 from tbscope.sources.onnx.extra import need
-from tbscope.sources.onnx.regroup import Regrouped, modules_to_functions
+from tbscope.sources.onnx.regroup import (
+    Modules,
+    Regrouped,
+    check_domain,
+    chooser,
+    modules_to_functions,
+)
 from tbscope.words import error_text, shown
 
 __all__ = ["export_onnx"]
@@ -75,7 +80,8 @@ def export_onnx(
     program = _export(model, given, dict(kwargs or {}), training, {**options, "dynamo": True})
     result = modules_to_functions(program, modules, domain=domain, record=record)
     if path is not None:
-        size = sum(value.const_value.nbytes for value in _held(result.model))
+        tensors = [value.const_value for value in result.model.graph.initializers.values()]
+        size = sum(tensor.nbytes for tensor in tensors if tensor is not None)
         data = f"{os.path.basename(os.fspath(path))}.data" if size > _MOST_BYTES else None
         ir.save(result.model, path, external_data=data)
     return result
@@ -98,11 +104,6 @@ def _check_path(path: Any) -> None:
             why="it is a directory" if os.path.isdir(file) else "there is no such directory",
             fix=f"mkdir -p {file.parent}",
         )
-
-
-def _held(model: Any) -> list[Any]:
-    held = model.graph.initializers.values()
-    return [value for value in held if value.const_value is not None]
 
 
 def _export(

@@ -13,8 +13,7 @@ from tbscope.ir.graph import Call, Graph, Node, Value
 from tbscope.ir.nests import walk
 from tbscope.ir.regions import STATE
 from tbscope.ir.scopes import Nearest, Scope
-from tbscope.sources.onnx.alignment import side_by_side
-from tbscope.sources.onnx.exporting import Operation
+from tbscope.sources.onnx.alignment import Operation, side_by_side
 
 __all__ = ["Order"]
 

@@ -65,14 +65,12 @@ def _held(name: str, tensor: Any, facts: Mapping[str, str]) -> Held:
     kind = _KINDS.get(facts.get(_KIND, ""))
     origins = texts_of(facts.get(FOLDED, ""))
     if kind is None and len(origins) == 1 and not is_made_up(origins[0]):
-        attributes["initializer"], name, kind = name, origins[0], "parameter"
+        name, kind = origins[0], "parameter"
     told = None if kind in ("parameter", "buffer") else literal(tensor)
     if kind is None:
         # Indices and masks are no parameters; the small integers of a quantised model are.
         counts = dtype in ("int64", "bool", "string")
         kind = "constant" if counts or is_made_up(name) else "parameter"
-    if origins and name not in origins:
-        attributes["folded_from"] = ", ".join(origins)
     if tensor.external_data:
         attributes["data"] = next(
             (entry.value for entry in tensor.external_data if entry.key == "location"), "elsewhere"

@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from tbscope.ir.graph import Shape
@@ -125,9 +125,6 @@ def infer(model: Any) -> Inferred:
     Args:
         model: A `ModelProto`; it stays as it is.
     """
-    told = dict(types_in(model.graph))
-    if _tells_all(model.graph.node, told):
-        return Inferred(model.graph.node, told, "")
     onnx = need("onnx")
     twin = onnx.ModelProto(
         ir_version=max(model.ir_version, 4),
@@ -175,19 +172,6 @@ def infer_function(
         if kind is not None:
             twin.graph.input.add(name=name, type=kind)
     return infer(twin)
-
-
-def _tells_all(nodes: Iterable[Any], told: Mapping[str, Any]) -> bool:
-    """Whether the type and each size is told of all that nodes give; bodies may give more."""
-    for node in nodes:
-        for attribute in node.attribute:
-            if attribute.type == attribute.GRAPH:
-                return False
-        for name in filter(None, node.output):
-            kind = type_of(told[name]) if name in told else UNKNOWN
-            if kind.shape is None or None in kind.shape or kind.dtype == UNKNOWN.dtype:
-                return False
-    return True
 
 
 def size_of(tensor: Any) -> int:
