@@ -27,14 +27,19 @@ _STEP = re.compile(r"[^\[\]]+(?:\[[^\[\]]+\])(?:\.[0-9]{1,9})?")
 
 def path_of_name(name: str) -> Path:
     """Return the scopes that the name of a node tells: all its steps but the last."""
-    steps = name.split("/", _MOST_LEVELS)
-    return _path("/".join(steps[:-1]))
+    return _path("/".join(name.split("/", _MOST_LEVELS)[:-1]))
 
 
 # Many nodes stand in one scope. One object for each step makes them quick to compare.
 @lru_cache(maxsize=4096)
 def _path(text: str) -> Path:
-    return tuple(map(_part, [step for step in text.split("/") if step]))
+    return tuple([_part(step) for step in text.split("/") if step])
+
+
+@lru_cache(maxsize=4096)
+def _part(step: str) -> ScopePart:
+    parsed = _parsed(step) if _STEP.fullmatch(step) else None
+    return parsed[0] if parsed else ScopePart(step)
 
 
 def path_of_scope(op: Op) -> Path | None:
@@ -51,16 +56,6 @@ def _parsed(text: str) -> Path | None:
         return parse_scope_path(text)
     except ArgumentError:
         return None
-
-
-@lru_cache(maxsize=4096)
-def _part(step: str) -> ScopePart:
-    if _STEP.fullmatch(step):
-        try:
-            return parse_scope_path(step)[0]
-        except ArgumentError:
-            pass
-    return ScopePart(step)
 
 
 def _without_lists(path: Path) -> Path:

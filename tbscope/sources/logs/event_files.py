@@ -1,14 +1,14 @@
 """The event files of a log, and what each holds of graphs."""
 
 import os
+import struct
 from collections.abc import Iterator
 from typing import Any
 
-from tbscope.files import path_of
-from tbscope.sources.files import file_kind, open_file, reason_unopened
+from tbscope.files import masked_crc, path_of
+from tbscope.sources.files import Readable, file_kind, open_file, reason_unopened
 from tbscope.sources.local_files import unreadable
 from tbscope.sources.logs.events import EventError, Found, graphs_in
-from tbscope.sources.logs.records import RecordError, records
 from tbscope.words import error_text
 
 __all__ = ["DOING", "files_of_run", "found_in_file", "log_files"]
@@ -19,6 +19,8 @@ DOING = "no graphs can be read"
 # TensorBoard takes a file for one of events by this part of its name.
 _MARK = "tfevents"
 _FIX = "copy the file anew; read_log takes the files beside it one by one, too"
+_HEAD = struct.Struct("<QI")
+_TAIL = struct.Struct("<I")
 
 
 def log_files(path: Any, *, fix: str) -> list[tuple[str, str]]:
@@ -109,13 +111,47 @@ def found_in_file(path: str) -> Iterator[Found]:
     offset = 0
     try:
         with open_file(path) as (file, size):
-            for place, event in records(file, size):
-                offset = place
+            for event in _records(file, size):
                 yield from graphs_in(event)
-    except RecordError as error:
-        raise unreadable(path, DOING, str(error), _FIX) from error
+                offset += _HEAD.size + len(event) + _TAIL.size
     except EventError as error:
         why = f"the record at byte {offset:,} {error}"
         raise unreadable(path, DOING, why, _FIX) from error
     except OSError as error:
         raise unreadable(path, DOING, error_text(error)) from error
+
+
+# -- records: lengths, checksums, and the bytes between them ----------------------------------
+
+
+def _records(file: Readable, size: int) -> Iterator[bytes]:
+    """Yield the records of a file, each checked.
+
+    Source: tensorflow/core/lib/io/record_writer.cc
+
+    Args:
+        file: The file, at its start.
+        size: Its bytes. No record is taken for longer than what is left of them.
+    Raises:
+        EventError: A record is cut off, claims more than there is, or a checksum is wrong.
+    """
+    offset = 0
+    while offset < size:
+        head = file.read(_HEAD.size)
+        if len(head) < _HEAD.size:
+            raise EventError(f"is cut off: {len(head)} bytes are left for its head")
+        length, checksum = _HEAD.unpack(head)
+        if masked_crc(head[:8]) != checksum:
+            raise EventError("is damaged: its length and the checksum of that differ")
+        left = size - offset - _HEAD.size - _TAIL.size
+        if length > left:
+            claims = f"it claims {length:,} bytes, and {max(left, 0):,} are left"
+            raise EventError(f"is cut off: {claims}")
+        data = file.read(length)
+        tail = file.read(_TAIL.size)
+        if len(data) < length or len(tail) < _TAIL.size:
+            raise EventError("is cut off: the file has become shorter")
+        if masked_crc(data) != _TAIL.unpack(tail)[0]:
+            raise EventError("is damaged: its content and the checksum of that differ")
+        yield data
+        offset += _HEAD.size + length + _TAIL.size

@@ -88,10 +88,7 @@ def whole_origin(found: Mapping[str, str]) -> Origin | None:
     """Return what the metadata of a node tells, also if it stands in no module."""
     names, classes = texts_of(found.get(NAMES, "")), texts_of(found.get(CLASSES, ""))
     if not names or len(names) != len(classes):
-        steps = [step.partition(": ") for step in found.get(NAMESPACE, "").split("/")]
-        if not all(colon for _, colon, _ in steps):
-            return None
-        names, classes = tuple(step[0] for step in steps), tuple(step[2] for step in steps)
+        return None
     return Origin(tuple(map(Level, names[:-1], classes[:-1])), names[-1], classes[-1])
 
 

@@ -29,14 +29,11 @@ UNCOUNTED = frozenset(
     {
         *("LSTM", "GRU", "RNN", "Einsum", "Attention", "DeformConv", "DFT", "STFT"),
         *("MultiHeadAttention", "GroupQueryAttention", "PackedAttention", "LinearAttention"),
-        *("QAttention", "FusedConv", "MatMulNBits", "MoE", "QMoE"),
+        *("QAttention", "FusedConv", "MatMulNBits", "MoE", "QMoE", "QLinearMatMul", "QLinearConv"),
+        *("MatMulInteger", "FusedMatMul", "MatMulIntegerToFloat", "ConvInteger"),
     }
 )
 """The operators that compute much, and have no formula here."""
-_MATMULS = frozenset(
-    {"MatMul", "MatMulInteger", "FusedMatMul", "QLinearMatMul", "MatMulIntegerToFloat"}
-)
-_CONVS = frozenset({"Conv", "ConvInteger", "QLinearConv"})
 
 NO_FORMULA = "there is no formula for this ONNX operator"
 
@@ -73,18 +70,13 @@ def flops_of(
     Returns:
         None where a size is not known, or for any other operator.
     """
-    if operator == "Gemm":
-        inner = _size(inputs, 0, 0 if attributes.get("transA") else -1)
-        return _count(output, inner)
-    if operator in _MATMULS:
-        return _count(output, _size(inputs, 0, -2 if attributes.get("transA") else -1))
-    if operator in _CONVS:
-        # Each number of the result takes the whole kernel, of the channels of one group.
-        weight = inputs[3 if operator == "QLinearConv" else 1] if len(inputs) > 1 else None
-        return _count(output, _product(weight[1:]) if weight else None)
-    if operator == "ConvTranspose":
+    if operator in ("Gemm", "MatMul"):
+        return _count(output, _size(inputs, 0, 0 if attributes.get("transA") else -1))
+    if operator in ("Conv", "ConvTranspose"):
+        # Each number of the larger side takes the whole kernel, of the channels of one group.
         weight = inputs[1] if len(inputs) > 1 else None
-        return _count(inputs[0], _product(weight[1:]) if weight else None)
+        larger = output if operator == "Conv" else inputs[0]
+        return _count(larger, _product(weight[1:]) if weight else None)
     return None
 
 
