@@ -81,6 +81,14 @@ def test_what_reads_an_input_or_the_state_alone_is_between_nothing():
     assert scope_of(tbscope.from_fx(module), "neg") == "Net"
 
 
+def test_what_is_made_of_the_state_alone_stands_in_the_call_that_reads_it():
+    module = program()
+    put_behind(module, linears(module)[1].args[1], torch.ops.aten.neg.default)
+    graph = tbscope.from_fx(module)
+    check_whole(graph)
+    assert scope_of(graph, "neg") == "Net/Sequential[head]/Linear[0]"
+
+
 def test_where_nothing_tells_of_a_module_all_stands_in_the_whole():
     module = program()
     for node in module.graph.nodes:

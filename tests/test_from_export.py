@@ -259,6 +259,21 @@ def test_what_is_read_through_a_view_waits_for_the_writer():
     assert of_x.control_inputs == []
 
 
+def test_what_reads_the_written_value_itself_does_not_wait_for_its_writer_besides():
+    class Net(nn.Module):
+        def forward(self, x):
+            y = x + 1
+            head = y[0]
+            head.mul_(2)
+            return y - head
+
+    graph = tbscope.from_export(_export(Net(), torch.ones(2, 4)))
+
+    (sub,) = [node for node in graph.nodes if node.op == "sub"]
+    assert [value.producer.op for value in sub.inputs] == ["add", "mul_"]
+    assert sub.control_inputs == []
+
+
 def test_a_write_into_an_input_is_told():
     class Net(nn.Module):
         def forward(self, x, y):
@@ -517,6 +532,36 @@ def test_the_last_of_what_gives_back_what_it_got_stands_for_a_call_that_does_no_
         ("linear", "Residual/Linear[fc]"),
         ("to", "Residual/Casting[part]"),
         ("add", "Residual"),
+    ]
+
+
+class CastingTwice(nn.Module):
+    """Does nothing twice."""
+
+    def forward(self, x):
+        return nn.functional.dropout(x.float(), training=False)
+
+
+class Waiting(nn.Module):
+    """Reads what a part gave after it has done something else."""
+
+    def __init__(self):
+        super().__init__()
+        self.part = CastingTwice()
+
+    def forward(self, x):
+        y = self.part(x)
+        return x.sin() + y
+
+
+def test_what_gives_back_what_it_got_stands_where_its_call_ended():
+    graph = tbscope.from_export(_export(Waiting(), torch.ones(2, 4)))
+
+    nodes = [(node.op, node.scope.path) for node in graph.nodes if node.kind == "op"]
+    assert nodes == [
+        ("dropout", "Waiting/CastingTwice[part]"),
+        ("sin", "Waiting"),
+        ("add", "Waiting"),
     ]
 
 

@@ -693,6 +693,12 @@ def test_the_containers_that_are_given_stay_as_they_are():
     assert given.nest == [node.outputs[0] for node in graph.inputs]
 
 
+def test_a_private_attribute_that_nothing_reads_is_no_input():
+    graph = tbscope.from_fx(_module_of(lambda self, o: self.l(o.u)), Private())
+
+    assert [node.name for node in graph.inputs] == ["o.u"]
+
+
 def _with_calls(*calls):
     """Give a module of functions, each of which is called on the result of the one before."""
     graph = torch.fx.Graph()

@@ -77,11 +77,11 @@ def _graph_of(module: torch.fx.GraphModule, inputs: Sequence[Any]) -> Graph:
     paths, arguments = input_paths(plan, names, leaves, own)
     reader.take(zip(paths, leaves, strict=True), arguments)
     places.call_of[places.root].training = module.training
-    result = Walk(reader, runs=True).result(module)
-    if out_plan is None:
-        return reader.finish(result_paths(result), result, parts)
-    flat_result = list(result) if isinstance(result, tuple | list) else [result]
-    return reader.finish(*results_of(out_plan, flat_result), parts)
+    walk = Walk(reader, runs=True)
+    if out_plan is not None:
+        return reader.finish(*results_of(out_plan, walk.read(module)), parts)
+    result = walk.result(module)
+    return reader.finish(result_paths(result), result, parts)
 
 
 def _given(nodes: list[torch.fx.Node], plan: Any, inputs: Sequence[Any]) -> list[Any]:

@@ -71,7 +71,6 @@ class Places:
         # each qualified name.
         self._around: dict[_Stack, tuple[Scope | None, dict[str, Scope | None]]] = {}
         self._calls: dict[tuple[Scope | None, str, str], Scope] = {}
-        self._containers: dict[tuple[Scope | None, str], Scope] = {}
         # The latest scope of each module, called or not, in the scope around it.
         self._latest: dict[tuple[Scope | None, str], Scope] = {}
         self._first: dict[str, Scope] = {}
@@ -90,7 +89,7 @@ class Places:
 
     def open_root(self, class_name: str) -> None:
         """Open the scope of the model itself."""
-        self.root = self._open_call(None, "", None, class_name, None)
+        self.root = self._open_call(None, "", class_name, None)
 
     def scope_of(self, stack: Mapping[str, Any] | None, source: Source | None) -> Scope | None:
         """Return the scope of a node; open those of the calls that it is the first to tell of.
@@ -175,7 +174,7 @@ class Places:
         caller: Scope | None,
         source: Source | None,
     ) -> Scope:
-        holder, attribute = name.rpartition(".")[::2]
+        holder = name.rpartition(".")[0]
         between = []
         while holder not in open_calls:
             between.append(holder)
@@ -185,7 +184,7 @@ class Places:
             parent = self._container(container, parent)
         known = self._calls.get((parent, key, name))
         if known is None:
-            known = self._open_call(parent, name, attribute, class_name, source)
+            known = self._open_call(parent, name, class_name, source)
             self._calls[parent, key, name] = known
             self.runs_in[known] = runs_in
             if caller is not runs_in and caller is not None:
@@ -196,14 +195,14 @@ class Places:
         self,
         parent: Scope | None,
         name: str,
-        attribute: str | None,
         class_name: str,
         source: Source | None,
     ) -> Scope:
         builder = self.builder
         # One that stood for what was called in it is called itself now: the same scope.
-        scope = self._containers.pop((parent, name), None)
-        if scope is None:
+        scope = self._latest.get((parent, name))
+        if scope is None or scope.kind != "container":
+            attribute = name.rpartition(".")[2] or None
             scope = builder.new_scope(
                 label_of(class_name), attribute, parent=parent, qualified_name=name
             )
@@ -229,7 +228,7 @@ class Places:
                 kind="container",
                 qualified_name=name,
             )
-            self._containers[parent, name] = self._latest[parent, name] = known
+            self._latest[parent, name] = known
             self._first.setdefault(name, known)
         return known
 

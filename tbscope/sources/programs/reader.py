@@ -397,25 +397,23 @@ class Reader:
             node.random = is_random([facts.name], arguments, positional_names(target)) or (
                 facts.name not in RANDOM and is_random(node.kernels, arguments, ())
             )
-        written = written_slots(facts, given)
         if done is not None and done.shows:
-            return self.give_done(node, told, read, done, written)
+            return self.give_done(node, told, read, done)
         node.role = role_of(node.kernels, reads=bool(read))
         if done is None:
             gave = [told] if type(told) is TensorType else list(types_in(told))
             node.flops = self.work.by_name(facts, [each.dtype for each in gave])
             if facts.makes_tensor and not facts.writes:
                 node.allocated_bytes = sum([each.size_bytes for each in gave])
-        return self.give(node, told, read, written, shown_slots(facts, given, told))
+        written, shown = written_slots(facts, given), shown_slots(facts, given, told)
+        return self.give(node, told, read, written, shown)
 
-    def give_done(
-        self, node: Node, told: Any, read: list[Slot], done: Done, written: Iterable[Slot] = ()
-    ) -> Held:
+    def give_done(self, node: Node, told: Any, read: list[Slot], done: Done) -> Held:
         """Give an operation its outputs, after a run on stand-ins told what it writes and shows."""
         among = list(dict.fromkeys(read))
-        changed = list(dict.fromkeys([*written, *(among[place] for place in done.written)]))
+        written = [among[place] for place in done.written]
         shows = {at: among[place] for at, place in enumerate(done.shows) if place is not None}
-        return self.give(node, told, read, changed, shows)
+        return self.give(node, told, read, written, shows)
 
     def arguments(
         self, given: Given, filled: frozenset[str] = frozenset()

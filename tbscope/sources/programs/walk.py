@@ -321,7 +321,7 @@ def _stack_to(
     key = next(reversed(stack), node.name)
     last = stack.get(key)
     own = is_call(last) and last[0] == str(node.target)
-    if own and prefix:
+    if own:
         # Told as in the model that was cut into graph modules: the same path, in one of them.
         stack = {
             each: (f"{prefix}{entry[0]}", entry[1]) if is_call(entry) and entry[0] else entry
