@@ -327,7 +327,7 @@ def _stack_to(
             each: (f"{prefix}{entry[0]}", entry[1]) if is_call(entry) and entry[0] else entry
             for each, entry in stack.items()
         }
-    elif not own and (prefix or isinstance(part, torch.fx.GraphModule)):
+    elif prefix or isinstance(part, torch.fx.GraphModule):
         # Told of what it was in that model, in calls that there are no more.
         stack = {}
     # What stands there now may be of another class than what was traced, as a fused one is.
