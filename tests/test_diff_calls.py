@@ -369,7 +369,11 @@ def test_an_input_is_no_module_of_its_name():
 
     one, other = Taking(), Taking(spare=plain())
     other.__class__ = type("Taking", (Sparing,), {})
-    assert told(one, other, (X, X), (X,))[-1] == "added module spare"
+    assert told(one, other, (X, X + 1), (X,)) == [
+        "removed input spare",
+        "changed module  argument spare removed",
+        "added module spare",
+    ]
 
 
 def test_what_is_called_again_in_a_block_that_came_counts_once():
