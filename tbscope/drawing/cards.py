@@ -178,7 +178,7 @@ def _add_facts(
         arguments = [(name, _type_text(nest)) for name, nest in call.arguments]
         texts = [f"{name}: {text}" if name else text for name, text in arguments]
         told |= {"arguments": ", ".join(texts) or None, "results": _type_text(call.results)}
-    facts.update((name, fact) for name, fact in told.items() if fact is not None)
+    facts |= {name: fact for name, fact in told.items() if fact is not None}
     for name, value in call.hyperparameters.items():
         free = name
         while free in facts:

@@ -55,7 +55,8 @@ def _without_neighbour(graph: Graph, names: Names, circles: Set[str]) -> dict[No
         sources = sources_of(node)
         name = named[node]
         box = ""
-        if node.kind in OPERATIONS and any(source.kind in circles for source in sources):
+        kinds = [source.kind for source in sources]
+        if node.kind in OPERATIONS and not circles.isdisjoint(kinds):
             box = name[: name.rfind("/") + 1]
         for source in sources:
             if source in alone and name.startswith(alone[source]):

@@ -365,16 +365,17 @@ def _inputs(
     TensorBoard drops a reference to the same node as the one before it, whatever its
     output (tf_graph_common/graph.ts, `normalizeInputs`); an empty one keeps them apart.
     """
-    sources = [
-        (value.producer, f"{names[value.producer]}:{value.index}")
-        if value.index
-        else (value.producer, names[value.producer])
-        for value in values
-    ]
-    sources += [(node, f"^{names[node]}") for node in control_inputs]
     references: list[str] = []
     last: Node | None = None
-    for node, text in sources:
-        references += ["", text] if node is last else [text]
+    for value in values:
+        node = value.producer
+        if node is last:
+            references.append("")
+        references.append(f"{names[node]}:{value.index}" if value.index else names[node])
+        last = node
+    for node in control_inputs:
+        if node is last:
+            references.append("")
+        references.append(f"^{names[node]}")
         last = node
     return references

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from tbscope.ir.editing import Editor
 from tbscope.ir.graph import Graph, Node, Output, Value
-from tbscope.ir.nests import values_in, walk
+from tbscope.ir.nests import PLAIN, values_in, walk
 from tbscope.words import cut
 
 __all__ = ["Bypass", "step_text"]
@@ -60,7 +60,12 @@ class Bypass:
         read = [value for node in graph.nodes for value in node.inputs]
         read += [output.value for output in graph.outputs]
         for call in graph.calls:
-            read += values_in([*[nest for _, nest in call.arguments], call.results])
+            for nest in (*[nest for _, nest in call.arguments], call.results):
+                # Most are values, or hold none.
+                if type(nest) is Value:
+                    read.append(nest)
+                elif type(nest) not in PLAIN:
+                    read += values_in(nest)
         self._reads = Counter(read)
         self._thens: dict[Node, _Way] = {}
         self._signatures = graph.signatures

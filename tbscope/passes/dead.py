@@ -66,7 +66,7 @@ def _with_effects(graph: Graph) -> set[Node]:
         if (
             node.collective is not None
             or not node.outputs
-            or not node.attributes.keys().isdisjoint(TOLD)
+            or (node.attributes and not node.attributes.keys().isdisjoint(TOLD))
         ):
             found.add(node)
         if outer.isdisjoint(node.inputs):

@@ -7,7 +7,7 @@ call is decided where cards are made (`drawing/cards.py`).
 from collections.abc import Iterator
 
 from tbscope.ir.editing import Editor
-from tbscope.ir.graph import Call, Graph, Node
+from tbscope.ir.graph import Call, Graph, Node, Value
 from tbscope.ir.nests import values_in
 from tbscope.ir.nodes import sources_of
 from tbscope.ir.regions import add_with_above, first_calls
@@ -39,7 +39,11 @@ def collapse_leaves(graph: Graph) -> None:
         (call, node, counters)
         for scope, node, counters in _alone(graph)
         if (call := calls.get(scope)) is not None
-        and all(value.producer is node for value in values_in(call.results))
+        and (
+            call.results.producer is node
+            if type(call.results) is Value
+            else all(value.producer is node for value in values_in(call.results))
+        )
     ]
     into = {counter: node for _, node, counters in alone for counter in counters}
     open_ones = _needed_before(graph, into) if into else set()

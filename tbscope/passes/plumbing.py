@@ -103,7 +103,8 @@ def _candidates(graph: Graph, keep: Sequence[str], hidden: Set[Node]) -> set[Nod
         if patterns is not None and patterns.keys(node):
             kept.add(node)
         # What the attributes `TOLD` tell, a reader of the drawing looks for at their node.
-        may_go = node.kind == "op" and node not in kept and node.attributes.keys().isdisjoint(TOLD)
+        told = node.attributes and not node.attributes.keys().isdisjoint(TOLD)
+        may_go = node.kind == "op" and node not in kept and not told
         if may_go and _reads_one(node) and (not node.control_inputs or node in unread):
             found.append(node)
         elif (

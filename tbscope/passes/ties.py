@@ -145,7 +145,7 @@ def _lent(graph: Graph) -> set[Node]:
     shared = {
         source: read_by
         for source, read_by in readers.items()
-        if any(node.scope is not read_by[0].scope for node in read_by)
+        if len(read_by) > 1 and any(node.scope is not read_by[0].scope for node in read_by)
     }
     if not shared:
         return set()
