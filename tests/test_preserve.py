@@ -367,6 +367,14 @@ class TestContents:
         assert base.tolist() == [0, 0, 0, 0]
         assert base._version == version
 
+    def test_a_part_of_an_array_that_is_met_after_a_write_is_as_the_array_was(self):
+        base, hidden = np.zeros(4), nn.Module()
+        with Preserved([], base) as preserved:
+            base += 1
+            hidden.part = base[:2]
+            preserved.add_module(hidden)
+        assert base.tolist() == [0, 0, 0, 0]
+
     def test_a_tensor_nobody_asked_to_keep_is_not_kept(self):
         x = torch.zeros(2)
         run(lambda: x.add_(1), Model(), inputs=torch.zeros(1))

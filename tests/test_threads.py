@@ -183,6 +183,11 @@ class TestFlags:
         tbscope.trace(model, X, **options)
         assert [module.training for module in model.modules()] == [training] * 2
 
+    def test_another_thread_switches_a_model_of_its_own(self):
+        other = nn.Dropout()
+        tbscope.trace(Meeting(lambda model: both(other.eval)), X)
+        assert not other.training
+
     def test_what_the_model_sets_by_itself_does_not_hold(self):
         model = Meeting(lambda model: model.train(False))
         tbscope.trace(model, X, training=None)
@@ -494,7 +499,7 @@ def test_a_model_that_writes_only_where_nobody_watches_has_the_note_beside_other
 
     def write(model):
         runs.append(1)
-        if len(runs) > 1:
+        if len(runs) == 2:
             bump(model)
 
     graph = tbscope.trace(Meeting(write), X, profile=1)

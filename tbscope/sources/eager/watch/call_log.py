@@ -111,9 +111,6 @@ def _common(one: list[str], other: list[str]) -> Iterator[tuple[int, int]]:
             for block in SequenceMatcher(None, *windows, autojunk=False).get_matching_blocks()
             for at in range(block.size)
         ]
-        if max(len(one) - here, len(other) - there) > _WINDOW:
-            # What matches late in a window may match better in the next one.
-            found = [pair for pair in found if max(pair) < _WINDOW // 2] or found
         yield from ((here + first, there + second) for first, second in found)
         first, second = found[-1] if found else (_WINDOW - 1, _WINDOW - 1)
         here, there = here + first + 1, there + second + 1
