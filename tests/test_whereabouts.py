@@ -251,56 +251,56 @@ def passed_on_silently(function):
     return call
 
 
-def put_in(module, x):
+def put_in(self, x):
     return torch.tanh(x) * 3
 
 
 class Unlike(Encoder):
-    """Methods that call their module neither `self` nor all by one name."""
+    """Methods that come to their module in many ways."""
 
-    def __init__(this) -> None:  # noqa: N805
+    def __init__(self) -> None:
         super().__init__()
-        this.bound = types.MethodType(lambda m, x: torch.tanh(x) * 3, this)
+        self.bound = types.MethodType(lambda self, x: torch.tanh(x) * 3, self)
 
-    def forward(this, x):  # noqa: N805
+    def forward(self, x):
         return torch.tanh(x) * 3
 
-    def named(m, x):  # noqa: N805
+    def named(self, x):
         return torch.tanh(x) * 3
 
     @passed_on
-    def wrapped(m, x):  # noqa: N805
+    def wrapped(self, x):
         return torch.tanh(x) * 3
 
     @passed_on_silently
-    def hidden(m, x):  # noqa: N805
+    def hidden(self, x):
         return torch.tanh(x) * 3
 
     @torch.no_grad()
-    def without(m, x):  # noqa: N805
+    def without(self, x):
         return torch.tanh(x) * 3
 
-    def nested(m, x):  # noqa: N805
+    def nested(self, x):
         def inner(y):
             return torch.tanh(y) * 3
 
         return inner(x)
 
-    def given(m, x):  # noqa: N805
-        return put_in(m, x)
+    def given(self, x):
+        return put_in(self, x)
 
-    def by_turns(m, x):  # noqa: N805
+    def by_turns(self, x):
         yield torch.tanh(x) * 3
 
     @property
-    def asked(m):  # noqa: N805
+    def asked(self):
         return torch.tanh(X) * 3
 
     @staticmethod
     def static(m, x):
         return torch.tanh(x) * 3
 
-    short = lambda m, x: torch.tanh(x) * 3
+    short = lambda self, x: torch.tanh(x) * 3
 
 
 Unlike.put_in = put_in
@@ -308,7 +308,7 @@ Unlike.put_in_wrapped = passed_on(put_in)
 
 
 class Heir(Unlike):
-    def named(me, x):  # noqa: N805
+    def named(self, x):
         return super().named(x)
 
 
@@ -322,7 +322,7 @@ class Heir(Unlike):
         lambda encoder, x: encoder.asked,
     ],
 )
-def test_a_method_stands_in_its_module_whatever_its_first_parameter_is_called(made, work):
+def test_a_method_stands_in_its_module_however_it_became_one(made, work):
     def run(net, x):
         return getattr(net.encoder, work)(x) if type(work) is str else work(net.encoder, x)
 

@@ -181,7 +181,7 @@ class Recording:
             watch = Watch(self._recorder)
             watch.__enter__()
             self._watch = watch
-            self._recorder.begin_at(frame)
+            self._recorder.where.begin_at(frame)
             self._collecting = stack.pop_all()
 
     def __exit__(
@@ -201,7 +201,7 @@ class Recording:
             return
         assert self._watch is not None
         watch, self._watch = self._watch, None
-        self._recorder.end_in(sys._getframe(1))
+        self._recorder.where.end_in(sys._getframe(1))
         with self._collecting:
             watch.__exit__(kind, error, trace)
             self._graph = self._finished(error)

@@ -155,12 +155,10 @@ class KernelFacts:
         name: The name with its namespace (`aten::addmm`).
         label: The name without namespace and overload (`addmm`).
         writes: Position and name of each argument that it mutates.
-        writes_first: Whether that is the first one alone, in each call.
         filled: The names of those that it fills and does not read (`out`).
         flag: The position of the argument that says whether it writes; None: it does.
         makes_tensor: Whether it returns a tensor that is no view of its arguments.
         native: Whether it is one of torch's own.
-        usual: Whether it neither copies nor communicates.
         query: Whether it computes nothing (`prim::device`, `aten::sym_size`): a wrapper's C++
             side asks so what its Python side is. Marks for a profiler do not compute either.
         exchange: How it communicates with other ranks; None for any other.
@@ -183,7 +181,6 @@ class KernelFacts:
         self.query = name.startswith(("prim::", "profiler::")) or name in _QUESTIONS
         self.copies = name in _COPIES
         self.exchange = exchange_of(name, schema)
-        self.usual = self.exchange is None and not self.copies
         self.makes_tensor = schema is None or _makes_tensor(name, schema)
         written = [
             (place, argument)
@@ -200,7 +197,6 @@ class KernelFacts:
             names = [argument.name for argument in arguments]
             places = (names.index(self.exchange.taken),)
         self.writes = tuple((place, arguments[place].name) for place in places)
-        self.writes_first = places == (0,) and self.flag is None
 
     def written(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
         """Return the tensors into which the kernel writes when it is called with these."""

@@ -7,7 +7,7 @@ and the parameters it owns always stand at the same place.
 import itertools
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -43,7 +43,6 @@ class ModulePlace:
         adopter: The place of the module that called it, where no module registers it.
         first_scope: The scope of its first call, or the container scope that stands for
             it; None before either.
-        frames: Its calls that run now, innermost last.
     """
 
     module: torch.nn.Module
@@ -57,7 +56,6 @@ class ModulePlace:
     wrapper: torch.nn.Module | None = None
     adopter: "ModulePlace | None" = None
     first_scope: "Scope | None" = None
-    frames: list[Any] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         whole = uncompiled(self.module)

@@ -74,6 +74,7 @@ def hands_on(kinds: tuple[type, ...]) -> bool:
     return any(is_wrapper(kind) and not is_fake(kind) for kind in kinds)
 
 
+@cache
 def holds_others(kind: type) -> bool:
     """Tell whether what a tensor of this class is may be told by other tensors in it.
 

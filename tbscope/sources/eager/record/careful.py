@@ -2,22 +2,22 @@
 
 import functools
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from types import TracebackType
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from tbscope.sources.eager.record.recorder import Recorder
 
-__all__ = ["CarefulRecorder"]
+__all__ = ["EVENTS", "CarefulRecorder"]
 
-# What modes, module calls, scopes by hand and setters tell a recorder.
-_TOLD = (
+EVENTS = (
     *("add_operation", "add_kernel", "fail_operation", "add_read", "add_slices", "add_face"),
     *("know", "open_scope", "close_scope", "enter_call", "leave_call", "fail_call"),
     *("gave_gradients", "gradient_was_set", "begin_step", "end_step", "fail_step", "waited"),
     *("tell_of_fork", "took_over", "about_to_write", "source_at"),
 )
-_BLOCKS = ("backward_pass", "outside_step", "swapping", "others_stand_in")
+"""The methods by which modes, module calls, scopes by hand and setters tell a recorder."""
+
+_BLOCKS = ("backward_pass", "outside_step", "swapping", "others_stand_in", "function")
 
 
 class CarefulRecorder(Recorder):
@@ -37,50 +37,6 @@ class CarefulRecorder(Recorder):
         if not self.paused:
             self.paused = True
             self._failed(error)
-
-    @contextmanager
-    def function(self, name: str) -> Iterator[Callable[[Any], None]]:
-        """Record the run of a function that is an operation's argument, as a recorder does."""
-        with _Block(self, super().function(name)) as gave:
-
-            def tell(result: Any) -> None:
-                try:
-                    # None where the block could not begin, of which is told by now.
-                    gave(result)
-                except Exception as error:  # noqa: BLE001  It is told.
-                    self.fail(error)
-
-            yield tell
-
-
-class _Block(AbstractContextManager[Any]):
-    """A block around a part of the run, of which neither the beginning nor the end raises."""
-
-    def __init__(self, recorder: CarefulRecorder, block: AbstractContextManager[Any]) -> None:
-        self._recorder = recorder
-        self._block: AbstractContextManager[Any] | None = block
-
-    def __enter__(self) -> Any:
-        assert self._block is not None
-        try:
-            return self._block.__enter__()
-        except Exception as error:  # noqa: BLE001  It is told.
-            self._block = None
-            self._recorder.fail(error)
-            return None
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._block is None:
-            return
-        try:
-            self._block.__exit__(kind, error, trace)
-        except Exception as own:  # noqa: BLE001  It is told. The code's own error is not raised again.
-            self._recorder.fail(own)
 
 
 def _careful(name: str) -> Callable[..., Any]:
@@ -102,14 +58,35 @@ def _careful_block(name: str) -> Callable[..., Any]:
     method = getattr(Recorder, name)
 
     @contextmanager
-    def told(recorder: CarefulRecorder, *args: Any, **kwargs: Any) -> Iterator[None]:
-        with _Block(recorder, method(recorder, *args, **kwargs)):
-            yield
+    def told(recorder: CarefulRecorder, *args: Any, **kwargs: Any) -> Iterator[Any]:
+        given: Any = None
+
+        def gave(result: Any) -> None:
+            try:
+                # None where the block could not begin, of which is told by now.
+                given(result)
+            except Exception as error:  # noqa: BLE001  It is told.
+                recorder.fail(error)
+
+        def leave(*raised: Any) -> None:
+            try:
+                block.__exit__(*raised)
+            except Exception as own:  # noqa: BLE001  It is told: the code's own error goes on.
+                recorder.fail(own)
+
+        with ExitStack() as stack:
+            try:
+                block = method(recorder, *args, **kwargs)
+                given = block.__enter__()
+                stack.push(leave)
+            except Exception as error:  # noqa: BLE001  It is told.
+                recorder.fail(error)
+            yield gave
 
     return functools.wraps(method)(told)
 
 
-for _name in _TOLD:
+for _name in EVENTS:
     setattr(CarefulRecorder, _name, _careful(_name))
 for _name in _BLOCKS:
     setattr(CarefulRecorder, _name, _careful_block(_name))

@@ -1,24 +1,27 @@
 """Makes tensors known that no watched operation gave: inputs, parameters, constants."""
 
 import itertools
+from collections.abc import Callable, Sequence
 from copy import copy
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
-from tbscope.ir.builder import GraphBuilder
 from tbscope.ir.graph import Argument, Node, Value
 from tbscope.ir.nodes import OPERATIONS
+from tbscope.sources.eager.record.operation import Joined
 from tbscope.sources.eager.record.scope_stack import ScopeStack
-from tbscope.sources.eager.record.values import TensorValues
-from tbscope.sources.eager.record.wrappers import Inside
+from tbscope.sources.eager.record.updates import way_back
+from tbscope.sources.eager.record.values import Inside, TensorValues
 from tbscope.sources.torch.internals import (
     batch_dimension,
     functorch_inner,
     key_of_storage,
+    map_tensors,
     storage_key,
     without_functions,
 )
+from tbscope.sources.torch.literals import FILLED, collect_tensors
 from tbscope.sources.torch.nests import tensor_leaves
 from tbscope.sources.torch.ranks import is_distributed
 from tbscope.sources.torch.registry import ModulePlace, TensorPlace
@@ -31,60 +34,49 @@ from tbscope.sources.torch.wrapping import (
     storage_keys,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 __all__ = ["Discovery"]
-
-
-def _nothing(tensor: torch.Tensor) -> None:
-    """Know nothing of any tensor."""
 
 
 class Discovery:
     """Finds the value of any tensor; adds the node for a tensor not seen before.
 
     Args:
-        builder: The door to the graph.
         scopes: The scopes that are open.
         values: The values that tensors hold.
         open_ended: Whether an unknown tensor is an input where no module runs.
 
     Attributes:
+        scopes: The same.
+        values: The same.
+        open_ended: The same.
         stand_in: Returns who stands in for a tensor, the tensor itself where nobody does;
             None where the run has no stand-ins.
-        from_step: Returns the value of a tensor that a training step has kept; None for any other.
+        from_step: Returns the value of a tensor that a training step has kept, None for any other;
+            None where no steps are recorded.
         replaced: The modules for whose tensors others stand in now.
         distributed: Whether this is a process of a distributed run.
     """
 
-    def __init__(
-        self,
-        builder: GraphBuilder,
-        scopes: ScopeStack,
-        *,
-        values: TensorValues,
-        open_ended: bool,
-    ) -> None:
-        self._builder = builder
-        self._scopes = scopes
+    def __init__(self, scopes: ScopeStack, values: TensorValues, *, open_ended: bool) -> None:
+        self._builder = values.builder
+        self.scopes = scopes
         self._registry = scopes.registry
-        self._values = values
+        self.values = values
         self._known = values.held
-        self._open_ended = open_ended
+        self.open_ended = open_ended
         self.replaced: list[ModulePlace] = []
         self.distributed = is_distributed()
-        self.from_step: Callable[[torch.Tensor], Value | None] = _nothing
+        self.from_step: Callable[[torch.Tensor], Value | None] | None = None
         self.stand_in: Callable[[torch.Tensor], torch.Tensor] | None = None
         # How many tensors modules held when it was looked, and those that are spread over ranks.
-        self._spread: tuple[int, dict[int, torch.Tensor]] | None = None
+        self._spread: tuple[int, dict[int, torch.Tensor]] = (0, {})
         # By identity; the tensors are held, so that their identities stay their own.
         self._hidden: dict[int, tuple[str, torch.Tensor]] = {}
 
     def branch(self, scopes: ScopeStack) -> "Discovery":
         """Return one for the tensors that another thread meets."""
         branch = copy(self)
-        branch._scopes = scopes
+        branch.scopes = scopes
         return branch
 
     def value_of(self, tensor: torch.Tensor) -> Value:
@@ -99,11 +91,15 @@ class Discovery:
         with without_functions():
             return self._discover(tensor)
 
+    def stood_in(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return who stands in for a tensor: the tensor itself where nobody does."""
+        return tensor if self.stand_in is None else self.stand_in(tensor)
+
     def is_known(self, tensor: torch.Tensor) -> bool:
         """Tell whether a tensor holds a value, or is a parameter or buffer of a module."""
         return (
-            self._values.find(tensor) is not None
-            or self._values.wrappers.inside(tensor) is not None
+            self.values.find(tensor) is not None
+            or self.values.wrappers.inside(tensor) is not None
             or self._registry.tensor(tensor) is not None
         )
 
@@ -117,7 +113,7 @@ class Discovery:
             others: Tensors that are not meant.
         """
         key, left_out = key_of_storage(storage), set(map(id, others))
-        made = (tensor for tensor, _ in reversed(self._values.alive()))
+        made = (tensor for tensor, _ in reversed(self.values.alive()))
         for tensor in itertools.chain(made, self._registry.tensors()):
             if storage_key(tensor) == key and id(tensor) not in left_out:
                 return tensor
@@ -125,13 +121,13 @@ class Discovery:
 
     def add_input(self, name: str, tensor: torch.Tensor) -> None:
         """Make a tensor an input of the graph under this path."""
-        known = self._values.find(tensor)
+        known = self.values.find(tensor)
         if known is not None:
             also = known.producer.attributes
             also["also"] = f"{also['also']}, {name}" if "also" in also else name
             return
         with without_functions():
-            self._values.give(self._builder.append_source("input", name), tensor)
+            self.values.give(self._builder.append_source("input", name), tensor)
 
     def name_of_leaf(self, leaf: torch.Tensor) -> tuple[str, str]:
         """Return the qualified name of a leaf tensor, and the last part of it.
@@ -141,7 +137,7 @@ class Discovery:
         place = self._registry.tensor(leaf)
         if place is not None:
             return place.qualified_name, place.attribute
-        value = self._values.find(leaf)
+        value = self.values.find(leaf)
         if value is None:
             return "leaf", "leaf"
         node = value.producer
@@ -150,14 +146,14 @@ class Discovery:
 
     def know_given(self, name: str, tensor: torch.Tensor) -> None:
         """Make a tensor known that torch was given, an unknown one as an input of a region."""
-        if self._open_ended and self._scopes.at_top and not self.is_known(tensor):
+        if self.open_ended and self.scopes.at_top and not self.is_known(tensor):
             self.add_input(name, tensor)
         else:
             self.value_of(tensor)
 
     def add_hidden_input(self, name: str, tensor: torch.Tensor) -> None:
         """Make a tensor an input under this path as soon as something reads it."""
-        if self._values.find(tensor) is None:
+        if self.values.find(tensor) is None:
             self._hidden.setdefault(id(tensor), (name, tensor))
 
     def add_unknown(self, given: list[tuple[str, Any]]) -> None:
@@ -172,36 +168,49 @@ class Discovery:
     def forget(self) -> None:
         """Let go of all tensors, once the run is over."""
         self._hidden.clear()
+        self.from_step = None
 
-    def know(self, results: list[torch.Tensor]) -> None:
-        """Take what is inside of wrappers out of them, where code that gives it is about to end."""
-        for tensor in results:
-            if self._values.wrappers.inside(tensor) is not None:
-                self.value_of(tensor)
-
-    def add_face(self, face: torch.Tensor, tensor: torch.Tensor) -> None:
-        """Note that a tensor shows another one by a class of its own (`Parameter(tensor)`)."""
-        if face is not tensor and self.is_known(tensor):
-            self._values.wrappers.show(face, self.value_of(tensor))
-
-    def add_bucket(self, tensor: torch.Tensor) -> Value | None:
+    def add_bucket(self, tensor: torch.Tensor, op: str = "bucket") -> Value | None:
         """Make known a tensor that nobody has seen, and of which parts were written into.
 
         Returns:
             Its value; None where no part of it is known.
         """
-        values = self._values.written_into(tensor)
+        writes = self.values.writes.touching(tensor, -1)
+        values = list(dict.fromkeys(write.value for write in reversed(writes)))
         if not values:
             return None
-        node = self._step("bucket", values)
+        node = self._step(op, values)
         node.phase = values[-1].producer.phase
-        return self._values.give(node, tensor)
+        return self.values.give(node, tensor)
+
+    def handed_in(self, joined: Sequence[Joined], given: Any, filled: list[torch.Tensor]) -> Any:
+        """Return the arguments of an operation without the unseen tensors that are only filled.
+
+        Of the tensors that nobody has seen, those that are handed in become known by their memory:
+        torch collects gradients in a tensor of its own, of which each is a view.
+
+        Args:
+            joined: What the operation has done together with other ranks.
+            given: A nest of its arguments.
+            filled: Takes the tensors that are left out.
+        """
+        for exchange, kernel, args, kwargs, _ in joined:
+            tensors = exchange.tensors(kernel, args, kwargs)
+            for tensor in collect_tensors(tensors[:1], []):
+                if not self.is_known(tensor):
+                    self.add_bucket(tensor)
+            if exchange.taken != exchange.given:
+                taken = collect_tensors(tensors[-1 if exchange.taken else 1 :], [])
+                filled += [tensor for tensor in taken if not self.is_known(tensor)]
+        left = {id(tensor) for tensor in filled}
+        return map_tensors(lambda each: FILLED if id(each) in left else each, given)
 
     def _discover(self, tensor: torch.Tensor) -> Value:
         if self.stand_in is not None and (twin := self.stand_in(tensor)) is not tensor:
             return self.value_of(twin)
-        wrappers = self._values.wrappers
-        value = self._values.from_pass(tensor)
+        wrappers = self.values.wrappers
+        value = self.values.from_pass(tensor)
         # In most models nothing is inside of anything.
         if value is None and wrappers.any:
             value = self._looked_into(tensor)
@@ -216,15 +225,18 @@ class Discovery:
             made = self._made_of_known(tensor, known=False)
             if made is not None:
                 return made
-        if place is None and (value := self.from_step(tensor)) is not None:
-            return value
+        if place is None and self.from_step is not None:
+            value = self.from_step(tensor)
+            if value is not None:
+                return value
         if (place is None and wrappers.is_composite(tensor)) or wrappers.any:
             made = self._made_of_known(tensor, known=place is not None)
             if made is not None:
                 return made
         if place is None and self.distributed and self._takes_a_place(tensor):
-            together = self._put_together(tensor)
+            together = self.add_bucket(tensor, "gathered")
             if together is not None:
+                self._remember_place(tensor)
                 return together
         place = place or self._late_tensor(tensor)
         if place is None and (shard := self._shard(tensor)) is not None:
@@ -235,17 +247,17 @@ class Discovery:
             node = self._builder.append_source("input", self._hidden[id(tensor)][0])
         elif self.distributed and (bucket := self.add_bucket(tensor)) is not None:
             return bucket
-        elif self._open_ended and self._scopes.at_top:
+        elif self.open_ended and self.scopes.at_top:
             node = self._builder.append_source("input", "input")
         else:
             node = self._constant(tensor)
-        return self._values.give(node, tensor)
+        return self.values.give(node, tensor)
 
     # -- tensors that are made of others ------------------------------------------------
 
     def _looked_into(self, tensor: torch.Tensor) -> Value | None:
         """Return the value of what is inside of a wrapper, or is one itself; None for neither."""
-        wrappers = self._values.wrappers
+        wrappers = self.values.wrappers
         inside = wrappers.inside(tensor)
         if inside is not None:
             value = self._taken_out(inside)
@@ -261,18 +273,19 @@ class Discovery:
         """Give a tensor the value of the one that `vmap`, `grad` or `jvp` has wrapped in it."""
         dimension = batch_dimension(tensor)
         if dimension is None:
-            self._values.wrappers.keep(tensor, value)
+            self.values.wrappers.keep(tensor, value)
             return value
-        return self._values.make(self._view("add_batch_dim", value, dimension), tensor)
+        return self.values.make(self._view("add_batch_dim", value, dimension), tensor)
 
     def _taken_out(self, inside: Inside) -> Value:
         """Return the value of what is inside of a wrapper."""
         if inside.value is None:
             outer = inside.outer
             value = self._taken_out(outer) if isinstance(outer, Inside) else outer
-            op, dimension = inside.step
-            if op is not None:
-                value = self._values.take_out(self._view(op, value, dimension), inside)
+            if inside.op is not None:
+                node = self._view(inside.op, value, inside.dimension)
+                types = inside.dtype, inside.device
+                value = self._builder.add_value(node, inside.shape, *types)
             inside.value = value
         return inside.value
 
@@ -285,7 +298,7 @@ class Discovery:
         Returns:
             None where none of those others is known.
         """
-        wrappers = self._values.wrappers
+        wrappers = self.values.wrappers
         face = wrappers.face(tensor)
         if not wrappers.is_composite(tensor):
             if face is None:
@@ -297,7 +310,7 @@ class Discovery:
             return face
         if known and face is None:
             return None
-        face = face or self._values.shown_by(tensor)
+        face = face or self.values.shown_by(tensor)
         parts = [part for _, part in held_tensors(tensor)]
         leading = [part for part in parts if self._leads_on(part)]
         if face is None and not leading:
@@ -316,7 +329,7 @@ class Discovery:
         """Tell whether a tensor, or one inside of it, is known."""
         if self.is_known(tensor) or functorch_inner(tensor) is not None:
             return True
-        wrappers = self._values.wrappers
+        wrappers = self.values.wrappers
         return wrappers.is_composite(tensor) and (
             wrappers.face(tensor) is not None
             or any(self._leads_on(part) for _, part in held_tensors(tensor))
@@ -326,12 +339,7 @@ class Discovery:
         """Add a node for the making of a tensor out of others."""
         values = [*first, *map(self.value_of, parts)]
         inputs = list(dict.fromkeys(values))
-        node = self._step(type(tensor).__name__, inputs)
-        near = inputs[-1].producer.scope
-        if node.phase == "backward" and near is not None and near.phase == "backward":
-            # Also of several it stands beside that of which it was made last.
-            node.scope = near
-        return self._values.make(node, tensor)
+        return self.values.make(self._step(type(tensor).__name__, inputs), tensor)
 
     def _view(self, op: str, value: Value, dimension: int | None) -> Node:
         node = self._step(op, [value])
@@ -342,14 +350,13 @@ class Discovery:
 
     def _step(self, op: str, inputs: list[Value]) -> Node:
         """Add a node for what happened where no operation was seen."""
-        running = self._scopes.running
-        arguments = [Argument(None, value) for value in inputs]
+        running = self.scopes.running
         scope = running.inner
-        if scope is not None and scope.phase == "backward" and len(inputs) == 1:
-            # In a pass no module runs: it stands beside what it is made of.
-            near = inputs[0].producer.scope
+        if scope is not None and scope.phase == "backward":
+            # In a pass no module runs: it stands beside that of which it is made last.
+            near = inputs[-1].producer.scope
             scope = near if near is not None and near.phase == "backward" else scope
-        node = self._builder.append_op(op, scope, inputs, arguments, [], running.source, [])
+        node = self.values.append(op, scope, inputs, running.source)
         if scope is not None:
             node.phase = scope.phase
         return node
@@ -359,19 +366,17 @@ class Discovery:
 
         So a sharded module holds its parameter, put together, while it runs.
         """
-        place = self._scopes.running.place
-        if place is None or self._registry.tensor(tensor) is not None:
+        place, names = self._names_of(tensor)
+        if place is None or not names or self._registry.tensor(tensor) is not None:
             return False
-        names = _names_of(tensor, place.module)
-        return bool(names) and self._registry.knows(place, names) and not self._is_replaced(place)
+        return self._registry.knows(place, names) and not self._is_replaced(place)
 
     def _late_tensor(self, tensor: torch.Tensor) -> TensorPlace | None:
         """Look for a tensor that the running module holds only since it ran."""
-        place = self._scopes.running.place
-        if place is None:
+        place, names = self._names_of(tensor)
+        if place is None or not names:
             return None
-        names = _names_of(tensor, place.module)
-        if not names or (self._is_replaced(place) and self._registry.knows(place, names)):
+        if self._is_replaced(place) and self._registry.knows(place, names):
             return None
         self._registry.refresh(place)
         return self._registry.tensor(tensor)
@@ -393,42 +398,32 @@ class Discovery:
         place = self._registry.tensor(tensor)
         if place is not None:
             return place.qualified_name
-        value = self._values.find(tensor)
+        value = self.values.find(tensor)
         if value is None:
             return self._attribute_name(tensor) or "a constant"
-        while (node := value.producer).kind in OPERATIONS:
+        for node in way_back(value):
             if "fills" in node.attributes:
                 return str(node.attributes["fills"])
-            # What it wrote into comes last among what it gave.
-            at = value.index - len(node.outputs) + len(node.writes)
-            if node.writes and at >= 0:
-                value = node.inputs[node.writes[at]]
-            elif node.role == "view":
-                value = node.inputs[0]
-            else:
-                return None
-        return node.name
-
-    def _put_together(self, tensor: torch.Tensor) -> Value | None:
-        """Return the value of what a module holds for a while, by what was written into it."""
-        values = self._values.written_into(tensor)
-        if not values:
-            return None
-        self._remember_place(tensor)
-        return self._values.give(self._step("gathered", values), tensor)
+        return None if node.kind in OPERATIONS else node.name
 
     def _remember_place(self, tensor: torch.Tensor) -> None:
         """Have a tensor in the place of a parameter bear its name: its gradient is called so."""
-        running = self._scopes.running.place
-        assert running is not None, "a module that runs holds it"
-        self._registry.put_together(running, _names_of(tensor, running.module)[0], tensor)
+        place, names = self._names_of(tensor)
+        assert place is not None, "a module that runs holds it"
+        self._registry.put_together(place, names[0], tensor)
+
+    def _names_of(self, tensor: torch.Tensor) -> tuple[ModulePlace | None, list[str]]:
+        """Return the running module, and under which names it holds a tensor that it may learn."""
+        place = self.scopes.running.place
+        tables = () if place is None else (place.module._parameters, place.module._buffers)
+        return place, [name for table in tables for name, held in table.items() if held is tensor]
 
     def _shard(self, tensor: torch.Tensor) -> torch.Tensor | None:
         """Return the parameter that is spread over ranks and whose part here a tensor shows."""
         if not self.distributed:
             return None
         count = self._registry.count_tensors()
-        if self._spread is None or self._spread[0] != count:
+        if self._spread[0] != count:
             held = [each for each in self._registry.tensors() if type(each) not in PLAIN]
             self._spread = count, {key: each for each in held for key in storage_keys([each])}
         found = self._spread[1]
@@ -439,8 +434,9 @@ class Discovery:
     def _held(self, tensor: torch.Tensor, place: TensorPlace) -> Node:
         """Add a node for a parameter or buffer, in the scope of the module that owns it."""
         owner, kind = place.owner, place.kind
-        scope = owner.first_scope or self._scopes.home(owner)
+        scope = owner.first_scope or self.scopes.home(owner)
         node = self._builder.append_source(kind, place.qualified_name, scope)
+        self.values.names[node] = place.qualified_name
         node.attributes["requires_grad"] = tensor.requires_grad
         if type(tensor) not in PLAIN:
             node.attributes.update(made_of(tensor))
@@ -448,7 +444,7 @@ class Discovery:
 
     def _constant(self, tensor: torch.Tensor) -> Node:
         """Add a node for a tensor from outside, named by the attribute that holds it."""
-        running = self._scopes.running
+        running = self.scopes.running
         name = self._attribute_name(tensor)
         node = self._builder.append_source("constant", name, running.inner)
         node.source = running.source
@@ -457,15 +453,9 @@ class Discovery:
 
     def _attribute_name(self, tensor: torch.Tensor) -> str | None:
         """Return the path of the attribute by which the running module holds a tensor."""
-        place = self._scopes.running.place
+        place = self.scopes.running.place
         if place is not None:
             for attribute, held in vars(place.module).items():
                 if held is tensor:
                     return f"{place.name}.{attribute}" if place.name else attribute
         return None
-
-
-def _names_of(tensor: torch.Tensor, module: torch.nn.Module) -> list[str]:
-    """Return the names under which a module holds a tensor as a parameter or buffer."""
-    tables = (module._parameters, module._buffers)
-    return [name for table in tables for name, held in table.items() if held is tensor]

@@ -5,60 +5,104 @@ several at a time (the foreach variants) stands in the box of their group.
 """
 
 import functools
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence, Sized
+from collections.abc import Iterator, Sequence, Sized
 from contextlib import contextmanager
 from copy import copy
+from dataclasses import dataclass, field
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import ref
 
 import torch
 
-from tbscope.ir.builder import GraphBuilder
 from tbscope.ir.graph import Node, Value
-from tbscope.ir.scopes import PHASE_BOXES, Scope
-from tbscope.sources.eager.record.origins import origin_of
-from tbscope.sources.eager.record.parts import Part, Step, held_by, tensors_in
-from tbscope.sources.eager.record.scope_stack import ScopeStack
+from tbscope.ir.scopes import PHASE_BOXES, Scope, upward
+from tbscope.sources.eager.record.discovery import Discovery
+from tbscope.sources.eager.record.scope_stack import Frame, ScopeStack
+from tbscope.sources.eager.record.updates import origin_of
 from tbscope.sources.eager.record.whereabouts import Place
 from tbscope.sources.torch.autograd import kept_gradient
 from tbscope.sources.torch.locate import LOADING, helper_name
+from tbscope.sources.torch.nests import tensor_leaves
 
 __all__ = ["Optimizers"]
+
+
+class _Part(NamedTuple):
+    """The part of an optimizer's work: for one parameter, one group, or all.
+
+    Attributes:
+        group: The number of the group; None for all of them.
+        parameter: The identity of the parameter; None for several.
+    """
+
+    group: int | None = None
+    parameter: int | None = None
+
+    def joined(self, other: "_Part") -> "_Part":
+        """Return the least part that holds both."""
+        if self == other:
+            return self
+        return _Part(self.group) if self.group == other.group else _Part()
+
+
+@dataclass(slots=True, eq=False)
+class _Step:
+    """One step of an optimizer.
+
+    Attributes:
+        optimizer: The optimizer.
+        caller: The identity of the Python frame in which it runs.
+        frame: The module call, or the top level, in which it was begun.
+        outer: Where what runs directly in that frame stood before.
+        around: The box of the step.
+        root: The scope in it that names the optimizer.
+        parts: Each tensor that the optimizer holds, by identity: itself, weakly, as a closure may
+            make gradients anew, its part, and its name if the optimizer keeps it from step to step.
+        made: The part of each value that the step has made.
+        scopes: The scope of each part.
+        ran: Whether one of its operations has run.
+        passes: How many backward passes ran when it was begun.
+        loose: Its operations that read nothing which belongs to a part, in order.
+    """
+
+    optimizer: torch.optim.Optimizer
+    caller: int
+    frame: Frame
+    outer: Scope | None
+    around: Scope
+    root: Scope
+    parts: dict[int, tuple[ref[torch.Tensor], _Part, str]] = field(default_factory=dict)
+    made: dict[Value, _Part] = field(default_factory=dict)
+    scopes: dict[_Part, Scope] = field(default_factory=dict)
+    ran: bool = False
+    passes: int = 0
+    loose: list[Node] = field(default_factory=list)
 
 
 class Optimizers:
     """Knows the steps of optimizers that run.
 
     Args:
-        builder: The door to the graph.
-        scopes: The scopes that are open.
-        find: Returns the value that a tensor holds; None for an unknown one.
+        discovery: Finds the values of tensors.
         passes: The backward passes that run.
 
     Attributes:
         steps: Those that run, the innermost last.
     """
 
-    def __init__(
-        self,
-        builder: GraphBuilder,
-        scopes: ScopeStack,
-        find: Callable[[torch.Tensor], Value | None],
-        passes: Sized,
-    ) -> None:
-        self.steps: list[Step] = []
+    def __init__(self, discovery: Discovery, passes: Sized) -> None:
+        self.steps: list[_Step] = []
         self._passes = passes
-        self._builder = builder
-        self._scopes = scopes
-        self._find = find
+        self._scopes, self._values = discovery.scopes, discovery.values
         # The boxes of torch's own helpers, until an optimizer makes the next step.
         self._helpers: dict[tuple[Scope | None, str], Scope] = {}
-        # Where the latest operation was called, and the helper that led there.
+        # Of the latest operation: whether the step itself has run it, where it was called, the
+        # helper that led there, and what it serves.
+        self._by_step = False
         self._latest: Place | None = None
         self._helper_there: str | None = None
-        self._part_of_latest: Part | None = None
+        self._part_of_latest: _Part | None = None
 
     def branch(self, scopes: ScopeStack, passes: Sized) -> "Optimizers":
         """Return one for the steps that another thread makes at the same time."""
@@ -78,7 +122,7 @@ class Optimizers:
         around = scopes.open_phase("optimizer")
         root = self._new(type(optimizer).__name__, None, around)
         frame.inner = root
-        step = Step(optimizer, id(caller), frame, outer, around, root)
+        step = _Step(optimizer, id(caller), frame, outer, around, root)
         step.passes = len(self._passes)
         self._look(step)
         self.steps.append(step)
@@ -88,35 +132,27 @@ class Optimizers:
         """Have what helps once a backward pass is over stand apart from what helped before."""
         self._helpers.clear()
 
-    def end(self, optimizer: torch.optim.Optimizer | None = None) -> None:
+    def end(
+        self, optimizer: torch.optim.Optimizer | None = None, *, caller: FrameType | None = None
+    ) -> None:
         """Have what runs from now on stand outside of a step again, and of those left in it.
 
         Args:
             optimizer: Whose step it is; None for all.
+            caller: The Python frame in which an error ends the step; None for a step that is made.
         """
-        if optimizer is not None and all(step.optimizer is not optimizer for step in self.steps):
-            return
-        while self.steps:
-            step = self.steps[-1]
-            self._end_last()
-            if step.optimizer is optimizer:
-                return
-
-    def _end_last(self) -> None:
-        step = self.steps.pop()
-        self._latest = None
-        self._helpers.clear()
-        self._settle(step)
-        step.frame.inner = step.around
-        # A module may run by now, where nobody has told that the step has ended.
-        self._scopes.close_block(PHASE_BOXES["optimizer"], failed=True, frame=step.frame)
-
-    def end_broken(self, caller: FrameType) -> None:
-        """End the step that an error ends in this Python frame, and those left in it."""
-        callers = [step.caller for step in self.steps]
-        if id(caller) in callers:
-            for _ in callers[callers.index(id(caller)) :]:
-                self._end_last()
+        ends = [
+            optimizer in (None, step.optimizer) if caller is None else step.caller == id(caller)
+            for step in self.steps
+        ]
+        while any(ends[: len(self.steps)]):
+            step = self.steps.pop()
+            self._latest = None
+            self._helpers.clear()
+            self._settle(step)
+            step.frame.inner = step.around
+            # A module may run by now, where nobody has told that the step has ended.
+            self._scopes.close_block(PHASE_BOXES["optimizer"], failed=True, frame=step.frame)
 
     @contextmanager
     def outside(self) -> Iterator[None]:
@@ -126,70 +162,59 @@ class Optimizers:
         of its step.
         """
         step = self.steps[-1]
-        if step.ran:
-            try:
-                yield
-            finally:
-                self._look(step)
-            return
-        inner, step.frame.inner = step.frame.inner, step.outer
-        self.steps.pop()
+        ran, inner = step.ran, step.frame.inner
+        if not ran:
+            self.steps.pop()
+            step.frame.inner = step.outer
         try:
             yield
         finally:
             # The gradients are others now.
             self._look(step)
-            self.steps.append(step)
-            step.frame.inner = inner
+            if not ran:
+                self.steps.append(step)
+                step.frame.inner = inner
 
-    def _look(self, step: Step) -> None:
+    def _look(self, step: _Step) -> None:
         """Take note of what belongs to each parameter: its gradient, and what is kept for it."""
         step.parts.clear()
-        step.held.clear()
-        step.parameters.clear()
-        for part, parameter, state in held_by(step.optimizer):
-            step.parameters[id(parameter)] = parameter
+        for part, parameter, state in _held_by(step.optimizer):
             gradient = kept_gradient(parameter)
-            for tensor in (parameter,) if gradient is None else (parameter, gradient):
-                step.parts[id(tensor)] = ref(tensor), part
-            for name, tensor in state:
-                step.parts[id(tensor)] = known = ref(tensor), part
-                step.held[id(tensor)] = (*known, name)
+            own = [("", parameter)] if gradient is None else [("", parameter), ("", gradient)]
+            for name, tensor in (*own, *state):
+                step.parts[id(tensor)] = ref(tensor), part, name
         for number, group in enumerate(step.optimizer.param_groups):
             # A step size may be one.
             others = {name: held for name, held in group.items() if name != "params"}
-            for name, tensor in tensors_in(others):
+            for name, tensor in tensor_leaves(others, ""):
                 if id(tensor) not in step.parts:
-                    step.parts[id(tensor)] = known = ref(tensor), Part(number)
-                    step.held[id(tensor)] = (*known, name)
+                    step.parts[id(tensor)] = ref(tensor), _Part(number), name
 
     def kept(self, tensor: torch.Tensor) -> Node | None:
         """Return a new node for what an optimizer keeps from step to step (a moment).
 
         None for any other tensor.
         """
-        if not self.steps:
+        step = self.steps[-1] if self.steps else None
+        if step is None or id(tensor) not in step.parts:
             return None
-        step = self.steps[-1]
-        if id(tensor) not in step.held:
-            return None
-        held, part, name = step.held[id(tensor)]
-        if held() is not tensor:
+        held, part, name = step.parts[id(tensor)]
+        if held() is not tensor or not name:
             return None
         scope = self._scope_of(step, part)
-        return self._builder.append_source("constant", f"{scope}.{name}", scope)
+        return self._values.builder.append_source("constant", f"{scope}.{name}", scope)
 
-    def _settle(self, step: Step) -> None:
+    def _settle(self, step: _Step) -> None:
         """Find the part of what read nothing: the optimizer holds what was made of it."""
-        for part, _, state in held_by(step.optimizer):
+        for part, _, state in _held_by(step.optimizer):
             for _, tensor in state:
-                value = self._find(tensor)
+                value = self._values.find(tensor)
                 if value is not None:
                     step.made.setdefault(value, part)
         for node in reversed(step.loose):
             parts = [step.made[value] for value in node.outputs if value in step.made]
             if parts:
-                part = functools.reduce(Part.joined, parts)
+                part = functools.reduce(_Part.joined, parts)
                 node.scope = self._scope_of(step, part)
                 if len(node.writes) == len(parts) == len(node.outputs):
                     # What is written into belongs to what it becomes.
@@ -223,15 +248,19 @@ class Optimizers:
             if helper == LOADING:
                 # It is a method of the modules into which it writes.
                 scope = self._scopes.running.inner
-            return scope if helper is None else self._helper(scope, helper)
+            if helper is None:
+                return scope
+            if (scope, helper) not in self._helpers:
+                self._helpers[scope, helper] = self._new(helper, None, scope)
+            return self._helpers[scope, helper]
         step = self.steps[-1]
-        if self._scopes.running is not step.frame or len(self._passes) > step.passes:
-            # In a closure, or a pass of its own.
+        # Else a closure runs, or a pass of its own.
+        self._by_step = self._scopes.running is step.frame and len(self._passes) <= step.passes
+        if not self._by_step:
             return scope
         part = self._part_of_latest = self._part(step, read, values)
         if part is None:
             return step.root
-        # Not `_scope_of`: most parts have their scopes, and this runs for each operation.
         return step.scopes.get(part) or self._scope_of(step, part)
 
     def ran(self, node: Node, read: Sequence[torch.Tensor]) -> None:
@@ -242,9 +271,9 @@ class Optimizers:
                 differs = torch.is_grad_enabled() and any(one.requires_grad for one in read)
                 node.phase = "forward" if differs else "optimizer"
             return
-        step = self.steps[-1]
-        if self._scopes.running is not step.frame or len(self._passes) > step.passes:
+        if not self._by_step:
             return
+        step = self.steps[-1]
         step.ran = True
         node.phase = "optimizer"
         part = self._part_of_latest
@@ -257,54 +286,19 @@ class Optimizers:
             return
         names: dict[str, None] = {}
         for place in node.writes:
-            name = self._name(read, place) or self._shown(step, node.inputs[place])
-            if name:
-                names[name] = None
+            known = self._scopes.registry.tensor(read[place]) if place < len(read) else None
+            if known is not None:
+                names[known.qualified_name] = None
+            elif (origin := origin_of(node.inputs[place])) in self._values.names:
+                # It writes into a view of the parameter.
+                names[self._values.names[origin]] = None
         if names:
             node.attributes["updates"] = ", ".join(names)
 
-    def _name(self, read: Sequence[torch.Tensor], place: int) -> str | None:
-        known = self._scopes.registry.tensor(read[place]) if place < len(read) else None
-        return None if known is None else known.qualified_name
-
-    def _shown(self, step: Step, value: Value) -> str | None:
-        """Return the name of the parameter that a value is a view of; None for none."""
-        node = value.producer
-        if node.role != "view" and not node.writes:
-            return None
-        origin = origin_of(value)
-        if origin not in step.names:
-            # What it keeps is none, and what it has made on its way.
-            asked = origin.kind == "parameter" or (
-                origin.kind == "op" and origin.phase != "optimizer"
-            )
-            step.names[origin] = self._name_of(step, origin) if asked else None
-        return step.names[origin]
-
-    def _name_of(self, step: Step, origin: Node) -> str | None:
-        """Return the name of the parameter that a node stands for; None where it is that of none.
-
-        The parameters come mostly in their order, and each is looked at until it is known.
-        """
-        if step.unnamed is None:
-            step.unnamed = deque(parameter for _, parameter, _ in held_by(step.optimizer))
-        for _ in range(len(step.unnamed)):
-            parameter = step.unnamed.popleft()
-            known = self._find(parameter)
-            if known is None:
-                step.unnamed.append(parameter)
-                continue
-            place = self._scopes.registry.tensor(parameter)
-            stands = origin_of(known)
-            step.names[stands] = None if place is None else place.qualified_name
-            if stands is origin:
-                break
-        return step.names.get(origin)
-
     def _part(
-        self, step: Step, read: Sequence[torch.Tensor], values: Sequence[Value]
-    ) -> Part | None:
-        found: Part | None = None
+        self, step: _Step, read: Sequence[torch.Tensor], values: Sequence[Value]
+    ) -> _Part | None:
+        found: _Part | None = None
         parts, made = step.parts, step.made
         for tensor, value in zip(read, values, strict=False):
             # What was done for several at a time is theirs, whoever keeps it.
@@ -318,21 +312,13 @@ class Optimizers:
 
     # -- scopes -------------------------------------------------------------------------
 
-    def _helper(self, scope: Scope | None, name: str) -> Scope:
-        """Return the box of one of torch's own helpers (`clip_grad_norm_`)."""
-        box = self._helpers.get((scope, name))
-        if box is None:
-            box = self._helpers[scope, name] = self._new(name, None, scope)
-        return box
-
-    def _scope_of(self, step: Step, part: Part) -> Scope:
+    def _scope_of(self, step: _Step, part: _Part) -> Scope:
         """Return the box of a part of a step's work."""
-        scope = step.scopes.get(part)
-        if scope is None:
-            scope = step.scopes[part] = self._open(step, part)
-        return scope
+        if part not in step.scopes:
+            step.scopes[part] = self._open(step, part)
+        return step.scopes[part]
 
-    def _open(self, step: Step, part: Part) -> Scope:
+    def _open(self, step: _Step, part: _Part) -> Scope:
         groups = step.optimizer.param_groups
         if part.group is None or (part.parameter is None and len(groups) == 1):
             return step.root
@@ -341,30 +327,37 @@ class Optimizers:
             name = group.get("name")
             label = name if isinstance(name, str) and name else f"group_{part.group}"
             return self._new(label, None, step.root)
-        above = self._scope_of(step, Part(part.group))
-        if part.parameter not in step.parameters:
-            # A group was added since.
-            step.parameters.update((id(each), each) for _, each, _ in held_by(step.optimizer))
-        place = self._scopes.registry.tensor(step.parameters[part.parameter])
+        above = self._scope_of(step, _Part(part.group))
+        parameter = step.parts[part.parameter][0]()
+        place = None if parameter is None else self._scopes.registry.tensor(parameter)
         if place is None:
             return self._new("parameter", None, above)
-        for inner in _way_down(self._scopes.home(place.owner)):
-            above = self._below(step, inner, above)
+        for inner in reversed([*upward(self._scopes.home(place.owner))]):
+            key: Any = (inner, above)
+            if key not in step.scopes:
+                step.scopes[key] = self._new(inner.part.label, inner.part.attribute, above)
+            above = step.scopes[key]
         return self._new(place.attribute, None, above)
 
-    def _below(self, step: Step, scope: Scope, above: Scope) -> Scope:
-        """Return the scope that mirrors one of the forward pass, below another one."""
-        key: Any = (scope, above)
-        known = step.scopes.get(key)
-        if known is None:
-            known = step.scopes[key] = self._new(scope.part.label, scope.part.attribute, above)
-        return known
-
     def _new(self, label: str, attribute: str | None, parent: Scope | None) -> Scope:
-        scope = self._builder.new_scope(label, attribute, parent=parent, kind="hand")
+        scope = self._values.builder.new_scope(label, attribute, parent=parent, kind="hand")
         scope.phase = "optimizer"
         return scope
 
 
-def _way_down(scope: Scope) -> list[Scope]:
-    return [*reversed(list(scope.ancestors())), scope]
+def _held_by(
+    optimizer: torch.optim.Optimizer,
+) -> Iterator[tuple[_Part, torch.Tensor, list[tuple[str, torch.Tensor]]]]:
+    """Return each parameter with its part, and the tensors that are kept for it, with their names.
+
+    An optimizer that keeps something for one of them alone works on all at once (LBFGS).
+    """
+    parameters = [
+        (_Part(number, id(each)), each)
+        for number, group in enumerate(optimizer.param_groups)
+        for each in group["params"]
+    ]
+    alone = len(optimizer.state) == 1 and len(parameters) > 1
+    for part, parameter in parameters:
+        kept = optimizer.state.get(parameter, {})
+        yield (_Part() if alone else part), parameter, tensor_leaves(kept, "")

@@ -4,22 +4,21 @@ Such an operation gives gradients of leaf tensors, and whatever hooks have kept 
 that is never read. So a tensor becomes a result of the operation once anything asks for its value.
 """
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Union
 from weakref import ref
 
 import torch
 
-from tbscope.ir.builder import GraphBuilder
-from tbscope.ir.graph import Argument, Body, Node, Value
-from tbscope.sources.eager.record.values import TensorValues
-from tbscope.sources.eager.record.wrappers import shape_of
+from tbscope.ir.graph import Body, Node, Value
+from tbscope.ir.nodes import sources_of
+from tbscope.sources.eager.record.values import TensorValues, add_value
 from tbscope.sources.torch.autograd import accumulates_into, running_node
 from tbscope.sources.torch.literals import collect_tensors
-from tbscope.sources.torch.wrapping import type_names
 
-__all__ = ["Passed", "Passing"]
+__all__ = ["Passed", "Passing", "not_behind"]
 
 
 class Passing:
@@ -59,12 +58,11 @@ class Passing:
 
     def _begins_to_add(self) -> torch.Tensor | None:
         """Return the gradient from before to which the first kernel of a leaf adds, if any."""
-        running = running_node()
-        leaf = None if running is None else accumulates_into(running)
+        leaf = accumulates_into(running_node())
         gradient = None if leaf is None else leaf.grad
-        if leaf is None or gradient is None or id(gradient) in self.earlier:
+        if leaf is None or gradient is None or self._has_made(gradient):
             return None
-        if self._has_made(gradient):
+        if id(gradient) in self.earlier:
             return None
         self.earlier[id(gradient)] = gradient, leaf
         return gradient
@@ -96,18 +94,13 @@ class Passed:
     """Knows what such passes have given.
 
     Args:
-        builder: The door to the graph.
         values: The values that tensors hold.
         name_of: Returns the qualified name of a leaf tensor, and the last part of it.
     """
 
     def __init__(
-        self,
-        builder: GraphBuilder,
-        values: TensorValues,
-        name_of: Callable[[torch.Tensor], tuple[str, str]],
+        self, values: TensorValues, name_of: Callable[[torch.Tensor], tuple[str, str]]
     ) -> None:
-        self._builder = builder
         self._values = values
         self._name_of = name_of
         self._given: dict[int, _Given] = {}
@@ -126,13 +119,13 @@ class Passed:
         values = self._values
         for key, held in passing.made.items():
             tensor = held()
-            if tensor is not None and values.get(tensor) is None:
+            if tensor is not None and values.seen(tensor) is None:
                 self._given[key] = _Given(held, node, None if inside is None else inside(tensor))
         for gradient, leaf in passing.earlier.values():
             now = leaf.grad
             if now is None:
                 continue
-            before: _Given | Value | str | None = values.get(gradient)
+            before: _Given | Value | str | None = values.seen(gradient)
             if before is None:
                 known = self.has_given(gradient)
                 name = f"{self._name_of(leaf)[0]}.grad"
@@ -140,7 +133,7 @@ class Passed:
             given = self._given[id(now)] = _Given(ref(now), node, before=before)
             if now is gradient and isinstance(before, Value):
                 # Something may hold a view of it, which shows the sum.
-                total = self._settled(given)
+                total = self._settled(given, now)
                 values.give_written(total, [now], [], [now])
                 values.of_passes.update(total.outputs)
                 del self._given[id(now)]
@@ -154,7 +147,8 @@ class Passed:
         """Return the value of what a pass has given; None for any other tensor."""
         if not self.has_given(tensor):
             return None
-        value = self._values.give(self._settled(self._given.pop(id(tensor))), tensor)
+        node = self._settled(self._given.pop(id(tensor)), tensor)
+        value = self._values.give(node, tensor)
         self._values.of_passes.add(value)
         return value
 
@@ -162,47 +156,43 @@ class Passed:
         """Let go of all, once the run is over."""
         self._given.clear()
 
-    def _settled(self, given: _Given) -> Node:
-        """Return the node whose next output is what a pass has given: its operation, or a sum."""
-        tensor = given.tensor()
-        assert tensor is not None, "something asks for it"
-        sums = [given]
-        while isinstance(sums[-1].before, _Given):
-            sums.append(sums[-1].before)
-        before = sums[-1].before
-        if before is given.before is None:
-            self._open(given)
-            return given.node
-        if isinstance(before, str):
-            total = self._output(self._builder.append_source("input", before), tensor)
-        elif isinstance(before, Value):
-            total = before
-        else:
-            total = self._result(sums.pop(), tensor)
-        while True:
-            each = sums.pop()
-            inputs = [total, self._result(each, tensor)]
-            arguments = [Argument(None, value) for value in inputs]
-            of, append = each.node, self._builder.append_op
-            node = append("accumulate", of.scope, inputs, arguments, [], of.source, [])
-            node.run, node.step = of.run, of.step
-            if each is given:
-                return node
-            total = self._output(node, tensor)
+    def _settled(self, given: _Given, like: torch.Tensor) -> Node:
+        """Return the node whose next output is what a pass has given: its operation, or a sum.
 
-    def _result(self, given: _Given, like: torch.Tensor) -> Value:
-        self._open(given)
-        return self._output(given.node, like)
-
-    def _open(self, given: _Given) -> None:
-        """Have the kernels of an operation give one more result, if one of them does."""
-        body = given.node.body
-        if body is not None and body.nodes:
+        Args:
+            given: What it has given.
+            like: A tensor of its shape and type.
+        """
+        of, before = given.node, given.before
+        if of.body is not None and of.body.nodes:
+            # Its kernels give one more result, if one of them does.
             if given.inner is None:
-                given.node.body = Body([], [])
+                of.body = Body([], [])
             else:
-                body.results.append(given.inner)
+                of.body.results.append(given.inner)
+        if before is None:
+            return of
+        if isinstance(before, _Given):
+            before = add_value(self._settled(before, like), like)
+        elif isinstance(before, str):
+            before = add_value(self._values.builder.append_source("input", before), like)
+        inputs = [before, add_value(of, like)]
+        node = self._values.append("accumulate", of.scope, inputs, of.source)
+        node.run, node.step = of.run, of.step
+        return node
 
-    def _output(self, node: Node, like: torch.Tensor) -> Value:
-        types = type_names(like.dtype, like.device)
-        return self._builder.add_value(node, shape_of(like), *types)
+
+def not_behind(values: Iterable[Value], others: Iterable[Value]) -> list[Value]:
+    """Return those of some values of which none of the others was made."""
+    values = list(values)
+    left = {value.producer for value in values}
+    # The nearest first: mostly all are found soon.
+    pending = deque(dict.fromkeys(value.producer for value in others))
+    seen = set(pending)
+    while pending and left:
+        node = pending.popleft()
+        left.discard(node)
+        found = [each for each in dict.fromkeys(sources_of(node)) if each not in seen]
+        seen.update(found)
+        pending += found
+    return [value for value in values if value.producer in left]

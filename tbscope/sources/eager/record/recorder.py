@@ -5,28 +5,30 @@ the scopes by hand of theirs. It changes none of what it sees.
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from copy import copy
 from functools import partial
-from types import FrameType
+from types import CoroutineType, FrameType
 from typing import Any
 
 import torch
 
-from tbscope.figures.notes import find_notes
-from tbscope.ir.builder import GraphBuilder
-from tbscope.ir.graph import Argument, Graph, Node, Note, Source, Value
-from tbscope.sources.eager.record.bodies import KernelRun, KernelRuns
-from tbscope.sources.eager.record.call_recorder import CallRecorder
-from tbscope.sources.eager.record.operation import Operation, Operations
-from tbscope.sources.eager.record.origins import not_behind
-from tbscope.sources.eager.record.reads import Reads, shares_memory
-from tbscope.sources.eager.record.tensors import tell_nobody
+from tbscope.figures.notes import Read, find_notes
+from tbscope.ir.graph import Argument, Call, Graph, Node, Note, Source, Value
+from tbscope.sources.eager.record.collectives import is_bookkeeping, settle
+from tbscope.sources.eager.record.operation import KernelRuns, Operation
+from tbscope.sources.eager.record.passed import not_behind
+from tbscope.sources.eager.record.scope_stack import RESUMED, Frame, Resumed, is_empty
+from tbscope.sources.eager.record.steps import StepRecorder, tell_nobody
+from tbscope.sources.torch.communication import SAME, exchange_of
 from tbscope.sources.torch.compiler_internals import draws_otherwise
 from tbscope.sources.torch.internals import ENOUGH, in_forward_mode
-from tbscope.sources.torch.literals import FILLED, Literals, all_among, collect_tensors
+from tbscope.sources.torch.literals import FILLED, all_among, collect_tensors
+from tbscope.sources.torch.module_internals import ScriptModule, calls_unseen, prepares_lazily
 from tbscope.sources.torch.operations import (
     CUTS_UNSEEN,
+    LOOPS,
     RANDOM,
     READS,
     KernelFacts,
@@ -34,7 +36,6 @@ from tbscope.sources.torch.operations import (
     is_random,
     role_of,
 )
-from tbscope.sources.torch.ranks import process_rank
 from tbscope.sources.torch.wrapping import PLAIN
 from tbscope.warning import warn
 
@@ -49,41 +50,11 @@ _OTHER_NUMBERS = (
     "torch.compile; with inductor, or set torch._inductor.config.fallback_random = True before it"
 )
 
-# As `Argument(name, nest)`, in a third of the time.
-_argument = partial(tuple.__new__, Argument)
+_SHARES_MEMORY = frozenset({"numpy", "array", "dlpack"})
 
 
-class Recorder(CallRecorder):
-    """Builds the graph of one run.
-
-    Args:
-        name: The name of the graph.
-        boundary: The function that wraps each module call (see `Locator`).
-        open_ended: Whether the run is a region of code rather than one call, so that a
-            tensor nobody knows is an input where no module runs.
-        bodies: Whether the kernels of each operation are recorded as nodes.
-
-    Attributes:
-        ended: Whether an error ended the run.
-        strands: What several threads do of the run; None where only one has done anything.
-        before_closing: Called once the run is over, while all is known; None for nothing.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        *,
-        boundary: Callable[..., Any],
-        open_ended: bool = False,
-        bodies: bool = False,
-    ) -> None:
-        builder = GraphBuilder(name, rank=process_rank())
-        operations = Operations(builder.graph.uncounted, keep_runs=bodies)
-        super().__init__(builder, operations, open_ended=open_ended, boundary=boundary)
-        self.ended = self._forked = self._told_of_numbers = False
-        self.strands: Any = None
-        self.before_closing: Callable[[], None] | None = None
-        self._reads = Reads()
+class Recorder(StepRecorder):
+    """Builds the graph of one run."""
 
     def branch(self, source: Source | None) -> "Recorder":
         """Return a recorder for work that another thread does: it adds to the same graph.
@@ -94,24 +65,15 @@ class Recorder(CallRecorder):
         branch = copy(self)
         branch.scopes = scopes = self.scopes.branch(source)
         branch.operations = self.operations.branch()
-        branch._where = self._where.branch(scopes)
-        branch._discovery = discovery = self._discovery.branch(scopes)
-        branch.value_of, branch.add_input = discovery.value_of, discovery.add_input
-        branch.nest = Literals(discovery.value_of, discovery.lying_in).nest
-        self.branch_steps(branch)
+        branch.where = self.where.branch(scopes)
+        branch._find_by(self._discovery.branch(scopes))
+        if self.backward is not None:
+            branch.backward = self.backward.branch(branch._discovery)
         return branch
 
     def source_at(self, frame: FrameType | None) -> Source | None:
         """Return the place in the user's code that led to this frame."""
-        return self._where.source_at(frame)
-
-    def begin_at(self, frame: FrameType) -> None:
-        """Set the Python frame in which the region begins; frames around it are not looked at."""
-        self._where.begin_at(frame)
-
-    def end_in(self, frame: FrameType) -> None:
-        """Let go of the frame in which the region began, as it ends in this one."""
-        self._where.end_in(frame)
+        return self.where.source_at(frame)
 
     def close(self) -> Graph:
         """Let go of everything but the graph, once the run is over; return the graph."""
@@ -127,10 +89,13 @@ class Recorder(CallRecorder):
         self._discovery.forget()
         self.passed.forget()
         self._reads.clear()
-        self._tell_of_ranks()
+        if self.distributed:
+            graph.mesh = self.collectives.groups.mesh()
+            settle(graph)
+        self.collectives.forget()
         self.modules_called.clear()
         self.scopes.forget()
-        self.backward = self.optimizers = self.functions = None
+        self.backward = self.functions = None
         self.about_to_step = tell_nobody
         return graph
 
@@ -155,7 +120,7 @@ class Recorder(CallRecorder):
         """
         results = [result] if type(result) in PLAIN else collect_tensors(result, [])
         joined = operation.joined
-        if operation.told or (self.distributed and not joined and self.is_bookkeeping(frame)):
+        if operation.told or (self.distributed and not joined and is_bookkeeping(frame)):
             return None
         backward = self.backward
         # Only in a pass is there something to ask for each operation.
@@ -169,62 +134,36 @@ class Recorder(CallRecorder):
                     self.add_read(name, args[0], frame)
                 return None
             if not kernels and name == "grad":
-                if self.backward is None and len(args) == len(results) == 1:
-                    self.know_gradient(args[0], results[0])
+                asked = self.backward is None and len(args) == len(results) == 1
+                if asked and not self.passed.has_given(results[0]):
+                    # The gradient from before the run is an input, once anything reads it.
+                    leaf = self._discovery.name_of_leaf(args[0])[0]
+                    self.add_hidden_input(f"{leaf}.grad", results[0])
                 return None
             if not kernels and all_among(results, (args, kwargs)):
                 # Nothing ran, and what came in came out: contiguous() of what is so already.
                 if name not in CUTS_UNSEEN or not any(map(self._values.find, results)):
                     return None
                 kernels = [f"aten::{name}"]
-            if self.distributed and self._is_the_same(kernels, args, result):
+            if self.distributed and kernels == SAME and isinstance(result, torch.Tensor):
+                # It gave what it was given; that holds the same value then.
+                self._values.hold(result, self.value_of(args[0]))
                 return None
         unseen: list[torch.Tensor] = []
         if joined:
-            self._know_handed_in(joined)
-            args, kwargs = self._without_filled(joined, (args, kwargs), unseen)
-        read: list[torch.Tensor] = []
-        values: list[Value] = []
-        arguments = []
-        filled = ""
+            args, kwargs = self._discovery.handed_in(joined, (args, kwargs), unseen)
         held = self._values
-        for given in args:
-            kind = type(given)
-            # Most arguments are tensors and numbers; the rest may be nests of them.
-            if kind is torch.Tensor or kind is torch.nn.Parameter:
-                value = self.value_of(given)
-                read.append(given)
-                values.append(value)
-                arguments.append(_argument((None, value)))
-            elif kind is int or kind is float or kind is bool:
-                arguments.append(_argument((None, given)))
-            else:
-                arguments.append(_argument((None, self.nest(given, read, values))))
-        for key, given in kwargs.items():
-            if key == "out" and written and given is not None:
-                # What it names is filled, not read: an edge from it would be invented.
-                arguments.append(Argument(key, FILLED))
-                filled = self._discovery.from_before(collect_tensors(given, []))
-            else:
-                arguments.append(Argument(key, self.nest(given, read, values)))
+        arguments, read, values = self._arguments(args, kwargs, fills=bool(written))
+        out = collect_tensors(kwargs["out"], []) if written and "out" in kwargs else []
+        filled = self._discovery.from_before(out) if out else ""
         if operation.given or operation.fed:
             self._read_inner(name, operation, read, values)
         passing = operation.passing
         if passing is not None:
             written = [tensor for tensor in written if id(tensor) not in passing.earlier]
-        place = self._where.of_operation(frame)
-        scope, source, run, step = place
-        if in_pass is not None:
-            scope, begun = in_pass.place(scope, values), in_pass.passes[-1]
-            # Threads of autograd's own know nothing of the function that waits for them.
-            run, step = begun.run, begun.step
-        elif self.scopes.phases:
-            scope = self.place_between_phases(scope, values)
-        optimizers = self.optimizers
-        if optimizers is not None:
-            scope = optimizers.place(scope, (place, frame), read, values)
-        writers = held.earlier_writers(read, values) if held.written else []
-        node = self._append_op(name, scope, values, arguments, writers, source, kernels)
+        scope, source, run, step = self._place(frame, read, values)
+        writers = held.earlier_writers(read, values) if held.writes.any else []
+        node = self.builder.append_op(name, scope, values, arguments, writers, source, kernels)
         if passing is not None:
             # What led to its arguments leads to what it gives already.
             node.inputs += not_behind(passing.read, values)
@@ -233,14 +172,17 @@ class Recorder(CallRecorder):
         node.role = role_of(kernels, reads=bool(values))
         if not RANDOM.isdisjoint(kernels):
             node.random = is_random(kernels, arguments, self.graph.signatures.get(name, ()))
-            if node.random and self._open_ended and not self._told_of_numbers:
+            if node.random and self._discovery.open_ended and not self._told_of_numbers:
                 self._tell_of_numbers(frame)
         if written:
             node.writes = held.places_of(written, read, values)
             if filled:
                 node.attributes["fills"] = filled
-        # Before the node has outputs: its kernels read what was there before.
-        inside = self._kernel_runs(node, operation.runs, read) if operation.runs else None
+        inside, runs = None, operation.runs
+        if runs and len(runs) == len(node.kernels) > 1:
+            # Before the node has outputs: its kernels read what was there before. What it is given
+            # and gives in forward mode has tangents, which no kernel is seen to take.
+            inside = KernelRuns(node, [] if in_forward_mode() else runs, held, read)
         if kernels:
             self.operations.formulas.describe(node, operation.work, read, results)
         if joined:
@@ -249,35 +191,94 @@ class Recorder(CallRecorder):
         for tensor in results:
             held.give(node, tensor)
         if written:
-            self._know_places(written)
-            if unseen or "out" in kwargs:
-                candidates = collect_tensors(kwargs.get("out"), [*read, *unseen])
+            for tensor in written:
+                # Parameters and buffers among them have nodes, though nothing reads them.
+                if self.registry.tensor(tensor) is not None:
+                    self.value_of(tensor)
+            if unseen or out:
+                candidates = [*read, *unseen, *out]
             held.give_written(node, written, results, candidates)
         if inside is not None:
             node.body = inside.body(held.tensors_of(node, results, [*candidates, *written]))
-            self._tell_in_body(node)
+            for kernel in node.body.nodes:
+                # The one that communicates tells so, too.
+                if any(map(exchange_of, kernel.kernels)):
+                    kernel.collective = node.collective
         if passing is not None:
             self.passed.add(node, passing, None if inside is None else inside.given)
-        if held.written:
-            held.forget_fresh(results, candidates)
+        if held.writes.any:
+            held.writes.forget_fresh(results, candidates)
         if backward is not None:
             backward.ran(node, read, results)
-        if optimizers is not None:
-            optimizers.ran(node, read)
+            backward.optimizers.ran(node, read)
         return node
 
-    def _kernel_runs(
-        self, node: Node, runs: list[KernelRun], read: list[torch.Tensor]
-    ) -> KernelRuns | None:
-        """Return the kernels that ran in an operation; None where it was a single one."""
-        if len(runs) != len(node.kernels) or len(runs) == 1:
-            return None
-        if in_forward_mode():
-            # What it is given and gives has tangents, which no kernel is seen to take.
-            runs = []
-        held = self._values
-        writers = held.earlier_writers if node.control_inputs else None
-        return KernelRuns(node, runs, outer=held.seen, read=read, writers=writers)
+    def _arguments(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], *, fills: bool
+    ) -> tuple[list[Argument], list[torch.Tensor], list[Value]]:
+        """Return the arguments of an operation, the tensors among them that it reads, their values.
+
+        Args:
+            args: Its positional arguments.
+            kwargs: Its keyword arguments.
+            fills: Whether it fills `out`, and does not read it: an edge from it would be invented.
+        """
+        read: list[torch.Tensor] = []
+        values: list[Value] = []
+        arguments = []
+        for given in args:
+            kind = type(given)
+            # Most arguments are tensors; the rest may be nests of them.
+            if kind is torch.Tensor or kind is torch.nn.Parameter:
+                value = self.value_of(given)
+                read.append(given)
+                values.append(value)
+                arguments.append(Argument(None, value))
+            else:
+                arguments.append(Argument(None, self.nest(given, read, values)))
+        for key, given in kwargs.items():
+            filled = fills and key == "out" and given is not None
+            nest = FILLED if filled else self.nest(given, read, values)
+            arguments.append(Argument(key, nest))
+        return arguments, read, values
+
+    def _read_inner(
+        self, name: str, operation: Operation, read: list[torch.Tensor], values: list[Value]
+    ) -> None:
+        """Make an operation read what ran inside of it by itself, and nothing took up again.
+
+        These are the results of its functions, what ranks have told each other for it, and the
+        parameters and buffers of modules that it has called.
+        """
+        read += operation.fed
+        values += map(self.value_of, operation.fed)
+        if not operation.given:
+            return
+        taken = {value for node in self.graph.nodes for value in node.inputs}
+        if name in LOOPS:
+            taken.update(self._deciding(operation, taken))
+        for tensor in operation.given:
+            value = self.value_of(tensor)
+            if value not in taken:
+                taken.add(value)
+                read.append(tensor)
+                values.append(value)
+
+    def _deciding(self, operation: Operation, taken: set[Value]) -> Iterator[Value]:
+        """Have each turn of a loop wait for the condition that let it run; yield the conditions.
+
+        Args:
+            operation: The loop.
+            taken: The values that something reads.
+        """
+        # The function that decides runs first, and then by turns with the other one.
+        conditions, turns = operation.turns[::2], operation.turns[1::2]
+        for (_, results), (first, _) in zip(conditions, turns, strict=False):
+            waiting = next((node for node in self.graph.nodes[first:] if node.kind == "op"), None)
+            for value in map(self.value_of, results):
+                if waiting is not None and value not in taken:
+                    waiting.control_inputs.append(value.producer)
+                    yield value
 
     def add_kernel(
         self,
@@ -293,7 +294,7 @@ class Recorder(CallRecorder):
             return None
         label = facts.label
         if facts.exchange is not None:
-            label, args = self._told_by_exchange(facts, args, kwargs)
+            label, args = facts.exchange.kind, facts.exchange.tensors(facts.kernel, args, kwargs)
             kwargs = {}
         elif label not in self.graph.signatures:
             add_signature(self.graph.signatures, label, facts.kernel)
@@ -325,29 +326,24 @@ class Recorder(CallRecorder):
         frame: FrameType | None,
     ) -> None:
         """Keep in mind an operation that raised, should its error end the run."""
-        if self.failures.is_known(error):
+        if self.failed_operations.of(error) is not None:
             return
-        values: list[Value] = []
-        nest = self.nest
-        scope, source, run, step = self._where.of_operation(frame)
-        backward = self.backward
-        if backward is not None and backward.passes:
+        backward = self.backward if self.backward is not None and self.backward.passes else None
+        if backward is not None:
             backward.begin(frame)
-            scope, run, step = backward.place(scope, values), None, 0
-        node = Node("", name, "op", scope, values, source=source, run=run, step=step)
-        node.arguments = [Argument(None, nest(given, [], values)) for given in args]
-        node.arguments += [
-            Argument(key, FILLED if key == "out" and given is not None else nest(given, [], values))
-            for key, given in kwargs.items()
-        ]
-        if backward is not None and backward.passes and isinstance(error, ENOUGH):
+        arguments, read, values = self._arguments(args, kwargs, fills=True)
+        scope, source, run, step = self._place(frame, read, values)
+        node = Node("", name, "op", scope, values, arguments=arguments, source=source)
+        node.run, node.step = run, step
+        if backward is not None and isinstance(error, ENOUGH):
             # It has run, and what it gave is saved.
             running = self.operations.running
             node.kernels = [] if running is None else running.kernels
             self.builder.append(node)
-            backward.stopped(node)
+            node.phase = "backward"
+            backward.ended_early(node)
             return
-        self.failures.left_operation(error, node)
+        self.failed_operations.add(error, node)
 
     def end_with(self, error: BaseException, text: str) -> None:
         """Close the graph of a run that an error ended, with the operation that raised it.
@@ -356,7 +352,7 @@ class Recorder(CallRecorder):
             error: What ended the run.
             text: What it says, on one line.
         """
-        node = self.failures.operation(error)
+        node = self.failed_operations.of(error)
         if node is not None:
             node.attributes["error"] = text
             self.builder.append(node)
@@ -366,14 +362,179 @@ class Recorder(CallRecorder):
 
     def add_read(self, name: str, tensor: Any, frame: FrameType | None) -> None:
         """Note that Python read the content of a tensor (`item`, `bool`, `tolist`)."""
-        if name not in READS or not isinstance(tensor, torch.Tensor) or self.is_bookkeeping(frame):
+        if name not in READS or not isinstance(tensor, torch.Tensor):
             return
-        if shares_memory(name):
+        if self.distributed and is_bookkeeping(frame):
+            return
+        if name in _SHARES_MEMORY:
             # Whatever is written through the array is no operation that anyone could see.
             self.about_to_write(tensor)
-        self._reads.note(self.value_of(tensor), name, self._where.source_at(frame))
+        value, source = self.value_of(tensor), self.where.source_at(frame)
+        value.producer.attributes["read_by_python"] = f"{name} at {source}" if source else name
+        self._reads.append(Read(value, name, source))
 
     def about_to_write(self, tensor: torch.Tensor) -> None:
         """Take note of a tensor that something which is no operation is about to write into."""
         if self.operations.about_to_write is not None:
             self.operations.about_to_write(tensor)
+
+    # -- calls ----------------------------------------------------------------------------
+
+    def open_scope(self, name: str) -> None:
+        """Open a scope by hand in the call that runs."""
+        if not self.paused:
+            self.scopes.open_block(name, by_script=True)
+
+    def close_scope(self, name: str | None, *, failed: bool = False) -> None:
+        """Close the innermost scope by hand; after a failure also those left open in it."""
+        if not self.paused:
+            self.scopes.close_block(name, failed=failed)
+
+    def enter_call(
+        self,
+        module: torch.nn.Module,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        caller: FrameType,
+    ) -> Frame | None:
+        """Open the scope of a module call; return the frame that `leave_call` closes.
+
+        None for a wrapper that has no scope of its own, and for what runs inside of an operation
+        (a hook in `torch.autograd.grad`, an operator of the user's own): that is part of it.
+        """
+        scopes = self.scopes
+        if self.operations.running is not None:
+            known = scopes.registry.tensor
+            held = *module.parameters(recurse=False), *module.buffers(recurse=False)
+            self.operations.running.feed(tensor for tensor in held if known(tensor) is not None)
+            return None
+        place = scopes.place_of(module)
+        if place.wrapper is module:
+            if not calls_unseen(module):
+                return None
+            module = place.module
+        if place.lazy:
+            self._look_away(module)
+        source, run, step = self.where.of_call(caller)
+        calling, path = self.where.caller_of(place, caller)
+        forward = module.forward
+        names, given = self._arrangements.of(forward, args, kwargs)
+        if self._discovery.open_ended and scopes.at_top:
+            self._discovery.add_unknown(list(zip(names, given, strict=True)))
+        nest = self.nest
+        scope = scopes.call_scope(place)
+        arguments = [Argument(name, nest(value)) for name, value in zip(names, given, strict=True)]
+        call = Call(
+            scope=scope,
+            class_name=place.label,
+            qualified_name=place.qualified_name,
+            arguments=arguments,
+            # A scripted module that is frozen has no mode; it does what it does in evaluation.
+            training=getattr(module, "training", False),
+            source=source,
+            run=run,
+            step=step,
+            caller=calling,
+            called_as=path,
+        )
+        self.graph.calls.append(call)
+        self.modules_called.append(module)
+        begun, first = self.builder.operations, len(self.graph.nodes)
+        code = getattr(forward, "__code__", None)
+        frame = Frame(scope, scope, place, call, source, begun, first, code)
+        if isinstance(module, ScriptModule):
+            self.scripted = True
+        scopes.open_call(frame)
+        return frame
+
+    def _look_away(self, module: torch.nn.Module) -> None:
+        """Look away while a lazy module makes its parameters, which is nothing that it computes."""
+        hooks = module._forward_pre_hooks
+        for key, hook in hooks.items():
+            if prepares_lazily(hook):
+                # The hook removes itself once it has run, and this one with it.
+                hooks[key] = partial(self._unseen, hook)
+
+    def _unseen(self, function: Callable[..., Any], *args: Any) -> Any:
+        paused, self.paused = self.paused, True
+        try:
+            return function(*args)
+        finally:
+            self.paused = paused
+
+    def leave_call(
+        self, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+    ) -> Any:
+        """Close a module call that returned; return what its caller gets of it.
+
+        A call whose forward has yet to run goes on whenever somebody asks for the next step of
+        what it gave.
+        """
+        given, call = (args, kwargs), frame.call
+        assert call is not None
+        if type(result) not in RESUMED:
+            try:
+                self._check_end(frame, given, result)
+            finally:
+                self.scopes.close_call(frame)
+            call.results = self.nest(result)
+            return result
+        self.scopes.close_call(frame)
+        call.results = entries = []
+
+        def ends(value: Any) -> None:
+            self._check_end(frame, given, value)
+            if type(result) is CoroutineType:
+                call.results = self.nest(value)
+
+        return Resumed(
+            self.scopes,
+            frame,
+            failed=self.failed_calls.add,
+            yields=lambda entry: entries.append(self.nest(entry)),
+            ends=ends,
+        ).stands_for(result)
+
+    def _check_end(self, frame: Frame, given: Any, result: Any) -> None:
+        """Have a module call be whole that is about to end.
+
+        Args:
+            frame: The call.
+            given: A nest of its arguments.
+            result: What it gave.
+        """
+        if frame.blocks:
+            self.scopes.check_closed(frame)
+        self.know(result)
+        if self.builder.operations != frame.begun and not is_empty(self.graph, frame):
+            return
+        # An identity, whose inputs are its outputs; or one that has to do with no tensor.
+        read, given_back = collect_tensors(given, []), collect_tensors(result, [])
+        inputs = dict.fromkeys(self.value_of(tensor) for tensor in given_back or read)
+        assert frame.place is not None
+        node = self._values.append(frame.place.label, frame.scope, [*inputs], frame.source)
+        for tensor in {id(tensor): tensor for tensor in given_back}.values():
+            self._values.give(node, self._discovery.stood_in(tensor))
+
+    def fail_call(self, frame: Frame, error: BaseException) -> None:
+        """Close a module call that raised; remember the innermost one of each error."""
+        self.failed_calls.add(error, frame)
+        self.scopes.close_call(frame)
+
+    @contextmanager
+    def function(self, name: str) -> Iterator[Callable[[Any], None]]:
+        """Record the run of a function that is an operation's argument, in a scope of its own.
+
+        Args:
+            name: What the function is called.
+        Returns:
+            Takes what the function gave.
+        """
+        with self.operations.function(len(self.graph.nodes)) as gave:
+            self.scopes.open_block(name)
+            failed = True
+            try:
+                yield gave
+                failed = False
+            finally:
+                self.scopes.close_block(name, failed=failed)

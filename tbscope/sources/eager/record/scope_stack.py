@@ -1,4 +1,4 @@
-"""The scopes of a run: which are open, and where each module stands.
+"""The calls and scopes of a run: which are open, and where each module stands.
 
 A module stands below the nearest of its holders that runs now, along the path of
 the module tree; containers that are never called stand in between. Each further
@@ -6,70 +6,61 @@ call of a module in the same place opens a new scope, numbered.
 """
 
 import itertools
-from collections.abc import Callable, Iterator
+import types
+from collections import deque
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from copy import copy
+from dataclasses import dataclass, field, replace
+from types import AsyncGeneratorType, CodeType, CoroutineType, GeneratorType
+from typing import Any, Generic, TypeVar
 
 import torch
 
 from tbscope.errors import ScopeError
 from tbscope.ir.builder import GraphBuilder
-from tbscope.ir.graph import Call, Source
-from tbscope.ir.scopes import PHASE_BOXES, Phase, Scope, ScopeKind
+from tbscope.ir.graph import Call, Graph, Source
+from tbscope.ir.guests import is_shared
+from tbscope.ir.scopes import PHASE_BOXES, Phase, Scope, ScopeKind, upward
 from tbscope.sources.torch.registry import ModulePlace, Registry
+from tbscope.sources.torch.unfinished import LAZY_ITERATORS
 from tbscope.words import shown
 
-if TYPE_CHECKING:
-    from types import CodeType
+__all__ = ["RESUMED", "Failures", "Frame", "Resumed", "ScopeStack", "is_empty"]
 
-__all__ = ["Frame", "ScopeStack"]
+RESUMED: frozenset[type] = frozenset({*LAZY_ITERATORS, CoroutineType, AsyncGeneratorType})
+"""What a forward gives that has run nothing of it yet."""
+
+_Place = TypeVar("_Place")
+_KEPT = 4
 
 
+@dataclass(slots=True, eq=False)
 class Frame:
     """A module call that runs, or the top level of a recording.
 
     Attributes:
         scope: Its scope; None for the top level.
-        place: The place of the module; None for the top level.
-        call: The call; None for the top level and for a container.
         inner: Where what runs directly in it belongs: its own scope, or the innermost
             block by hand that is open in it.
-        blocks: The names of the blocks by hand open in it, each with what `inner` was.
+        place: The place of the module; None for the top level.
+        call: The call; None for the top level and for a container.
         source: Where the module was called.
         begun: How many operations had run when it opened.
         first: How many nodes there were when it opened.
         forward: The code of its own forward; None where it has none.
+        blocks: The names of the blocks by hand open in it, each with what `inner` was.
     """
 
-    __slots__ = (
-        "begun",
-        "blocks",
-        "call",
-        "first",
-        "forward",
-        "inner",
-        "place",
-        "scope",
-        "source",
-    )
-
-    def __init__(
-        self,
-        scope: Scope | None,
-        place: ModulePlace | None = None,
-        call: Call | None = None,
-        source: Source | None = None,
-        begun: int = 0,
-    ) -> None:
-        self.scope = scope
-        self.place = place
-        self.call = call
-        self.inner = scope
-        self.blocks: list[tuple[str, Scope | None]] = []
-        self.source = source
-        self.begun = begun
-        self.first = 0
-        self.forward: CodeType | None = None
+    scope: Scope | None
+    inner: Scope | None
+    place: ModulePlace | None = None
+    call: Call | None = None
+    source: Source | None = None
+    begun: int = 0
+    first: int = 0
+    forward: CodeType | None = None
+    blocks: list[tuple[str, Scope | None]] = field(default_factory=list)
 
 
 class ScopeStack:
@@ -93,8 +84,7 @@ class ScopeStack:
     def __init__(self, builder: GraphBuilder) -> None:
         self._new_scope = builder.new_scope
         self.registry = Registry()
-        self._places = self.registry.by_module
-        self.top = Frame(None)
+        self.top = Frame(None, None)
         self.running = self.top
         self.adopted: Callable[[torch.nn.Module], None] | None = None
         self.again: Callable[[Scope | None], Scope | None] | None = None
@@ -122,69 +112,63 @@ class ScopeStack:
 
     def place_of(self, module: torch.nn.Module) -> ModulePlace:
         """Return the place of a module that is called now; adopt a module that nobody registers."""
-        # Not `registry.module()`: this is asked for each call of a module.
-        place = self._places.get(id(module))
+        place = self.registry.module(module)
         if place is not None:
             return place
         known = self.registry.count
-        place = self._adopt(module)
+        holder = next((frame.place for frame in reversed(self._stack) if frame.place), None)
+        if holder is not None:
+            # A module made during forward, and registered since.
+            self.registry.refresh(holder)
+            place = self.registry.module(module)
+        if place is None and holder is not None:
+            attribute = f"?{next(self._adopted)}"
+            prefix = f"{holder.name}." if holder.name else ""
+            place = self.registry.add_root(
+                module, name=prefix + attribute, attribute=attribute, registered=False
+            )
+            place.adopter = holder
+        place = place or self.registry.add_root(module)
         if self.adopted is not None:
             for late in self.registry.modules_since(known):
                 self.adopted(late)
         return place
 
-    def _adopt(self, module: torch.nn.Module) -> ModulePlace:
-        holder = next((frame.place for frame in reversed(self._stack) if frame.place), None)
-        if holder is None:
-            return self.registry.add_root(module)
-        # A module made during forward, and registered since.
-        self.registry.refresh(holder)
-        place = self.registry.module(module)
-        if place is not None:
-            return place
-        attribute = f"?{next(self._adopted)}"
-        prefix = f"{holder.name}." if holder.name else ""
-        place = self.registry.add_root(
-            module, name=prefix + attribute, attribute=attribute, registered=False
-        )
-        place.adopter = holder
-        return place
-
-    def calls_of(self, place: ModulePlace) -> list[Frame]:
-        """Return the calls of a module that run now, innermost last."""
-        return place.frames
+    def call_of(self, place: ModulePlace) -> Frame | None:
+        """Return the innermost call of a module that runs now; None where none does."""
+        if self.running.place is place:
+            return self.running
+        return next((frame for frame in reversed(self._stack) if frame.place is place), None)
 
     def branch(self, source: Source | None) -> "ScopeStack":
-        """Return the scopes of work that another thread does for what runs now.
+        """Return the scopes of work that another thread does: it stands where it was handed over.
+
+        Which calls of a module run is for each thread its own affair.
 
         Args:
             source: The line that has handed the work over.
         """
-        return _Branch(self, source)
+        branch, around = copy(self), self.running
+        branch.running = base = replace(around, call=None, source=source, blocks=[], forward=None)
+        if self.at_top:
+            branch.top = base
+        branch._stack = [*self._stack, base]
+        return branch
 
-    def open_call(self, place: ModulePlace, frame: Frame) -> None:
+    def open_call(self, frame: Frame) -> None:
         """Make a frame, whose scope `call_scope` gave, the running one."""
-        place.frames.append(frame)
         self._stack.append(frame)
         self.running = frame
 
     def close_call(self, frame: Frame) -> None:
         """Close a frame, and any that were left open in it (by an abandoned generator)."""
-        stack = self._stack
-        while True:
-            last = stack.pop()
-            if last.place is not None:
-                last.place.frames.remove(last)
-            if last is frame:
-                break
-        self.running = stack[-1]
+        while self._stack.pop() is not frame:
+            pass
+        self.running = self._stack[-1]
 
     def call_scope(self, place: ModulePlace) -> Scope:
         """Open the scope of a call of this module."""
-        holder = place.parent
-        calls = None if holder is None else self.calls_of(holder)
-        # Mostly the holder runs.
-        parent = self._inner(calls[-1]) if calls else self._parent_of(place)
+        parent = self._parent_of(place)
         opened = self._opened.get((parent, place))
         if opened is not None and opened.kind == "container" and self.over_since(opened) is None:
             # It has stood as the container of what was called in it: the same scope.
@@ -192,9 +176,18 @@ class ScopeStack:
             return opened
         return self._open_place(place, parent, "module")
 
-    def container(self, place: ModulePlace) -> Scope:
-        """Return the scope that stands for a module which is not called itself."""
-        return self._container(place, self._parent_of(place, again=False), again=False)
+    def container(self, place: ModulePlace, *, again: bool = False) -> Scope:
+        """Return the scope that stands for a module which is not called itself.
+
+        Args:
+            place: The module.
+            again: Whether holders that do not run have new boxes where a phase has begun.
+        """
+        parent = self._parent_of(place, again=again)
+        opened = self._opened.get((parent, place))
+        if opened is not None and not (again and self.over_since(opened) is not None):
+            return opened
+        return self._open_place(place, parent, "container")
 
     def home(self, place: ModulePlace) -> Scope:
         """Return the scope in which a module's own parameters stand: that of its first call."""
@@ -204,44 +197,25 @@ class ScopeStack:
     def inside(self, module: torch.nn.Module, begun: int) -> Iterator[None]:
         """Make everything that runs in a block stand in a module, though no call of it runs."""
         place = self.registry.add_root(module)
-        frame = Frame(self.container(place), place=place, begun=begun)
-        self.open_call(place, frame)
+        scope = self.container(place)
+        frame = Frame(scope, scope, place, begun=begun)
+        self.open_call(frame)
         try:
             yield
         finally:
             self.close_call(frame)
 
     def _parent_of(self, place: ModulePlace, *, again: bool = True) -> Scope | None:
-        """Return the scope in which a module stands: that of the nearest holder that runs.
-
-        Args:
-            place: The module.
-            again: Whether holders that do not run have new boxes where a phase has begun.
-        """
+        """Return the scope in which a module stands: that of the nearest holder that runs."""
         holder = place.parent
         if holder is None:
             return self._inner(self.running if place.adopter or self.at_top else self.top)
-        between = []
-        while holder is not None and not self.calls_of(holder):
-            between.append(holder)
-            holder = holder.parent
-        if holder is not None:
-            scope: Scope | None = self._inner(self.calls_of(holder)[-1])
-        else:
-            scope = self._parent_of(between[-1])
-        for container in reversed(between):
-            scope = self._container(container, scope, again=again)
-        return scope
+        call = self.call_of(holder)
+        return self.container(holder, again=again) if call is None else self._inner(call)
 
     def _inner(self, frame: Frame) -> Scope | None:
         """Return where what a script opens in a call stands."""
         return frame.inner if self.again is None else self.again(frame.inner)
-
-    def _container(self, place: ModulePlace, parent: Scope | None, *, again: bool) -> Scope:
-        opened = self._opened.get((parent, place))
-        if opened is not None and not (again and self.over_since(opened) is not None):
-            return opened
-        return self._open_place(place, parent, "container")
 
     def over_since(self, scope: Scope | None) -> int | None:
         """Return the number of the first phase that has begun since a module's box was opened.
@@ -255,18 +229,11 @@ class ScopeStack:
             return None
         place, after = known
         is_list = place.parent is not None and type(place.module).forward is torch.nn.Module.forward
-        return None if place.frames or is_list else after
-
-    def phase_of(self, scope: Scope | None) -> int | None:
-        """Return the number of the phase in which a scope stands; None where in none."""
-        while scope is not None and scope not in self.phases:
-            scope = scope.parent
-        return None if scope is None else self.phases[scope]
+        return None if is_list or self.call_of(place) else after
 
     def open_again(self, scope: Scope) -> Scope:
         """Return a new box for what a module runs while no call of it does."""
-        place, _ = self._opened_after[scope]
-        return self._container(place, self._parent_of(place), again=True)
+        return self.container(self._opened_after[scope][0], again=True)
 
     def _open_place(self, place: ModulePlace, parent: Scope | None, kind: ScopeKind) -> Scope:
         scope = self._new_scope(place.label, place.attribute, parent=parent, kind=kind)
@@ -341,35 +308,6 @@ class ScopeStack:
         )
 
 
-class _Branch(ScopeStack):
-    """The scopes of work that another thread does: it stands where it was handed over.
-
-    Which calls of a module run is for each thread its own affair.
-    """
-
-    def __init__(self, trunk: ScopeStack, source: Source | None) -> None:
-        # All that is shared; what is not follows.
-        self.__dict__.update(trunk.__dict__)
-        around = trunk.running
-        self.running = base = Frame(around.scope, around.place, None, source, around.begun)
-        base.inner = around.inner
-        if trunk.at_top:
-            self.top = base
-        self._stack = [*trunk._stack, base]
-
-    def calls_of(self, place: ModulePlace) -> list[Frame]:
-        return [frame for frame in self._stack if frame.place is place]
-
-    def open_call(self, place: ModulePlace, frame: Frame) -> None:
-        self._stack.append(frame)
-        self.running = frame
-
-    def close_call(self, frame: Frame) -> None:
-        while self._stack.pop() is not frame:
-            pass
-        self.running = self._stack[-1]
-
-
 def _unbalanced(name: str | None, innermost: str | None) -> ScopeError:
     """Return the error for a scope closed out of order.
 
@@ -389,3 +327,131 @@ def _unbalanced(name: str | None, innermost: str | None) -> ScopeError:
         why="scopes close in the reverse order in which they were opened",
         fix=f"close it first: pop_scope({shown(innermost)})",
     )
+
+
+class Failures(Generic[_Place]):
+    """Keeps in mind where the latest errors arose, as each may be caught, or end the run.
+
+    Several, as threads and coroutines may fail side by side; few, as errors hold tensors.
+    """
+
+    def __init__(self) -> None:
+        self._kept: deque[tuple[BaseException, _Place]] = deque(maxlen=_KEPT)
+
+    def add(self, error: BaseException, place: _Place) -> None:
+        """Keep in mind where an error arose, unless it is known to have arisen further inside."""
+        if self.of(error) is None:
+            self._kept.append((error, place))
+
+    def of(self, error: BaseException) -> _Place | None:
+        """Return where this error arose; None where that is not known."""
+        return next((place for other, place in self._kept if other is error), None)
+
+
+def is_empty(graph: Graph, frame: Frame) -> bool:
+    """Tell whether nothing stands in a call: what it called stands under another module."""
+    nodes = graph.nodes
+    # Most call nothing last but operations of their own.
+    if len(nodes) > frame.first and nodes[-1].scope is frame.scope:
+        return False
+    for node in itertools.islice(reversed(nodes), len(nodes) - frame.first):
+        if any(scope is frame.scope for scope in upward(node.scope)):
+            return False
+    calls = itertools.takewhile(lambda call: call is not frame.call, reversed(graph.calls))
+    return frame.scope not in {
+        one for call in calls if is_shared(call) for one in upward(call.caller)
+    }
+
+
+@dataclass(slots=True, eq=False)
+class Resumed:
+    """A module call that goes on whenever somebody asks for its next step.
+
+    What such a forward gives (`async def forward`, and one that yields) runs step by step, between
+    other code. Each step stands in the scope of its call all the same, for as long as it runs.
+
+    Attributes:
+        scopes: The scopes of the run.
+        frame: The call, which is closed between its steps.
+        failed: Told of an error that ends it.
+        yields: Told of each entry of a generator.
+        ends: Told of what a coroutine gives, or a generator returns, while the call is open.
+    """
+
+    scopes: ScopeStack
+    frame: Frame
+    failed: Callable[[BaseException, Frame], None]
+    yields: Callable[[Any], None]
+    ends: Callable[[Any], None]
+
+    def stands_for(self, given: Any) -> Any:
+        """Return what the caller of the module gets instead: it gives the same.
+
+        Args:
+            given: What forward gave: of one of the types `RESUMED`.
+        """
+        if type(given) is CoroutineType:
+            return self._coroutine(given)
+        if type(given) is AsyncGeneratorType:
+            return self._async_generator(given)
+        if type(given) is not GeneratorType:
+            given = (entry for entry in given)
+        return self._steps(given)
+
+    async def _coroutine(self, given: Any) -> Any:
+        return await _awaited(replace(self, yields=_nothing)._steps(given))
+
+    async def _async_generator(self, given: Any) -> Any:
+        sent, silent = None, replace(self, yields=_nothing, ends=_nothing)
+        while True:
+            try:
+                entry = await _awaited(silent._steps(given.asend(sent)))
+            except StopAsyncIteration:
+                self._step(self.ends, None)
+                return
+            self.yields(entry)
+            try:
+                sent = yield entry
+            except GeneratorExit:
+                await given.aclose()
+                raise
+
+    def _steps(self, given: Any) -> Generator[Any, Any, Any]:
+        resume, sent = given.send, None
+        while True:
+            try:
+                entry = self._step(resume, sent)
+            except StopIteration as end:
+                self._step(self.ends, end.value)
+                return end.value
+            self.yields(entry)
+            try:
+                resume, sent = given.send, (yield entry)
+            except GeneratorExit:
+                self._step(lambda _: given.close(), None)
+                raise
+            except BaseException as error:  # noqa: BLE001 (handed on to the model)
+                resume, sent = given.throw, error
+
+    def _step(self, resume: Callable[[Any], Any], sent: Any) -> Any:
+        """Go on with the call until it gives something; others may open calls until it goes on."""
+        frame, scopes = self.frame, self.scopes
+        scopes.open_call(frame)
+        try:
+            return resume(sent)
+        except (StopIteration, StopAsyncIteration):
+            raise
+        except Exception as error:
+            self.failed(error, frame)
+            raise
+        finally:
+            scopes.close_call(frame)
+
+
+@types.coroutine
+def _awaited(steps: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
+    return (yield from steps)
+
+
+def _nothing(_: Any) -> None:
+    pass

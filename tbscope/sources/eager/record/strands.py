@@ -9,11 +9,12 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from tbscope.cycles import in_order
 from tbscope.ir.graph import Call, Node, Note, Source
-from tbscope.ir.nodes import OWNED, STATE
+from tbscope.ir.nodes import OWNED, STATE, sources_of
+from tbscope.sources.eager.record.careful import EVENTS
 from tbscope.sources.eager.record.recorder import Recorder
 
 if TYPE_CHECKING:
@@ -24,19 +25,7 @@ __all__ = ["HandedOver", "Strands", "strands_of"]
 _Place: TypeAlias = tuple[float, ...]
 
 # What threads call of a recorder while a run is watched.
-_SHARED: tuple[str, ...] = (
-    *(
-        "add_operation",
-        "add_kernel",
-        "fail_operation",
-        "add_read",
-        "add_slices",
-        "add_face",
-        "know",
-    ),
-    *("enter_call", "leave_call", "fail_call", "open_scope", "close_scope"),
-    *("about_to_write", "about_to_set", "about_to_accumulate"),
-)
+_SHARED = (*EVENTS, "about_to_set", "about_to_accumulate")
 
 
 @dataclass(slots=True, eq=False)
@@ -59,8 +48,7 @@ class _Strand:
         return (*self.place, next(self.steps))
 
 
-@dataclass(slots=True, eq=False)
-class HandedOver:
+class HandedOver(NamedTuple):
     """Work that was handed over to other threads, once or several times.
 
     Attributes:
@@ -85,8 +73,7 @@ class Strands:
     trunk: Recorder
     _over: bool = False
     # Where each node and each call stands in the order; those from before have no entry.
-    _nodes: dict[Node, _Place] = field(default_factory=dict)
-    _calls: dict[Call, _Place] = field(default_factory=dict)
+    _places: dict[Node | Call, _Place] = field(default_factory=dict)
     _strands: dict[Recorder, _Strand] = field(default_factory=dict)
     _running: dict[Recorder, _Strand] = field(default_factory=dict)
     # What the guards of the trunk stand in front of.
@@ -154,28 +141,30 @@ class Strands:
         """Have a recorder take turns with the others."""
         self._strands[recorder] = strand
         for name in _SHARED:
-            setattr(recorder, name, self._guarded(getattr(recorder, name), strand))
+            tell = self._guarded(getattr(recorder, name), strand, leaves=name == "leave_call")
+            setattr(recorder, name, tell)
         operations = recorder.operations
         if operations.about_to_write is not None:
             operations.about_to_write = self._guarded(operations.about_to_write, strand)
 
-    def _guarded(self, tell: Callable[..., Any], strand: _Strand) -> Callable[..., Any]:
-        graph, nodes, calls = self.trunk.graph, self._nodes, self._calls
+    def _guarded(
+        self, tell: Callable[..., Any], strand: _Strand, *, leaves: bool = False
+    ) -> Callable[..., Any]:
+        graph, places = self.trunk.graph, self._places
 
         def guarded(*args: Any, **kwargs: Any) -> Any:
             with self.trunk.turn:
                 if self._over:
                     # Of a call that is left the last one is its result, which goes on.
-                    return args[-1] if args else None
+                    return args[-1] if leaves else None
                 node_count, call_count = len(graph.nodes), len(graph.calls)
                 try:
                     return tell(*args, **kwargs)
                 finally:
-                    for node in graph.nodes[node_count:]:
-                        if node not in nodes:
-                            nodes[node] = strand.next()
-                    for call in graph.calls[call_count:]:
-                        calls.setdefault(call, strand.next())
+                    new: list[Node | Call] = [*graph.nodes[node_count:]]
+                    for made in (*new, *graph.calls[call_count:]):
+                        if made not in places:
+                            places[made] = strand.next()
 
         return guarded
 
@@ -185,9 +174,8 @@ class Strands:
         """Order, number and name all as if no chance had been in it."""
         trunk, graph = self.trunk, self.trunk.graph
         self._order_nodes()
-        order = sorted(
-            range(len(graph.calls)), key=lambda at: self._calls.get(graph.calls[at], (-1, at))
-        )
+        known = [self._places.get(call, (-1, at)) for at, call in enumerate(graph.calls)]
+        order = sorted(range(len(known)), key=known.__getitem__)
         graph.calls[:] = [graph.calls[at] for at in order]
         trunk.modules_called[:] = [trunk.modules_called[at] for at in order]
         self._number_scopes()
@@ -198,18 +186,27 @@ class Strands:
 
     def _order_nodes(self) -> None:
         nodes = self.trunk.graph.nodes
-        places = {node: self._nodes.get(node, (at,)) for at, node in enumerate(nodes)}
+        places = {node: self._places.get(node, (at,)) for at, node in enumerate(nodes)}
         # Whoever came first has found a parameter; it stands before the first that reads it.
         found: dict[Node, _Place] = {}
         for node in nodes:
             for position, value in enumerate(node.inputs):
                 source = value.producer
-                if source.kind in OWNED and source in self._nodes:
+                if source.kind in OWNED and source in self._places:
                     *above, step = places[node]
                     before = (*above, step - 0.5, position)
                     found[source] = min(found.get(source, before), before)
         places.update(found)
-        nodes[:] = _ordered(nodes, places)
+        ranked = sorted(nodes, key=places.__getitem__)
+        order = {node: at for at, node in enumerate(ranked)}
+        # Each stands after all that it reads or waits for.
+        steps = (
+            (order[other], order[node])
+            for node in ranked
+            for other in sources_of(node)
+            if other in order
+        )
+        nodes[:] = [ranked[at] for at in in_order(len(ranked), steps)]
 
     def _number_scopes(self) -> None:
         graph = self.trunk.graph
@@ -225,14 +222,14 @@ class Strands:
         for call in graph.calls:
             first.setdefault(call.qualified_name, call.scope)
         for node in graph.nodes:
-            if node.kind in STATE and node in self._nodes and node.scope is not None:
+            if node.kind in STATE and node in self._places and node.scope is not None:
                 node.scope = first.get(node.scope.qualified_name, node.scope)
 
     def _rename(self) -> None:
         numbered = [
             node
             for node in self.trunk.graph.nodes
-            if node in self._nodes and node.kind not in STATE and node.name.isdecimal()
+            if node in self._places and node.kind not in STATE and node.name.isdecimal()
         ]
         names = sorted([int(node.name) for node in numbered])
         for node, name in zip(numbered, names, strict=True):
@@ -245,16 +242,3 @@ def strands_of(recorder: Recorder) -> Strands:
     """Return the strands of the run that somebody records, from now on if there were none."""
     known: Strands | None = recorder.strands
     return known or Strands(recorder)
-
-
-def _ordered(nodes: list[Node], places: dict[Node, _Place]) -> list[Node]:
-    """Return nodes in the order of their places, each after all that it reads or waits for."""
-    ranked = sorted(nodes, key=places.__getitem__)
-    order = {node: at for at, node in enumerate(ranked)}
-    steps = (
-        (order[other], order[node])
-        for node in ranked
-        for other in (*(value.producer for value in node.inputs), *node.control_inputs)
-        if other in order
-    )
-    return [ranked[at] for at in in_order(len(ranked), steps)]

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 from tbscope.ir.builder import GraphBuilder
 from tbscope.ir.graph import Node, Value
-from tbscope.sources.eager.record.origins import origin_of, way_back
+from tbscope.ir.nodes import sources_of
 
 if TYPE_CHECKING:
     from tbscope.ir.scopes import Scope
 
-__all__ = ["box_updates"]
+__all__ = ["box_updates", "origin_of", "way_back"]
 
 _BOX = "update"
 # A block of the user's that holds a whole training step.
@@ -93,17 +93,11 @@ class _Updates:
         if not self._loose:
             # As in most steps.
             return
-        self._readers: dict[Node, list[Node]] = {node: [] for node in self._loose}
+        self._readers: dict[Node, set[Node]] = {node: set() for node in self._loose}
         for node in nodes:
-            for value in node.inputs:
-                after = self._readers.get(value.producer)
-                # Few are asked for; of one that reads several values of one, it is noted once.
-                if after is not None and node not in after[-1:]:
-                    after.append(node)
-            for before in node.control_inputs:
-                after = self._readers.get(before)
-                if after is not None and node not in after[-1:]:
-                    after.append(node)
+            for before in sources_of(node):
+                if before in self._readers:
+                    self._readers[before].add(node)
         # What is made of something learnt, element by element, and of what the script keeps alone.
         self._follow: set[Node] = set()
         self._of_kept: set[Node] = set()
@@ -112,11 +106,10 @@ class _Updates:
         for node in reversed(self._loose):
             if self._leads(node) or self._sets(node):
                 self.found.add(node)
-        gradients = {node for node in self._loose if "gradient_of" in node.attributes}
+        self.found.update(node for node in self._loose if "gradient_of" in node.attributes)
         for node in reversed(self._loose):
-            if self._leads_to(node, gradients):
-                gradients.add(node)
-        self.found |= gradients
+            if self._leads_to(node):
+                self.found.add(node)
 
     def is_last(self, node: Node) -> bool:
         """Tell whether an operation is one of those to which the others lead."""
@@ -131,17 +124,15 @@ class _Updates:
         written = (node.inputs[place] for place in node.writes)
         return bool(after) or node in self._follow or any(map(_is_kept, written))
 
-    def _leads_to(self, node: Node, gradients: set[Node]) -> bool:
+    def _leads_to(self, node: Node) -> bool:
         """Tell whether all that reads an operation computes what a script sets as gradients.
 
         What reads the model is the loss, also where a script makes a gradient of that.
         """
         after = self._readers[node]
-        if not after or node.op == _TANGENT:
+        if not after or node.op == _TANGENT or not self.found.issuperset(after):
             return False
-        if any(value.producer.scope for value in node.inputs if _ran(value)):
-            return False
-        return all(reader in gradients or reader in self.found for reader in after)
+        return not any(value.producer.scope for value in node.inputs if _ran(value))
 
     def _sets(self, node: Node) -> bool:
         """Tell whether an operation changes what is learnt."""
@@ -195,3 +186,24 @@ def _runs(nodes: Iterable[Node], found: set[Node]) -> Iterator[list[Node]]:
             yield from runs.values()
             runs.clear()
     yield from runs.values()
+
+
+def origin_of(value: Value) -> Node:
+    """Return what a value is a view of, and what that was before it was written into."""
+    *_, origin = way_back(value)
+    return origin
+
+
+def way_back(value: Value) -> Iterator[Node]:
+    """Yield what gave a value, what gave that of which it is a view, and so on."""
+    while True:
+        node = value.producer
+        yield node
+        # What it wrote into comes last among what it gave.
+        at = value.index - len(node.outputs) + len(node.writes)
+        if node.role == "view" and node.inputs:
+            value = node.inputs[0]
+        elif node.writes and at >= 0:
+            value = node.inputs[node.writes[at]]
+        else:
+            return

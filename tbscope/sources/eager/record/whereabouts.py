@@ -1,20 +1,29 @@
-"""Finds where an operation stands: its scope, the line that called it, the run of a function."""
+"""Finds where an operation stands: its scope, the line that called it, the run of a function.
 
-from collections.abc import Iterable
-from types import CodeType, FrameType, FunctionType, MethodType
+All is told by the Python frames that led to it. A frame is a run of its own as long as it lives,
+but its identity may belong to the next one as soon as it is gone, and whoever held frames to tell
+them apart would keep alive all tensors in them. So each frame bears a mark, in the one place where
+Python has room for it: where a debugger would put what it calls for each line. The mark goes when
+the frame goes. Where a debugger does look, it is called as before.
+"""
+
+import dis
+import os
+import re
+from dataclasses import dataclass
+from types import CodeType, FrameType
 from typing import Any, TypeAlias
 
 import torch
 from torch.overrides import handle_torch_function
 
-from tbscope.ir.facts import Run
+from tbscope.ir.facts import Function, Run
 from tbscope.ir.graph import Source
-from tbscope.ir.scopes import Scope
-from tbscope.sources.eager.record.runs import BY_TURNS, Mark, Runs
+from tbscope.ir.scopes import Scope, upward
 from tbscope.sources.eager.record.scope_stack import Frame, ScopeStack
-from tbscope.sources.torch.locate import Locator
+from tbscope.sources.torch.locate import OWN_FILES, Locator, Spot, is_own_file
 from tbscope.sources.torch.module_internals import CALL_CODE
-from tbscope.sources.torch.registry import ModulePlace, Registry
+from tbscope.sources.torch.registry import ModulePlace
 
 __all__ = ["Place", "Whereabouts"]
 
@@ -23,8 +32,54 @@ Place: TypeAlias = tuple[Scope | None, Source | None, Run | None, int]
 
 # Calls the one operation that it is made for.
 _ONCE = handle_torch_function.__code__
+# The flags of code that runs a bit now and a bit then, in turns with whoever asks it: generators,
+# coroutines. No part of a run is its own, and each time another frame may be around it.
+_BY_TURNS = 0x20 | 0x80 | 0x200
+# What stands between a function and what it calls while somebody watches.
+_WATCHING = os.path.join(OWN_FILES, "eager", "watch", "")
+_ENDS = 2
+# Methods that are called by the name of their class.
+_BY_CLASS = frozenset({"__call__", "__init__", "__new__", "__post_init__"})
+# Any of the operations of a bytecode that jump back.
+_BACKWARDS = re.compile(
+    b"[%s]"
+    % re.escape(
+        bytes(code for name, code in dis.opmap.items() if name.startswith(("JUMP_B", "POP_JUMP_B")))
+    )
+)
+_EXTENDED = dis.opmap["EXTENDED_ARG"]
 
 
+@dataclass(slots=True, eq=False)
+class _Mark:
+    """What the frame of a run bears.
+
+    Attributes:
+        owner: Whose mark it is.
+        run: The run.
+        key: What runs with it must have in common to be of one module call.
+        traced: What a debugger, or another watcher, has put there.
+        spots: The places in the code of the frame that are known so far.
+        scope: The scope of operations that the frame calls; the owner where that is unknown.
+        begins: Whether the region begins in the frame.
+    """
+
+    owner: object
+    run: Run
+    key: object
+    traced: Any
+    spots: dict[int, Spot]
+    scope: object
+    begins: bool = False
+
+    def __call__(self, frame: FrameType, event: str, arg: Any) -> "_Mark":
+        """Hand on to the debugger; stay where this is."""
+        if self.traced is not None:
+            self.traced = self.traced(frame, event, arg) or self.traced
+        return self
+
+
+@dataclass(slots=True, eq=False)
 class _Spot:
     """What a frame of torch's own bears that calls operations: where all of these stand.
 
@@ -37,101 +92,13 @@ class _Spot:
         place: Where the operations stand.
     """
 
-    __slots__ = ("owner", "place", "running")
-
-    def __init__(self, owner: "Whereabouts", running: Frame, place: Place) -> None:
-        self.owner = owner
-        self.running = running
-        self.place = place
+    owner: object
+    running: Frame
+    place: Place
 
     def __call__(self, frame: FrameType, event: str, arg: Any) -> "_Spot":
         """Stay where this is, should a debugger come to look."""
         return self
-
-
-class _Methods:
-    """Finds the module of which a frame runs a method, whatever its first parameter is called.
-
-    A function is a method by being written in the class of a module, or by being an attribute of
-    that or of the module. Others may be given a module first, too. Only where a method is likely
-    are the locals of a frame read: Python keeps alive what it has shown of them.
-
-    Args:
-        registry: The places of the modules.
-    """
-
-    def __init__(self, registry: Registry) -> None:
-        self._registry = registry
-        # By identity, as hashing a code object reads all of it; the code is kept alive. With the
-        # name of its first parameter if it may be a method, and the number of modules known then.
-        self._firsts: dict[int, tuple[CodeType, str, int]] = {}
-        # The code of the functions in each class of modules, their names, and modules' own.
-        self._seen = 0
-        self._names: set[str] = set()
-        self._held: dict[type, dict[int, CodeType]] = {torch.nn.Module: {}, object: {}}
-        self._own: dict[int, CodeType] = {}
-
-    def first_of(self, code: CodeType) -> str:
-        """Return the name of the first parameter of a likely method; empty for any other code."""
-        known = self._firsts.get(id(code))
-        if known is None or not (known[1] or known[2] == self._registry.count):
-            first = code.co_varnames[0] if code.co_argcount else ""
-            likely = first == "self" or (first and self._is_likely(code))
-            known = code, first if likely else "", self._registry.count
-            self._firsts[id(code)] = known
-        return known[1]
-
-    def owner(self, frame: FrameType, first: str) -> torch.nn.Module | None:
-        """Return the module of which a frame runs a method; None where it runs none.
-
-        Args:
-            frame: The frame.
-            first: The name of its first parameter.
-        """
-        owner = frame.f_locals.get(first)
-        if not isinstance(owner, torch.nn.Module):
-            return None
-        return owner if first == "self" or _has(owner, frame.f_code, self._held) else None
-
-    def _is_likely(self, code: CodeType) -> bool:
-        """Whether any known module has a function of this code."""
-        for module in self._registry.modules_since(self._seen):
-            for cls in type(module).__mro__:
-                if cls not in self._held:
-                    self._held[cls] = _codes_in(vars(cls).values())
-                    self._names.add(cls.__qualname__)
-            self._own |= _codes_in(_bound_in(module))
-        self._seen = self._registry.count
-        if code.co_qualname.rpartition(".")[0] in self._names or id(code) in self._own:
-            return True
-        return any(id(code) in held for held in self._held.values())
-
-
-def _codes_in(attributes: Iterable[Any]) -> dict[int, CodeType]:
-    """Return by identity the code of functions, and of those that decorators have wrapped."""
-    codes: dict[int, CodeType] = {}
-    for held in attributes:
-        function = held
-        while type(function) is FunctionType and id(function.__code__) not in codes:
-            codes[id(function.__code__)] = function.__code__
-            function = vars(function).get("__wrapped__")
-    return codes
-
-
-def _bound_in(module: torch.nn.Module) -> list[Any]:
-    """Return the functions that were made methods of one module alone."""
-    return [held.__func__ for held in vars(module).values() if type(held) is MethodType]
-
-
-def _has(module: torch.nn.Module, code: CodeType, held: dict[type, dict[int, CodeType]]) -> bool:
-    """Whether a module has a method of this code; a static one may be given any module."""
-    body, _, name = code.co_qualname.rpartition(".")
-    for cls in type(module).__mro__:
-        if cls.__qualname__ == body:
-            return type(vars(cls).get(name)) is not staticmethod
-        if id(code) in held.get(cls, ()):
-            return True
-    return id(code) in _codes_in(_bound_in(module))
 
 
 class Whereabouts:
@@ -144,26 +111,51 @@ class Whereabouts:
 
     def __init__(self, scopes: ScopeStack, boundary: CodeType) -> None:
         self._scopes = scopes
-        self._registry = scopes.registry
         self._boundary = boundary
-        self._locator = locator = Locator(boundary)
-        self._runs = Runs(boundary, locator)
-        self._methods = _Methods(scopes.registry)
-        # The paths of modules in others that call them, and of which they are no parts.
-        self._paths: dict[tuple[ModulePlace, ModulePlace], str] = {}
+        # The owner of marks: frames may outlive the run, and must not keep its modules alive.
+        self._own = object()
+        self._locator = Locator(boundary)
+        # For each file 0 for the user's, 1 for what is passed over, `_ENDS` for what is outside.
+        self._passed: dict[str, int] = {}
+        # By identity, as hashing a code object reads all of it; the code is kept alive.
+        self._functions: dict[int, tuple[CodeType, Function]] = {}
 
     def branch(self, scopes: ScopeStack) -> "Whereabouts":
         """Return one for the operations of another thread."""
         return Whereabouts(scopes, self._boundary)
 
     def begin_at(self, frame: FrameType) -> None:
-        """Set the Python frame in which a region begins; those around it are not looked at."""
+        """Have a region begin in a Python frame; those around it are not looked at."""
         # What enters blocks for others (an ExitStack) is gone by the time that anything runs.
-        self._runs.begin_at(self._locator.user_frame(frame) or frame)
+        frame = self._locator.user_frame(frame) or frame
+        self._mark(frame, self._new_run(frame.f_code, None, 0), None).begins = True
 
-    def end_in(self, frame: FrameType) -> None:
-        """Let go of the frame in which the region began, once it ends in this one."""
-        self._runs.end_in(frame)
+    def end_in(self, around: FrameType) -> None:
+        """Take its mark from the frame in which the region began, where it led to this one."""
+        frame: FrameType | None = around
+        while frame is not None and not self._begins_in(frame):
+            frame = frame.f_back
+        if frame is None:
+            return
+        above: Any = frame.f_trace
+        if above.owner is self._own:
+            frame.f_trace = above.traced
+            return
+        while above.traced.owner is not self._own:
+            above = above.traced
+        above.traced = above.traced.traced
+
+    def _mark_of(self, frame: FrameType) -> _Mark | None:
+        """Return the mark that a frame bears, also below those of other recorders."""
+        mark: Any = frame.f_trace
+        while type(mark) is _Mark and mark.owner is not self._own:
+            mark = mark.traced
+        return mark if type(mark) is _Mark else None
+
+    def _begins_in(self, frame: FrameType) -> bool:
+        """Whether the region begins in a frame."""
+        mark = self._mark_of(frame)
+        return mark is not None and mark.begins
 
     def of_operation(self, frame: FrameType | None) -> Place:
         """Return where an operation stands that this frame calls.
@@ -173,59 +165,43 @@ class Whereabouts:
         running = self._scopes.running
         if frame is None:
             return running.inner, running.source, None, 0
-        if frame.f_code is _ONCE:
-            # Whoever has called the function of torch's that asks it to hand the operation over.
-            frame = self._caller(frame)
         mark: Any = frame.f_trace
         if mark is None:
             if _is_forward(frame, running) and self._locator.is_foreign(frame.f_code.co_filename):
                 # A forward of torch's own: the line that called the module is the user's.
                 return running.inner, running.source, None, 0
         elif mark.__class__ is _Spot:
-            if mark.owner is self and mark.running is running and mark.place[0] is running.inner:
+            if (
+                mark.owner is self._own
+                and mark.running is running
+                and mark.place[0] is running.inner
+            ):
                 return mark.place
-        elif mark.__class__ is Mark and mark.owner is self._runs and mark.key is running.scope:
+        elif mark.__class__ is _Mark and mark.owner is self._own and mark.key is running.scope:
             # Most operations are called by the forward of the module that runs.
             spot = mark.spots.get(frame.f_lasti)
             if spot is not None and spot[0] is not None and mark.scope is running.inner:
                 return running.inner, spot[0], mark.run, spot[1]
         return self._looked_for(frame, running)
 
-    def _caller(self, frame: FrameType) -> FrameType:
-        """Return the frame of a forward that has called a function of torch's written in Python.
-
-        The given one, where another function than that stands between them.
-        """
-        function = frame.f_back
-        caller = None if function is None else function.f_back
-        if caller is None or caller.f_code is not self._scopes.running.forward:
-            return frame
-        assert function is not None
-        code = function.f_code
-        if self._methods.first_of(code):
-            return frame
-        return caller if self._locator.is_foreign(code.co_filename) else frame
-
     def _looked_for(self, frame: FrameType, running: Frame) -> Place:
         """Find where an operation stands by going out from the frame that calls it."""
         owner, user = self._look(frame, running)
         # The parameters of an optimizer tell where it stands, whoever called it.
-        if owner is None or _in_optimizer(running.inner):
-            scope = running.inner
-        else:
-            scope = self._scopes.container(owner)
+        stays = owner is None or any(one.phase == "optimizer" for one in upward(running.inner))
+        scope = running.inner if owner is None or stays else self._scopes.container(owner)
         place = scope, *self._called_by(user, frame)
         if scope is not running.inner:
             return place
         # What is around a frame stays as long as it lives: its next operation stands there, too.
         code, mark = frame.f_code, frame.f_trace
         if user is frame:
-            if type(mark) is Mark and mark.owner is self._runs and mark.key is running.scope:
+            if type(mark) is _Mark and mark.owner is self._own and mark.key is running.scope:
                 mark.scope = scope
             return place
-        alone = mark is None or (type(mark) is _Spot and mark.owner is self)
-        if alone and code is not _ONCE and not code.co_flags & BY_TURNS:
-            frame.f_trace = _Spot(self, running, place)
+        alone = mark is None or (type(mark) is _Spot and mark.owner is self._own)
+        if alone and code is not _ONCE and not code.co_flags & _BY_TURNS:
+            frame.f_trace = _Spot(self._own, running, place)
         return place
 
     def of_call(self, frame: FrameType | None) -> tuple[Source | None, Run | None, int]:
@@ -252,10 +228,8 @@ class Whereabouts:
             around = around.parent
         if caller is None or around is not None:
             return None, ""
-        path = self._paths.get((caller, called))
-        if path is None:
-            path = self._paths[caller, called] = caller.path_of(called)
-        return running.inner if owner is None else self._scopes.container(owner), path
+        scope = running.inner if owner is None else self._scopes.container(owner)
+        return scope, caller.path_of(called)
 
     def _called_by(
         self, user: FrameType | None, frame: FrameType | None
@@ -266,10 +240,10 @@ class Whereabouts:
             return running.source, None, 0
         mark: Any = user.f_trace
         # Most frames are known: what is asked here is asked for each call of a module.
-        if mark.__class__ is Mark and mark.owner is self._runs and mark.key is running.scope:
+        if mark.__class__ is _Mark and mark.owner is self._own and mark.key is running.scope:
             source, step = mark.spots.get(user.f_lasti) or self._locator.spot(user)
             return source or running.source, mark.run, step
-        run, step = self._runs.enter(frame, running.scope)
+        run, step = self._enter(frame, running.scope)
         return self._locator.at(user) or running.source, run, step
 
     def source_at(self, frame: FrameType | None) -> Source | None:
@@ -290,8 +264,7 @@ class Whereabouts:
             running: The call that runs.
             called: A module whose methods are passed over.
         """
-        boundary, methods = self._boundary, self._methods
-        is_foreign, begins_at = self._locator.is_foreign, self._runs.begins_at
+        boundary, is_foreign = self._boundary, self._locator.is_foreign
         user: FrameType | None = None
         around: FrameType | None = frame
         while around is not None:
@@ -302,20 +275,79 @@ class Whereabouts:
                 user = around
             if _is_forward(around, running):
                 break
-            if around.f_trace is not None and begins_at(around):
+            if around.f_trace is not None and self._begins_in(around):
                 break
-            first = methods.first_of(code)
-            owner = methods.owner(around, first) if first else None
-            place = None if owner is None else self._registry.module(owner)
+            # Of other frames no locals are read: Python keeps alive what it has shown of them.
+            is_method = code.co_argcount and code.co_varnames[0] == "self"
+            owner = around.f_locals.get("self") if is_method else None
+            place = None
+            if isinstance(owner, torch.nn.Module):
+                place = self._scopes.registry.module(owner)
             if place is not None and place is running.place:
                 if around is frame and user is None:
                     # A forward of torch's own: the line that called the module is the user's.
                     return None, None
                 break
-            if place not in (None, called) and not self._scopes.calls_of(place):
+            if place not in (None, called) and self._scopes.call_of(place) is None:
                 return place, user or self._locator.user_frame(around)
             around = around.f_back
         return None, user or self._locator.user_frame(around)
+
+    # -- runs -----------------------------------------------------------------------------
+
+    def _enter(self, frame: FrameType | None, key: object) -> tuple[Run | None, int]:
+        """Return the run in which a frame calls something, and the step; mark frames on the way.
+
+        Args:
+            frame: The frame.
+            key: What runs with it has it in common: of one call of a module.
+        """
+        new: list[FrameType] = []
+        around: Run | None = None
+        outer: FrameType | None = None
+        while frame is not None:
+            code = frame.f_code
+            if code is self._boundary:
+                break
+            mark = self._mark_of(frame) if frame.f_trace is not None else None
+            if mark is not None and (mark.begins or mark.key is key):
+                around, outer = mark.run, frame
+                break
+            skip = self._passes(code.co_filename)
+            if skip == _ENDS:
+                break
+            if not skip and not code.co_flags & _BY_TURNS:
+                new.append(frame)
+            frame = frame.f_back
+        step = self._locator.spot(outer)[1] if outer else 0
+        for frame in reversed(new):
+            around = self._new_run(frame.f_code, around, step)
+            self._mark(frame, around, key)
+            step = self._locator.spot(frame)[1]
+        return around, step
+
+    def _mark(self, frame: FrameType, run: Run, key: object) -> _Mark:
+        traced: Any = frame.f_trace
+        if type(traced) is _Mark and traced.owner is self._own:
+            traced = traced.traced
+        spots = self._locator.spots_of(frame.f_code)
+        frame.f_trace = mark = _Mark(self._own, run, key, traced, spots, self._own)
+        return mark
+
+    def _passes(self, file: str) -> int:
+        """Tell whether frames of a file are passed over, or end the walk."""
+        if file not in self._passed:
+            own = is_own_file(file) and not file.startswith(_WATCHING)
+            self._passed[file] = _ENDS if own else int(self._locator.is_foreign(file))
+        return self._passed[file]
+
+    def _new_run(self, code: CodeType, around: Run | None, step: int) -> Run:
+        known = self._functions.get(id(code))
+        if known is None:
+            nested = "<locals>" in code.co_qualname
+            function = Function(_name_of(code), _loops_of(code), nested)
+            known = self._functions[id(code)] = (code, function)
+        return Run(known[1], around, step)
 
 
 def _is_forward(frame: FrameType, running: Frame) -> bool:
@@ -329,8 +361,27 @@ def _is_forward(frame: FrameType, running: Frame) -> bool:
     return caller is not None and caller.f_code is CALL_CODE
 
 
-def _in_optimizer(scope: Scope | None) -> bool:
-    """Tell whether a scope is that of an optimizer's step, or stands in one."""
-    while scope is not None and scope.phase != "optimizer":
-        scope = scope.parent
-    return scope is not None
+def _name_of(code: CodeType) -> str:
+    """Return the name under which a user knows a function; empty for a part of another one."""
+    name = code.co_name
+    if name in _BY_CLASS:
+        return code.co_qualname.split(".")[-2] if "." in code.co_qualname else name
+    if name == "<lambda>":
+        return "lambda"
+    return "" if name.startswith("<") else name
+
+
+def _loops_of(code: CodeType) -> tuple[tuple[int, int], ...]:
+    """Return the first and the last step of each loop, by the jumps back in the code."""
+    steps = code.co_code
+    ends: dict[int, int] = {}
+    # Found by a pattern, as this reads the whole code of each function that runs.
+    for jump in _BACKWARDS.finditer(steps[::2]):
+        at = 2 * jump.start()
+        argument, shift, before = steps[at + 1], 8, at - 2
+        while before >= 0 and steps[before] == _EXTENDED:
+            argument |= steps[before + 1] << shift
+            shift, before = shift + 8, before - 2
+        # Steps are counted in units of two bytes from the one behind the jump.
+        ends[at + 2 - 2 * argument] = at
+    return tuple(ends.items())
