@@ -50,6 +50,8 @@ class Collectives:
 
     Attributes:
         groups: The process groups that were met.
+        begun: Those that run on while Python goes on: what a kernel gave to wait for it, in a box,
+            the node, and what it fills, weakly.
     """
 
     def __init__(self, values: TensorValues, registry: Registry) -> None:
@@ -62,9 +64,7 @@ class Collectives:
         self.groups = Groups(meshes)
         self._values = values
         self._counts: Counter[tuple[Any, ...]] = Counter()
-        # Those that run on while Python goes on: what a kernel gave to wait for it, in a box, the
-        # node, and what it fills, weakly.
-        self._begun: list[tuple[Any, Node, list[ref[torch.Tensor]]]] = []
+        self.begun: list[tuple[Any, Node, list[ref[torch.Tensor]]]] = []
 
     def join(self, node: Node, joined: Sequence[Joined], written: list[torch.Tensor]) -> None:
         """Have a node tell what its kernels have done together with others.
@@ -85,7 +85,7 @@ class Collectives:
             self._counts[key] += 1
             work = result[-1] if isinstance(result, tuple) and result else result
             if isinstance(work, torch.ScriptObject) and not is_blocking(kernel, args, kwargs):
-                self._begun.append((work, node, list(map(ref, written))))
+                self.begun.append((work, node, list(map(ref, written))))
         node.collective = told[0]
         if len(told) > 1:
             node.collective = replace(
@@ -104,10 +104,10 @@ class Collectives:
         Returns:
             The tensors that are filled by then; none where there is no wait to draw.
         """
-        begun = next((one for one in self._begun if same_work(one[0], work)), None)
+        begun = next((one for one in self.begun if same_work(one[0], work)), None)
         if begun is None:
             return []
-        self._begun.remove(begun)
+        self.begun.remove(begun)
         _, node, tensors = begun
         if node.collective is None or is_of_c10d(frame.f_code.co_filename):
             # A blocking call waits for itself.
@@ -116,10 +116,6 @@ class Collectives:
         filled = [tensor for held in tensors if (tensor := held()) is not None]
         find = self._values.find
         return [each for each in filled if (value := find(each)) and value.producer is node]
-
-    def forget(self) -> None:
-        """Let go of what still runs, once the run is over."""
-        self._begun.clear()
 
 
 def is_bookkeeping(frame: FrameType | None) -> bool:

@@ -144,13 +144,6 @@ class Discovery:
         name = node.op if node.kind == "op" else node.name
         return name, name
 
-    def know_given(self, name: str, tensor: torch.Tensor) -> None:
-        """Make a tensor known that torch was given, an unknown one as an input of a region."""
-        if self.open_ended and self.scopes.at_top and not self.is_known(tensor):
-            self.add_input(name, tensor)
-        else:
-            self.value_of(tensor)
-
     def add_hidden_input(self, name: str, tensor: torch.Tensor) -> None:
         """Make a tensor an input under this path as soon as something reads it."""
         if self.values.find(tensor) is None:
@@ -433,10 +426,9 @@ class Discovery:
 
     def _held(self, tensor: torch.Tensor, place: TensorPlace) -> Node:
         """Add a node for a parameter or buffer, in the scope of the module that owns it."""
-        owner, kind = place.owner, place.kind
-        scope = owner.first_scope or self.scopes.home(owner)
-        node = self._builder.append_source(kind, place.qualified_name, scope)
-        self.values.names[node] = place.qualified_name
+        name, scope = place.qualified_name, self.scopes.home(place.owner)
+        node = self._builder.append_source(place.kind, name, scope)
+        self.values.names[node] = name
         node.attributes["requires_grad"] = tensor.requires_grad
         if type(tensor) not in PLAIN:
             node.attributes.update(made_of(tensor))

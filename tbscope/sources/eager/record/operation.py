@@ -35,7 +35,7 @@ class _KernelRun(NamedTuple):
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     result: Any
-    flops: int | None = None
+    flops: int | None
 
 
 class Joined(NamedTuple):

@@ -89,14 +89,14 @@ class Optimizers:
 
     Attributes:
         steps: Those that run, the innermost last.
+        helpers: The boxes of torch's own helpers, until the next backward pass, or step.
     """
 
     def __init__(self, discovery: Discovery, passes: Sized) -> None:
         self.steps: list[_Step] = []
         self._passes = passes
         self._scopes, self._values = discovery.scopes, discovery.values
-        # The boxes of torch's own helpers, until an optimizer makes the next step.
-        self._helpers: dict[tuple[Scope | None, str], Scope] = {}
+        self.helpers: dict[tuple[Scope | None, str], Scope] = {}
         # Of the latest operation: whether the step itself has run it, where it was called, the
         # helper that led there, and what it serves.
         self._by_step = False
@@ -107,7 +107,7 @@ class Optimizers:
     def branch(self, scopes: ScopeStack, passes: Sized) -> "Optimizers":
         """Return one for the steps that another thread makes at the same time."""
         branch = copy(self)
-        branch._scopes, branch._passes, branch.steps, branch._helpers = scopes, passes, [], {}
+        branch._scopes, branch._passes, branch.steps, branch.helpers = scopes, passes, [], {}
         return branch
 
     def begin(self, optimizer: torch.optim.Optimizer, caller: FrameType) -> None:
@@ -128,10 +128,6 @@ class Optimizers:
         self.steps.append(step)
         self._latest = None
 
-    def pass_begins(self) -> None:
-        """Have what helps once a backward pass is over stand apart from what helped before."""
-        self._helpers.clear()
-
     def end(
         self, optimizer: torch.optim.Optimizer | None = None, *, caller: FrameType | None = None
     ) -> None:
@@ -148,7 +144,7 @@ class Optimizers:
         while any(ends[: len(self.steps)]):
             step = self.steps.pop()
             self._latest = None
-            self._helpers.clear()
+            self.helpers.clear()
             self._settle(step)
             step.frame.inner = step.around
             # A module may run by now, where nobody has told that the step has ended.
@@ -250,9 +246,9 @@ class Optimizers:
                 scope = self._scopes.running.inner
             if helper is None:
                 return scope
-            if (scope, helper) not in self._helpers:
-                self._helpers[scope, helper] = self._new(helper, None, scope)
-            return self._helpers[scope, helper]
+            if (scope, helper) not in self.helpers:
+                self.helpers[scope, helper] = self._new(helper, None, scope)
+            return self.helpers[scope, helper]
         step = self.steps[-1]
         # Else a closure runs, or a pass of its own.
         self._by_step = self._scopes.running is step.frame and len(self._passes) <= step.passes

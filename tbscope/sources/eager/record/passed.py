@@ -96,6 +96,9 @@ class Passed:
     Args:
         values: The values that tensors hold.
         name_of: Returns the qualified name of a leaf tensor, and the last part of it.
+
+    Attributes:
+        given: What they have given, by the identity of the tensor.
     """
 
     def __init__(
@@ -103,7 +106,7 @@ class Passed:
     ) -> None:
         self._values = values
         self._name_of = name_of
-        self._given: dict[int, _Given] = {}
+        self.given: dict[int, _Given] = {}
         values.from_pass = self.value_of
 
     def add(
@@ -120,7 +123,7 @@ class Passed:
         for key, held in passing.made.items():
             tensor = held()
             if tensor is not None and values.seen(tensor) is None:
-                self._given[key] = _Given(held, node, None if inside is None else inside(tensor))
+                self.given[key] = _Given(held, node, None if inside is None else inside(tensor))
         for gradient, leaf in passing.earlier.values():
             now = leaf.grad
             if now is None:
@@ -129,32 +132,28 @@ class Passed:
             if before is None:
                 known = self.has_given(gradient)
                 name = f"{self._name_of(leaf)[0]}.grad"
-                before = self._given[id(gradient)] if known else name
-            given = self._given[id(now)] = _Given(ref(now), node, before=before)
+                before = self.given[id(gradient)] if known else name
+            given = self.given[id(now)] = _Given(ref(now), node, before=before)
             if now is gradient and isinstance(before, Value):
                 # Something may hold a view of it, which shows the sum.
                 total = self._settled(given, now)
                 values.give_written(total, [now], [], [now])
                 values.of_passes.update(total.outputs)
-                del self._given[id(now)]
+                del self.given[id(now)]
 
     def has_given(self, tensor: torch.Tensor) -> bool:
         """Whether a pass has given a tensor of which nothing has asked for the value so far."""
-        given = self._given.get(id(tensor))
+        given = self.given.get(id(tensor))
         return given is not None and given.tensor() is tensor
 
     def value_of(self, tensor: torch.Tensor) -> Value | None:
         """Return the value of what a pass has given; None for any other tensor."""
         if not self.has_given(tensor):
             return None
-        node = self._settled(self._given.pop(id(tensor)), tensor)
+        node = self._settled(self.given.pop(id(tensor)), tensor)
         value = self._values.give(node, tensor)
         self._values.of_passes.add(value)
         return value
-
-    def forget(self) -> None:
-        """Let go of all, once the run is over."""
-        self._given.clear()
 
     def _settled(self, given: _Given, like: torch.Tensor) -> Node:
         """Return the node whose next output is what a pass has given: its operation, or a sum.

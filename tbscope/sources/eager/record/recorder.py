@@ -52,6 +52,9 @@ _OTHER_NUMBERS = (
 
 _SHARES_MEMORY = frozenset({"numpy", "array", "dlpack"})
 
+# As `Argument(name, nest)`, in a third of the time.
+_argument = partial(tuple.__new__, Argument)
+
 
 class Recorder(StepRecorder):
     """Builds the graph of one run."""
@@ -87,12 +90,12 @@ class Recorder(StepRecorder):
         # At once, not when the garbage collector comes by: this refers to itself.
         self._values.forget()
         self._discovery.forget()
-        self.passed.forget()
+        self.passed.given.clear()
         self._reads.clear()
         if self.distributed:
             graph.mesh = self.collectives.groups.mesh()
             settle(graph)
-        self.collectives.forget()
+        self.collectives.begun.clear()
         self.modules_called.clear()
         self.scopes.forget()
         self.backward = self.functions = None
@@ -172,8 +175,10 @@ class Recorder(StepRecorder):
         node.role = role_of(kernels, reads=bool(values))
         if not RANDOM.isdisjoint(kernels):
             node.random = is_random(kernels, arguments, self.graph.signatures.get(name, ()))
-            if node.random and self._discovery.open_ended and not self._told_of_numbers:
-                self._tell_of_numbers(frame)
+            asks = node.random and self._discovery.open_ended and "torch._dynamo" in sys.modules
+            if asks and not self._told_of_numbers and draws_otherwise(frame):
+                self._told_of_numbers = True
+                warn(_OTHER_NUMBERS)
         if written:
             node.writes = held.places_of(written, read, values)
             if filled:
@@ -233,13 +238,13 @@ class Recorder(StepRecorder):
                 value = self.value_of(given)
                 read.append(given)
                 values.append(value)
-                arguments.append(Argument(None, value))
+                arguments.append(_argument((None, value)))
             else:
-                arguments.append(Argument(None, self.nest(given, read, values)))
+                arguments.append(_argument((None, self.nest(given, read, values))))
         for key, given in kwargs.items():
             filled = fills and key == "out" and given is not None
             nest = FILLED if filled else self.nest(given, read, values)
-            arguments.append(Argument(key, nest))
+            arguments.append(_argument((key, nest)))
         return arguments, read, values
 
     def _read_inner(
@@ -310,12 +315,6 @@ class Recorder(StepRecorder):
                 "(torch.jit.fork): which of them comes first may differ from run to run"
             )
             self.graph.notes.append(Note(text, running.source))
-
-    def _tell_of_numbers(self, frame: FrameType | None) -> None:
-        """Warn, once, that the run draws other random numbers than it would unwatched."""
-        if "torch._dynamo" in sys.modules and draws_otherwise(frame):
-            self._told_of_numbers = True
-            warn(_OTHER_NUMBERS)
 
     def fail_operation(
         self,
@@ -423,7 +422,9 @@ class Recorder(StepRecorder):
             self._discovery.add_unknown(list(zip(names, given, strict=True)))
         nest = self.nest
         scope = scopes.call_scope(place)
-        arguments = [Argument(name, nest(value)) for name, value in zip(names, given, strict=True)]
+        arguments = [
+            _argument((name, nest(value))) for name, value in zip(names, given, strict=True)
+        ]
         call = Call(
             scope=scope,
             class_name=place.label,

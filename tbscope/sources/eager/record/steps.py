@@ -266,13 +266,16 @@ class StepRecorder:
             yield
             return
         called = self.where.of_call(caller)[1:]
-        self.backward.optimizers.pass_begins()
+        self.backward.optimizers.helpers.clear()
         for root in roots:
             if isinstance(root, torch.Tensor):
                 self.backward.tell_unseen(root, self.value_of)
+        in_region = self._discovery.open_ended and self.scopes.at_top
         for gradient, given in gradients:
-            if given:
-                self._discovery.know_given("gradient", gradient)
+            if given and in_region and not self.is_known(gradient):
+                self.add_input("gradient", gradient)
+            elif given:
+                self.value_of(gradient)
         with ExitStack() as stack:
             stack.enter_context(
                 self.backward.run(creates_graph=creates_graph, caller=id(caller), called=called)

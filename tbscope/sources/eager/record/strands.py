@@ -20,7 +20,7 @@ from tbscope.sources.eager.record.recorder import Recorder
 if TYPE_CHECKING:
     from tbscope.ir.scopes import Scope
 
-__all__ = ["HandedOver", "Strands", "strands_of"]
+__all__ = ["HandedOver", "Strands"]
 
 _Place: TypeAlias = tuple[float, ...]
 
@@ -45,7 +45,7 @@ class _Strand:
     source: Source | None = None
 
     def next(self) -> _Place:
-        return (*self.place, next(self.steps))
+        return *self.place, next(self.steps)
 
 
 class HandedOver(NamedTuple):
@@ -236,9 +236,3 @@ class Strands:
             node.name = str(name)
             for kernel in node.body.nodes if node.body else ():
                 kernel.name = f"{name}.{kernel.name.rpartition('.')[2]}"
-
-
-def strands_of(recorder: Recorder) -> Strands:
-    """Return the strands of the run that somebody records, from now on if there were none."""
-    known: Strands | None = recorder.strands
-    return known or Strands(recorder)

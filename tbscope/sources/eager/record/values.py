@@ -98,12 +98,15 @@ class TensorValues:
     def give(self, node: Node, tensor: torch.Tensor) -> Value:
         """Make a tensor the next output of a node."""
         value = add_value(node, tensor)
-        self.hold(tensor, value)
+        if type(tensor) in PLAIN and innermost_transform() is None:
+            self.held[id(tensor)] = (ref(tensor), value)
+        else:
+            self.wrappers.hold(tensor, value)
         return value
 
     def hold(self, tensor: torch.Tensor, value: Value) -> None:
         """Have a tensor hold a value that a node gives already."""
-        if type(tensor) in PLAIN and innermost_transform() is None:
+        if type(tensor) in PLAIN:
             self.held[id(tensor)] = (ref(tensor), value)
         else:
             self.wrappers.hold(tensor, value)

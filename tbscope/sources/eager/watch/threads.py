@@ -14,7 +14,7 @@ from multiprocessing.pool import ThreadPool
 from typing import Any
 
 from tbscope.sources.eager.active import watching
-from tbscope.sources.eager.record.strands import HandedOver, Strands, strands_of
+from tbscope.sources.eager.record.strands import HandedOver, Strands
 from tbscope.sources.eager.watch.modes import modes_of
 from tbscope.sources.eager.watch.replacement import Replacements
 
@@ -38,7 +38,7 @@ class _Work:
         self._handed: list[tuple[Strands, HandedOver]] = []
         for recorder in watching.recorders:
             if not recorder.paused:
-                strands = strands_of(recorder)
+                strands: Strands = recorder.strands or Strands(recorder)
                 source = recorder.source_at(sys._getframe(2))
                 self._handed.append((strands, strands.hand_over(recorder, source)))
 
