@@ -42,6 +42,8 @@ def test_a_config_that_names_no_class_makes_the_plain_model_of_its_kind():
 def test_pictures_are_made_for_models_that_take_them():
     first = tbscope("show", "hf:vit").stdout.splitlines()[0]
     assert first == "graph(%pixel_values : Float(1, 3, 8, 8)):"
+    given = tbscope("show", "hf:vit", "-i", "2x3x8x8").stdout.splitlines()[0]
+    assert given == "graph(%pixel_values : Float(2, 3, 8, 8)):"
 
 
 def test_inputs_and_settings_may_be_given():

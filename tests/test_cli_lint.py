@@ -74,6 +74,16 @@ def test_of_a_rule_that_is_broken_often_the_first_are_told_and_json_tells_all():
     assert len(one["findings"]) == 7
 
 
+def test_no_more_are_told_where_all_are():
+    Path("five.pbtxt").write_text(
+        "".join(f'node {{ name: "n{n}x" op: "Op" input: "gone{n}" }}' for n in range(5))
+    )
+    lines = tbscope("lint", "five.pbtxt").stdout.splitlines()
+    assert [line.split(":")[0] for line in lines[5:]] == [
+        *("  fix", "5 errors, 0 warnings in 1 graph"),
+    ]
+
+
 def test_every_graph_of_a_log_is_looked_at_or_the_one_that_is_named():
     write_torchs("runs/old")
     with library.SummaryWriter("runs/new") as writer:
