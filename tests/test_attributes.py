@@ -93,3 +93,8 @@ def test_every_attribute_is_short_ascii_and_one_line(nest):
         for text in (message.s, *message.list.s):
             assert text.isascii()
             assert text.decode().isprintable()
+
+
+def test_a_number_too_small_for_32_bits_is_a_text():
+    assert to_attr_value(1e-37).WhichOneof("value") == "f"
+    assert to_attr_value(1e-40).s == b"1e-40"
