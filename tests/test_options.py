@@ -210,6 +210,21 @@ def test_a_value_that_is_none_is_refused_before_the_model_runs(name, tmp_path):
         tbscope.add_graph(tbscope.SummaryWriter(tmp_path), model, **wrong)
 
 
+@pytest.mark.parametrize(
+    ("name", "fix"),
+    [
+        ("profile", "give profile= to trace or add_graph"),
+        ("tag", "give tag= to add_graph"),
+        ("styl", "did you mean 'style'?"),
+        ("nothing_like_it", "leave nothing_like_it out"),
+    ],
+)
+def test_an_option_that_is_none_of_a_drawing_is_told_where_it_belongs(name, fix):
+    with pytest.raises(ArgumentError) as error:
+        check_options(**{name: None})
+    assert error.value.fix == fix
+
+
 @pytest.mark.parametrize("options", [{"level": "module", "root": None}, {"keep": ["view"]}, {}])
 def test_options_that_are_given_stay_and_others_are_as_declared(options):
     check_options(**options)
