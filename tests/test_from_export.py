@@ -259,6 +259,20 @@ def test_what_is_read_through_a_view_waits_for_the_writer():
     assert of_x.control_inputs == []
 
 
+def test_what_is_read_after_a_write_into_one_of_several_views_waits_for_the_writer():
+    class Net(nn.Module):
+        def forward(self, x):
+            y = x + 1
+            y.split(1)[1].mul_(2)
+            return y.sum()
+
+    graph = tbscope.from_export(_export(Net(), torch.ones(2, 4)))
+
+    (mul,) = [node for node in graph.nodes if node.op == "mul_"]
+    (total,) = [node for node in graph.nodes if node.op == "sum"]
+    assert total.control_inputs == [mul]
+
+
 def test_what_reads_the_written_value_itself_does_not_wait_for_its_writer_besides():
     class Net(nn.Module):
         def forward(self, x):
@@ -286,6 +300,7 @@ def test_a_write_into_an_input_is_told():
     (copy,) = [node for node in graph.nodes if node.op == "copy_"]
     assert copy.writes == (0,)
     assert copy.inputs[0].producer.name == "x"
+    assert len(copy.outputs) == 1
 
 
 def test_a_constant_has_its_name_and_its_content():

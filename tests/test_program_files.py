@@ -231,6 +231,8 @@ def test_formulas_of_sizes_are_taken(formula):
         "Pow(9, 9**9)",
         "Pow(Symbol('s0'), Integer(1000000))",
         "9**9**9",
+        "Pow(Pow(Symbol('s0'), Integer(60)), Integer(60))",
+        "Pow(2, Mul(64, 64, 64, 64, 64))",
         "LShift(1, 1000000)",
         "1" * 30,
         "s0" + "+s0" * 10_000,
