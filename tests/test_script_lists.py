@@ -241,6 +241,21 @@ def test_a_branch_does_not_see_what_a_loop_in_the_other_one_has_added():
     assert operations(branches) == ["exp", "sin", "If", "tan", "If"]
 
 
+def test_a_branch_does_not_see_what_the_other_one_has_added_before_a_loop():
+    def branches(x, n: int):
+        row = [1]
+        if n > 2:
+            row.append(2)
+            for _ in range(n):
+                row.append(3)
+            x = x.exp()
+        else:
+            x = x.sin() if len(row) == 1 else x.cos()
+        return x
+
+    assert operations(branches) == ["exp", "sin", "If"]
+
+
 def test_a_turn_of_a_loop_does_not_know_which_number_the_turn_before_it_has_set():
     def count(x, n: int):
         row = [1]
