@@ -80,6 +80,13 @@ def test_a_slip_of_the_author_is_told_by_its_line_and_not_laid_to_the_inputs(sli
     assert ("fake=False" in fix) is fake
 
 
+def test_a_size_in_the_place_of_an_input_is_told_and_not_the_slip_that_it_makes():
+    def adding(x, y):
+        return x.relu() + y
+
+    assert failure(adding, (2, 3)).fix.startswith("a size is no input: give torch.rand(2, 3)")
+
+
 def test_an_error_about_values_still_speaks_of_the_inputs():
     def fail(x):
         raise ValueError("3 channels are needed")

@@ -415,6 +415,23 @@ def test_stages_of_equal_layers_are_not_taken_for_one():
     assert len({part.scope for part in tbscope.merge_ranks(graphs).parts}) == 7
 
 
+def test_the_first_message_between_two_ranks_tells_which_stage_comes_first():
+    first = Net(0).join("send", (0, 1), peer=1).join("recv", (0, 1), peer=1).graph()
+    last = Net(1).join("recv", (0, 1), peer=0).join("send", (0, 1), peer=0).graph()
+    parts = tbscope.merge_ranks([first, last]).parts
+    assert [(part.ranks, part.stage) for part in parts] == [((0,), 0), ((1,), 1)]
+
+
+def test_parameters_without_numbers_are_not_tied():
+    graph = Net(0).graph()
+    figures = tbscope.merge_ranks([graph]).parts[0].figures
+    graph.modules = [
+        one._replace(parameters=tuple(each._replace(number=-1) for each in one.parameters))
+        for one in graph.modules
+    ]
+    assert tbscope.merge_ranks([graph]).parts[0].figures == figures
+
+
 def test_a_ring_is_one_picture_and_no_pipeline():
     graphs = []
     for rank in range(4):

@@ -41,6 +41,12 @@ def test_a_model_that_needs_gradients_says_so():
     tbscope.trace(forces, torch.randn(2), grad=True)
 
 
+def test_with_gradients_no_error_asks_for_them():
+    with pytest.raises(tbscope.TraceError, match="does not require grad") as error:
+        tbscope.trace(lambda x: torch.autograd.grad(x.sum(), x)[0], torch.randn(2), grad=True)
+    assert "grad=True" not in error.value.fix
+
+
 def test_a_model_that_raises_is_as_before():
     net = Encoder().train()
     net.norm.eval()
