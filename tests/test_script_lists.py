@@ -35,13 +35,18 @@ def entry_taken(x):
     return x.sin() if "a" not in table and table["b"] == 2 else x.cos()
 
 
+def entry_given(x):
+    row = [3, 1]
+    return x.sin() if row.pop(0) == 3 else x.cos()
+
+
 def keys_listed(x):
     table = {"a": 1}
     table["b"] = 2
     return x.sin() if len(list(table.keys())) == 2 and table.get("b", 0) == 2 else x.cos()
 
 
-KNOWN = (entry_set, entry_inserted, entry_taken, keys_listed)
+KNOWN = (entry_set, entry_inserted, entry_taken, entry_given, keys_listed)
 
 
 @pytest.mark.parametrize("function", KNOWN, ids=lambda one: one.__name__)
