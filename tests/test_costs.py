@@ -179,6 +179,21 @@ def test_a_fast_layer_asks_for_as_much_as_one_that_learns(norm_first):
     assert graph_costs(graph).backward_flops == graph_costs(learning).backward_flops > 0
 
 
+def test_fast_attention_asks_for_as_much_as_that_which_learns():
+    layer, x = nn.MultiheadAttention(16, 4, batch_first=True), torch.rand(2, 5, 16)
+    asked = {"kwargs": {"need_weights": False}}
+    graph = tbscope.trace(layer.eval(), (x, x, x), **asked)
+    assert "aten::_native_multi_head_attention" in graph.nodes[-1].kernels
+    learning = tbscope.trace(layer, (x, x, x), training=True, **asked)
+    assert graph_costs(graph).backward_flops == graph_costs(learning).backward_flops > 0
+
+
+def test_two_inputs_of_one_storage_ask_for_its_gradient_alike():
+    graph = tbscope.trace(lambda x: x @ x.T, torch.rand(2, 3))
+    (product,) = [node for node in graph.nodes if node.op == "matmul"]
+    assert [gradient.inputs for gradient in product.gradients] == [(0, 1), (0, 1)]
+
+
 def test_a_fast_layer_of_which_nothing_learns_has_no_backward_pass():
     layer = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True).requires_grad_(False)
     assert graph_costs(tbscope.trace(layer, torch.rand(2, 5, 16))).backward_flops == 0
