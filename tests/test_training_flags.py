@@ -221,3 +221,4 @@ def test_a_compiled_module_is_listed_once_beside_its_wrapper():
     listed = registry.modules()
     assert len(listed) == len(set(map(id, listed)))
     assert {id(module) for module in switched} == set(map(id, listed))
+    assert all(registry.module(module) is not None for module in listed)

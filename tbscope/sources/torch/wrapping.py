@@ -152,7 +152,7 @@ def made_of(tensor: torch.Tensor) -> dict[str, Any]:
         return {}
     told: dict[str, Any] = {"tensor_class": f"{kind.__module__}.{kind.__qualname__}"}
     parts = [
-        f"{name}: {str(part.dtype).removeprefix('torch.')} {tuple(part.shape)}"
+        f"{name}: {type_names(part.dtype, part.device)[0]} {tuple(part.shape)}"
         for name, part in held_tensors(tensor)
     ]
     if parts:
