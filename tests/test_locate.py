@@ -16,7 +16,14 @@ from torch.nn.utils import clip_grad
 from torch.utils.tensorboard import SummaryWriter
 
 import tbscope
-from tbscope.sources.torch.locate import helper_name, raised_at, short_path
+from tbscope.sources.torch import locate
+from tbscope.sources.torch.locate import (
+    Locator,
+    helper_name,
+    is_foreign_file,
+    raised_at,
+    short_path,
+)
 
 
 def test_a_file_is_told_by_its_path_below_the_import_path(monkeypatch, tmp_path):
@@ -138,3 +145,24 @@ def test_code_that_torch_generates_is_told_alike_however_often_it_is_made():
     first = told()
     assert any("eval_with_key" in source for source in first)
     assert told() == first
+
+
+def test_packages_of_others_are_the_users_also_below_the_library_of_python(monkeypatch):
+    monkeypatch.setattr(locate, "_STDLIB", ("/lib/python/",))
+    monkeypatch.setattr(locate, "_SITE", ("/lib/python/site-packages/",))
+    assert is_foreign_file("/lib/python/json.py")
+    assert not is_foreign_file("/lib/python/site-packages/models/net.py")
+
+
+def test_a_call_has_one_step_also_once_python_knows_what_is_called():
+    locator, spots = Locator(short_path.__code__), set()
+
+    class Asked:
+        def __len__(self):
+            spots.add(locator.spot(sys._getframe(1)))
+            return 0
+
+    asked = Asked()
+    for _ in range(100):
+        len(asked)
+    assert len(spots) == 1

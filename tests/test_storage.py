@@ -133,3 +133,13 @@ def test_writes_into_memory_that_is_new_again_are_forgotten(read):
     before = [tensor.view(1, 2)] if read else [torch.ones(2)]
     writes.forget_fresh([tensor], before)
     assert [write.value for write in writes.touching(tensor, 0)] == ([value] if read else [])
+
+
+def test_writes_since_one_are_those_after_it():
+    build, writes, tensor = GraphBuilder(), Writes(), torch.zeros(4)
+    value = build.op("fill_", build.input("x", (4,)))
+    for order, part in enumerate((tensor[:2], tensor[2:], tensor[1:3])):
+        writes.add(value.producer, order, value, part)
+    assert [write.order for write in writes.touching(tensor, 1)] == [2]
+    assert [write.order for write in writes.touching(tensor, -1)] == [2, 1, 0]
+    assert [write.order for write in writes.touching(tensor[:1], -1)] == [0]
