@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+import torch
 from build import GraphBuilder
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -422,14 +423,25 @@ def test_the_first_message_between_two_ranks_tells_which_stage_comes_first():
     assert [(part.ranks, part.stage) for part in parts] == [((0,), 0), ((1,), 1)]
 
 
-def test_parameters_without_numbers_are_not_tied():
-    graph = Net(0).graph()
-    figures = tbscope.merge_ranks([graph]).parts[0].figures
+def test_parameters_without_numbers_are_not_tied_and_calls_know_their_rank():
+    graph = tbscope.trace(torch.nn.Linear(3, 2), torch.ones(1, 3))
+    merged = tbscope.merge_ranks([graph])
+    assert merged.calls[0].results.device == "rank 0 cpu"
     graph.modules = [
         one._replace(parameters=tuple(each._replace(number=-1) for each in one.parameters))
         for one in graph.modules
     ]
-    assert tbscope.merge_ranks([graph]).parts[0].figures == figures
+    assert tbscope.merge_ranks([graph]).parts[0].figures == merged.parts[0].figures
+
+
+def test_messages_in_several_groups_tell_of_none():
+    graphs = []
+    for rank in range(4):
+        pair, peer = ((0, 1), (2, 3))[rank // 2], rank ^ 1
+        net = Net(rank, layers=()).join("send", pair, peer=peer)
+        graphs.append(net.join("recv", pair, peer=peer).graph())
+    (node,) = named(tbscope.merge_ranks(graphs), "send")
+    assert "groups" not in node.attributes
 
 
 def test_a_ring_is_one_picture_and_no_pipeline():
