@@ -72,3 +72,10 @@ def test_a_function_is_run_though_what_it_gave_cannot_be_recorded(recorder, told
     with recorder.function("body") as gave:
         gave(3)
     assert [type(error) for error in told] == [AttributeError]
+
+
+def test_a_block_that_began_is_ended(recorder, told):
+    with recorder.function("body"):
+        assert recorder.scopes.running.blocks
+    assert not recorder.scopes.running.blocks
+    assert told == []
