@@ -55,7 +55,14 @@ UNINITIALIZED: type = vars(_parameter)["UninitializedTensorMixin"]
 """The class of parameters and buffers that a lazy module has not made yet."""
 
 
-ScriptModule: type = torch.jit.ScriptModule
+class _NoScriptModule:
+    """The class of no module: that of scripted ones where torch has none any more."""
+
+
+# Deprecated since torch 2.11, so that a later one may lack it.
+_jit: Any = getattr(torch, "jit", None)
+
+ScriptModule: type = getattr(_jit, "ScriptModule", _NoScriptModule)
 """The class of what torch.jit made of modules."""
 
 CALL_CODE: Any = torch.nn.Module._call_impl.__code__
@@ -72,8 +79,7 @@ def call_method_name() -> str:
     return "__call__" if "torch._dynamo" in sys.modules else "_call_impl"
 
 
-_jit: Any = torch.jit
-is_tracing: Callable[[], bool] = _jit.is_tracing
+is_tracing: Callable[[], bool] = getattr(_jit, "is_tracing", lambda: False)
 """Tells whether torch.jit.trace makes a graph of what runs now."""
 
 
