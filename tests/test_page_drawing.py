@@ -213,7 +213,6 @@ def test_the_categories_are_those_of_the_model(page):
     assert modules | {"scaled_dot_product_attention", "add"} <= legends["class"]
     assert legends["class"].isdisjoint({"Net", "Block"})
     assert legends["trainable"] == {"trainable", "frozen"}
-    assert legends["dtype"] == {"float32", "int64"}
     assert legends["mapping"] == {"first stage", "last stage"}
 
 

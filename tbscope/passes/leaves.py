@@ -93,8 +93,8 @@ def _alone(graph: Graph) -> Iterator[tuple[Scope, Node, list[Node]]]:
             ran.setdefault(scope, []).append(node)
             # It reads something, or gives what another one has saved.
             if node.inputs or (node.control_inputs and not node.kernels):
-                sources = [value.producer for value in node.inputs]
-                if all(one.kind == "buffer" or one in counters for one in sources):
+                sources = {value.producer for value in node.inputs} - counters
+                if not [source for source in sources if source.kind != "buffer"]:
                     counters.add(node)
         elif node.kind == "constant":
             crowded.add(scope)
