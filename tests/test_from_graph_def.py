@@ -119,6 +119,17 @@ def test_nodes_come_behind_what_they_read_and_else_as_they_were():
     assert graph.notes == []
 
 
+def test_nodes_that_wait_for_each_other_are_both_there():
+    graph = tbscope.from_graph_def(graph_def("a: A(^b)", "b: B(^a)"))
+    assert [[one.op for one in node.control_inputs] for node in graph.nodes] == [[], ["B"]]
+    assert [note.text for note in graph.notes] == ["left out, as they lead back: 1 steps of loops"]
+
+
+def test_what_stands_in_the_library_is_no_node():
+    message = graph_def("x: Placeholder()", "__function_library__/seed: A()")
+    assert [node.op for node in tbscope.from_graph_def(message).nodes] == ["input"]
+
+
 def test_two_nodes_of_one_name_are_both_there():
     graph = tbscope.from_graph_def(graph_def("a: A()", "a: B()", "c: C(a)"))
     assert [node.op for node in graph.nodes] == ["A", "B", "C"]

@@ -7,6 +7,7 @@ import re
 import warnings
 from pathlib import Path
 
+import numpy
 import pytest
 import torch
 from build import GraphBuilder, chain
@@ -267,10 +268,17 @@ def test_what_is_no_json_is_told_with_its_place(text, told):
 
 def test_a_number_that_others_cannot_read_is_a_text():
     build = GraphBuilder()
-    build.output("out", build.op("op", build.input("x", (1,)), 2**53, 2**53 + 1))
+    numbers = (2**53, 2**53 + 1, -(2**53) - 1)
+    build.output("out", build.op("op", build.input("x", (1,)), *numbers))
     text = graph_to_json(build.graph)
     assert "9007199254740992" in text
-    assert '{"int":"0x20000000000001"}' in text
+    assert '{"int":"0x20000000000001"},{"int":"-0x20000000000001"}' in text
+
+
+def test_a_number_of_numpy_is_written_as_a_number():
+    graph = chain(1)
+    graph.nodes[-1].flops = numpy.int64(7)
+    assert graph_from_json(graph_to_json(graph)).nodes[-1].flops == 7
 
 
 def test_the_documentation_names_every_field():

@@ -301,6 +301,17 @@ def test_an_attribute_of_a_function_holds_where_its_call_gives_none(given, told)
     assert graph.nodes[-1].arguments[-1].nest == told
 
 
+def test_a_function_may_tell_types_that_nothing_infers():
+    nodes = [node("Made_up", ["a"], ["t"], domain="other"), node("Relu", ["t"], ["b"])]
+    versions = [helper.make_opsetid("", 20), helper.make_opsetid("other", 1)]
+    function = helper.make_function("my", "F", ["a"], ["b"], nodes, versions)
+    function.value_info.append(info("t", FLOAT, [5]))
+    call = node("F", ["x"], ["y"], domain="my")
+    shown = [info("x", FLOAT, [2])], [info("y", FLOAT, [5])]
+    graph = tbscope.from_onnx(model_of([call], *shown, functions=[function], checked=False))
+    assert [each.outputs[0].shape for each in graph.nodes] == [(2,), (5,), (5,)]
+
+
 def test_what_a_call_of_a_function_hands_on_unread_is_no_node():
     call = node("Steps", ["x", "b"], ["y", ""], domain="my")
     pair = [info("x", FLOAT, [2]), info("b", FLOAT, [2])], [info("y", FLOAT, [2])]
