@@ -125,6 +125,15 @@ def test_nodes_that_wait_for_each_other_are_both_there():
     assert [note.text for note in graph.notes] == ["left out, as they lead back: 1 steps of loops"]
 
 
+def test_a_way_to_a_module_is_no_parameter_and_a_block_no_module():
+    message = graph_def("Net/fc: prim::GetAttr()", "Net/w: prim::GetAttr()", "Net/a/y: A(Net/w)")
+    for way, name in zip(message.node, ("fc", "weight"), strict=False):
+        way.attr["attr"].s = f"{{ name : {name}}}".encode()
+    graph = tbscope.from_graph_def(message)
+    assert [one.name for one in graph.nodes if one.kind == "parameter"] == ["Net.weight"]
+    assert {scope.qualified_name for scope in graph.scopes()} == {None}
+
+
 def test_what_stands_in_the_library_is_no_node():
     message = graph_def("x: Placeholder()", "__function_library__/seed: A()")
     assert [node.op for node in tbscope.from_graph_def(message).nodes] == ["input"]

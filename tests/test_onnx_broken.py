@@ -108,6 +108,16 @@ def test_a_function_that_calls_itself_is_refused():
     assert "a function calls itself" in refused(model)
 
 
+def test_a_function_that_calls_itself_in_a_body_is_refused():
+    (function,) = doubling(1)
+    call = node("f0", ["a"], ["t"], domain="f")
+    branch = helper.make_graph([call], "branch", [], [info("t", FLOAT, VECTOR)])
+    choose = node("If", ["a"], ["b"], then_branch=branch, else_branch=branch)
+    function.node[0].CopyFrom(choose)
+    model = plain([node("f0", ["x"], ["y"], domain="f")], functions=[function], checked=False)
+    assert "a function calls itself" in refused(model)
+
+
 @pytest.mark.parametrize("text", [b"relu_of_mine", b"nets.Net", b"pkg.torch.onnx.name_scopes"])
 def test_a_text_that_is_none_is_refused(tmp_path, text):
     relu = node("Relu", ["x"], ["y"], levels=[("", "nets.Net"), ("fc", "L")], name="relu_of_mine")

@@ -83,6 +83,9 @@ def test_equal_modules_are_one_function_that_calls_another():
     assert [list(each.input) for each in result.model.graph.node] == [
         *(["x", "layer0.fc.weight"], ["r0", "layer1.fc.weight"], ["r1", "layer2.fc.weight"]),
     ]
+    graph = tbscope.from_onnx(result.model)
+    names = [call.qualified_name for call in graph.calls if call.scope.part.label == "Fc"]
+    assert names == ["layer0.fc", "layer1.fc", "layer2.fc"]
     outer = next(each for each in result.model.functions if each.name == "Layer")
     assert [each.op_type for each in outer.node] == ["Fc", "Relu"]
 

@@ -301,6 +301,22 @@ def test_an_attribute_of_a_function_holds_where_its_call_gives_none(given, told)
     assert graph.nodes[-1].arguments[-1].nest == told
 
 
+def test_what_a_call_gives_stands_under_the_name_of_the_attribute_also_in_a_body():
+    leak = node("LeakyRelu", ["a"], ["t"])
+    leak.attribute.append(
+        onnx.AttributeProto(name="alpha", type=onnx.AttributeProto.FLOAT, ref_attr_name="slope")
+    )
+    branch = helper.make_graph([leak], "branch", [], [info("t", FLOAT, [2])])
+    choose = node("If", ["on"], ["b"], then_branch=branch, else_branch=branch)
+    versions = [helper.make_opsetid("", 20)]
+    function = helper.make_function("my", "F", ["on", "a"], ["b"], [choose], versions, ["slope"])
+    call = node("F", ["on", "x"], ["y"], domain="my", slope=0.5)
+    shown = [info("on", BOOL, []), info("x", FLOAT, [2])], [info("y", FLOAT, [2])]
+    graph = tbscope.from_onnx(model_of([call], *shown, functions=[function]))
+    given = [dict(each.arguments) for each in graph.nodes if each.op == "LeakyRelu"]
+    assert [arguments["alpha"] for arguments in given] == [0.5, 0.5]
+
+
 def test_a_function_may_tell_types_that_nothing_infers():
     nodes = [node("Made_up", ["a"], ["t"], domain="other"), node("Relu", ["t"], ["b"])]
     versions = [helper.make_opsetid("", 20), helper.make_opsetid("other", 1)]
