@@ -160,7 +160,6 @@ class _Reading:
                 back = {name for name, at in ahead.items() if done.get(at) is False}
                 self._closing += len(back)
                 op.reads = [read for read in op.reads if read[0] not in back]
-                op.waits = [name for name in op.waits if name not in back]
                 pending += [at for at in reversed(ahead.values()) if at not in done]
         for op in self._ops:
             for name, output in op.reads:
