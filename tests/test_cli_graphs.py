@@ -37,7 +37,7 @@ def test_notes_of_a_graph_are_told():
     Path("cut.pbtxt").write_text('node { name: "a" op: "A" input: "gone" }')
     result = tbscope("show", "cut.pbtxt")
     assert result.stdout == "graph():\n  A()\n  return ()\n"
-    assert "note: nodes read 1 name that no node has, which is left out: 'gone'" in result.stderr
+    assert "note: left out, as no node has these names: 'gone'" in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from os import PathLike
 from typing import Unpack
 
 from tbscope.adding import add_graph, add_overlay
@@ -30,7 +31,7 @@ class DrawingCallback:
     @shows_options
     def __init__(
         self,
-        logdir: str | None = None,
+        logdir: str | PathLike[str] | None = None,
         *,
         tag: str | None = None,
         run_name: str | None = None,
@@ -52,6 +53,12 @@ class DrawingCallback:
             ArgumentError: One of them is none.
         """
         super().__init__()
+        if not isinstance(logdir, str | PathLike | None):
+            raise ArgumentError(
+                f"logdir={shown(logdir)} is no directory",
+                why="it is the path of one, or None for the writer that the trainer has",
+                fix="GraphCallback('runs/x'), or GraphCallback()",
+            )
         check_truth("backward", backward)
         known = isinstance(overlays, list | tuple) and all(
             is_word(one, BUILT_IN) for one in overlays
