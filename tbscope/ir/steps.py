@@ -77,7 +77,10 @@ def _between(graph: Graph, steps: int) -> list[list[Node]] | None:
 
 
 def _top(scope: Scope | None) -> Scope | None:
-    return None if scope is None else [*upward(scope)][-1]
+    # Asked for each node: a walk by `upward` makes as many calls as there are scopes around it.
+    while scope is not None and scope.parent is not None:
+        scope = scope.parent
+    return scope
 
 
 def _fold(graph: Graph, steps: Sequence[list[Node]]) -> None:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from tbscope.ir.builder import GraphBuilder
 from tbscope.ir.graph import Node, Value
-from tbscope.ir.nodes import sources_of
 
 if TYPE_CHECKING:
     from tbscope.ir.scopes import Scope
@@ -95,7 +94,10 @@ class _Updates:
             return
         self._readers: dict[Node, set[Node]] = {node: set() for node in self._loose}
         for node in nodes:
-            for before in sources_of(node):
+            for value in node.inputs:
+                if value.producer in self._readers:
+                    self._readers[value.producer].add(node)
+            for before in node.control_inputs:
                 if before in self._readers:
                     self._readers[before].add(node)
         # What is made of something learnt, element by element, and of what the script keeps alone.
