@@ -114,6 +114,9 @@ class Body:
         listed = list(nodes)
         origins = self.origins(listed)
         scopes = self.reading.scopes
+        called = [origin for origin in map(self._of_call, listed) if origin]
+        # Lists are known by the numbers of the modules in them, also where these are functions.
+        scopes.learn(Level(joined(self.base, origin.name), None) for origin in called)
         scopes.learn([level for origin in origins if origin for level in origin.levels])
         for node, origin in zip(listed, origins, strict=True):
             scope, levels = self.around, self.levels
