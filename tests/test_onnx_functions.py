@@ -234,7 +234,28 @@ def test_what_another_module_made_before_is_a_further_result():
     assert [list(each.output) for each in result.model.graph.node] == [["shared", "a"], ["b"]]
 
 
-def test_a_function_tells_no_types_and_each_call_has_its_own():
+def test_a_function_tells_those_types_alone_that_all_its_calls_have():
+    def model(other):
+        nodes = [
+            node("Neg", ["x"], ["a"], levels=at("layer0")),
+            node("Abs", ["a"], ["b"], levels=at("layer0")),
+            node(other, ["b"], ["c"], levels=[NET]),
+            node("Neg", ["c"], ["d"], levels=at("layer1")),
+            node("Abs", ["d"], ["e"], levels=at("layer1")),
+        ]
+        shape = [3, 2] if other == "Transpose" else SHAPE
+        made = model_of(nodes, [info("x", FLOAT, SHAPE)], [info("e", FLOAT, shape)])
+        return onnx.shape_inference.infer_shapes(made)
+
+    def told(result):
+        (function,) = result.model.functions
+        return [len(each.type.tensor_type.shape.dim) for each in function.value_info]
+
+    assert told(checked(model("Relu"))) == [2, 2]
+    assert told(checked(model("Transpose"))) == [0, 0]
+
+
+def test_each_call_of_a_function_has_types_of_its_own():
     nodes = [
         node("Neg", ["x"], ["a"], levels=at("layer0")),
         node("Abs", ["a"], ["b"], levels=at("layer0")),
@@ -244,8 +265,6 @@ def test_a_function_tells_no_types_and_each_call_has_its_own():
     ]
     made = model_of(nodes, [info("x", FLOAT, SHAPE)], [info("e", FLOAT, [3, 2])])
     result = checked(onnx.shape_inference.infer_shapes(made))
-    (function,) = result.model.functions
-    assert len(function.value_info) == 0
     graph = tbscope.from_onnx(result.model)
     shapes = [each.outputs[0].shape for each in graph.nodes if each.op in ("Neg", "Abs")]
     assert shapes == [(2, 3), (2, 3), (3, 2), (3, 2)]

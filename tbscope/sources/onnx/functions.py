@@ -92,6 +92,8 @@ class Functions:
         if made is None:
             class_name = wanted.levels[-1].class_name or "Module"
             made = self._by_key[key] = Made(self._function(wanted, class_name))
+        else:
+            _keep_common_types(made.function, wanted.region.nodes)
         made.uses.append(wanted.levels[-1].name)
         return self._node(made, wanted, wanted.region)
 
@@ -110,15 +112,13 @@ class Functions:
             opset_imports={domain: versions.get(domain, 1) for domain in domains},
         ).clone()
         for value, name in zip(graph.inputs, self._input_names(wanted), strict=True):
-            # A tensor would be renamed with it.
+            # Each call may give it something of another type; a tensor would be renamed with it.
             value.const_value = value.type = value.shape = None
             value.name = name
             value.metadata_props.clear()
         for ours, copied in zip(region.nodes, graph, strict=True):
             self._make_relative(copied, wanted.levels, calls=ours in self._calls)
             for value in copied.outputs:
-                # Each call may give one of another type.
-                value.type = value.shape = None
                 value.metadata_props.clear()
         attributes = self._ir.convenience.convert_attributes(wanted.attributes)
         function = self._ir.Function(
@@ -256,6 +256,19 @@ def _relative(name: str, outer: str) -> str:
     if name == outer:
         return ""
     return name.removeprefix(f"{outer}.") if outer else name
+
+
+def _keep_common_types(function: Any, nodes: Sequence[Any]) -> None:
+    """Leave out the types of a function's values that differ in one more call.
+
+    Operators that are functions themselves (`Gelu`) run by the types of their inputs alone.
+    """
+    for ours, theirs in zip(function, nodes, strict=True):
+        for value, other in zip(ours.outputs, theirs.outputs, strict=True):
+            if value.type != other.type:
+                value.type = None
+            if value.shape != other.shape:
+                value.shape = None
 
 
 def _local_name(value: Any, prefix: str) -> str:
