@@ -24,7 +24,7 @@ MAKERS = {
 def add_graphs(writer, graph):
     tbscope.add_graph(writer, graph)
     tbscope.add_graph(writer, nn.Tanh(), X, tag="loss")
-    for tag in ("time", "memory", "flops"):
+    for tag in ("time", "activation_bytes", "flops"):
         tbscope.add_overlay(writer, tag, graph)
     tbscope.add_overlay(writer, "norm", graph, {"0": 3})
 
@@ -35,7 +35,7 @@ def add_scalars(writer, _graph):
     writer.add_histogram("weights", torch.arange(9.0), 0)
 
 
-TAGS = ("loss", "time", "memory", "flops", "norm", "profile")
+TAGS = ("loss", "time", "activation_bytes", "flops", "norm", "profile")
 ORDERS = {
     "graphs first": (add_graphs, add_scalars),
     "scalars first": (add_scalars, add_graphs),
@@ -85,7 +85,7 @@ def test_every_graph_has_its_entry(server, run):
     assert listed["run_graph"]
     assert set(listed["tags"]) == set(TAGS)
     assert "Tanh" in names(server, run, "loss")
-    for tag in ("time", "memory", "flops", "norm", "profile"):
+    for tag in ("time", "activation_bytes", "flops", "norm", "profile"):
         (device,) = figures_of(server, run, tag).step_stats.dev_stats
         assert {stats.node_name for stats in device.node_stats} >= {"0"}
 
