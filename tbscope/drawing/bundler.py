@@ -18,7 +18,7 @@ from tbscope.ir.facts import Run
 from tbscope.ir.graph import Graph, Node
 from tbscope.ir.guests import Guests
 from tbscope.ir.nodes import sources_of
-from tbscope.ir.regions import OPERATIONS, Nearest, upward, with_above
+from tbscope.ir.regions import OPERATIONS, Nearest, with_above
 from tbscope.ir.scopes import Scope, ScopePart
 
 __all__ = ["Bundler"]
@@ -111,8 +111,9 @@ class Bundler:
             scope = guests.nodes.get(node, node.scope)
             self._order[node] = at
             self._own[scope][node] = None
-            for above in upward(scope):
-                self._order.setdefault(above, at)
+            while scope is not None and scope not in self._order:
+                self._order[scope] = at
+                scope = scope.parent
         for scope in graph.scopes():
             if scope in self._order:
                 self._children[guests.hosts.get(scope, scope.parent)][scope] = None
@@ -125,9 +126,10 @@ class Bundler:
                 self._calls[call.scope] = _Called(call.run, call.step, name, len(self._calls))
         called = Nearest[Scope](lambda scope: scope if scope in self._calls else None)
         for node in graph.nodes:
-            caller = called(node.scope)
-            if node.run is not None and caller is not None and node not in guests.nodes:
-                self._forwards.setdefault(node.run.outermost(), caller)
+            if node.run is not None and node not in guests.nodes:
+                caller = called(node.scope)
+                if caller is not None:
+                    self._forwards.setdefault(node.run.outermost(), caller)
 
     # -- what stands on a level --------------------------------------------------------------
 

@@ -55,9 +55,11 @@ def _without_neighbour(graph: Graph, names: Names, circles: Set[str]) -> dict[No
         sources = sources_of(node)
         name = named[node]
         box = ""
-        kinds = [source.kind for source in sources]
-        if node.kind in OPERATIONS and not circles.isdisjoint(kinds):
-            box = name[: name.rfind("/") + 1]
+        if node.kind in OPERATIONS:
+            for source in sources:
+                if source.kind in circles:
+                    box = name[: name.rfind("/") + 1]
+                    break
         for source in sources:
             if source in alone and name.startswith(alone[source]):
                 del alone[source]

@@ -249,8 +249,9 @@ def _loses_waits(level: Siblings) -> bool:
 
 def _makes_cycle(level: Siblings, groups: Groups) -> bool:
     """Tell whether a box of children that were on no cycle points at what points at it."""
-    grouped = level.grouped(groups) if groups else level
-    circling = set().union(*find_cycles(grouped.links))
+    if not groups:
+        return False
+    circling = set().union(*find_cycles(level.grouped(groups).links))
     boxes = circling.intersection(range(len(groups)))
     before = set().union(*find_cycles(level.links)) if boxes else _NOTHING
     return any(before.isdisjoint(groups[number]) for number in boxes)

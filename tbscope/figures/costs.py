@@ -161,7 +161,7 @@ def scope_work(graph: Graph) -> dict[Scope, Costs]:
             continue
         if node.flops:
             totals[node.scope].flops += node.flops
-        if kernels := uncounted_kernels(node, uncounted):
+        if uncounted and (kernels := uncounted_kernels(node, uncounted)):
             totals[node.scope].uncounted.update(kernels)
     for scope, above in inside_out(graph.scopes()):
         if scope in totals:

@@ -12,6 +12,7 @@ nothing of torch, of protobuf, or of files. `str(graph)` prints it, one node a l
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from typing import Any
 
 from tbscope.errors import ArgumentError, NotFoundError
@@ -145,13 +146,14 @@ class Graph:
         """Return every scope in which a node or a call stands, parents first, each once."""
         seen: dict[Scope, None] = {}
         stands = [call.scope for call in self.calls]
-        for innermost in dict.fromkeys([*stands, *[node.scope for node in self.nodes]]):
+        for scope in dict.fromkeys([*stands, *[node.scope for node in self.nodes]]):
+            if scope is None or scope in seen:
+                continue
             # What came already came after all that is around it.
-            scope, above = innermost, list[Scope]()
-            while scope is not None and scope not in seen:
-                above.append(scope)
-                scope = scope.parent
-            seen.update(dict.fromkeys(reversed(above)))
+            if scope.parent is not None and scope.parent not in seen:
+                above = takewhile(lambda one: one not in seen, scope.ancestors())
+                seen.update(dict.fromkeys(reversed([*above])))
+            seen[scope] = None
         return iter(seen)
 
     def find(self, name: str) -> Call | Node:

@@ -4,7 +4,7 @@ from typing import Literal, TypeAlias
 
 from tbscope.ir.editing import Editor
 from tbscope.ir.graph import Constant, Graph, Node, Value
-from tbscope.ir.nodes import OPERATIONS, TOLD, sources_of
+from tbscope.ir.nodes import OPERATIONS, TOLD
 from tbscope.ir.regions import read_only_by
 
 __all__ = ["Dead", "mark_dead"]
@@ -48,7 +48,9 @@ def _unused(graph: Graph) -> set[Node]:
     # From the last one, all that read a node have been asked before it.
     for node in reversed(graph.nodes):
         if node in alive:
-            alive.update(sources_of(node))
+            for value in node.inputs:
+                alive.add(value.producer)
+            alive.update(node.control_inputs)
         elif node.kind in OPERATIONS:
             unused.add(node)
     return unused

@@ -93,14 +93,21 @@ def _alone(graph: Graph) -> Iterator[tuple[Scope, Node, list[Node]]]:
             ran.setdefault(scope, []).append(node)
             # It reads something, or gives what another one has saved.
             if node.inputs or (node.control_inputs and not node.kernels):
-                sources = {value.producer for value in node.inputs} - counters
-                if not [source for source in sources if source.kind != "buffer"]:
+                for value in node.inputs:
+                    if value.producer.kind != "buffer" and value.producer not in counters:
+                        break
+                else:
                     counters.add(node)
         elif node.kind == "constant":
             crowded.add(scope)
     for scope, ops in ran.items():
-        beside = [node for node in ops if node in counters] if len(ops) > 1 else []
-        if scope not in crowded and len(beside) == len(ops) - 1:
+        if scope in crowded:
+            continue
+        if len(ops) == 1:
+            yield scope, ops[0], []
+            continue
+        beside = [node for node in ops if node in counters]
+        if len(beside) == len(ops) - 1:
             only = next(node for node in ops if node not in beside)
             if not any(value.producer in beside for value in only.inputs):
                 yield scope, only, beside

@@ -54,6 +54,11 @@ def name_ties(graph: Graph) -> None:
 
 def _other_names(graph: Graph) -> dict[tuple[Node, str | None], str]:
     """Return for each tied parameter, and each module that holds it too, its name there."""
+    numbers = [one.number for module in graph.modules for one in module.parameters]
+    known = [number for number in numbers if number >= 0]
+    if len(set(known)) == len(known):
+        # In most models each parameter has one name.
+        return {}
     names: dict[int, list[tuple[str, str]]] = defaultdict(list)
     for module in graph.modules:
         for parameter in module.parameters:
@@ -61,10 +66,10 @@ def _other_names(graph: Graph) -> dict[tuple[Node, str | None], str]:
                 name = f"{module.name}.{parameter.name}" if module.name else parameter.name
                 names[parameter.number].append((module.name, name))
     tied = {name: held for held in names.values() if len(held) > 1 for _, name in held}
-    taken = {node.name for node in graph.nodes} if tied else set()
+    taken = {node.name for node in graph.nodes}
     return {
         (node, module): name
-        for node in (graph.nodes if tied else ())
+        for node in graph.nodes
         if node.kind in STATE and node.name in tied
         for module, name in tied[node.name]
         if name not in taken
