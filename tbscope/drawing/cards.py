@@ -170,7 +170,7 @@ def _add_facts(
         "trainable_parameter_count": learnt.trainable if learnt else None,
         "bytes": holds.size_bytes if holds else None,
         "flops": work.flops or None if work else None,
-        "flops_not_counted": uncounted_text(work.uncounted) or None if work else None,
+        "flops_not_counted": uncounted_text(work.uncounted) if work and work.uncounted else None,
     }
     if learnt and learnt.trainable == learnt.parameters:
         del told["trainable_parameter_count"]

@@ -305,7 +305,7 @@ def _rows(level: Siblings, kept: set[int]) -> list[list[int]]:
     before: list[int] = []
     rows: dict[int, list[int]] = {}
     for place in range(len(level)):
-        ways = (before[source] + (source in kept) for source in sources.get(place, ()))
+        ways = [before[source] + (source in kept) for source in sources.get(place, ())]
         before.append(max(ways, default=0))
         if place not in kept and place not in level.ends:
             rows.setdefault(before[place], []).append(place)

@@ -270,7 +270,11 @@ class _Drawing:
         self.layout = layout = Layout(
             nodes=[
                 NodeHead(
-                    of_nodes[node], ops[node], _inputs(node.inputs, node.control_inputs, of_nodes)
+                    of_nodes[node],
+                    ops[node],
+                    _inputs(node.inputs, node.control_inputs, of_nodes)
+                    if node.inputs or node.control_inputs
+                    else (),
                 )
                 for node in graph.nodes
             ],

@@ -88,8 +88,8 @@ class Costs:
         self.calls += other.calls
         if other.duration_us is not None:
             self.duration_us = (self.duration_us or 0.0) + other.duration_us
-        if other.uncounted:
-            self.uncounted.update(other.uncounted)
+        for name, times in other.uncounted.items():
+            self.uncounted[name] += times
 
 
 def node_costs(graph: Graph, *, backward: bool = True) -> dict[Node, Costs]:
@@ -161,8 +161,9 @@ def scope_work(graph: Graph) -> dict[Scope, Costs]:
             continue
         if node.flops:
             totals[node.scope].flops += node.flops
-        if uncounted and (kernels := uncounted_kernels(node, uncounted)):
-            totals[node.scope].uncounted.update(kernels)
+        if uncounted and node.kernels:
+            for name in uncounted_kernels(node, uncounted):
+                totals[node.scope].uncounted[name] += 1
     for scope, above in inside_out(graph.scopes()):
         if scope in totals:
             totals[above].add(totals[scope])

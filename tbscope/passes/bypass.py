@@ -137,7 +137,7 @@ def step_text(node: Node) -> str:
     """Return an operation and its constants on one line: `transpose(1, 2)`, `[:, 0]`."""
     constants = []
     for name, nest in node.arguments:
-        if next(values_in(nest), None) is None:
+        if type(nest) in PLAIN or next(values_in(nest), None) is None:
             constants.append(repr(nest) if name is None else f"{name}={nest!r}")
     if len(constants) == 1 and constants[0][0] == "(":
         # One tuple is as good as its entries: `view(2, -1)`, `[:, 0]`.

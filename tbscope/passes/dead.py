@@ -50,7 +50,8 @@ def _unused(graph: Graph) -> set[Node]:
         if node in alive:
             for value in node.inputs:
                 alive.add(value.producer)
-            alive.update(node.control_inputs)
+            if node.control_inputs:
+                alive.update(node.control_inputs)
         elif node.kind in OPERATIONS:
             unused.add(node)
     return unused
