@@ -12,7 +12,7 @@ import random
 import sys
 import types
 from collections import OrderedDict, deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from enum import Enum
 from operator import is_
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -37,6 +37,9 @@ MOST_OBJECTS = 200_000
 
 MOST_ARRAY_BYTES = 256 * 2**20
 """How many bytes of arrays of numpy are copied."""
+
+# From how many things on their classes are looked at first: mostly all are numbers.
+_MANY = 50
 
 _Sort: TypeAlias = Literal["plain", "data", "array", "generator", "tensor", "module", "machine"]
 
@@ -328,39 +331,46 @@ class KeptContents:
         Returns:
             The tensors that were not met before, which are not kept.
         """
-        tensors: list[torch.Tensor] = []
-        pending = deque(self._changing([*things]))
+        pending, tensors, seen = deque[tuple[Any, _Kind]](), list[torch.Tensor](), self._seen
+        self._line_up([*things], pending, tensors)
         while pending:
             thing, kind = pending.popleft()
-            if id(thing) in self._seen:
+            if id(thing) in seen:
                 continue
-            self._seen[id(thing)] = thing
-            if kind.sort == "tensor":
-                tensors.append(thing)
-            elif kind.sort == "module" or self._affords(thing, kind):
+            seen[id(thing)] = thing
+            if kind.sort == "module" or self._affords(thing, kind):
                 if kind.inside is not None:
-                    pending += self._changing([*kind.inside(thing)])
+                    self._line_up([*kind.inside(thing)], pending, tensors)
                 for part in kind.parts:
-                    pending += self._keep(thing, kind, part)
+                    self._line_up(self._keep(thing, kind, part), pending, tensors)
         return tensors
 
-    def _changing(self, things: Collection[Any]) -> list[tuple[Any, _Kind]]:
-        """Return those of some things that a run may change, each with its kind."""
-        kinds = self._kinds
-        if not any(map(kinds.__getitem__, {*map(type, things)})):
-            return []
-        changing = []
+    def _line_up(
+        self,
+        things: list[Any],
+        pending: deque[tuple[Any, _Kind]],
+        tensors: list[torch.Tensor],
+    ) -> None:
+        """Have the walk look into those of some things that a run may change."""
+        kinds, seen, empty = self._kinds, self._seen, self._empty
+        if len(things) > _MANY and not any(map(kinds.__getitem__, {*map(type, things)})):
+            return
         for thing in things:
-            kind = kinds[type(thing)]
-            if kind is not None:
-                if kind.sort == "plain" and not thing:
-                    self._empty.append(thing)
-                else:
-                    changing.append((thing, kind))
-        return changing
+            cls = type(thing)
+            if cls in _PLAIN and not thing:
+                empty.append(thing)
+                continue
+            kind = kinds[cls]
+            if kind is None:
+                continue
+            if kind.sort != "tensor":
+                pending.append((thing, kind))
+            elif id(thing) not in seen:
+                seen[id(thing)] = thing
+                tensors.append(thing)
 
-    def _keep(self, thing: Any, kind: _Kind, part: _Part) -> list[tuple[Any, _Kind]]:
-        """Keep a part of a thing; return what of it may change."""
+    def _keep(self, thing: Any, kind: _Kind, part: _Part) -> list[Any]:
+        """Keep a part of a thing; return what it leads to."""
         before = part.take(thing)
         entries = [*part.entries(before)]
         if kind.sort == "module":
@@ -374,7 +384,7 @@ class KeptContents:
             # What threads work on is no longer as it was, whatever the model does.
             return []
         self._kept.append((thing, part, before))
-        return self._changing(entries)
+        return entries
 
     def keep_alone(self, container: Any) -> None:
         """Keep a container as it is now, and nothing that it leads to."""

@@ -72,8 +72,8 @@ class KeptTensors:
         self._set: dict[int, torch.Tensor] = {}
         self._gradients: dict[int, tuple[torch.Tensor, torch.Tensor | None]] = {}
         self._alone = is_only_thread()
-        # Those whose gradients had no hooks, each with the attribute that has these.
-        self._unhooked: list[tuple[torch.Tensor, str]] = []
+        # Those whose gradients had no hooks, by the attribute that has these.
+        self._unhooked: list[tuple[str, list[torch.Tensor]]] = []
         self._lazy: list[tuple[Any, type, torch.device, torch.dtype]] = []
         # The tensors of each storage that no write has touched so far, and by identity those
         # without one; the copies of either, and the versions before the first write.
@@ -91,32 +91,37 @@ class KeptTensors:
             What is to be kept with them: their attributes and hooks, the tensors that they
             wrap, and, where no other thread may be writing these, their gradients.
         """
-        belongings: list[Any] = []
         with without_functions():
+            belongings: list[Any] = [tensor.__dict__ for tensor in tensors]
+            for name in GRADIENT_HOOKS:
+                hooks: list[Any] = [getattr(tensor, name) for tensor in tensors]
+                pairs = zip(tensors, hooks, strict=True)
+                self._unhooked.append((name, [tensor for tensor, hook in pairs if hook is None]))
+                belongings += [hook for hook in hooks if hook is not None]
+            stored, keys = list[torch.Tensor](), list[int]()
             for tensor in tensors:
-                belongings.append(tensor.__dict__)
-                for name in GRADIENT_HOOKS:
-                    hooks = getattr(tensor, name)
-                    if hooks is None:
-                        self._unhooked.append((tensor, name))
-                    else:
-                        belongings.append(hooks)
-                if isinstance(tensor, UNINITIALIZED):
+                plain = type(tensor) in _PLAIN
+                if not plain and isinstance(tensor, UNINITIALIZED):
                     self._lazy.append((tensor, type(tensor), tensor.device, tensor.dtype))
                     continue
                 self._leaves[id(tensor)] = tensor
-                inner = [] if type(tensor) in _PLAIN else flattened(tensor)
+                inner = [] if plain else flattened(tensor)
                 belongings += inner
                 key = None if inner or tensor.is_nested else storage_key(tensor)
                 if key is not None:
-                    kept = _Kept(
-                        *(tensor, tensor.data, key, tensor.shape, tensor.requires_grad),
-                        _history_of(tensor),
-                    )
-                    self._kept.append(kept)
-                    self._untouched.setdefault(key, []).append(kept)
+                    stored.append(tensor)
+                    keys.append(key)
                 elif not inner:
                     self._odd[id(tensor)] = tensor
+            # Column by column, as a model has many.
+            handles = [tensor.data for tensor in stored]
+            shapes = [tensor.shape for tensor in stored]
+            asking = [tensor.requires_grad for tensor in stored]
+            columns = stored, handles, keys, shapes, asking, map(_history_of, stored)
+            added = list(map(_Kept._make, zip(*columns, strict=True)))
+            self._kept += added
+            for kept in added:
+                self._untouched.setdefault(kept.key, []).append(kept)
             return belongings + (self._take_gradients(tensors) if self._alone else [])
 
     def kept(self) -> list[torch.Tensor]:
@@ -226,9 +231,10 @@ class KeptTensors:
             for lazy in self._lazy:
                 if type(lazy[0]) is not lazy[1]:
                     _attempt(report, lazy[0], _make_lazy, *lazy)
-            for tensor, name in self._unhooked:
-                if getattr(tensor, name) is not None:
-                    _attempt(report, tensor, setattr, tensor, name, None)
+            for name, tensors in self._unhooked:
+                for tensor in tensors:
+                    if getattr(tensor, name) is not None:
+                        _attempt(report, tensor, setattr, tensor, name, None)
             # Those of views may change with that of their base.
             for kept in changed:
                 history = _history_of(kept.tensor)
