@@ -212,11 +212,18 @@ class Formulas(dict[KernelFacts, Formula | None]):
     def __init__(self, uncounted: dict[str, str]) -> None:
         super().__init__()
         self.uncounted = uncounted
+        # By the name of each kernel whether its results have memory of their own; None where
+        # that depends.
+        self._allocates: dict[str, bool | None] = {}
 
     def __missing__(self, facts: KernelFacts) -> Formula | None:
         formula = _formula_of(facts)
         if formula is None and _computes(facts):
             self.uncounted[facts.name] = NO_FORMULA
+        depends = facts.writes or facts.higher_order
+        allocates = None if depends else facts.makes_tensor
+        if self._allocates.setdefault(facts.name, allocates) is not allocates:
+            self._allocates[facts.name] = None
         self[facts] = formula
         return formula
 
@@ -240,7 +247,10 @@ class Formulas(dict[KernelFacts, Formula | None]):
             read: The tensors among the operation's arguments.
             results: The tensors that it returned.
         """
-        keys = list(map(storage_key, read))
+        # Most operations are of one kernel, which tells all by its name.
+        alone = not work and len(node.kernels) == 1
+        allocates = self._allocates.get(node.kernels[0]) if alone else None
+        keys = [storage_key(tensor) for tensor in read] if allocates is None else []
         if work:
             node.flops = _number(sum([flops for flops, _ in work]))
             held: dict[int | None, tuple[int, ...]] = {}
@@ -266,6 +276,8 @@ class Formulas(dict[KernelFacts, Formula | None]):
             for each in results
         ):
             node.flops = 0
+        if allocates is False:
+            return
         known = {None, *keys}
         for tensor in results:
             key = storage_key(tensor)
