@@ -111,9 +111,10 @@ def _parameters(
             place = place or registry.tensor(tensor)
             dtype, device = type_names(own.dtype, own.device)
             asks, number = own.requires_grad, -1 if place is None else place.number
-            known = not isinstance(own, UNINITIALIZED)
+            plain = type(own) in PLAIN
+            known = plain or not isinstance(own, UNINITIALIZED)
             shape, size_bytes = (shape_of(own), size_bytes_of(own)) if known else (None, 0)
-            sharding = None if type(own) in PLAIN else sharding_of(own)
+            sharding = None if plain else sharding_of(own)
             described.append(
                 Parameter(name, kind, shape, dtype, size_bytes, asks, device, number, sharding)
             )

@@ -524,8 +524,10 @@ class _Wrappers:
 def add_value(node: Node, tensor: torch.Tensor) -> Value:
     """Make a tensor the next output of a node."""
     types = type_names(tensor.dtype, tensor.device)
-    value = Value(node, len(node.outputs), shape_of(tensor), *types)
-    if type(tensor) not in PLAIN:
+    plain = type(tensor) in PLAIN
+    shape = tuple(tensor.shape) if plain and not tensor.is_nested else shape_of(tensor)
+    value = Value(node, len(node.outputs), shape, *types)
+    if not plain:
         value.sharding = sharding_of(tensor)
     node.outputs.append(value)
     return value
