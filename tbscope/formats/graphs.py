@@ -6,6 +6,7 @@ its number there. The classes of a graph say which fields they have, and of whic
 
 from collections.abc import Callable, Iterator, Sequence
 from inspect import signature
+from itertools import starmap
 from math import isfinite
 from operator import attrgetter
 from types import NoneType, UnionType
@@ -57,6 +58,8 @@ _VERSION = 4
 # Beyond, many readers of JSON lose digits.
 _EXACT = 2**53
 _MOST_TEXT = 1000
+# JSON has all of their constants; most need no call.
+_PLAIN = frozenset({str, bool, NoneType})
 # By which attribute a row names the one around it, which comes before it.
 _AROUND: dict[str, Callable[[Any], Any]] = {
     "scopes": attrgetter("parent"),
@@ -88,8 +91,8 @@ def encode_graph(graph: Graph) -> dict[str, Any]:
     written: dict[str, Any] = {}
     # What names others is written before these, and stands behind them.
     for name, record in reversed(_TABLES.items()):
-        if writer.tables[name]:
-            written[name] = record.write(writer, writer.tables[name])
+        if things := writer.tables[name] or [*writer.shared[name]]:
+            written[name] = record.write(writer, things)
     written |= {"version": _VERSION, "format": FORMAT}
     return dict(reversed(written.items()))
 
@@ -137,10 +140,10 @@ class _Writer:
     """One graph while it is written.
 
     Attributes:
-        tables: What nodes share, what the graph lists, and what something else alone names.
+        tables: What the graph lists, and what something else alone names.
+        shared: The tables of what nodes share, as numbers of their rows.
         known: For each table the numbers in it, by the identity of what the graph holds: to
             compare it costs as much as to write it.
-        types: The numbers of types.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -149,58 +152,72 @@ class _Writer:
         self.tables |= {"nodes": nodes, "calls": graph.calls, "modules": graph.modules}
         self.tables |= {"outputs": graph.outputs, "notes": graph.notes, "graph": [graph]}
         self.known: dict[str, dict[int, int]] = {name: {} for name in _TABLES}
-        self._numbers: dict[str, dict[Any, int]] = {name: {} for name in _TABLES}
+        self.shared: dict[str, dict[Any, int]] = {name: {} for name in _TABLES}
         values = [value for node in nodes for value in node.outputs]
         self._nodes = dict(zip(nodes, range(len(nodes)), strict=True))
         self._values = dict(zip(values, range(len(values)), strict=True))
 
     def add(self, table: str, item: Any) -> int:
         """Put into a table what the graph holds, behind all around it; return its number."""
-        numbers = self._numbers[table]
-        number = numbers.get(item)
-        if number is None:
-            pending, around = [item], _AROUND.get(table)
-            while around and (outer := around(pending[-1])) is not None and outer not in numbers:
-                pending.append(outer)
-            for each in reversed(pending):
-                number = numbers[each] = len(numbers)
-                self.tables[table].append(each)
-        assert number is not None
+        numbers, around = self.shared[table], _AROUND.get(table)
+        pending = [item]
+        while around and (outer := around(pending[-1])) is not None and outer not in numbers:
+            pending.append(outer)
+        for each in reversed(pending):
+            number = numbers.setdefault(each, len(numbers))
         self.known[table][id(item)] = number
         return number
 
-    def type_of(self, value: Value) -> int:
-        """Return the number of the type of a value."""
-        kind = (value.shape, value.dtype, value.device, value.sharding)
-        number = self._numbers["types"].get(kind)
-        return self.add("types", _Type(*kind)) if number is None else number
+    def types_of(self, values: list[Value]) -> list[int]:
+        """Return the numbers of the types of values."""
+        numbers = self.shared["types"]
+        kinds = map(attrgetter(*_Type._fields), values)
+        found = [numbers.setdefault(kind, len(numbers)) for kind in kinds]
+        self.tables["types"] = [*starmap(_Type, numbers)]
+        return found
 
-    def node(self, node: Node) -> int:
-        """Return the number of a node; below 0 for one that the graph does not hold."""
-        number = self._nodes.get(node)
-        return self._other("other_nodes", node, self._nodes) if number is None else number
+    def nodes(self, nodes: list[Node]) -> list[int]:
+        """Return the numbers of nodes; below 0 for those that the graph does not hold."""
+        known = self._nodes
+        return [
+            known[one] if one in known else self._other("other_nodes", one, known) for one in nodes
+        ]
 
-    def value(self, value: Value) -> int:
-        """Return the number of a value; below 0 for one that no node of the graph gives."""
-        number = self._values.get(value)
-        return self._other("other_values", value, self._values) if number is None else number
+    def values(self, values: list[Value]) -> list[int]:
+        """Return the numbers of values; below 0 for those that no node of the graph gives."""
+        known = self._values
+        return [
+            known[one] if one in known else self._other("other_values", one, known)
+            for one in values
+        ]
 
     def _other(self, table: str, item: Any, numbers: dict[Any, int]) -> int:
         number = numbers[item] = ~len(self.tables[table])
         self.tables[table].append(item)
         return number
 
-    def argument(self, argument: Argument) -> Any:
-        """Return a value or a constant, with its name where it has one."""
-        name, nest = argument
-        written = self.nest(nest)
-        return written if name is None else {f"={name}": written}
+    def arguments(self, arguments: list[Argument]) -> list[Any]:
+        """Return values and constants, with their names where they have one."""
+        plain, values, nest = _PLAIN, self._values, self.nest
+        written = []
+        for name, held in arguments:
+            if type(held) is Value and held in values:
+                one = [values[held]]
+            else:
+                one = held if type(held) in plain else nest(held)
+            written.append(one if name is None else {f"={name}": one})
+        return written
+
+    def nests(self, nests: list[Nest]) -> list[Any]:
+        """Return nests."""
+        plain, nest = _PLAIN, self.nest
+        return [one if type(one) in plain else nest(one) for one in nests]
 
     def nest(self, nest: Nest) -> Any:
         """Return a nest; what JSON has not becomes a list or an object with one key."""
         kind = type(nest)
         if kind is Value:
-            return [self.value(nest)]
+            return self.values([nest])
         if kind is str or kind is bool or nest is None:
             return nest
         if kind is int:
@@ -210,7 +227,7 @@ class _Writer:
         if kind is Constant:
             return {"constant": nest.text}
         if kind is tuple or kind is list:
-            return {kind.__name__: [self.nest(entry) for entry in nest]}
+            return {kind.__name__: self.nests(nest)}
         if kind is dict:
             return {"dict": [[self.nest(key), self.nest(entry)] for key, entry in nest.items()]}
         if kind is complex:
@@ -318,9 +335,9 @@ def _entry(number: Any, listed: Sequence[Any], others: Sequence[Any] = ()) -> An
 def _row_of(table: str) -> Kind:
     """Return the kind of a field that names a row of a table."""
 
-    def write(writer: _Writer, item: Any) -> int:
-        number = writer.known[table].get(id(item))
-        return writer.add(table, item) if number is None else number
+    def write(writer: _Writer, items: list[Any]) -> list[int]:
+        known, add = writer.known[table], writer.add
+        return [known[id(one)] if id(one) in known else add(table, one) for one in items]
 
     def read(reader: _Reader, data: Any) -> Any:
         return _entry(data, reader.tables[table])
@@ -355,10 +372,10 @@ _KINDS: dict[Any, Kind] = {
     int: WHOLE,
     float: NUMBER,
     bool: TRUTH,
-    Any: Kind(_Writer.nest, _Reader.nest),
-    Node: Kind(_Writer.node, _Reader.node),
-    Value: Kind(_Writer.value, _Reader.value),
-    Argument: Kind(_Writer.argument, _Reader.argument),
+    Any: Kind(_Writer.nests, _Reader.nest),
+    Node: Kind(_Writer.nodes, _Reader.node),
+    Value: Kind(_Writer.values, _Reader.value),
+    Argument: Kind(_Writer.arguments, _Reader.argument),
     Sharding: _row_of("shardings"),
     Collective: _row_of("collectives"),
     Scope: _row_of("scopes"),
@@ -367,7 +384,7 @@ _KINDS: dict[Any, Kind] = {
     Function: _row_of("functions"),
     Run: _row_of("runs"),
 }
-_TYPES = several(Kind(_Writer.type_of, _row_of("types").read), list)
+_TYPES = several(Kind(_Writer.types_of, _row_of("types").read), list)
 # Nothing in a table names a later row, and no table a later one.
 _TABLES: dict[str, Record] = {
     "shardings": _record(Sharding),

@@ -34,8 +34,8 @@ def compact_json(graph: Graph) -> bytes:
 
 
 def _text(data: Any) -> str:
-    # A number may be of another library.
-    return json.dumps(data, separators=(",", ":"), default=int)
+    # A number may be of another library; what holds itself has not come so far.
+    return json.dumps(data, separators=(",", ":"), default=int, check_circular=False)
 
 
 def graph_from_json(text: str | bytes) -> Graph:
