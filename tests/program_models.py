@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 import tbscope
+from tests.sweeps import sampled
 from tests.zoo.models import build, catalogue
 
 __all__ = ["MODELS", "TRANSFORMERS", "Case", "example", "exported"]
@@ -229,10 +230,11 @@ MODELS = {
     "without gradients": _case(Quiet, torch.ones(2, 4)),
 }
 
-TRANSFORMERS = (
+_EVERY = (
     *("BertModel", "ResNetForImageClassification", "SwinForImageClassification", "CLIPModel"),
     *("SegformerForSemanticSegmentation", "DebertaV2Model", "XLNetModel", "ModernBertModel"),
 )
+TRANSFORMERS = tuple(sampled(_EVERY, _EVERY[::2]))
 
 
 @functools.cache

@@ -5,9 +5,10 @@ import warnings
 
 import tbscope
 from tbscope.ir.graph import Graph, Node
+from tests.sweeps import sampled
 from tests.zoo.models import build, catalogue
 
-KINDS = (
+EVERY = (
     *("BertModel", "GPT2LMHeadModel", "LlamaForCausalLM", "T5ForConditionalGeneration"),
     *("MixtralForCausalLM", "DebertaV2Model", "LongformerModel", "MambaModel", "JambaModel"),
     *("ViTForImageClassification", "SwinForImageClassification", "ResNetForImageClassification"),
@@ -16,6 +17,9 @@ KINDS = (
     "Qwen2_5_VLForConditionalGeneration",
 )
 """Models of twenty-one kinds, by the names of their classes."""
+
+KINDS = tuple(sampled(EVERY, EVERY[::2]))
+"""Those that are drawn: all of them in a sweep."""
 
 _ENDS = ("input", "parameter", "buffer")
 

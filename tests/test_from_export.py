@@ -41,7 +41,7 @@ def test_a_program_tells_what_an_eager_call_tells(name, decomposed):
     assert [output.name for output in graph.outputs] == [output.name for output in eager.outputs]
 
 
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("name", sampled(EVERY, EVERY[::2]))
 def test_a_program_counts_the_flops_of_an_eager_call(name):
     eager, graph = example(name)[3], tbscope.from_export(exported(name))
 

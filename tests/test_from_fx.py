@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import itertools
 import operator
 from collections import OrderedDict, namedtuple
 from types import SimpleNamespace
@@ -15,12 +16,15 @@ from torch.fx.passes.shape_prop import ShapeProp
 import tbscope
 from tests.agreement import check_whole, disagreements
 from tests.program_models import MODELS, Block, Counting, ResNet, example, exported
+from tests.sweeps import sampled
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 # torch.fx cannot trace a choice by a tensor, nor does it name keywords with positions.
 TRACED = [name for name in MODELS if name not in ("branches", "keywords")]
 FORGOTTEN = {("without gradients", True)}
+# Plain and decomposed models take turns.
+FORMS = list(itertools.product(MODELS, [False, True]))
 
 
 def _traced(name):
@@ -50,8 +54,7 @@ def test_without_inputs_all_but_the_shapes_is_told(name):
     assert {value.shape for node in graph.inputs for value in node.outputs} == {None}
 
 
-@pytest.mark.parametrize("decomposed", [False, True])
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(("name", "decomposed"), sampled(FORMS, [*FORMS[::4], *FORMS[3::4]]))
 def test_the_module_of_a_program_tells_what_the_program_tells(name, decomposed):
     eager = example(name)[3]
     program = exported(name, decomposed=decomposed)

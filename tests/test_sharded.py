@@ -198,20 +198,20 @@ def sharded_the_first_way():
     return FullyShardedDataParallel(base(), device_id=torch.device("cpu"))
 
 
-@pytest.mark.filterwarnings("ignore:FSDP is switching to use")
-@pytest.mark.parametrize("moment", MOMENTS)
-@pytest.mark.parametrize(
-    "make",
-    [
-        distributed,
-        distributed_inside,
-        distributed_with_a_static_graph,
-        distributed_with_unused_parameters,
-        distributed_and_compiled,
-        compiled_and_distributed,
-        sharded_the_first_way,
-    ],
+DISTRIBUTED = [
+    *(distributed, distributed_inside, distributed_with_a_static_graph),
+    *(distributed_with_unused_parameters, distributed_and_compiled, compiled_and_distributed),
+    sharded_the_first_way,
+]
+# Each at two moments, each moment with three or four of them.
+DISTRIBUTED_AT = sampled(
+    itertools.product(DISTRIBUTED, MOMENTS),
+    [(make, MOMENTS[(at + more) % 4]) for at, make in enumerate(DISTRIBUTED) for more in (0, 2)],
 )
+
+
+@pytest.mark.filterwarnings("ignore:FSDP is switching to use")
+@pytest.mark.parametrize(("make", "moment"), DISTRIBUTED_AT)
 def test_a_distributed_model_trains_to_the_same_weights(make, moment):
     wanted = trained(make)
     for options in WAYS:

@@ -15,6 +15,7 @@ from tests.agreement import check_whole, disagreements
 from tests.sources.compare import CALLS_IN_ONE, KINDS, TIED, UNREGISTERED, compare
 from tests.sources.forms import FORMS, Form, TorchError
 from tests.sources.models import NAMES, model_of
+from tests.sweeps import sampled
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -35,7 +36,7 @@ SHOWN = {
 }
 
 
-@pytest.mark.parametrize(("name", "source"), SHOWN)
+@pytest.mark.parametrize(("name", "source"), sampled(SHOWN, [*SHOWN][1::2]))
 def test_a_source_of_a_real_model_tells_what_an_eager_call_tells(name, source):
     model, form = model_of(name), BY_NAME[source]
 

@@ -1,6 +1,7 @@
 """Whichever modules a draw switches, by whatever path it meets them: each has its flag again."""
 
 import functools
+import itertools
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from ways_to_draw import WAYS, small
 
 import tbscope
 from tbscope.sources.torch.registry import Registry
+from tests.sweeps import sampled
 
 MODES = [*WAYS, {"profile": 1, "training": True}]
 
@@ -96,9 +98,15 @@ KINDS = [
 ]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("options", MODES, ids=str)
-@pytest.mark.parametrize("training", [True, False], ids=["training", "evaluating"])
+# Kinds and modes take the flags by turns.
+FLAGS = list(itertools.product(KINDS, MODES, [True, False]))
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "training"),
+    sampled(FLAGS, [*FLAGS[::4], *FLAGS[3::4]]),
+    ids=lambda value: getattr(value, "__name__", str(value)),
+)
 def test_compiled_modules_have_their_flags_again(kind, options, training):
     model, switched = kind()
     for module in switched:
