@@ -190,7 +190,10 @@ def optional(kind: Kind) -> Kind:
         return None if data is None else kind.read(reader, data)
 
     def write(writer: Any, values: list[Any]) -> list[Any]:
-        found = iter(_written(kind, writer, [one for one in values if one is not None]))
+        held = [one for one in values if one is not None]
+        if len(held) == len(values):
+            return _written(kind, writer, values)
+        found = iter(_written(kind, writer, held))
         return [None if one is None else next(found) for one in values]
 
     return Kind(kind.write and write, read)

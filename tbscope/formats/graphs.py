@@ -336,8 +336,12 @@ def _row_of(table: str) -> Kind:
     """Return the kind of a field that names a row of a table."""
 
     def write(writer: _Writer, items: list[Any]) -> list[int]:
-        known, add = writer.known[table], writer.add
-        return [known[id(one)] if id(one) in known else add(table, one) for one in items]
+        # Most rows are in the table: `map` asks for them without a step of Python each.
+        known, places = writer.known[table], list(map(id, items))
+        for one, place in zip(items, places, strict=True):
+            if place not in known:
+                writer.add(table, one)
+        return list(map(known.__getitem__, places))
 
     def read(reader: _Reader, data: Any) -> Any:
         return _entry(data, reader.tables[table])
