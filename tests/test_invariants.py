@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tbscope.errors import GraphError
-from tbscope.ir.facts import Collective, Sharding
+from tbscope.ir.facts import Collective, Gradient, Sharding
 from tbscope.ir.graph import Call, Node, Output, Value
 from tbscope.ir.invariants import INVARIANTS, verify
 from tbscope.ir.scopes import Scope, ScopePart
@@ -128,6 +128,20 @@ def test_an_output_from_no_node_of_the_graph():
     graph = net().graph
     graph.outputs[0] = Output("out", Value(Node("9", "relu"), 0, (1,), "float32", "cpu"))
     assert broken(graph) == ["edges: the output 'out' is %9, which no node of the graph gives"]
+
+
+@pytest.mark.parametrize("places", [(3,), (-1,), (0, 3)])
+def test_a_write_and_a_gradient_of_an_input_that_the_node_has_not(places):
+    graph = net().graph
+    linear = graph.nodes[3]
+    linear.writes, linear.gradients = (0, 2), (Gradient(1, (0, 2)),)
+    verify(graph)
+    linear.writes, linear.gradients = places, (Gradient(1, places),)
+    of, scope = f"its inputs {places}, of which it has 3", linear.scope
+    assert broken(graph) == [
+        f"positions: %1 (linear, in {scope}) writes into {of}",
+        f"positions: %1 (linear, in {scope}) has a gradient of {of}",
+    ]
 
 
 def test_a_value_that_is_read_before_it_is_given():

@@ -226,6 +226,7 @@ BAD = {
     "rank": (["collectives", "ranks", 0], ["1"], "collectives[0].ranks[0] is '1', and should be a"),
     "collective": (["nodes", "collective", 6], 9, "nodes[6].collective is 9, which names nothing"),
     "world": (["graph", "world_size", 0], "6", "graph[0].world_size is '6', and should be"),
+    "write": (["nodes", "writes", 6], [99], "writes into its inputs (99,), of which it has"),
     "two of a name": (["nodes", "name", 0], "2", "2 nodes are named '2'"),
     "another value": (["other_values", "producer", 0], 99, "other_values[0].producer is 99, which"),
 }

@@ -155,6 +155,19 @@ def _edges(held: _Held) -> Iterator[str]:
                 )
 
 
+def _positions(held: _Held) -> Iterator[str]:
+    for node in held.graph.nodes:
+        count = len(node.inputs)
+        if node.writes and not 0 <= min(node.writes) <= max(node.writes) < count:
+            yield f"{_say(node)} writes into its inputs {node.writes}, of which it has {count}"
+        for gradient in node.gradients:
+            if gradient.inputs and not 0 <= min(gradient.inputs) <= max(gradient.inputs) < count:
+                yield (
+                    f"{_say(node)} has a gradient of its inputs {gradient.inputs}, of which it "
+                    f"has {count}"
+                )
+
+
 def _order(held: _Held) -> Iterator[str]:
     graph = held.graph
     values = held.values
@@ -315,6 +328,9 @@ INVARIANTS = (
         "ownership", "Every value knows the node that gives it, and its place there.", _ownership
     ),
     Invariant("edges", "Every edge, also to an output, begins at a node of the graph.", _edges),
+    Invariant(
+        "positions", "Every write, and every gradient, is of inputs that the node has.", _positions
+    ),
     Invariant(
         "order", "Every node comes after all that it reads and waits for: no cycles.", _order
     ),
