@@ -8,6 +8,7 @@ from cut_labels import first_look, graphs
 from torch import nn
 
 import tbscope
+from tests.sweeps import is_sweep
 
 MOST = 0.05
 
@@ -37,9 +38,10 @@ def test_of_operations_and_cards_few_are_cut_at_all(looks):
 
 def test_of_the_legend_and_of_inputs_next_to_nothing_is_cut_at_all(looks):
     labels = [label for look in looks.values() for label in look]
-    for kind, fewest in (("legend", 150), ("input", 40)):
+    for kind, fewest in (("legend", 200), ("input", 60)):
         found = [label.is_cut for label in labels if label.kind == kind]
-        assert len(found) > fewest
+        # Outside of the sweep half of the real models are drawn.
+        assert len(found) > (fewest if is_sweep() else fewest * 3 // 4)
         assert sum(found) <= len(found) * MOST
     # Outputs have the longest names of all.
     assert sum(label.is_cut for label in labels) <= len(labels) * 0.08
