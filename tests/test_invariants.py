@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tbscope.errors import GraphError
+from tbscope.graphdef.entries import shape_bytes
 from tbscope.ir.facts import Collective, Gradient, Sharding
 from tbscope.ir.graph import Call, Node, Output, Value
 from tbscope.ir.invariants import INVARIANTS, verify
@@ -230,11 +231,18 @@ def test_a_shape_that_is_no_tuple(shape):
     assert broken(graph) == [f"types: %2 has the shape {shape!r}, which is no tuple"]
 
 
-@pytest.mark.parametrize("size", [-1, 2.0, True, "2"])
+@pytest.mark.parametrize("size", [-1, 2.0, True, "2", 2**63])
 def test_a_size_that_is_none(size):
     graph = net().graph
     graph.nodes[4].outputs[0].shape = (1, size)
     assert broken(graph) == [f"types: %2 has the shape {(1, size)!r}, where {size!r} is no size"]
+
+
+def test_the_largest_size_is_drawn():
+    graph = net().graph
+    graph.nodes[4].outputs[0].shape = (2**63 - 1,)
+    verify(graph)
+    assert shape_bytes((2**63 - 1,))
 
 
 def test_a_shape_of_which_no_size_is_one_is_told_once():

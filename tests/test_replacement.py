@@ -1,6 +1,10 @@
 """Attributes that are replaced while anyone needs them to be, and put back by the last one."""
 
+import sys
+from functools import partial
 from types import SimpleNamespace
+
+import pytest
 
 from tbscope.sources.eager.watch.replacement import Replacements
 
@@ -69,3 +73,42 @@ def test_a_method_of_the_class_above_is_inherited_again_after_it():
     with replaced:
         assert (Owner().name(), Heir().name()) == ("owner", "heir")
     assert "name" not in vars(Heir)
+
+
+@pytest.mark.parametrize("begins", [True, False])
+def test_a_finalizer_may_leave_a_block_while_its_thread_enters_or_leaves_it(begins):
+    owner, block = SimpleNamespace(f=1), Replacements()
+    block.of(owner, "f")(3)
+    act = block.__enter__ if begins else partial(block.__exit__, None, None, None)
+    lines = 0
+    while True:
+        block.__enter__()
+        if not begins:
+            block.__enter__()
+        if not left_at(lines, block, act):
+            break
+        assert owner.f == (3 if begins else 1)
+        if begins:
+            block.__exit__(None, None, None)
+        assert owner.f == 1
+        lines += 1
+    assert lines > 3
+
+
+def left_at(number, block, act):
+    """Have a block left at one of the lines that an action runs; tell whether it has so many."""
+    steps, ended = iter(range(number)), []
+
+    def trace(frame, event, arg):
+        if event == "line" and not ended and next(steps, None) is None:
+            ended.append(True)
+            block.__exit__(None, None, None)
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        act()
+    finally:
+        sys.settrace(before)
+    return bool(ended)

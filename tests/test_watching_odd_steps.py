@@ -273,12 +273,15 @@ def test_a_step_that_is_never_over_keeps_no_model_alive(writer, begun):
     assert nothing_is_left(other)
 
 
-def test_what_waited_for_a_model_that_is_gone_ends_with_the_next_backward_pass(writer):
-    watched = writer.watch(Net())
+@pytest.mark.parametrize("backward", [True, False])
+def test_nothing_waits_for_a_model_that_is_gone(writer, backward):
+    torch.compiler.reset()
+    ran, other = [], Net()
+    watched = writer.watch(Net(), backward=backward)
     gc.collect()
-    assert waiting
-    plain(other := Net(), adam(other))
     assert watched.is_over
+    loss_of(torch.compile(other, **compiled(other, ran)))
+    assert ran
     assert nothing_is_left(other)
 
 

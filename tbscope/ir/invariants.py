@@ -16,6 +16,7 @@ from tbscope.ir.scopes import Phase, Scope, ScopeKind
 __all__ = ["INVARIANTS", "Invariant", "check_invariants", "verify"]
 
 _SHOWN = 5
+_MAX_SIZE = 2**63 - 1
 
 _KINDS = frozenset(get_args(NodeKind))
 _SCOPE_KINDS = frozenset(get_args(ScopeKind))
@@ -227,8 +228,9 @@ def _types(held: _Held) -> Iterator[str]:
             shape: object = value.shape
             if isinstance(shape, tuple):
                 for size in shape:
-                    # A size of another integer type (a SymInt) has no form in a file.
-                    if size is not None and (type(size) is not int or size < 0):
+                    # A size of another integer type (a SymInt), or of over 63 bits, has no form
+                    # in a file.
+                    if size is not None and (type(size) is not int or not 0 <= size <= _MAX_SIZE):
                         yield f"%{value.name} has the shape {shape!r}, where {size!r} is no size"
                         break
             elif shape is not None:

@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from threading import get_ident
 from types import FrameType
 from typing import TYPE_CHECKING, Any
-from weakref import ref
+from weakref import finalize, ref
 
 import torch
 
@@ -91,6 +91,10 @@ class Waiting:
         self._hooks.callback(first.remove)
         last = model.register_forward_hook(after, with_kwargs=True, always_call=True)
         self._hooks.callback(last.remove)
+        # No hook reports the end of the model, and until then all models run uncompiled.
+        gone = finalize(model, self.remove)
+        gone.atexit = False
+        self._hooks.callback(gone.detach)
         self._counts_compiled = False
         self._count_compiled(model)
         self._wait()
@@ -262,10 +266,8 @@ class Waiting:
     def backward_pass(self, roots: Sequence[Any], caller: FrameType) -> Iterator[None]:
         """Record a backward pass that runs in a block, if it is one through the model."""
         recorder = self._recorder
-        if self._model() is None:
-            self.is_over = True
         if self.is_over and self._open is None:
-            # Of compiled code no hook tells, nor of a model that is gone.
+            # Of compiled code no hook tells.
             self._end()
         if recorder is None or recorder in watching.recorders or self._open is not None:
             yield

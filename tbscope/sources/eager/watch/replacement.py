@@ -18,15 +18,21 @@ class Shared(AbstractContextManager[None]):
 
     def __init__(self, change: Callable[[], Callable[[], object]]) -> None:
         self._change = change
-        self._put_back: Callable[[], object] = lambda: None
-        self._users = 0
-        self._lock = threading.Lock()
+        self._put_back: Callable[[], object] | None = None
+        self._users: list[None] = []
+        # The garbage collector may have a finalizer leave a block while this thread enters one:
+        # the lock lets it, and each line below is right whatever left between it and the next.
+        self._lock = threading.RLock()
 
     def __enter__(self) -> None:
         with self._lock:
-            if self._users == 0:
-                self._put_back = self._change()
-            self._users += 1
+            self._users.append(None)
+            if self._put_back is None:
+                try:
+                    self._put_back = self._change()
+                except BaseException:
+                    self._users.pop()
+                    raise
 
     def __exit__(
         self,
@@ -35,9 +41,10 @@ class Shared(AbstractContextManager[None]):
         trace: TracebackType | None,
     ) -> None:
         with self._lock:
-            self._users -= 1
-            if self._users == 0:
-                self._put_back()
+            self._users.pop()
+            if not self._users and self._put_back is not None:
+                put_back, self._put_back = self._put_back, None
+                put_back()
 
 
 class Replacement:
