@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from inspect import Parameter, signature
 from itertools import chain, islice
-from operator import attrgetter
+from operator import attrgetter, is_
 from typing import Any, NamedTuple
 
 from tbscope.words import shown
@@ -203,7 +203,11 @@ def several(kind: Kind, make: type = tuple) -> Kind:
     """Return the kind of a field that is a tuple, or a list, of fields of one kind."""
 
     def write(writer: Any, values: list[Any]) -> list[Any]:
-        found = iter(_written(kind, writer, [*chain.from_iterable(values)]))
+        entries = [*chain.from_iterable(values)]
+        written = _written(kind, writer, entries)
+        if all(map(is_, written, entries)):
+            return values
+        found = iter(written)
         return [[*islice(found, len(each))] if each else [] for each in values]
 
     def read(reader: Any, data: Any) -> Any:
@@ -224,7 +228,11 @@ def mapping(kind: Kind) -> Kind:
     """Return the kind of a field that is a mapping from texts to fields of one kind."""
 
     def write(writer: Any, values: list[Any]) -> list[Any]:
-        found = iter(_written(kind, writer, [one for each in values for one in each.values()]))
+        entries = [one for each in values for one in each.values()]
+        written = _written(kind, writer, entries)
+        if all(map(is_, written, entries)):
+            return values
+        found = iter(written)
         return [dict(zip(map(str, each), found, strict=False)) if each else {} for each in values]
 
     def read(reader: Any, data: Any) -> Any:

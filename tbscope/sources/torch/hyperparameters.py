@@ -45,14 +45,16 @@ def hyperparameters(module: torch.nn.Module) -> dict[str, Any]:
     text = module.extra_repr()
     if not isinstance(text, str):
         raise TypeError(f"extra_repr() gave {type(text).__name__} instead of a str")
-    # Equal modules have equal texts, in each process.
-    text = _SET.sub(_in_order, without_addresses(str.__str__(text)))
-    if not text.strip():
+    text = str.__str__(text)
+    if not text:
         return {}
     # The layers of a model are mostly alike.
     known = _PARSED.setdefault(type(module), {})
     if text not in known:
-        known[text] = _parse(module, text)
+        # Equal modules have equal texts, in each process.
+        text = _SET.sub(_in_order, without_addresses(text))
+        if text not in known:
+            known[text] = _parse(module, text) if text.strip() else {}
     return known[text].copy()
 
 

@@ -12,7 +12,7 @@ import random
 import sys
 import types
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from enum import Enum
 from operator import is_
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -55,7 +55,7 @@ class _Part(NamedTuple):
 
     take: Callable[[Any], Any]
     put: Callable[[Any, Any], None]
-    entries: Callable[[Any], Iterable[Any]]
+    entries: Callable[[Any], Collection[Any]]
 
 
 class _Kind(NamedTuple):
@@ -94,7 +94,13 @@ def _mapping(base: Any) -> _Part:
             for key, value in before.items():
                 base.__setitem__(mapping, key, value)
 
-    return _Part(take, put, lambda before: (*before, *before.values()))
+    def entries(before: dict[Any, Any]) -> Collection[Any]:
+        # Most mappings have names as keys, which lead nowhere.
+        return (
+            before.values() if {str}.issuperset(map(type, before)) else (*before, *before.values())
+        )
+
+    return _Part(take, put, entries)
 
 
 def _sequence(base: Any) -> _Part:
@@ -331,48 +337,35 @@ class KeptContents:
         Returns:
             The tensors that were not met before, which are not kept.
         """
-        pending, tensors, seen = deque[tuple[Any, _Kind]](), list[torch.Tensor](), self._seen
-        self._line_up([*things], pending, tensors)
+        kinds, seen, empty = self._kinds, self._seen, self._empty
+        tensors: list[torch.Tensor] = []
+        # What one thing holds is looked at together, after all that was met before it.
+        pending = deque[Collection[Any]]([[*things]])
         while pending:
-            thing, kind = pending.popleft()
-            if id(thing) in seen:
+            together = pending.popleft()
+            if len(together) > _MANY and not any(map(kinds.__getitem__, {*map(type, together)})):
                 continue
-            seen[id(thing)] = thing
-            if kind.sort == "module" or self._affords(thing, kind):
-                if kind.inside is not None:
-                    self._line_up([*kind.inside(thing)], pending, tensors)
-                for part in kind.parts:
-                    self._line_up(self._keep(thing, kind, part), pending, tensors)
+            for thing in together:
+                cls = type(thing)
+                if cls in _PLAIN and not thing:
+                    empty.append(thing)
+                    continue
+                kind = kinds[cls]
+                if kind is None or id(thing) in seen:
+                    continue
+                seen[id(thing)] = thing
+                if kind.sort == "tensor":
+                    tensors.append(thing)
+                elif kind.sort == "module" or self._affords(thing, kind):
+                    if kind.inside is not None:
+                        pending.append([*kind.inside(thing)])
+                    pending += [self._keep(thing, kind, part) for part in kind.parts]
         return tensors
 
-    def _line_up(
-        self,
-        things: list[Any],
-        pending: deque[tuple[Any, _Kind]],
-        tensors: list[torch.Tensor],
-    ) -> None:
-        """Have the walk look into those of some things that a run may change."""
-        kinds, seen, empty = self._kinds, self._seen, self._empty
-        if len(things) > _MANY and not any(map(kinds.__getitem__, {*map(type, things)})):
-            return
-        for thing in things:
-            cls = type(thing)
-            if cls in _PLAIN and not thing:
-                empty.append(thing)
-                continue
-            kind = kinds[cls]
-            if kind is None:
-                continue
-            if kind.sort != "tensor":
-                pending.append((thing, kind))
-            elif id(thing) not in seen:
-                seen[id(thing)] = thing
-                tensors.append(thing)
-
-    def _keep(self, thing: Any, kind: _Kind, part: _Part) -> list[Any]:
+    def _keep(self, thing: Any, kind: _Kind, part: _Part) -> Collection[Any]:
         """Keep a part of a thing; return what it leads to."""
         before = part.take(thing)
-        entries = [*part.entries(before)]
+        entries = part.entries(before)
         if kind.sort == "module":
             table = before[2] if part is _ATTRIBUTES else before
             if isinstance(table, dict) and "training" in table:

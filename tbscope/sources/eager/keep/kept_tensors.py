@@ -117,7 +117,7 @@ class KeptTensors:
             handles = [tensor.data for tensor in stored]
             shapes = [tensor.shape for tensor in stored]
             asking = [tensor.requires_grad for tensor in stored]
-            columns = stored, handles, keys, shapes, asking, map(_history_of, stored)
+            columns = stored, handles, keys, shapes, asking, _histories(stored)
             added = list(map(_Kept._make, zip(*columns, strict=True)))
             self._kept += added
             for kept in added:
@@ -156,14 +156,15 @@ class KeptTensors:
 
     def _take_gradients(self, tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
         """Take note of the gradients of leaves, and return those that there are."""
-        found = []
-        for tensor in tensors:
-            # Those that are not initialised are no leaves, as they cannot be asked.
-            known = id(tensor) in self._gradients or id(tensor) not in self._leaves
-            if not known and _history_of(tensor) is None:
-                self._gradients[id(tensor)] = (tensor, tensor.grad)
-                if tensor.grad is not None:
-                    found.append(tensor.grad)
+        found, known, leaves = [], self._gradients, self._leaves
+        # Those that are not initialised are no leaves, as they cannot be asked.
+        new = [each for each in tensors if id(each) in leaves and id(each) not in known]
+        for tensor, history in zip(new, _histories(new), strict=True):
+            if history is None:
+                gradient = tensor.grad
+                known[id(tensor)] = tensor, gradient
+                if gradient is not None:
+                    found.append(gradient)
         return found
 
     def were_set(self) -> list[torch.Tensor]:
@@ -235,11 +236,11 @@ class KeptTensors:
                 for tensor in tensors:
                     if getattr(tensor, name) is not None:
                         _attempt(report, tensor, setattr, tensor, name, None)
-            # Those of views may change with that of their base.
-            for kept in changed:
-                history = _history_of(kept.tensor)
+            for kept, history in zip(
+                changed, _histories([kept.tensor for kept in changed]), strict=True
+            ):
                 if history is not kept.history or kept.tensor.requires_grad != kept.requires_grad:
-                    _attempt(report, kept.tensor, _restore_history, kept, history)
+                    _attempt(report, kept.tensor, _restore_history, kept)
             for key, (tensor, gradient) in self._gradients.items():
                 if (self._alone or key in self._set) and tensor.grad is not gradient:
                     _attempt(report, tensor, setattr, tensor, "grad", gradient)
@@ -255,13 +256,22 @@ class KeptTensors:
         return [kept for kept in self._kept if id(kept.tensor) in changed]
 
 
-def _restore_history(kept: _Kept, history: Any) -> None:
+def _restore_history(kept: _Kept) -> None:
     """Put back where a tensor comes from in autograd, and whether it asks for gradients."""
-    if history is not kept.history:
+    # That of a view may have come back with that of its base.
+    if _history_of(kept.tensor) is not kept.history:
         if kept.history is not None:
             raise RuntimeError("a write gave it another history in autograd")
         kept.tensor.detach_()
     kept.tensor.requires_grad_(kept.requires_grad)
+
+
+def _histories(tensors: list[torch.Tensor]) -> list[Any]:
+    """Return where each tensor comes from in autograd, as `_history_of` does."""
+    try:
+        return [tensor.grad_fn for tensor in tensors]
+    except RuntimeError:
+        return list(map(_history_of, tensors))
 
 
 def _history_of(tensor: torch.Tensor) -> Any:

@@ -39,7 +39,7 @@ def describe_calls(recorder: Recorder) -> None:
         if place.qualified_name is not None:
             module = place.module
             parameters = facts[id(module)][3] if id(module) in facts else owned(module)
-            borrowed = _borrowed(place, registry, owned)
+            borrowed = _borrowed(place, registry, owned) if module._modules else ()
             recorder.graph.modules.append(
                 Module(place.name, about(type(module))[0], parameters, borrowed)
             )
@@ -73,7 +73,7 @@ def _borrowed(
     """Describe the tensors of the children whose place is in another module."""
     borrowed: list[Parameter] = []
     for name, child in place.module._modules.items():
-        home = None if child is None else registry.module(child)
+        home = None if child is None else registry.by_module.get(id(child))
         around = home
         while around is not None and around is not place:
             around = around.parent

@@ -148,7 +148,8 @@ class Passed:
 
     def value_of(self, tensor: torch.Tensor) -> Value | None:
         """Return the value of what a pass has given; None for any other tensor."""
-        if not self.has_given(tensor):
+        # In most runs no pass has given anything.
+        if not self.given or not self.has_given(tensor):
             return None
         node = self._settled(self.given.pop(id(tensor)), tensor)
         value = self._values.give(node, tensor)

@@ -523,13 +523,12 @@ class _Wrappers:
 
 def add_value(node: Node, tensor: torch.Tensor) -> Value:
     """Make a tensor the next output of a node."""
-    types = type_names(tensor.dtype, tensor.device)
-    plain = type(tensor) in PLAIN
-    shape = tuple(tensor.shape) if plain and not tensor.is_nested else shape_of(tensor)
-    value = Value(node, len(node.outputs), shape, *types)
-    if not plain:
+    dtype, device = type_names(tensor.dtype, tensor.device)
+    outputs = node.outputs
+    value = Value(node, len(outputs), shape_of(tensor), dtype, device)
+    if type(tensor) not in PLAIN:
         value.sharding = sharding_of(tensor)
-    node.outputs.append(value)
+    outputs.append(value)
     return value
 
 
