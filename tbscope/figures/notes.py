@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import NamedTuple
 
-from tbscope.ir.graph import Graph, Node, Note, Parameter, Source, Value
+from tbscope.ir.graph import Graph, Module, Node, Note, Parameter, Source, Value
 from tbscope.ir.modules import numbers_in
 from tbscope.ir.regions import STATE, with_above
 from tbscope.words import first_of
@@ -117,18 +117,24 @@ def _unused_notes(graph: Graph, stood_in: Set[int]) -> list[Note]:
             idle.add(module.name)
     names = {node.name for node in graph.nodes if node.kind in STATE}
     # One that is named like an input has a number to its name.
-    read = names | {name.partition("~")[0] for name in names}
-    held = [
-        (module, f"{module.name}.{parameter.name}".lstrip("."), parameter)
-        for module in graph.modules
-        for parameter in module.parameters
-    ]
-    used = {one.number for _, name, one in held if one.number in stood_in or name in read}
+    read = names.union([name.partition("~")[0] for name in names if "~" in name])
+    used: set[int] = set()
+    unread: list[tuple[Module, str, Parameter]] = []
+    for module in graph.modules:
+        prefix = f"{module.name}." if module.name else ""
+        for parameter in module.parameters:
+            name = prefix + parameter.name
+            if name in read or parameter.number in stood_in:
+                used.add(parameter.number)
+            else:
+                unread.append((module, name, parameter))
     notes = _idle_notes(graph, idle, used)
     notes += _parameter_notes(
-        (name, one)
-        for module, name, one in held
-        if module.name not in idle and one.kind == "parameter" and one.number not in used
+        (name, parameter)
+        for module, name, parameter in unread
+        if module.name not in idle
+        and parameter.kind == "parameter"
+        and parameter.number not in used
     )
     return notes
 

@@ -276,7 +276,10 @@ def with_above(scopes: Iterable[Scope | None]) -> set[Scope]:
     """Return some scopes and all that are around one of them."""
     found: set[Scope] = set()
     for scope in scopes:
-        add_with_above(scope, found)
+        around = scope
+        while around is not None and around not in found:
+            found.add(around)
+            around = around.parent
     return found
 
 

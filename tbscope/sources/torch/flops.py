@@ -25,6 +25,7 @@ from tbscope.sources.torch.internals import (
     nested_lengths,
     plain_size,
     storage_key,
+    storage_keys_of,
     without_functions,
 )
 from tbscope.sources.torch.literals import collect_tensors
@@ -50,7 +51,7 @@ def _each(flops: int, operands: Iterable[torch.Tensor]) -> KernelWork:
 
 
 def _keys(*operands: torch.Tensor) -> tuple[int | None, ...]:
-    return tuple([storage_key(operand) for operand in operands])
+    return tuple(storage_keys_of(operands))
 
 
 def _attention_work(flops: int, operands: Iterable[torch.Tensor]) -> KernelWork:
@@ -250,7 +251,7 @@ class Formulas(dict[KernelFacts, Formula | None]):
         # Most operations are of one kernel, which tells all by its name.
         alone = not work and len(node.kernels) == 1
         allocates = self._allocates.get(node.kernels[0]) if alone else None
-        keys = [storage_key(tensor) for tensor in read] if allocates is None else []
+        keys = storage_keys_of(read) if allocates is None else []
         if work:
             node.flops = _number(sum([flops for flops, _ in work]))
             held: dict[int | None, tuple[int, ...]] = {}
@@ -279,8 +280,7 @@ class Formulas(dict[KernelFacts, Formula | None]):
         if allocates is False:
             return
         known = {None, *keys}
-        for tensor in results:
-            key = storage_key(tensor)
+        for tensor, key in zip(results, storage_keys_of(results), strict=True):
             if key not in known:
                 known.add(key)
                 node.allocated_bytes += _number(tensor.untyped_storage().nbytes())

@@ -69,6 +69,7 @@ __all__ = [
     "running_node",
     "sequence_number",
     "storage_key",
+    "storage_keys_of",
     "version_of",
     "without_functions",
     "without_modes",
@@ -176,6 +177,14 @@ def storage_key(tensor: torch.Tensor) -> int | None:
         # Sparse, opaque and functorch's tensors have no storage of their own.
         return None
     return key
+
+
+def storage_keys_of(tensors: Sequence[torch.Tensor]) -> list[int | None]:
+    """Return for each tensor what `storage_key` returns."""
+    try:
+        return [tensor.untyped_storage()._cdata for tensor in tensors]
+    except (RuntimeError, NotImplementedError):
+        return [storage_key(tensor) for tensor in tensors]
 
 
 def key_of_storage(storage: torch.UntypedStorage) -> int:

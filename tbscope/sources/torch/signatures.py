@@ -5,7 +5,8 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from inspect import Parameter
 from types import MethodType
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
+from weakref import WeakKeyDictionary
 
 import torch
 
@@ -134,11 +135,16 @@ def argument_names(
 
 
 class Arrangements(dict[tuple[Any, ...], list[str]]):
-    """How the arguments of methods are named and ordered, found once for all calls that are alike.
+    """How the arguments of methods are named and ordered, for the calls of one run.
 
-    To find it takes several times as long as to look it up, and it is asked for each call of a
-    module.
+    Calls that are alike share an arrangement: Python needs longer to bind the arguments of a call
+    than many a module to run.
     """
+
+    # The arrangements of all runs, by function.
+    _of_functions: ClassVar[WeakKeyDictionary[Any, dict[tuple[Any, ...], list[str]]]] = (
+        WeakKeyDictionary()
+    )
 
     def of(
         self, fn: _Callable, args: Sequence[Any], kwargs: Mapping[str, Any]
@@ -155,8 +161,12 @@ class Arrangements(dict[tuple[Any, ...], list[str]]):
         alike = (method, len(args), *kwargs)
         names = None if method is None else self.get(alike)
         if names is None:
-            places = [None] * len(args)
-            names = [name for name, _ in argument_names(fn, places, dict.fromkeys(kwargs))]
+            known = {} if method is None else self._of_functions.setdefault(method, {})
+            names = known.get(alike[1:])
+            if names is None:
+                places = [None] * len(args)
+                names = [name for name, _ in argument_names(fn, places, dict.fromkeys(kwargs))]
+                known[alike[1:]] = names
             if method is not None:
                 self[alike] = names
         return names, (*args, *[kwargs[key] for key in names[len(args) :]]) if kwargs else args

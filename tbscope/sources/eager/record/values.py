@@ -525,9 +525,10 @@ def add_value(node: Node, tensor: torch.Tensor) -> Value:
     """Make a tensor the next output of a node."""
     dtype, device = type_names(tensor.dtype, tensor.device)
     outputs = node.outputs
-    value = Value(node, len(outputs), shape_of(tensor), dtype, device)
-    if type(tensor) not in PLAIN:
-        value.sharding = sharding_of(tensor)
+    if type(tensor) in PLAIN and not tensor.is_nested:
+        value = Value(node, len(outputs), tuple(tensor.shape), dtype, device)
+    else:
+        value = Value(node, len(outputs), shape_of(tensor), dtype, device, sharding_of(tensor))
     outputs.append(value)
     return value
 
