@@ -23,7 +23,7 @@ from torch.utils.tensorboard._pytorch_graph import graph as torch_graph
 from benchmarks.models import find_case
 from benchmarks.ways import WAYS_OF_TORCH
 from tbscope import SummaryWriter, to_graph_def, trace
-from tbscope.writing.sinks import open_sink, write_graph_event
+from tbscope.writing.event_sinks import open_sink, write_graph_event
 
 __all__ = ["measure"]
 

@@ -7,13 +7,17 @@ wrote it. The public names are listed in `__all__` and loaded when first used.
 from importlib import import_module as _import_module
 from typing import TYPE_CHECKING
 
-from tbscope.collector import not_collecting as _not_collecting
+from tbscope.utils.gc_pause import not_collecting as _not_collecting
 
 if TYPE_CHECKING:
-    from tbscope.adding import add_graph, add_overlay
-    from tbscope.comparing.changes import Change
-    from tbscope.comparing.check import Checked, check, diff
-    from tbscope.comparing.difference import Difference
+    from tbscope.analysis.costs import Costs, graph_costs, node_costs, scope_costs
+    from tbscope.analysis.summary import Summary
+    from tbscope.api.add_graph import add_graph, add_overlay
+    from tbscope.api.install import install, installed, uninstall
+    from tbscope.api.watch import Watched, watch
+    from tbscope.comparison.api import Checked, check, diff
+    from tbscope.comparison.changes import Change
+    from tbscope.comparison.difference import Difference
     from tbscope.errors import (
         ArgumentError,
         ConversionError,
@@ -26,11 +30,8 @@ if TYPE_CHECKING:
         TraceError,
         WriterError,
     )
-    from tbscope.figures.costs import Costs, graph_costs, node_costs, scope_costs
-    from tbscope.figures.summary import Summary
     from tbscope.functions.definition import Definition, Use
     from tbscope.functions.functions import Functions
-    from tbscope.installing import install, installed, uninstall
     from tbscope.ir.graph import (
         Argument,
         Call,
@@ -62,20 +63,19 @@ if TYPE_CHECKING:
         compile_graphs,
     )
     from tbscope.sources.compiled.results import CompiledGraphs, GraphBreak
-    from tbscope.sources.eager.by_hand import pop_scope, push_scope, scope
     from tbscope.sources.eager.recording import Recording, record
     from tbscope.sources.eager.trace import trace
+    from tbscope.sources.eager.user_scopes import pop_scope, push_scope, scope
+    from tbscope.sources.fx.exported import from_export
+    from tbscope.sources.fx.graph_modules import from_fx
     from tbscope.sources.graphdef.reading import from_graph_def
     from tbscope.sources.logs.reading import LoggedGraph, read_log
-    from tbscope.sources.onnx.export import export_onnx
+    from tbscope.sources.onnx.export.export import export_onnx
+    from tbscope.sources.onnx.export.modules_to_functions import Regrouped, modules_to_functions
     from tbscope.sources.onnx.reading import from_onnx
-    from tbscope.sources.onnx.regroup import Regrouped, modules_to_functions
-    from tbscope.sources.programs.exported import from_export
-    from tbscope.sources.programs.graph_modules import from_fx
-    from tbscope.sources.table import load
-    from tbscope.sources.torch.fake_world import fake_world
+    from tbscope.sources.registry import load
+    from tbscope.sources.torch.fake_process_group import fake_world
     from tbscope.sources.torchscript.scripts import from_torchscript
-    from tbscope.watching import Watched, watch
     from tbscope.writer import SummaryWriter
 
 __version__ = "0.1.0"
@@ -164,16 +164,16 @@ __all__ = [
 ]
 
 _HOMES = {
-    "tbscope.adding": "add_graph add_overlay",
-    "tbscope.comparing.changes": "Change",
-    "tbscope.comparing.check": "Checked check diff",
-    "tbscope.comparing.difference": "Difference",
-    "tbscope.figures.costs": "Costs graph_costs node_costs scope_costs",
+    "tbscope.api.add_graph": "add_graph add_overlay",
+    "tbscope.comparison.changes": "Change",
+    "tbscope.comparison.api": "Checked check diff",
+    "tbscope.comparison.difference": "Difference",
+    "tbscope.analysis.costs": "Costs graph_costs node_costs scope_costs",
     "tbscope.errors": "ArgumentError ConversionError GraphError InputError NotFoundError "
     "RanksError ScopeError TbscopeError TraceError WriterError",
     "tbscope.functions.definition": "Definition Use",
     "tbscope.functions.functions": "Functions",
-    "tbscope.installing": "install installed uninstall",
+    "tbscope.api.install": "install installed uninstall",
     "tbscope.ir.graph": "Argument Call Collective Constant Gradient Graph MeshDimension Module "
     "Node Note Output Parameter Part Profile Sharding Source Value",
     "tbscope.ir.invariants": "verify",
@@ -184,21 +184,21 @@ _HOMES = {
     "tbscope.ir.scopes": "Scope ScopePart parse_scope_path",
     "tbscope.sources.compiled.compiling": "CompileBackend compile_backend compile_graphs",
     "tbscope.sources.compiled.results": "CompiledGraphs GraphBreak",
-    "tbscope.sources.eager.by_hand": "pop_scope push_scope scope",
+    "tbscope.sources.eager.user_scopes": "pop_scope push_scope scope",
     "tbscope.sources.eager.recording": "Recording record",
     "tbscope.sources.eager.trace": "trace",
     "tbscope.sources.graphdef.reading": "from_graph_def",
     "tbscope.sources.logs.reading": "LoggedGraph read_log",
-    "tbscope.sources.onnx.export": "export_onnx",
+    "tbscope.sources.onnx.export.export": "export_onnx",
     "tbscope.sources.onnx.reading": "from_onnx",
-    "tbscope.sources.onnx.regroup": "Regrouped modules_to_functions",
-    "tbscope.sources.programs.exported": "from_export",
-    "tbscope.sources.programs.graph_modules": "from_fx",
-    "tbscope.sources.table": "load",
-    "tbscope.sources.torch.fake_world": "fake_world",
+    "tbscope.sources.onnx.export.modules_to_functions": "Regrouped modules_to_functions",
+    "tbscope.sources.fx.exported": "from_export",
+    "tbscope.sources.fx.graph_modules": "from_fx",
+    "tbscope.sources.registry": "load",
+    "tbscope.sources.torch.fake_process_group": "fake_world",
     "tbscope.sources.torchscript.scripts": "from_torchscript",
-    "tbscope.figures.summary": "Summary",
-    "tbscope.watching": "Watched watch",
+    "tbscope.analysis.summary": "Summary",
+    "tbscope.api.watch": "Watched watch",
     "tbscope.writer": "SummaryWriter",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}

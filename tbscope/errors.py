@@ -17,7 +17,7 @@ and each can be printed anywhere.
 
 from functools import partial
 
-from tbscope.words import printable
+from tbscope.messages import printable
 
 __all__ = [
     "ArgumentError",

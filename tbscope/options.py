@@ -8,18 +8,18 @@ import re
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, TypeAlias, TypedDict, Unpack, get_args
 
-from tbscope.checks import check_choice, is_text
 from tbscope.drawing.categories import ColorBy, check_color_by
 from tbscope.drawing.naming import Labels, Style, check_style
-from tbscope.drawing.stands import Helpers
+from tbscope.drawing.placement.containers import Helpers
 from tbscope.errors import ArgumentError
-from tbscope.option import Option, check_values, declared_in
-from tbscope.passes.dead import Dead
-from tbscope.passes.levels import Level
-from tbscope.passes.plumbing import check_patterns
-from tbscope.ranks.asked import Ranks, check_ranks, check_ranks_timeout
-from tbscope.running import RUNNING, WORLD, Running, World
-from tbscope.words import did_you_mean, shown
+from tbscope.messages import did_you_mean, shown
+from tbscope.passes.dead_code import Dead
+from tbscope.passes.detail_level import Level
+from tbscope.passes.hide_views import check_patterns
+from tbscope.ranks.rank_options import Ranks, check_ranks, check_ranks_timeout
+from tbscope.run_options import RUNNING, WORLD, Running, World
+from tbscope.utils.option import Option, check_values, declared_in
+from tbscope.utils.validation import check_choice, is_text
 
 __all__ = [
     "DRAWING",

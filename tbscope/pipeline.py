@@ -6,25 +6,25 @@ from typing import NamedTuple, Unpack
 from tensorboard.compat.proto.config_pb2 import RunMetadata
 from tensorboard.compat.proto.graph_pb2 import GraphDef
 
-from tbscope.collector import not_collecting
-from tbscope.drawing.build import graph_def_bytes
+from tbscope.analysis.costs import scope_work, work_of
 from tbscope.drawing.categories import label_nodes
+from tbscope.drawing.figure_placement import Origin, place_figures
 from tbscope.drawing.figures import Figure, profile_figures
+from tbscope.drawing.graph_def import graph_def_bytes
 from tbscope.drawing.layout import lay_out
-from tbscope.drawing.places import Origin, place_figures
-from tbscope.figures.costs import scope_work, work_of
-from tbscope.graphdef.stats import run_metadata
+from tbscope.graphdef.run_metadata import run_metadata
 from tbscope.ir.graph import Graph, Node, copy_graph, require_graph
 from tbscope.ir.invariants import check_invariants
 from tbscope.ir.nodes import let_go
 from tbscope.ir.scopes import Scope
-from tbscope.option import shows_options
 from tbscope.options import Drawing, check_options, with_defaults
-from tbscope.passes.dead import mark_dead
-from tbscope.passes.leaves import collapse_leaves
-from tbscope.passes.levels import set_level
-from tbscope.passes.plumbing import hide_plumbing
-from tbscope.passes.ties import name_ties, part_lent
+from tbscope.passes.collapse_leaves import collapse_leaves
+from tbscope.passes.dead_code import mark_dead
+from tbscope.passes.detail_level import set_level
+from tbscope.passes.hide_views import hide_plumbing
+from tbscope.passes.tied_parameters import name_ties, part_lent
+from tbscope.utils.gc_pause import not_collecting
+from tbscope.utils.option import shows_options
 
 __all__ = ["Drawn", "draw", "to_graph_def"]
 

@@ -56,7 +56,7 @@ class Architecture:
             ArgumentError: As for `tbscope.check`.
         """
         __tracebackhide__ = True
-        from tbscope.comparing.check import check
+        from tbscope.comparison.api import check
         from tbscope.errors import ArgumentError
 
         path = os.path.join(self._folder, pin) if isinstance(pin, str | os.PathLike) else pin

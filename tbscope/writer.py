@@ -9,9 +9,9 @@ from typing import Any, Self
 import torch.utils.tensorboard
 from torch.utils.tensorboard.writer import FileWriter
 
-from tbscope.adding import add_graph, add_overlay
+from tbscope.api.add_graph import add_graph, add_overlay
+from tbscope.api.watch import watch
 from tbscope.ir.graph import Graph
-from tbscope.watching import watch
 from tbscope.writing.records import foresee_failure, writing_failed
 
 __all__ = ["SummaryWriter"]

@@ -11,7 +11,7 @@ from typing import Any
 
 import tbscope
 from tbscope.ir.graph import Call, Graph, Node
-from tbscope.ir.nests import values_in
+from tbscope.ir.pytree import values_in
 from tbscope.ir.scopes import Scope
 
 __all__ = [

@@ -4,9 +4,9 @@ Only what the page is given is asked: the names, op types and inputs of a GraphD
 names are those of modules that were called.
 """
 
-from tbscope.cycles import find_cycles
 from tbscope.page.glyphs import Box
 from tbscope.page.hierarchy import Hierarchy
+from tbscope.utils.components import find_cycles
 
 _FEW = 50
 

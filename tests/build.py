@@ -15,7 +15,7 @@ from typing import Any
 
 from tbscope.ir import builder
 from tbscope.ir.graph import Argument, Graph, Nest, Node, Parameter, Shape, Value
-from tbscope.ir.nests import values_in
+from tbscope.ir.pytree import values_in
 from tbscope.ir.scopes import Scope, ScopeKind, ScopePart, parse_scope_path
 
 __all__ = ["GraphBuilder", "chain", "values_in"]

@@ -3,9 +3,9 @@
 from tensorboard.compat.proto.graph_pb2 import GraphDef
 
 from tbscope.drawing.chunks import find_chunks, rename
-from tbscope.drawing.cuts import is_crowded
+from tbscope.drawing.placement.split_levels import is_crowded
 from tbscope.page.hierarchy import Hierarchy
-from tbscope.page.siblings import find_siblings
+from tbscope.page.level_graph import find_siblings
 
 
 def chunks_of(hierarchy: Hierarchy, **named: set[str]) -> dict[str, str]:

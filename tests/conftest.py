@@ -68,7 +68,7 @@ def show(browser, server):
 def nobody_waits():
     """End what waits for a training step that never comes: until then all models run uncompiled."""
     yield
-    active = sys.modules.get("tbscope.sources.eager.active")
+    active = sys.modules.get("tbscope.sources.eager.thread_state")
     for each in tuple(active.waiting) if active else ():
         each.remove()
     torch = sys.modules.get("torch")

@@ -8,12 +8,12 @@ and figures, and their places among those of other calls.
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tbscope.functions.canonicalize import _OF_A_RUN
 from tbscope.functions.definition import CallStep, Definition, Given, Read, Ref, Step, Use
 from tbscope.functions.functions import Functions
-from tbscope.functions.reading import _OF_A_RUN
 from tbscope.ir.graph import Argument, Call, Graph, Nest, Node, Output, Value, copy_body
-from tbscope.ir.nests import map_nest, walk
 from tbscope.ir.nodes import OPERATIONS
+from tbscope.ir.pytree import map_nest, walk
 
 if TYPE_CHECKING:
     from tbscope.ir.scopes import Scope

@@ -1,6 +1,5 @@
 """A graph in which every field of every class holds something of its own."""
 
-from tbscope.ir.facts import Function, Run
 from tbscope.ir.graph import (
     Argument,
     Body,
@@ -21,6 +20,7 @@ from tbscope.ir.graph import (
     Source,
     Value,
 )
+from tbscope.ir.metadata import Function, Run
 from tests.build import GraphBuilder
 
 

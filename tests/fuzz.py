@@ -28,8 +28,8 @@ from pathlib import Path
 import torch
 
 import tbscope
+from tbscope.formats.compressed import RECORD_FIELD, record_of
 from tbscope.formats.json import compact_json, graph_to_json
-from tbscope.formats.record import RECORD_FIELD, record_of
 from tbscope.graphdef.wire import delimited, varint
 from tests.build import chain
 from tests.full_graph import full

@@ -45,7 +45,7 @@ def colour_of(room: str) -> str:
         return "torch"
     if room in ("drawing", "graphdef", "page", "rules", "overlays", "writing", "pipeline"):
         return "protobuf"
-    return "plain" if room in ("ir", "figures", "passes", "errors", "collector") else "top"
+    return "plain" if room in ("ir", "analysis", "passes", "errors", "messages", "utils") else "top"
 
 
 def picture() -> str:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from tbscope.ir.facts import split_device
+from tbscope.ir.metadata import split_device
 from tbscope.ir.scopes import upward
 
 

@@ -5,7 +5,7 @@ from tensorboard.compat.proto.graph_pb2 import GraphDef
 
 import tbscope
 from tbscope.ir.graph import Graph
-from tbscope.saving.picture import Picture
+from tbscope.saving.box_tree import Picture
 
 
 def nested() -> Graph:

@@ -11,7 +11,7 @@ from google.protobuf import text_format
 from tensorboard.compat.proto.config_pb2 import RunMetadata
 from tensorboard.compat.proto.graph_pb2 import GraphDef
 
-from tbscope.writing.sinks import listed_tag
+from tbscope.writing.event_sinks import listed_tag
 
 
 def ask(server: TensorBoard, path: str, *, plugin: str = "graphs", **query: str) -> bytes:

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tbscope.comparing import alignment
-from tbscope.comparing.alignment import align
+from tbscope.comparison import alignment
+from tbscope.comparison.alignment import align
 
 LETTERS = st.text("abc", max_size=7)
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from tbscope.page.flow import lost_exits
 from tbscope.page.glyphs import Series
 from tbscope.page.hierarchy import Hierarchy
+from tbscope.page.level_graph import find_siblings
 from tbscope.page.scenes import read_scene
-from tbscope.page.siblings import find_siblings
 
 PLAIN, CARDS = ("Add", "Mul"), ("Add", "Add", "NoOp")
 CIRCLES = ("Add", "Add", "Mul", "SomeConst", "OneSummary", "NoOp")

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from tensorboard.compat.proto.graph_pb2 import GraphDef
 
 import tbscope
-from tbscope.drawing.build import graph_def_bytes
+from tbscope.drawing.graph_def import graph_def_bytes
 from tbscope.drawing.layout import lay_out
 from tbscope.ir.graph import Constant, Output, Source
-from tbscope.passes.leaves import collapse_leaves
+from tbscope.passes.collapse_leaves import collapse_leaves
 
 
 def converted(graph, **options):

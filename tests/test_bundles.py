@@ -9,14 +9,14 @@ from helper_models import Decoder, Detector, Helped, Seq2Seq, TimeMix, example
 from torch import nn
 
 import tbscope
-from tbscope.cycles import find_cycles
-from tbscope.drawing.bundler import Bundler
-from tbscope.drawing.cuts import is_crowded
-from tbscope.ir.guests import Guests
+from tbscope.drawing.placement.function_boxes import Bundler
+from tbscope.drawing.placement.split_levels import is_crowded
+from tbscope.ir.placement.borrowed_calls import Guests
 from tbscope.page.glyphs import Box
 from tbscope.page.hierarchy import Hierarchy
-from tbscope.page.siblings import find_siblings
-from tbscope.page.structures import Structures
+from tbscope.page.level_graph import find_siblings
+from tbscope.page.templates import Structures
+from tbscope.utils.components import find_cycles
 
 ALL = (Decoder, Detector, Helped, Seq2Seq, TimeMix)
 

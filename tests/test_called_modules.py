@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 import tbscope
 from tbscope.sources.eager.watch.watch import deep_enough
-from tbscope.sources.torch.locate import OWN_FILES
+from tbscope.sources.torch.source_location import OWN_FILES
 from tests.real_graphs import origins
 
 X = torch.ones(2, 3)

@@ -8,10 +8,10 @@ from google.protobuf.json_format import MessageToDict
 from torch import nn
 
 import tbscope
-from tbscope.drawing.cards import leaf_facts, uncounted_text
+from tbscope.drawing.info_cards import leaf_facts, uncounted_text
 from tbscope.ir.graph import Parameter, Sharding, Source
-from tbscope.ir.modules import ModuleTree
-from tbscope.passes.leaves import collapse_leaves
+from tbscope.ir.module_tree import ModuleTree
+from tbscope.passes.collapse_leaves import collapse_leaves
 
 # A node has shapes and edges for what a box was given, and a name for each call; of a whole box,
 # the types of all parameters would be too much.
@@ -203,7 +203,7 @@ def test_a_box_tells_which_call_of_its_module_it_is_from_the_second_on():
 
 
 def test_a_number_of_the_users_that_is_called_like_a_fact_is_set_apart():
-    from tbscope.overlays.make import make_overlay
+    from tbscope.overlays.overlay import make_overlay
     from tbscope.pipeline import draw
 
     graph = tbscope.trace(Net(nn.ReLU()), torch.ones(2))

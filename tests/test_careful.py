@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 import tbscope
-from tbscope.sources.eager.record.careful import CarefulRecorder
+from tbscope.sources.eager.record.nonfatal import CarefulRecorder
 from tbscope.sources.eager.record.recorder import Recorder
 from tbscope.sources.eager.watch.module_calls import watched_call
 

@@ -8,7 +8,7 @@ from torch import nn
 
 import tbscope
 from tbscope.drawing.categories import kind_of, label_nodes
-from tbscope.passes.leaves import collapse_leaves
+from tbscope.passes.collapse_leaves import collapse_leaves
 
 
 class Net(nn.Module):

@@ -11,9 +11,9 @@ import torch
 from torch import nn
 
 import tbscope
-from tbscope.comparing.check import parse_limit
-from tbscope.comparing.pins import outline_to_pin, pin_to_outline
-from tbscope.comparing.reading import Reading
+from tbscope.comparison.api import parse_limit
+from tbscope.comparison.build_structure import Reading
+from tbscope.comparison.lock_file import outline_to_pin, pin_to_outline
 
 X = torch.ones(1, 2)
 

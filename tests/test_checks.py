@@ -5,7 +5,15 @@ import torch
 from bad_values import GRAPH, Lookup, MuteError
 
 import tbscope
-from tbscope.checks import ask, check_truth, entries_of, is_text, is_word, names_of, plain_text
+from tbscope.utils.validation import (
+    ask,
+    check_truth,
+    entries_of,
+    is_text,
+    is_word,
+    names_of,
+    plain_text,
+)
 
 
 def test_a_truth_is_a_truth():

@@ -5,14 +5,14 @@ from chunked import chunks_of, rename_input
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tbscope.cycles import find_cycles
 from tbscope.drawing.chunks import rename
 from tbscope.page.constants import CHAIN_LIMIT, LEVEL_LIMIT, SLOW_LIMIT, STACK_LIMIT
 from tbscope.page.flow import longest_chain, lost_exits
 from tbscope.page.glyphs import Box, Item, Series
 from tbscope.page.hierarchy import Hierarchy
+from tbscope.page.level_graph import bears_seeds
 from tbscope.page.scenes import read_scene, read_scenes
-from tbscope.page.siblings import bears_seeds
+from tbscope.utils.components import find_cycles
 from tests.sweeps import is_sweep
 
 

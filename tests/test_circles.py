@@ -6,10 +6,10 @@ from build import GraphBuilder
 from torch import nn
 
 import tbscope
-from tbscope.drawing.circles import parameters_to_draw
+from tbscope.drawing.const_nodes import parameters_to_draw
 from tbscope.drawing.layout import lay_out
 from tbscope.drawing.naming import name_graph
-from tbscope.passes.leaves import collapse_leaves
+from tbscope.passes.collapse_leaves import collapse_leaves
 from tbscope.pipeline import to_graph_def
 from tbscope.rules.linter import lint
 

@@ -5,7 +5,7 @@ from torch import nn
 from training_steps import Net, recorded, squares
 
 from tbscope.drawing.categories import label_nodes
-from tbscope.passes.leaves import collapse_leaves
+from tbscope.passes.collapse_leaves import collapse_leaves
 
 
 def trained(model, **options):

@@ -23,9 +23,9 @@ from tensorboard.compat.proto.config_pb2 import RunMetadata
 from tensorboard.compat.proto.graph_pb2 import GraphDef
 
 from tbscope.cli import main
-from tbscope.cli._main import COMMANDS
-from tbscope.cli._parameters import DTYPES, InputSpec
-from tbscope.cli._target import make_inputs
+from tbscope.cli.command_line import COMMANDS
+from tbscope.cli.parameters import DTYPES, InputSpec
+from tbscope.cli.target import make_inputs
 
 TWINS = """
 from torch import nn
@@ -341,14 +341,14 @@ def test_the_list_of_commands_waits_for_no_command_and_none_for_torch():
     code = (
         "import sys; from tbscope.cli import main; main(['--help'], standalone_mode=False); "
         "print(*(name for name in sys.modules if name.startswith('tbscope.cli.'))); "
-        "from tbscope.cli._main import COMMANDS; "
+        "from tbscope.cli.command_line import COMMANDS; "
         "[main.resolve_command(None, [name]) for name in COMMANDS]; "
         "print(sys.modules.keys() & {'torch', 'tensorboard', 'google.protobuf', 'rich'})"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
     )
-    assert done.stdout.splitlines()[-2:] == ["tbscope.cli._main", "set()"], done.stderr
+    assert done.stdout.splitlines()[-2:] == ["tbscope.cli.command_line", "set()"], done.stderr
 
 
 @pytest.mark.parametrize("name", COMMANDS)

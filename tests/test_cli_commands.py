@@ -11,9 +11,9 @@ from build import chain
 from cli_runs import enter
 from click.testing import CliRunner
 
-from tbscope.cli._results import give, give_json, give_tables, gives_results, table
-from tbscope.cli._running import graphs_of_targets, takes_targets
-from tbscope.cli._words import command
+from tbscope.cli.command_errors import command
+from tbscope.cli.output import give, give_json, give_tables, gives_results, table
+from tbscope.cli.run_target import graphs_of_targets, takes_targets
 from tbscope.errors import ArgumentError
 
 

@@ -4,7 +4,7 @@ import pytest
 from cli_runs import enter, misused, refused, tbscope
 from warm import run_warm
 
-from tbscope.cli._words import command_text
+from tbscope.cli.command_errors import command_text
 
 
 @pytest.fixture(autouse=True)

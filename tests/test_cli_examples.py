@@ -7,7 +7,7 @@ import pytest
 from cli_examples import FOUND, furnish, run_example
 from cli_runs import ROOT, tbscope
 
-from tbscope.cli._main import COMMANDS, main
+from tbscope.cli.command_line import COMMANDS, main
 
 PAGE = ROOT / "docs" / "command-line.md"
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

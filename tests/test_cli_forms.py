@@ -11,7 +11,7 @@ from saved import nested
 from tensorboard.compat.proto.graph_pb2 import GraphDef
 
 import tbscope as library
-from tbscope.cli._export import FORMS_HELP
+from tbscope.cli.commands.export import FORMS_HELP
 from tbscope.saving.save import FORMS
 
 NET = ("nets.py:Net", "-i", "2x3")

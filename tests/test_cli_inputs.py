@@ -6,8 +6,8 @@ import pytest
 from build import chain
 from cli_runs import enter, misused, refused, tbscope
 
-from tbscope.cli._parameters import ModelSpec
-from tbscope.cli._target import load_model
+from tbscope.cli.parameters import ModelSpec
+from tbscope.cli.target import load_model
 from tbscope.errors import ArgumentError
 
 MAKERS = """

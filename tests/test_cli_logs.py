@@ -9,7 +9,7 @@ from build import chain
 from cli_runs import misused, refused, tbscope
 
 import tbscope as library
-from tbscope.cli._parameters import GraphPath, ModelSpec, parse_target
+from tbscope.cli.parameters import GraphPath, ModelSpec, parse_target
 
 
 @pytest.fixture(autouse=True)

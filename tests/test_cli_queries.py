@@ -9,7 +9,7 @@ from build import GraphBuilder, chain
 from cli_runs import enter, misused, refused, tbscope
 
 import tbscope as library
-from tbscope.cli._find import FIELDS
+from tbscope.cli.commands.find import FIELDS
 
 NET = ("nets.py:Net", "-i", "2x3")
 LINEAR = (

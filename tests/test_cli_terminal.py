@@ -15,7 +15,7 @@ from torch import nn
 
 import tbscope
 from tbscope import cli
-from tbscope.cli._results import give_tables, table
+from tbscope.cli.output import give_tables, table
 
 # Red, to the left, the same in one character, a bell, a line that comes over the one before.
 EVIL = "\x1b[31m\u202e\x9b31m\x07\r"
@@ -136,11 +136,11 @@ def test_no_error_and_no_list_prints_what_a_terminal_obeys(words):
 
 
 def test_a_command_writes_in_one_way():
-    texts = {path.name: path.read_text() for path in Path(cli.__file__).parent.glob("*.py")}
+    texts = {path.name: path.read_text() for path in Path(cli.__file__).parent.rglob("*.py")}
 
     writing = {name for name, text in texts.items() if "click.echo" in text}
 
-    assert writing == {"_results.py"}
+    assert writing == {"output.py"}
 
 
 def test_a_terminal_shows_tables_with_escapes(monkeypatch):

@@ -18,8 +18,8 @@ from build import chain
 from cli_runs import ROOT, enter, misused, refused
 
 import tbscope as library
-from tbscope.cli._parameters import GraphPath
-from tbscope.cli._view import _ended_by_signals, _lists_graphs, _log_of
+from tbscope.cli.commands.view import _ended_by_signals, _lists_graphs, _log_of
+from tbscope.cli.parameters import GraphPath
 from tbscope.options import DRAWING
 
 DEFAULTS = {name: option.default for name, option in DRAWING.items()}

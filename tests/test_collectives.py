@@ -5,7 +5,7 @@ from expansion import expand
 from full_graph import full
 from same_graph import differences
 
-from tbscope.ir.facts import Collective, MeshDimension, Sharding
+from tbscope.ir.metadata import Collective, MeshDimension, Sharding
 
 
 def joined():

@@ -2,11 +2,11 @@
 
 import pytest
 
-from tbscope.figures.columns import chosen_columns
-from tbscope.figures.costs import Costs
-from tbscope.figures.summary import part_row
-from tbscope.figures.units import bytes_text, count_text, duration_text, flops_text
-from tbscope.ir.modules import Part
+from tbscope.analysis.costs import Costs
+from tbscope.analysis.summary import part_row
+from tbscope.analysis.summary_columns import chosen_columns
+from tbscope.analysis.units import bytes_text, count_text, duration_text, flops_text
+from tbscope.ir.module_tree import Part
 
 
 def row(**told):

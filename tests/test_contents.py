@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import tbscope
-from tbscope.sources.torch.wrapping import content_of
+from tbscope.sources.torch.subclasses import content_of
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 import tbscope
-from tbscope.figures.costs import (
+from tbscope.analysis.costs import (
     Costs,
     graph_costs,
     needs_gradient,

@@ -5,8 +5,8 @@ from build import GraphBuilder
 from saved import drawn, nested
 
 import tbscope
-from tbscope.saving.cut import Cut
-from tbscope.saving.picture import Tensor, picture_of
+from tbscope.saving.box_tree import Tensor, picture_of
+from tbscope.saving.depth_limit import Cut
 
 
 def lines(cut):

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tbscope.cycles import find_cycles
+from tbscope.utils.components import find_cycles
 
 PLACES = st.integers(0, 8)
 

@@ -10,8 +10,8 @@ import tbscope
 from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Constant, Note
 from tbscope.ir.invariants import verify
-from tbscope.passes.dead import mark_dead
-from tbscope.passes.modules import collapse_modules
+from tbscope.passes.collapse_modules import collapse_modules
+from tbscope.passes.dead_code import mark_dead
 
 
 def net():

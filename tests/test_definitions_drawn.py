@@ -14,11 +14,11 @@ from torch import nn
 import tbscope
 from tbscope.drawing.layout import lay_out
 from tbscope.page.hierarchy import Hierarchy
-from tbscope.page.structures import Structures
-from tbscope.passes.dead import mark_dead
-from tbscope.passes.leaves import collapse_leaves
-from tbscope.passes.levels import set_level
-from tbscope.passes.plumbing import hide_plumbing
+from tbscope.page.templates import Structures
+from tbscope.passes.collapse_leaves import collapse_leaves
+from tbscope.passes.dead_code import mark_dead
+from tbscope.passes.detail_level import set_level
+from tbscope.passes.hide_views import hide_plumbing
 
 X = torch.ones(2, 4)
 

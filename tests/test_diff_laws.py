@@ -13,8 +13,8 @@ from test_functions_laws import ALIKE, MUTATIONS, layers
 from test_random_models import WIDTH, models
 
 import tbscope
-from tbscope.comparing.pins import outline_to_pin, pin_to_outline
-from tbscope.comparing.reading import Reading
+from tbscope.comparison.build_structure import Reading
+from tbscope.comparison.lock_file import outline_to_pin, pin_to_outline
 from tbscope.ir.nodes import OPERATIONS
 from tests.sweeps import sampled
 

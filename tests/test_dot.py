@@ -13,11 +13,11 @@ from saved import drawn, nested, net
 from test_html import evil
 
 import tbscope
-from tbscope.saving.cut import PAGE, Cut, fitting
+from tbscope.saving.box_tree import picture_of
+from tbscope.saving.depth_limit import PAGE, Cut, fitting
 from tbscope.saving.dot import dot_of, size_of
 from tbscope.saving.levels import Levels, Words
 from tbscope.saving.palette import LIGHT
-from tbscope.saving.picture import picture_of
 from tbscope.saving.repeats import Folds
 
 needs_graphviz = pytest.mark.skipif(

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from tensorboard.compat.proto.attr_value_pb2 import AttrValue
 from tensorboard.compat.proto.node_def_pb2 import NodeDef
 
-from tbscope.graphdef.attributes import MOST_BYTES, to_attr_value
-from tbscope.graphdef.entries import (
+from tbscope.graphdef.attr_bytes import (
     FactEntries,
     Once,
     fact_key,
@@ -18,6 +17,7 @@ from tbscope.graphdef.entries import (
     source_entry,
     too_large_entry,
 )
+from tbscope.graphdef.attributes import MOST_BYTES, to_attr_value
 from tbscope.graphdef.wire import (
     attribute,
     attribute_head,

@@ -4,7 +4,7 @@ import pytest
 from test_merge_ranks import WORLD, Net, pipeline, plain, shows
 
 import tbscope
-from tbscope.ir.facts import dimensions_at
+from tbscope.ir.metadata import dimensions_at
 
 SIZES = {"pp": 2, "dp": 2, "tp": 2}
 

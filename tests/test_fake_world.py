@@ -10,7 +10,7 @@ from llama import LARGE, SMALL, Llama, spread
 from torch import nn
 
 import tbscope
-from tbscope.ranks.alike import is_message
+from tbscope.ranks.rank_classes import is_message
 
 DOC = (Path(__file__).parents[1] / "docs" / "distributed.md").read_text(encoding="utf-8")
 TOKENS = torch.zeros(1, 8, dtype=torch.int64)

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import tbscope
-from tbscope.drawing.families import find_family, shown_whole
+from tbscope.drawing.class_prefixes import find_family, shown_whole
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from tbscope.errors import ArgumentError
-from tbscope.files import path_of, path_text, write_whole
+from tbscope.utils.files import path_of, path_text, write_whole
 
 
 class Path:

@@ -8,7 +8,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode, flop_registry, register_flop_formula
 
 import tbscope
-from tbscope.figures.costs import graph_costs, node_costs, scope_costs, scope_work
+from tbscope.analysis.costs import graph_costs, node_costs, scope_costs, scope_work
 
 
 def flops_of(model, inputs, **options):

@@ -7,8 +7,8 @@ import pytest
 from tbscope.page.edges import Link
 from tbscope.page.flow import longest_chain, lost_exits
 from tbscope.page.hierarchy import Hierarchy
+from tbscope.page.level_graph import find_siblings
 from tbscope.page.scenes import read_scene
-from tbscope.page.siblings import find_siblings
 
 
 def length(names, *lines):

@@ -2,11 +2,11 @@
 
 import pytest
 
-from tbscope.figures.costs import Costs
-from tbscope.figures.fold import equal_parts, lines_of
-from tbscope.figures.summary import part_row
+from tbscope.analysis.collapse_repeats import equal_parts, lines_of
+from tbscope.analysis.costs import Costs
+from tbscope.analysis.summary import part_row
 from tbscope.ir.graph import Parameter
-from tbscope.ir.modules import Part, walk
+from tbscope.ir.module_tree import Part, walk
 
 
 def lines(root, depth=None, costs=None):

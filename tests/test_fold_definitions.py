@@ -9,10 +9,10 @@ from test_functions import Block, Stack
 from torch import nn
 
 import tbscope
-from tbscope.figures.costs import Costs
-from tbscope.figures.fold import equal_parts, lines_of
-from tbscope.figures.summary import part_row
-from tbscope.ir.modules import ModuleTree, Part, walk
+from tbscope.analysis.collapse_repeats import equal_parts, lines_of
+from tbscope.analysis.costs import Costs
+from tbscope.analysis.summary import part_row
+from tbscope.ir.module_tree import ModuleTree, Part, walk
 
 X = torch.ones(2, 4)
 

@@ -6,8 +6,8 @@ from nasty_models import NASTY
 from saved import net
 from torch import nn
 
-from tbscope.saving.cut import Cut
-from tbscope.saving.picture import picture_of
+from tbscope.saving.box_tree import picture_of
+from tbscope.saving.depth_limit import Cut
 from tbscope.saving.repeats import Folds
 
 

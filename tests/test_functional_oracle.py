@@ -20,8 +20,8 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 import tbscope
-from tbscope.sources.torch.nests import result_leaves, tensor_leaves
-from tbscope.sources.torch.signatures import argument_names
+from tbscope.sources.torch.calling.pytree import result_leaves, tensor_leaves
+from tbscope.sources.torch.calling.signatures import argument_names
 from tests.real_graphs import origins
 
 FILES = (

@@ -10,7 +10,7 @@ from torch import nn
 import tbscope
 from tbscope.errors import NotFoundError
 from tbscope.functions import definition as refs
-from tbscope.passes.plumbing import hide_plumbing
+from tbscope.passes.hide_views import hide_plumbing
 
 X, Y = torch.ones(2, 4), torch.ones(2, 4)
 

@@ -6,7 +6,7 @@ from card_facts import facts
 from torch import nn
 
 import tbscope
-from tbscope.sources.torch.nests import result_leaves, tensor_leaves
+from tbscope.sources.torch.calling.pytree import result_leaves, tensor_leaves
 
 IDS = torch.ones(1, 4, dtype=torch.long)
 

@@ -8,7 +8,7 @@ from torch import nn
 from training_steps import POINTS, STEPS, Net, made, recorded, squares
 
 import tbscope
-from tbscope.overlays.make import make_overlay
+from tbscope.overlays.overlay import make_overlay
 
 
 def told(graph, name):

@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 import tbscope
 from tbscope.page.hierarchy import Hierarchy
-from tbscope.page.structures import Structures
+from tbscope.page.templates import Structures
 
 
 class Block(nn.Module):

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 import tbscope
-from tbscope.sources.eager.active import watching
+from tbscope.sources.eager.thread_state import watching
 
 X = torch.ones(2, 3)
 OPTIONS = [{}, {"fake": True}, {"kernels": True}, {"grad": True}, {"profile": 1}]

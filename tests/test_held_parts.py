@@ -9,8 +9,8 @@ from torch.nn import functional
 
 import tbscope
 from tbscope.ir.graph import Parameter
-from tbscope.ir.modules import ModuleTree, Part, held_below, numbers_in
-from tbscope.overlays.make import make_overlay
+from tbscope.ir.module_tree import ModuleTree, Part, held_below, numbers_in
+from tbscope.overlays.overlay import make_overlay
 
 
 class Tied(nn.Module):

@@ -5,7 +5,7 @@ from tensorboard.compat.proto.graph_pb2 import GraphDef
 
 from tbscope.page.edges import Link
 from tbscope.page.hierarchy import Hierarchy, parse_input
-from tbscope.page.ops import is_circle, is_embedded
+from tbscope.page.op_types import is_circle, is_embedded
 
 
 def tree(*nodes):

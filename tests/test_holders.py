@@ -9,7 +9,7 @@ from tensorboard.summary.writer.event_file_writer import EventFileWriter
 from torch import nn
 
 import tbscope
-from tbscope.writing.sinks import check_writer
+from tbscope.writing.event_sinks import check_writer
 
 X = torch.ones(1, 2)
 

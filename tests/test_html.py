@@ -13,12 +13,12 @@ from build import GraphBuilder
 from saved import nested
 
 import tbscope
+from tbscope.messages import visible
 from tbscope.saving import html as html_form
 from tbscope.saving import html as pages
+from tbscope.saving.box_tree import picture_of
 from tbscope.saving.html import page_of
-from tbscope.saving.picture import picture_of
 from tbscope.saving.viewer_files import SCRIPTS
-from tbscope.words import visible
 
 VIEWER = Path(html_form.__file__).parent / "viewer"
 EVIL = "</script><script>alert(1)</script><!--<b>&amp;\u2028"

@@ -12,10 +12,10 @@ from test_html import EVIL, evil
 from torch import nn
 
 import tbscope
-from tbscope.saving.cut import Cut
+from tbscope.messages import visible
+from tbscope.saving.box_tree import Picture, picture_of
+from tbscope.saving.depth_limit import Cut
 from tbscope.saving.html import page_of
-from tbscope.saving.picture import Picture, picture_of
-from tbscope.words import visible
 from tests.sweeps import sampled
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from transformers.models.bert import modeling_bert
 
-from tbscope.sources.torch.hyperparameters import class_source, hyperparameters
+from tbscope.sources.torch.calling.hyperparameters import class_source, hyperparameters
 
 
 class Telling(nn.Module):
@@ -239,7 +239,7 @@ class TestSources:
         script = tmp_path / "script.py"
         script.write_text(
             "from torch import nn\n"
-            "from tbscope.sources.torch.hyperparameters import class_source\n\n\n"
+            "from tbscope.sources.torch.calling.hyperparameters import class_source\n\n\n"
             "class Net(nn.Module):\n"
             "    def forward(self): pass\n\n\n"
             "print(class_source(Net)[1])\n"

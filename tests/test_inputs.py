@@ -12,8 +12,8 @@ from torch.nn.utils.rnn import pack_sequence
 from transformers import BatchEncoding, BertConfig, BertModel
 
 from tbscope.errors import InputError
-from tbscope.sources.torch.inputs import bind_inputs, callee_name, require_model
-from tbscope.sources.torch.signatures import (
+from tbscope.sources.torch.calling.bind import bind_inputs, callee_name, require_model
+from tbscope.sources.torch.calling.signatures import (
     Arrangements,
     argument_names,
     short_signature,

@@ -13,7 +13,7 @@ from torch.utils import checkpoint
 
 import tbscope
 from tbscope.sources.eager.watch import modes
-from tbscope.sources.torch.internals import is_of_its_own
+from tbscope.sources.torch.compat.tensors import is_of_its_own
 
 PACKAGE = Path(__file__).parents[1] / "tbscope"
 HOME = PACKAGE / "sources" / "torch"

@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tbscope.errors import GraphError
-from tbscope.graphdef.entries import shape_bytes
-from tbscope.ir.facts import Collective, Gradient, Sharding
+from tbscope.graphdef.attr_bytes import shape_bytes
 from tbscope.ir.graph import Call, Node, Output, Value
 from tbscope.ir.invariants import INVARIANTS, verify
+from tbscope.ir.metadata import Collective, Gradient, Sharding
 from tbscope.ir.scopes import Scope, ScopePart
 
 

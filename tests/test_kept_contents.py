@@ -14,8 +14,8 @@ import torch
 from torch import nn
 
 import tbscope
-from tbscope.sources.eager.keep import kept_contents
-from tbscope.sources.eager.keep.kept_contents import MOST_ARRAY_BYTES, MOST_OBJECTS
+from tbscope.sources.eager.restore import object_snapshot
+from tbscope.sources.eager.restore.object_snapshot import MOST_ARRAY_BYTES, MOST_OBJECTS
 from tests.kept_things import THINGS, Box
 from tests.sweeps import sampled
 
@@ -166,7 +166,7 @@ def test_an_array_too_large_to_be_copied_is_told_of():
 
 
 def test_arrays_are_copied_up_to_a_number_of_bytes_together(monkeypatch):
-    monkeypatch.setattr(kept_contents, "MOST_ARRAY_BYTES", 100)
+    monkeypatch.setattr(object_snapshot, "MOST_ARRAY_BYTES", 100)
     locked, first, beyond, last = (np.zeros(size, np.uint8) for size in (200, 60, 50, 40))
     locked.flags.writeable = False
 

@@ -18,7 +18,7 @@ from torch.nn.utils.parametrizations import weight_norm
 from versions import needs_torch
 
 import tbscope
-from tbscope.sources.torch.module_internals import set_default_device
+from tbscope.sources.torch.compat.modules import set_default_device
 
 X = torch.ones(1, 2)
 backends = torch.backends

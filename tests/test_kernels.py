@@ -9,7 +9,7 @@ from torch.nn import functional
 import tbscope
 from tbscope.ir.graph import Argument, Body, Node, Note, Output, Value
 from tbscope.ir.invariants import verify
-from tbscope.passes.levels import set_level
+from tbscope.passes.detail_level import set_level
 
 
 def kernels_of(function, *given):

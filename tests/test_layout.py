@@ -6,7 +6,7 @@ from build import GraphBuilder, chain
 import tbscope
 from tbscope.drawing.layout import lay_out
 from tbscope.ir.graph import Output
-from tbscope.passes.leaves import collapse_leaves
+from tbscope.passes.collapse_leaves import collapse_leaves
 
 
 def laid_out(graph, *, leaves=True, **options):

@@ -3,8 +3,8 @@
 import pytest
 from build import GraphBuilder, chain
 
+from tbscope.analysis.costs import Costs
 from tbscope.drawing.layout import lay_out
-from tbscope.figures.costs import Costs
 from tbscope.ir.graph import Output
 
 

@@ -8,7 +8,7 @@ from torch import nn
 import tbscope
 from tbscope.ir.graph import Argument, Call, Note, Output, Source
 from tbscope.ir.invariants import verify
-from tbscope.passes.leaves import collapse_leaves
+from tbscope.passes.collapse_leaves import collapse_leaves
 
 
 def relu_module(build, x, path="Net/ReLU[act]", **facts):

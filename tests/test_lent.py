@@ -10,8 +10,8 @@ from tensorboard.compat.proto.graph_pb2 import GraphDef
 from torch import nn
 
 import tbscope
-from tbscope.overlays.make import make_overlay
-from tbscope.passes.ties import part_lent
+from tbscope.overlays.overlay import make_overlay
+from tbscope.passes.tied_parameters import part_lent
 from tbscope.pipeline import draw
 
 

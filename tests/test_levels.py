@@ -8,14 +8,14 @@ from build import GraphBuilder
 from real_graphs import KINDS, operations, origins, real_graph
 
 import tbscope
-from tbscope.drawing.cards import leaf_facts
+from tbscope.drawing.info_cards import leaf_facts
 from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Note
 from tbscope.ir.invariants import verify
-from tbscope.ir.modules import ModuleTree
-from tbscope.passes.leaves import collapse_leaves
-from tbscope.passes.levels import set_level
-from tbscope.passes.plumbing import hide_plumbing
+from tbscope.ir.module_tree import ModuleTree
+from tbscope.passes.collapse_leaves import collapse_leaves
+from tbscope.passes.detail_level import set_level
+from tbscope.passes.hide_views import hide_plumbing
 
 
 def at(graph, level):

@@ -13,8 +13,8 @@ from torch import nn
 
 import tbscope
 from tbscope.page.glyphs import Box
+from tbscope.saving.box_tree import picture_of
 from tbscope.saving.levels import Levels, Words, figure_by_names
-from tbscope.saving.picture import picture_of
 
 
 def answers(levels):

@@ -3,8 +3,8 @@
 import pytest
 
 from tbscope.page.constants import LIBRARY
+from tbscope.page.function_library import is_library, is_of_legend, shown_label
 from tbscope.page.hierarchy import Hierarchy
-from tbscope.page.library import is_library, is_of_legend, shown_label
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from cli_runs import graphs_in, tags_in
 from client_models import Net, lit_net, loss_of, points, trainer_of_lightning
 
 import tbscope
-from tbscope import warning
+from tbscope.utils import warning
 
 pytest.importorskip("lightning")
 pytestmark = pytest.mark.filterwarnings("ignore")

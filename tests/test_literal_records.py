@@ -13,9 +13,9 @@ from torch.utils import _pytree
 
 import tbscope
 from tbscope.ir.graph import Constant, Node, Value
-from tbscope.ir.nests import walk
-from tbscope.sources.torch.literals import Literals, collect_tensors
-from tbscope.sources.torch.nests import tensor_leaves
+from tbscope.ir.pytree import walk
+from tbscope.sources.torch.calling.argument_values import Literals, collect_tensors
+from tbscope.sources.torch.calling.pytree import tensor_leaves
 
 
 @dataclass

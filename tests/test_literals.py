@@ -17,7 +17,7 @@ from torch import nn
 
 import tbscope
 from tbscope.ir.graph import Constant
-from tbscope.sources.torch.literals import Literals
+from tbscope.sources.torch.calling.argument_values import Literals
 
 ADDRESS = re.compile(r"0x[0-9a-f]{6,}|\d{11,}")
 

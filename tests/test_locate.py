@@ -16,8 +16,8 @@ from torch.nn.utils import clip_grad
 from torch.utils.tensorboard import SummaryWriter
 
 import tbscope
-from tbscope.sources.torch import locate
-from tbscope.sources.torch.locate import (
+from tbscope.sources.torch import source_location
+from tbscope.sources.torch.source_location import (
     Locator,
     helper_name,
     is_foreign_file,
@@ -148,8 +148,8 @@ def test_code_that_torch_generates_is_told_alike_however_often_it_is_made():
 
 
 def test_packages_of_others_are_the_users_also_below_the_library_of_python(monkeypatch):
-    monkeypatch.setattr(locate, "_STDLIB", ("/lib/python/",))
-    monkeypatch.setattr(locate, "_SITE", ("/lib/python/site-packages/",))
+    monkeypatch.setattr(source_location, "_STDLIB", ("/lib/python/",))
+    monkeypatch.setattr(source_location, "_SITE", ("/lib/python/site-packages/",))
     assert is_foreign_file("/lib/python/json.py")
     assert not is_foreign_file("/lib/python/site-packages/models/net.py")
 

@@ -11,9 +11,9 @@ from same_graph import differences
 
 import tbscope
 from tbscope.formats.json import graph_from_json, graph_to_json
-from tbscope.ir.facts import Collective, MeshDimension, Sharding
 from tbscope.ir.graph import Argument, Module, Parameter, Profile
 from tbscope.ir.invariants import verify
+from tbscope.ir.metadata import Collective, MeshDimension, Sharding
 
 WORLD = 8
 PROFILE = Profile(3, 1, 9.0, 10.0, 8.0, "perf_counter", 64)

@@ -8,9 +8,9 @@ from nasty_models import NASTY
 from saved import drawn, nested, net
 
 import tbscope
-from tbscope.saving.cut import Cut
+from tbscope.saving.box_tree import picture_of
+from tbscope.saving.depth_limit import Cut
 from tbscope.saving.mermaid import MOST_CHARACTERS, MOST_LINES, mermaid_of
-from tbscope.saving.picture import picture_of
 
 _NODE = re.compile(r'(n\d+)(?:\(\["(.*)"\]\)|\[\["(.*)"\]\])')
 _OPEN = re.compile(r'subgraph (s\d+)\["(.*)"\]')

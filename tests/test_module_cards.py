@@ -5,10 +5,10 @@ from collections import Counter
 import pytest
 from build import GraphBuilder, chain
 
-from tbscope.drawing.cards import blank_cards, module_cards, uncounted_text
-from tbscope.figures.costs import Costs
+from tbscope.analysis.costs import Costs
+from tbscope.drawing.info_cards import blank_cards, module_cards, uncounted_text
 from tbscope.ir.graph import Argument, Source
-from tbscope.ir.modules import ModuleTree
+from tbscope.ir.module_tree import ModuleTree
 
 
 def told_of(graph, work=()):

@@ -14,9 +14,9 @@ from torch import nn
 import tbscope
 from tbscope.graphdef.attributes import key_by_worth
 from tbscope.plugin.graphs import picture_of_bytes
+from tbscope.saving.box_tree import picture_of
 from tbscope.saving.html import module_table, record_lists
 from tbscope.saving.levels import Levels, Words
-from tbscope.saving.picture import picture_of
 
 
 class Block(nn.Module):

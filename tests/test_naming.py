@@ -11,8 +11,8 @@ from tbscope.drawing.naming import name_graph
 from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Node
 from tbscope.ir.scopes import Scope, ScopePart
-from tbscope.page.ops import RESERVED
-from tbscope.passes.leaves import collapse_leaves
+from tbscope.page.op_types import RESERVED
+from tbscope.passes.collapse_leaves import collapse_leaves
 
 TENSORFLOW_RULE = re.compile(r"^[A-Za-z0-9.][A-Za-z0-9_.\\/>-]*$")
 SAFE_RULE = re.compile(r"^[A-Za-z0-9_.\[\](),-]+(/[A-Za-z0-9_.\[\](),-]+)*$")

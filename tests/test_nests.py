@@ -20,7 +20,7 @@ from torch.nn.utils.rnn import pack_sequence
 from transformers import BatchEncoding, DynamicCache
 from transformers.modeling_outputs import BaseModelOutputWithPast
 
-from tbscope.sources.torch.nests import result_leaves, tensor_leaves
+from tbscope.sources.torch.calling.pytree import result_leaves, tensor_leaves
 
 A, B, C = torch.zeros(1), torch.zeros(2), torch.zeros(3)
 Pair = namedtuple("Pair", ["left", "right"])

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tbscope.ir.graph import Constant, Node, Value
-from tbscope.ir.nests import form_of, map_nest, map_values, values_in, walk
+from tbscope.ir.pytree import form_of, map_nest, map_values, values_in, walk
 
 X, Y, Z = (Value(Node(name, "input", "input"), 0, (1,), "float32", "cpu") for name in "xyz")
 NESTS = st.recursive(

@@ -3,7 +3,7 @@
 import pytest
 
 from tbscope.ir.builder import GraphBuilder
-from tbscope.sources.onnx.alignment import Operation, side_by_side
+from tbscope.sources.onnx.export.alignment import Operation, side_by_side
 
 
 def nodes(*told):

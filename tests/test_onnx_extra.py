@@ -11,7 +11,7 @@ from onnx_build import FLOAT, info, model_of, node
 from test_writer import graph_events
 
 import tbscope
-from tbscope.sources.table import SOURCES, graph_of
+from tbscope.sources.registry import SOURCES, graph_of
 
 CODE = """
 import sys

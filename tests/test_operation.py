@@ -11,7 +11,7 @@ from versions import needs_torch
 
 import tbscope
 from tbscope.sources.eager.record.operation import Operations
-from tbscope.sources.torch.internals import storage_key
+from tbscope.sources.torch.compat.tensors import storage_key
 from tbscope.sources.torch.operations import kernel_facts
 
 X = torch.rand(2, 3)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tbscope.page.ops import REFERENCE, RESERVED, op_type
+from tbscope.page.op_types import REFERENCE, RESERVED, op_type
 
 
 @pytest.mark.parametrize("text", ["relu", "Linear", "add_", "aten::addmm", "constant", "Summary"])

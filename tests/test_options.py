@@ -15,10 +15,9 @@ import pytest
 
 import tbscope
 from tbscope.cli import main
-from tbscope.cli._parameters import flag_of, metavar_of
-from tbscope.cli._running import IN_OTHER_WORDS
+from tbscope.cli.parameters import flag_of, metavar_of
+from tbscope.cli.run_target import IN_OTHER_WORDS
 from tbscope.errors import ArgumentError
-from tbscope.option import Option, shows_options
 from tbscope.options import (
     DRAWING,
     GATHERING,
@@ -28,7 +27,8 @@ from tbscope.options import (
     check_placing,
     with_defaults,
 )
-from tbscope.running import RUNNING, WORLD, Tracing
+from tbscope.run_options import RUNNING, WORLD, Tracing
+from tbscope.utils.option import Option, shows_options
 
 ROOT = Path(__file__).parents[1]
 GROUPS = {"run": RUNNING, "world": WORLD, "drawing": DRAWING, "place": PLACING, "ranks": GATHERING}

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 import tbscope
 from tbscope.drawing.figures import to_figure
-from tbscope.overlays.make import BUILT_IN, make_overlay
+from tbscope.overlays.overlay import BUILT_IN, make_overlay
 from tbscope.pipeline import draw
 
 

@@ -8,9 +8,9 @@ from real_graphs import KINDS, real_graph
 from torch import nn
 
 import tbscope
-from tbscope.figures.costs import graph_costs
-from tbscope.overlays.make import make_overlay
-from tbscope.passes.levels import set_level
+from tbscope.analysis.costs import graph_costs
+from tbscope.overlays.overlay import make_overlay
+from tbscope.passes.detail_level import set_level
 from tbscope.pipeline import draw
 
 X = torch.rand(2, 4)

@@ -7,7 +7,7 @@ from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils import _pytree as pytree
 
 import tbscope
-from tbscope.sources.torch.wrapping import made_of, size_bytes_of
+from tbscope.sources.torch.subclasses import made_of, size_bytes_of
 from tests.agreement import check_whole, disagreements
 
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -9,9 +9,9 @@ from gallery import GALLERY
 from tensorboard.compat.proto.graph_pb2 import GraphDef
 from test_page_models import gpt2, t5, whisper
 
+from tbscope.page.function_library import is_library
 from tbscope.page.glyphs import Box, Item
 from tbscope.page.hierarchy import Hierarchy
-from tbscope.page.library import is_library
 from tbscope.page.scenes import read_scenes as foretell
 from tbscope.pipeline import to_graph_def
 from tbscope.sources.eager.trace import trace

@@ -8,9 +8,9 @@ import pytest
 from saved import nested
 
 from tbscope.saving import dot
-from tbscope.saving.cut import Cut
+from tbscope.saving.box_tree import picture_of
+from tbscope.saving.depth_limit import Cut
 from tbscope.saving.palette import DARK, LIGHT, THEMES, palette_style
-from tbscope.saving.picture import picture_of
 from tbscope.saving.viewer_files import viewer_text
 
 _XYZ = (

@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 import tbscope
-from tbscope.sources.torch.ranks import forget_plans
+from tbscope.sources.torch.distributed import forget_plans
 
 X = torch.ones(3, 8)
 MESH = {"dp": 2, "tp": 4}

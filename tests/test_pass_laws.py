@@ -14,11 +14,11 @@ from test_random_models import WIDTH, models
 import tbscope
 from tbscope.errors import ArgumentError
 from tbscope.ir.invariants import verify
-from tbscope.passes.dead import mark_dead
-from tbscope.passes.leaves import collapse_leaves
-from tbscope.passes.levels import set_level
-from tbscope.passes.plumbing import hide_plumbing
-from tbscope.passes.ties import part_lent
+from tbscope.passes.collapse_leaves import collapse_leaves
+from tbscope.passes.dead_code import mark_dead
+from tbscope.passes.detail_level import set_level
+from tbscope.passes.hide_views import hide_plumbing
+from tbscope.passes.tied_parameters import part_lent
 
 LEVELS = ("overview", "module", "op", "aten")
 OPTIONS = list(itertools.product(LEVELS, ("keep", "drop"), ((), ("*",)), (False, True)))

@@ -6,8 +6,8 @@ from real_graphs import real_graph
 from torch import nn
 
 import tbscope
-from tbscope.figures.peak import bytes_at_peak
-from tbscope.overlays.make import make_overlay
+from tbscope.analysis.peak_memory import bytes_at_peak
+from tbscope.overlays.overlay import make_overlay
 
 KB = 1024
 

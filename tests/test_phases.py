@@ -8,9 +8,9 @@ from tbscope.drawing.figures import Figure
 from tbscope.drawing.naming import name_graph
 from tbscope.ir.invariants import verify
 from tbscope.ir.nodes import node_to_text
-from tbscope.ir.regions import first_calls
+from tbscope.ir.scope_io import first_calls
 from tbscope.ir.scopes import Scope, ScopePart
-from tbscope.passes.levels import set_level
+from tbscope.passes.detail_level import set_level
 from tbscope.pipeline import draw, to_graph_def
 
 

@@ -9,7 +9,7 @@ from torch import nn
 
 import tbscope
 from tbscope.page.hierarchy import Hierarchy
-from tbscope.saving.picture import Picture, Tensor, picture_of
+from tbscope.saving.box_tree import Picture, Tensor, picture_of
 
 
 def item(picture: Picture, name: str):

@@ -10,7 +10,7 @@ from tbscope.errors import ArgumentError, GraphError
 from tbscope.formats.json import graph_to_json
 from tbscope.ir.graph import Graph
 from tbscope.ir.invariants import verify
-from tbscope.overlays.make import make_overlay
+from tbscope.overlays.overlay import make_overlay
 from tbscope.pipeline import draw, to_graph_def
 
 

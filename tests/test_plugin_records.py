@@ -13,7 +13,7 @@ from tensorboard.context import RequestContext
 from torch import nn
 
 import tbscope
-from tbscope.formats.record import RECORD_FIELD, record_of
+from tbscope.formats.compressed import RECORD_FIELD, record_of
 from tbscope.graphdef.wire import delimited, varint
 from tbscope.plugin import graphs
 from tbscope.plugin.graphs import LoggedGraphs, Place

@@ -10,8 +10,8 @@ import tbscope
 from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Constant, Note
 from tbscope.ir.invariants import verify
-from tbscope.passes.leaves import collapse_leaves
-from tbscope.passes.plumbing import check_patterns, hide_plumbing
+from tbscope.passes.collapse_leaves import collapse_leaves
+from tbscope.passes.hide_views import check_patterns, hide_plumbing
 from tbscope.pipeline import to_graph_def
 from tbscope.rules.linter import lint
 

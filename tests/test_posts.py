@@ -8,10 +8,10 @@ from same_graph import differences
 from test_merge_ranks import plain
 
 import tbscope
-from tbscope.formats import record
+from tbscope.formats import compressed
 from tbscope.ir.graph import MeshDimension
-from tbscope.ranks import posts
-from tbscope.ranks.posts import Posts
+from tbscope.ranks import store_exchange
+from tbscope.ranks.store_exchange import Posts
 
 
 def exchanged(graphs):
@@ -33,7 +33,7 @@ def test_what_is_sent_arrives_whole_and_nothing_stays_behind():
 
 @pytest.mark.parametrize("size", [1, 7, 2**20])
 def test_what_is_larger_than_one_value_of_the_store_goes_in_several(size, monkeypatch):
-    monkeypatch.setattr(posts, "_CHUNK_BYTES", size)
+    monkeypatch.setattr(store_exchange, "_CHUNK_BYTES", size)
     graph = plain(2)
     came, _ = exchanged([graph])
     assert differences(came[2], graph) == []
@@ -63,7 +63,7 @@ def test_a_damaged_record_is_a_reason_and_no_error():
 
 
 def test_a_graph_that_is_too_large_is_told_as_such(monkeypatch):
-    monkeypatch.setattr(record, "_MOST_BYTES", 100)
+    monkeypatch.setattr(compressed, "_MOST_BYTES", 100)
     store, graph = dist.HashStore(), plain(0)
     Posts(store, "call").send(0, graph)
     (why,) = dict(Posts(store, "call").collect([0], 5)).values()

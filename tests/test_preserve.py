@@ -16,8 +16,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import BatchEncoding, DynamicCache
 
 from tbscope.errors import TraceError
-from tbscope.sources.eager.keep.preserve import Preserved
-from tbscope.sources.torch.module_internals import set_default_device
+from tbscope.sources.eager.restore.preserve import Preserved
+from tbscope.sources.torch.compat.modules import set_default_device
 from tbscope.sources.torch.operations import SETTERS
 
 

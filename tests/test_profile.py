@@ -12,8 +12,8 @@ from transformers import BertConfig, BertModel
 import tbscope
 from benchmarks.measure import peak_bytes
 from tbscope.ir.graph import Node, Value
-from tbscope.sources.eager.measure.call_watch import CallWatch, KernelWatch
 from tbscope.sources.eager.measure.clocks import EventClock, ProcessorClock, WaitingClock, clock_of
+from tbscope.sources.eager.measure.meter_modes import CallWatch, KernelWatch
 from tbscope.sources.eager.watch import call_log
 from tbscope.sources.eager.watch.call_log import CallLog
 from tbscope.sources.torch.operations import operation_name

@@ -13,8 +13,8 @@ import torch
 from torch import nn
 
 import tbscope
-from tbscope.sources.programs.archive import is_size_formula
-from tbscope.words import shown
+from tbscope.messages import shown
+from tbscope.sources.fx.archive import is_size_formula
 from tests.agreement import disagreements
 from tests.program_models import example, exported
 
@@ -332,7 +332,7 @@ def test_importing_tbscope_imports_neither_torch_export_nor_its_loader():
     import sys
 
     code = (
-        "import sys, torch; before = set(sys.modules); import tbscope, tbscope.sources.table; "
+        "import sys, torch; before = set(sys.modules); import tbscope, tbscope.sources.registry; "
         "tbscope.load, tbscope.from_export; "
         "new = sorted(n for n in set(sys.modules) - before if n.startswith('torch.')); "
         "print([n for n in new if 'export' in n or '.fx' in n or 'dynamo' in n])"

@@ -8,9 +8,9 @@ from torch import nn
 from torch.distributed.fsdp import fully_shard
 
 import tbscope
-from tbscope.figures.costs import flops_here
-from tbscope.ir.facts import Sharding
-from tbscope.overlays.make import make_overlay
+from tbscope.analysis.costs import flops_here
+from tbscope.ir.metadata import Sharding
+from tbscope.overlays.overlay import make_overlay
 
 HALF = ("Shard(0)",)
 

@@ -14,7 +14,7 @@ import tbscope
 from tbscope.formats.json import graph_from_json, graph_to_json
 from tbscope.ir.invariants import verify
 from tbscope.ir.scopes import upward
-from tbscope.overlays.make import make_overlay
+from tbscope.overlays.overlay import make_overlay
 from tests.sweeps import sampled
 
 PIPELINES = ("1F1B", "GPipe")

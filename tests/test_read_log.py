@@ -19,8 +19,8 @@ from tensorboard.compat.proto.event_pb2 import Event, TaggedRunMetadata
 from torch import nn
 
 import tbscope
+from tbscope.formats.compressed import RECORD_FIELD, graph_of_record, record_of
 from tbscope.formats.json import compact_json
-from tbscope.formats.record import RECORD_FIELD, graph_of_record, record_of
 from tbscope.graphdef.wire import delimited, varint
 
 SMALL = graph_def("x: Placeholder()", "y: Relu(x)")

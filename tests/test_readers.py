@@ -7,9 +7,9 @@ from real_graphs import operations
 from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Note, Output
 from tbscope.ir.invariants import verify
-from tbscope.passes.dead import mark_dead
-from tbscope.passes.levels import set_level
-from tbscope.passes.plumbing import hide_plumbing
+from tbscope.passes.dead_code import mark_dead
+from tbscope.passes.detail_level import set_level
+from tbscope.passes.hide_views import hide_plumbing
 
 
 def net():

@@ -3,7 +3,7 @@
 import pytest
 from tensorboard.compat.proto.graph_pb2 import GraphDef
 
-from tbscope.rules.reading import Reading, quote, shown_place
+from tbscope.rules.lint_context import Reading, quote, shown_place
 
 
 def reading(*nodes):

@@ -16,8 +16,8 @@ from tensorboard.summary.writer.event_file_writer import EventFileWriter
 from torch import nn
 
 import tbscope
+from tbscope.writing.event_sinks import open_sink
 from tbscope.writing.records import file_name
-from tbscope.writing.sinks import open_sink
 
 X = torch.ones(1, 2)
 OURS, TORCHS = tbscope.SummaryWriter, torch.utils.tensorboard.SummaryWriter

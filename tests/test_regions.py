@@ -2,7 +2,7 @@
 
 import pytest
 
-from tbscope.ir.regions import crossings, first_calls
+from tbscope.ir.scope_io import crossings, first_calls
 from tests.build import GraphBuilder
 
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tbscope.sources.eager.watch.replacement import Replacements
+from tbscope.sources.eager.watch.patch import Replacements
 
 
 def test_the_last_of_several_users_puts_the_originals_back():

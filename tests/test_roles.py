@@ -8,8 +8,8 @@ from torch.nn import functional
 
 import tbscope
 from tbscope.ir.graph import Argument, Constant
-from tbscope.passes.leaves import collapse_leaves
-from tbscope.passes.modules import collapse_modules
+from tbscope.passes.collapse_leaves import collapse_leaves
+from tbscope.passes.collapse_modules import collapse_modules
 from tbscope.sources.torch.operations import is_random, kernel_facts, role_of
 
 X = torch.rand(2, 3)

@@ -3,10 +3,10 @@
 import pytest
 from build import GraphBuilder
 
-from tbscope.figures.costs import Costs
-from tbscope.figures.summary import add_rows, costs_row, part_row
+from tbscope.analysis.costs import Costs
+from tbscope.analysis.summary import add_rows, costs_row, part_row
 from tbscope.ir.graph import Argument, Call
-from tbscope.ir.modules import Part
+from tbscope.ir.module_tree import Part
 
 BUILD = GraphBuilder()
 

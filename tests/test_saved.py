@@ -2,7 +2,7 @@
 
 from build import GraphBuilder
 
-from tbscope.figures.costs import has_backward, saved_bytes
+from tbscope.analysis.costs import has_backward, saved_bytes
 
 ROWS, BYTES = (4, 2), 32
 

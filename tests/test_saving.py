@@ -9,8 +9,8 @@ from saved import nested
 from tensorboard.compat.proto.graph_pb2 import GraphDef
 
 import tbscope
+from tbscope.saving.box_tree import picture_of
 from tbscope.saving.html import page_of
-from tbscope.saving.picture import picture_of
 from tbscope.saving.save import FORMS
 
 DRAWN = [form.suffix for form in FORMS if form.draws]

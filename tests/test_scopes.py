@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from tensorboard.compat.proto.node_def_pb2 import NodeDef
 
 from tbscope.errors import ArgumentError
-from tbscope.graphdef.entries import scope_entry
+from tbscope.graphdef.attr_bytes import scope_entry
 from tbscope.ir.scopes import Scope, ScopePart, parse_scope_path
 
 # Any text, and texts thick with what structures a path.

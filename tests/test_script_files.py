@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import tbscope
-from tbscope.words import shown
+from tbscope.messages import shown
 from tests.agreement import check_whole, disagreements
 from tests.program_models import example
 from tests.script_models import scripted, traced

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from tensorboard.compat.proto.tensor_shape_pb2 import TensorShapeProto
 
 from tbscope.errors import ConversionError
-from tbscope.graphdef.entries import device_to_text, shape_bytes
+from tbscope.graphdef.attr_bytes import device_to_text, shape_bytes
 from tbscope.ir.graph import item_size_bytes
 
 

@@ -5,10 +5,10 @@ import torch
 from torch import nn
 
 import tbscope
-from tbscope.drawing.short_runs import in_short_runs
+from tbscope.drawing.placement.split_hubs import in_short_runs
 from tbscope.page.hierarchy import Hierarchy
+from tbscope.page.level_graph import Siblings
 from tbscope.page.scenes import read_scene
-from tbscope.page.siblings import Siblings
 
 
 class Latent(nn.Module):

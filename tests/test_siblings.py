@@ -4,7 +4,7 @@ import pytest
 
 from tbscope.page.constants import CROWD_SIZE
 from tbscope.page.hierarchy import Hierarchy
-from tbscope.page.siblings import Siblings, bears_seeds, find_siblings
+from tbscope.page.level_graph import Siblings, bears_seeds, find_siblings
 
 
 def level(count, edges=(), waits=()):

@@ -13,7 +13,7 @@ from tensorboard.summary.writer.event_file_writer import EventFileWriter
 from torch.utils.tensorboard.writer import FileWriter
 
 from tbscope.errors import WriterError
-from tbscope.writing.sinks import ROUTES, check_writer, open_sink, write_graph_event
+from tbscope.writing.event_sinks import ROUTES, check_writer, open_sink, write_graph_event
 
 GRAPH_DEF = b"\x0a\x03\x0a\x01x"
 

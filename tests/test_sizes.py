@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import tbscope
-from tbscope.sources.torch.sizes import made_inputs, size_advice
+from tbscope.sources.torch.calling.dummy_inputs import made_inputs, size_advice
 
 
 class Two(nn.Module):

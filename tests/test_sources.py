@@ -5,7 +5,7 @@ import torch
 from build import chain
 
 import tbscope
-from tbscope.sources.table import SOURCES, graph_of
+from tbscope.sources.registry import SOURCES, graph_of
 
 
 def test_a_graph_is_drawn_as_it_is():

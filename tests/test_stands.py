@@ -26,7 +26,7 @@ from torch import nn
 import tbscope
 from tbscope.drawing import layout
 from tbscope.drawing.figures import Figure
-from tbscope.drawing.stands import Stands
+from tbscope.drawing.placement.containers import Stands
 from tbscope.ir.graph import Graph
 from tbscope.page.hierarchy import Hierarchy
 from tbscope.page.series import find_series

@@ -6,7 +6,7 @@ from collections import defaultdict
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tbscope.graphdef.stats import Stat, run_metadata
+from tbscope.graphdef.run_metadata import Stat, run_metadata
 
 NAMES = st.lists(st.sampled_from("abc"), min_size=1, max_size=4).map("/".join)
 TIMES = st.floats(0, 1e3) | st.floats(0, 3) | st.just(0.0)

@@ -9,7 +9,7 @@ from torch import nn
 from training_steps import Net
 
 import tbscope
-from tbscope.ir.steps import changed_operations
+from tbscope.ir.training_steps import changed_operations
 
 BATCHES = list(torch.linspace(-1, 1, 60).reshape(4, 5, 3))
 

@@ -5,7 +5,7 @@ import torch
 from build import GraphBuilder
 
 import tbscope
-from tbscope.sources.torch.wrapping import Region, Writes, same_storage
+from tbscope.sources.torch.subclasses import Region, Writes, same_storage
 
 BASE = torch.zeros(24)
 VIEWS = {

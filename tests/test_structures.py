@@ -3,7 +3,7 @@
 import pytest
 
 from tbscope.page.hierarchy import Hierarchy
-from tbscope.page.structures import Structures
+from tbscope.page.templates import Structures
 
 BLOCK = (("fc", "Linear", ""), ("act", "Relu", "fc"), ("out", "Linear", "act"))
 

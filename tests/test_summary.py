@@ -14,9 +14,9 @@ from rich.console import Console
 from torch import nn
 
 import tbscope
+from tbscope.analysis.costs import graph_costs, scope_costs
+from tbscope.analysis.units import bytes_text, count_text, duration_text, flops_text
 from tbscope.errors import ArgumentError
-from tbscope.figures.costs import graph_costs, scope_costs
-from tbscope.figures.units import bytes_text, count_text, duration_text, flops_text
 from tbscope.ir.graph import Graph
 from tests.build import GraphBuilder, chain
 from tests.test_random_models import WIDTH, models

@@ -11,9 +11,9 @@ from saved_page import SavedPage
 from torch import nn
 
 import tbscope
+from tbscope.saving.box_tree import picture_of
+from tbscope.saving.color_words import Stages
 from tbscope.saving.levels import Levels
-from tbscope.saving.picture import picture_of
-from tbscope.saving.texts import Stages
 
 
 class Block(nn.Module):

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tbscope.drawing.templates import seeds
+from tbscope.drawing.color_seeds import seeds
 from tbscope.page.constants import LIBRARY
+from tbscope.page.function_library import shown_label
 from tbscope.page.hierarchy import Hierarchy
-from tbscope.page.library import shown_label
-from tbscope.page.structures import Structures
+from tbscope.page.templates import Structures
 
 
 def tree(*nodes):

@@ -9,7 +9,7 @@ from real_graphs import KINDS
 from torch import nn
 
 import tbscope
-from tbscope.passes.ties import name_ties
+from tbscope.passes.tied_parameters import name_ties
 from tests.zoo.models import build, catalogue
 
 

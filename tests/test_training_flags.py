@@ -9,7 +9,7 @@ from torch import nn
 from ways_to_draw import WAYS, small
 
 import tbscope
-from tbscope.sources.torch.registry import Registry
+from tbscope.sources.torch.module_names import Registry
 from tests.sweeps import sampled
 
 MODES = [*WAYS, {"profile": 1, "training": True}]

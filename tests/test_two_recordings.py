@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 import tbscope
-from tbscope.sources.eager.active import abandoned, watching
-from tbscope.sources.torch.internals import dispatch_modes
+from tbscope.sources.eager.thread_state import abandoned, watching
+from tbscope.sources.torch.compat.tensors import dispatch_modes
 
 X = torch.ones(2, 3)
 CALL = torch.nn.Module.__call__

@@ -16,7 +16,7 @@ from torch import nn
 from training_steps import POINTS, STEPS, Net, backward_nodes, closure_of, loss_of, made
 
 import tbscope
-from tbscope.sources.eager.active import waiting, watching
+from tbscope.sources.eager.thread_state import waiting, watching
 
 
 def plain(model, optimizer):

@@ -12,7 +12,7 @@ from training_models import TRAININGS
 from training_steps import BackwardKernels, backward_nodes
 
 import tbscope
-from tbscope.sources.torch.internals import sequence_number
+from tbscope.sources.torch.compat.tensors import sequence_number
 
 
 @pytest.fixture(autouse=True, scope="module")

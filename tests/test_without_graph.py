@@ -9,8 +9,8 @@ from torch import nn
 
 import tbscope
 from tbscope.cli import main
-from tbscope.sources.contents import kind_of_content
-from tbscope.words import shown
+from tbscope.messages import shown
+from tbscope.sources.file_signatures import kind_of_content
 
 RUN = "a model is run to learn its graph: tbscope.trace(model, input)"
 KINDS = (

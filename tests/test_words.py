@@ -8,7 +8,7 @@ from bad_values import MAKE, MuteError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tbscope.words import (
+from tbscope.messages import (
     cut,
     did_you_mean,
     error_text,

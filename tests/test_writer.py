@@ -18,7 +18,7 @@ from tensorboard.compat.proto.graph_pb2 import GraphDef
 from torch import nn
 from werkzeug.test import Client
 
-from tbscope.adding import add_graph
+from tbscope.api.add_graph import add_graph
 from tbscope.errors import ArgumentError, TraceError, WriterError
 from tbscope.pipeline import to_graph_def
 from tbscope.sources.eager.trace import trace

@@ -3,6 +3,6 @@
 Each command is a file of its own, named in `_main.py`.
 """
 
-from tbscope.cli._main import main
+from tbscope.cli.command_line import main
 
 __all__ = ["main"]

@@ -11,12 +11,12 @@ from functools import cache, lru_cache
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
-from tbscope.checks import ask, entries_of, is_word
 from tbscope.errors import ArgumentError
-from tbscope.ir.facts import ranks_text, split_device
 from tbscope.ir.graph import Graph, Nest, Node
-from tbscope.ir.regions import OPERATIONS, Nearest
-from tbscope.words import near_names, shown
+from tbscope.ir.metadata import ranks_text, split_device
+from tbscope.ir.scope_io import OPERATIONS, Nearest
+from tbscope.messages import near_names, shown
+from tbscope.utils.validation import ask, entries_of, is_word
 
 if TYPE_CHECKING:
     from tbscope.ir.scopes import Scope

@@ -10,13 +10,19 @@ into `0-49`, `50-99` and so on. A level that needs no cut gets none.
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from tbscope.drawing.cuts import Groups, divided, is_state, read_number, stem_of_end
 from tbscope.drawing.naming import UniqueNames
+from tbscope.drawing.placement.split_levels import (
+    Groups,
+    divided,
+    is_state,
+    read_number,
+    stem_of_end,
+)
 from tbscope.page.constants import ASIDE_OP, BOX_ROOM, CHAIN_LIMIT, LIBRARY
 from tbscope.page.glyphs import Box
 from tbscope.page.hierarchy import Hierarchy
-from tbscope.page.ops import RESERVED
-from tbscope.page.siblings import Siblings
+from tbscope.page.level_graph import Siblings
+from tbscope.page.op_types import RESERVED
 
 __all__ = ["find_chunks", "rename"]
 

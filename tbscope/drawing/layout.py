@@ -10,30 +10,30 @@ from dataclasses import dataclass, field
 from functools import cache
 from itertools import chain
 
-from tbscope.drawing.bundler import Bundler
-from tbscope.drawing.cards import Card, blank_cards, leaf_facts, module_cards
+from tbscope.analysis.costs import Costs
 from tbscope.drawing.chunks import find_chunks, rename
-from tbscope.drawing.circles import (
+from tbscope.drawing.class_prefixes import short_names
+from tbscope.drawing.color_seeds import NodeHead, seeds
+from tbscope.drawing.const_nodes import (
     is_one_alone,
     move_out_of_leaves,
     parameters_to_draw,
     read_by_stacks,
 )
-from tbscope.drawing.cuts import MANY_LOOSE, MOST_LOOSE, count_loose, is_crowded
-from tbscope.drawing.families import short_names
+from tbscope.drawing.info_cards import Card, blank_cards, leaf_facts, module_cards
 from tbscope.drawing.naming import Labels, Names, Style, name_graph, tell_keys
-from tbscope.drawing.series import folded_in_vain, op_type_apart, op_types_apart
-from tbscope.drawing.stands import STAGES, Helpers, Stage, Stands, find_stands
-from tbscope.drawing.templates import NodeHead, seeds
-from tbscope.figures.costs import Costs
+from tbscope.drawing.placement.containers import STAGES, Helpers, Stage, Stands, find_stands
+from tbscope.drawing.placement.function_boxes import Bundler
+from tbscope.drawing.placement.split_levels import MANY_LOOSE, MOST_LOOSE, count_loose, is_crowded
+from tbscope.drawing.series_folding import folded_in_vain, op_type_apart, op_types_apart
 from tbscope.ir.graph import Graph, Nest, Node, Output, Value
-from tbscope.ir.guests import Guests, find_guests
-from tbscope.ir.modules import ModuleTree
-from tbscope.ir.regions import OPERATIONS
+from tbscope.ir.module_tree import ModuleTree
+from tbscope.ir.placement.borrowed_calls import Guests, find_guests
+from tbscope.ir.scope_io import OPERATIONS
 from tbscope.ir.scopes import Scope
 from tbscope.page.hierarchy import Hierarchy
-from tbscope.page.ops import op_type
-from tbscope.page.siblings import bears_seeds, find_siblings
+from tbscope.page.level_graph import bears_seeds, find_siblings
+from tbscope.page.op_types import op_type
 
 __all__ = ["Layout", "lay_out"]
 

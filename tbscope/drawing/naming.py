@@ -11,16 +11,16 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from tbscope.checks import ask, is_word
-from tbscope.drawing.stands import Stands
+from tbscope.drawing.placement.containers import Stands
 from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Graph, Node, Parameter
-from tbscope.ir.regions import STATE
+from tbscope.ir.scope_io import STATE
 from tbscope.ir.scopes import Scope, ScopePart
+from tbscope.messages import shown
 from tbscope.page.constants import LIBRARY
 from tbscope.page.label_widths import fits_box, fits_node
-from tbscope.page.ops import RESERVED
-from tbscope.words import shown
+from tbscope.page.op_types import RESERVED
+from tbscope.utils.validation import ask, is_word
 
 __all__ = [
     "Labels",

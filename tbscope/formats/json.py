@@ -4,9 +4,9 @@ import json
 from typing import Any
 
 from tbscope.errors import ArgumentError
-from tbscope.formats.graphs import FORMAT, decode_graph, encode_graph
+from tbscope.formats.plain_data import FORMAT, decode_graph, encode_graph
 from tbscope.ir.graph import Graph, require_graph
-from tbscope.words import error_text
+from tbscope.messages import error_text
 
 __all__ = ["compact_json", "graph_from_json", "graph_to_json", "is_json"]
 

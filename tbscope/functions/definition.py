@@ -37,10 +37,10 @@ from tbscope.ir.graph import (
     graph_to_text,
     listed,
 )
-from tbscope.ir.nests import map_nest, map_values, walk
 from tbscope.ir.nodes import STATE, nest_to_text
+from tbscope.ir.pytree import map_nest, map_values, walk
 from tbscope.ir.scopes import Phase, Scope, ScopeKind, ScopePart
-from tbscope.words import one_line
+from tbscope.messages import one_line
 
 __all__ = [
     "CallStep",

@@ -9,16 +9,16 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any, overload
 
-from tbscope.collector import not_collecting
-from tbscope.cycles import inner_first
 from tbscope.errors import NotFoundError
+from tbscope.functions.canonicalize import CallTree, Reading
 from tbscope.functions.definition import CallStep, Definition, Given, Input, Use
-from tbscope.functions.reading import CallTree, Reading
 from tbscope.ir.builder import claim_name
 from tbscope.ir.graph import Call, Graph, require_graph
-from tbscope.ir.nests import walk
+from tbscope.ir.pytree import walk
 from tbscope.ir.scopes import Scope
-from tbscope.words import did_you_mean, shown
+from tbscope.messages import did_you_mean, shown
+from tbscope.utils.components import inner_first
+from tbscope.utils.gc_pause import not_collecting
 
 __all__ = ["Functions", "find_definitions"]
 

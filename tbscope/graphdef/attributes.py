@@ -17,7 +17,7 @@ from typing import Any
 
 from tensorboard.compat.proto.attr_value_pb2 import AttrValue
 
-from tbscope.figures.units import bytes_text, count_text, flops_text
+from tbscope.analysis.units import bytes_text, count_text, flops_text
 from tbscope.ir.graph import Nest, Value
 from tbscope.page.constants import ATTRIBUTE_BYTES, EXACT_INTEGER
 

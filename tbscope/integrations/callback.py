@@ -5,17 +5,17 @@ from contextlib import contextmanager
 from os import PathLike
 from typing import Unpack
 
-from tbscope.adding import add_graph, add_overlay
-from tbscope.checks import check_truth, is_word
+from tbscope.api.add_graph import add_graph, add_overlay
 from tbscope.errors import ArgumentError, WriterError
 from tbscope.ir.graph import Graph
-from tbscope.option import shows_options
+from tbscope.messages import error_text, shown
 from tbscope.options import Drawing, check_options
-from tbscope.overlays.make import BUILT_IN
-from tbscope.warning import warn_once
-from tbscope.words import error_text, shown
+from tbscope.overlays.overlay import BUILT_IN
+from tbscope.utils.option import shows_options
+from tbscope.utils.validation import check_truth, is_word
+from tbscope.utils.warning import warn_once
 from tbscope.writer import SummaryWriter
-from tbscope.writing.sinks import open_sink
+from tbscope.writing.event_sinks import open_sink
 from tbscope.writing.tags import Entry
 
 __all__ = ["DrawingCallback", "warn_of_none"]

@@ -6,9 +6,9 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from tbscope.integrations.callback import DrawingCallback
-from tbscope.sources.eager.active import alone
 from tbscope.sources.eager.recording import Recording, record
-from tbscope.sources.torch.nests import tensor_leaves
+from tbscope.sources.eager.thread_state import alone
+from tbscope.sources.torch.calling.pytree import tensor_leaves
 
 try:
     from lightning.pytorch.callbacks import Callback

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tbscope.integrations.callback import DrawingCallback, warn_of_none
 from tbscope.ir.graph import Graph
-from tbscope.sources.eager.waiting import Waiting
+from tbscope.sources.eager.step_watcher import Waiting
 
 if TYPE_CHECKING:
     from types import FrameType

@@ -28,7 +28,7 @@ from tbscope.ir.graph import (
     Value,
 )
 from tbscope.ir.invariants import verify
-from tbscope.ir.nests import values_in
+from tbscope.ir.pytree import values_in
 from tbscope.ir.scopes import Scope, ScopeKind, ScopePart
 
 __all__ = ["GraphBuilder", "Names", "SourceKind", "claim_name"]

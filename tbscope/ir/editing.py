@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from tbscope.ir.graph import Call, Graph, Nest, Node, Note, Output, Value
-from tbscope.ir.nests import map_values
 from tbscope.ir.nodes import STATE, Body, copy_arguments, let_go
+from tbscope.ir.pytree import map_values
 from tbscope.ir.scopes import Scope
 
 __all__ = ["Editor", "cut_call", "read_there", "replace_calls", "replace_nodes", "twin_of"]

@@ -16,7 +16,8 @@ from itertools import takewhile
 from typing import Any
 
 from tbscope.errors import ArgumentError, NotFoundError
-from tbscope.ir.facts import (
+from tbscope.ir.late_methods import Functions, Table, way_up
+from tbscope.ir.metadata import (
     Collective,
     Constant,
     Gradient,
@@ -31,7 +32,6 @@ from tbscope.ir.facts import (
     Source,
     item_size_bytes,
 )
-from tbscope.ir.nests import map_values
 from tbscope.ir.nodes import (
     STATE,
     Argument,
@@ -50,9 +50,9 @@ from tbscope.ir.nodes import (
     type_to_text,
     value_name,
 )
+from tbscope.ir.pytree import map_values
 from tbscope.ir.scopes import Scope
-from tbscope.ir.ways_up import Functions, Table, way_up
-from tbscope.words import did_you_mean, one_line, shown
+from tbscope.messages import did_you_mean, one_line, shown
 
 __all__ = [
     "Argument",

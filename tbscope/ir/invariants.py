@@ -9,8 +9,8 @@ from itertools import chain
 from typing import NamedTuple, TypeVar, get_args
 
 from tbscope.errors import GraphError
-from tbscope.ir.facts import CollectiveKind
 from tbscope.ir.graph import Graph, Node, NodeKind, Value, require_graph
+from tbscope.ir.metadata import CollectiveKind
 from tbscope.ir.scopes import Phase, Scope, ScopeKind
 
 __all__ = ["INVARIANTS", "Invariant", "check_invariants", "verify"]

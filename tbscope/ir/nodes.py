@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
-from tbscope.ir.facts import (
+from tbscope.ir.metadata import (
     Collective,
     Gradient,
     Measured,
@@ -23,9 +23,9 @@ from tbscope.ir.facts import (
     Source,
     item_size_bytes,
 )
-from tbscope.ir.nests import Nest, Replacement, map_nest, map_values
+from tbscope.ir.pytree import Nest, Replacement, map_nest, map_values
 from tbscope.ir.scopes import Phase, Scope
-from tbscope.words import one_line
+from tbscope.messages import one_line
 
 __all__ = [
     "OPERATIONS",

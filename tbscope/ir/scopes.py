@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Generic, Literal, TypeVar
 
 from tbscope.errors import ArgumentError
-from tbscope.words import shown
+from tbscope.messages import shown
 
 __all__ = [
     "PHASE_BOXES",

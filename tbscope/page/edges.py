@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
 from tbscope.page.glyphs import Box, Glyph, Item
-from tbscope.page.ops import is_circle
+from tbscope.page.op_types import is_circle
 
 __all__ = ["Doors", "Edges", "Link", "Links", "read_through"]
 

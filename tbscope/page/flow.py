@@ -7,11 +7,11 @@ from collections import deque
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import TypeVar, get_args
 
-from tbscope.page.crowds import Crowding
 from tbscope.page.edges import Links
+from tbscope.page.function_library import is_library
 from tbscope.page.glyphs import Glyph, members_of
 from tbscope.page.hierarchy import Hierarchy
-from tbscope.page.library import is_library
+from tbscope.page.high_degree import Crowding
 from tbscope.page.scenes import Scene
 
 __all__ = ["longest_chain", "lost_exits", "reached"]

@@ -14,7 +14,7 @@ from tensorboard.compat.proto.graph_pb2 import GraphDef
 
 from tbscope.page.edges import Doors, Edges, Links
 from tbscope.page.glyphs import Box, Item
-from tbscope.page.ops import is_embedded
+from tbscope.page.op_types import is_embedded
 
 __all__ = ["Hierarchy", "parse_input"]
 

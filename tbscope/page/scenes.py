@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from tbscope.page.constants import ASIDE_OP, CONTROL_LIMIT, LIBRARY
-from tbscope.page.crowds import Crowding, find_crowded
 from tbscope.page.edges import Link, Links
 from tbscope.page.glyphs import Box, Glyph, Item
 from tbscope.page.hierarchy import Hierarchy
-from tbscope.page.ops import is_circle
+from tbscope.page.high_degree import Crowding, find_crowded
+from tbscope.page.op_types import is_circle
 from tbscope.page.series import find_series
 
 __all__ = ["Reason", "Scene", "read_scene", "read_scenes"]

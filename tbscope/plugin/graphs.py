@@ -1,8 +1,8 @@
 """The graphs of a log, as TensorBoard's data provider has them, and the pictures that are open.
 
 The provider passes the record of a graph over: a field of the event that has the drawing (see
-`tbscope.formats.record`). So it is read from the event files of the run: those in the folder of the
-run alone, and up to that event.
+`tbscope.formats.compressed`). So it is read from the event files of the run: those in the folder
+of the run alone, and up to that event.
 
 Source: tensorboard/data/provider.py; tensorboard/plugins/graph/graphs_plugin.py
 """
@@ -19,23 +19,23 @@ from tensorboard.compat.proto.graph_pb2 import GraphDef
 from tensorboard.data import provider
 from tensorboard.plugins.graph import graph_util, metadata
 
-from tbscope.collector import not_collecting
-from tbscope.comparing.difference import Difference
-from tbscope.comparing.reading import reading_of
+from tbscope.comparison.build_structure import reading_of
+from tbscope.comparison.difference import Difference
 from tbscope.drawing.categories import KINDS
 from tbscope.errors import ArgumentError
-from tbscope.formats.record import graph_of_record
+from tbscope.formats.compressed import graph_of_record
 from tbscope.graphdef.attributes import worth_of_number
 from tbscope.ir.graph import Graph
+from tbscope.messages import error_text, shown
 from tbscope.page.constants import LIBRARY
 from tbscope.page.glyphs import Box
+from tbscope.saving.box_tree import FIGURES, Glyph, Picture, picture_of
 from tbscope.saving.levels import Levels, figure_by_names
-from tbscope.saving.picture import FIGURES, Glyph, Picture, picture_of
 from tbscope.sources.graphdef.loading import graph_def_of_bytes
 from tbscope.sources.logs.event_files import files_of_run, found_in_file
 from tbscope.sources.logs.events import Found, plain_tag
 from tbscope.sources.logs.keras import graph_def_of_keras
-from tbscope.words import error_text, shown
+from tbscope.utils.gc_pause import not_collecting
 
 __all__ = [
     "LoggedGraphs",

@@ -6,13 +6,13 @@ from itertools import count
 from typing import Any
 
 from tbscope.errors import ArgumentError, RanksError
-from tbscope.ir.facts import ranks_text
 from tbscope.ir.graph import Graph, Note
-from tbscope.ranks.asked import Ranks, check_unfolded
+from tbscope.ir.metadata import ranks_text
+from tbscope.messages import error_text, shown
 from tbscope.ranks.merge import merge_ranks
-from tbscope.ranks.posts import Posts
-from tbscope.sources.torch.fake_world import size_of_world
-from tbscope.sources.torch.ranks import (
+from tbscope.ranks.rank_options import Ranks, check_unfolded
+from tbscope.ranks.store_exchange import Posts
+from tbscope.sources.torch.distributed import (
     is_distributed,
     is_pretended,
     is_started_with_others,
@@ -20,7 +20,7 @@ from tbscope.sources.torch.ranks import (
     shared_store,
     world_size,
 )
-from tbscope.words import error_text, shown
+from tbscope.sources.torch.fake_process_group import size_of_world
 
 __all__ = ["Gathering", "gathering_of", "lost_error", "lost_texts", "pretended_ranks"]
 

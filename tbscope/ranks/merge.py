@@ -11,22 +11,22 @@ from itertools import product
 from math import prod
 from typing import Any
 
-from tbscope.checks import check_truth
 from tbscope.errors import ArgumentError
 from tbscope.ir.builder import Names
 from tbscope.ir.editing import Editor, replace_nodes
-from tbscope.ir.facts import Part, device_on, dimensions_at, ranks_text, split_device
 from tbscope.ir.graph import Argument, Graph, Node, Note, Output, Value, require_graph
 from tbscope.ir.invariants import check_invariants
+from tbscope.ir.metadata import Part, device_on, dimensions_at, ranks_text, split_device
 from tbscope.ir.nodes import constants_of
-from tbscope.ir.regions import STATE
+from tbscope.ir.scope_io import STATE
 from tbscope.ir.scopes import Scope, ScopePart, upward
-from tbscope.ranks.alike import groups_of, sizes_of
-from tbscope.ranks.asked import check_unfolded
-from tbscope.ranks.copies import RankCopy
-from tbscope.ranks.join import Joint, find_joints
-from tbscope.ranks.shares import figures_of, whole_model, with_stages
-from tbscope.words import error_text, shown
+from tbscope.messages import error_text, shown
+from tbscope.ranks.graph_copy import RankCopy
+from tbscope.ranks.match_collectives import Joint, find_joints
+from tbscope.ranks.rank_classes import groups_of, sizes_of
+from tbscope.ranks.rank_options import check_unfolded
+from tbscope.ranks.rank_shares import figures_of, whole_model, with_stages
+from tbscope.utils.validation import check_truth
 
 __all__ = ["merge_ranks"]
 

@@ -3,15 +3,15 @@
 from collections.abc import Iterator
 from typing import Any
 
-from tbscope.cycles import find_cycles
+from tbscope.messages import first_of
 from tbscope.page.constants import CHAIN_LIMIT, LEVEL_LIMIT, SLOW_LIMIT, STACK_LIMIT
 from tbscope.page.edges import Links
 from tbscope.page.flow import longest_chain, lost_exits
+from tbscope.page.function_library import is_library
 from tbscope.page.glyphs import Box, Glyph, Series
-from tbscope.page.library import is_library
 from tbscope.page.scenes import Scene
-from tbscope.rules.reading import Fault, Reading, Rule, quote, shown_place
-from tbscope.words import first_of
+from tbscope.rules.lint_context import Fault, Reading, Rule, quote, shown_place
+from tbscope.utils.components import find_cycles
 
 __all__ = ["RULES"]
 

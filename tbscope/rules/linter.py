@@ -9,7 +9,7 @@ from typing import Any
 
 from tbscope.errors import ArgumentError
 from tbscope.rules import levels, names, nodes
-from tbscope.rules.reading import Reading, Severity
+from tbscope.rules.lint_context import Reading, Severity
 
 __all__ = ["RULES", "Finding", "lint"]
 

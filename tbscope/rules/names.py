@@ -3,10 +3,10 @@
 import re
 from collections.abc import Iterator
 
+from tbscope.page.function_library import is_of_legend
 from tbscope.page.hierarchy import parse_input
-from tbscope.page.library import is_of_legend
-from tbscope.page.ops import RESERVED, is_embedded
-from tbscope.rules.reading import Fault, Reading, Rule, quote
+from tbscope.page.op_types import RESERVED, is_embedded
+from tbscope.rules.lint_context import Fault, Reading, Rule, quote
 
 __all__ = ["RULES"]
 

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from tbscope.page.constants import ASIDE_OP, ATTRIBUTE_BYTES, EXACT_INTEGER, LIBRARY, LIBRARY_ENDING
+from tbscope.page.function_library import is_of_legend
 from tbscope.page.glyphs import Item
 from tbscope.page.hierarchy import parse_input
-from tbscope.page.library import is_of_legend
-from tbscope.page.ops import REFERENCE, RESERVED, is_circle, is_embedded
-from tbscope.rules.reading import Fault, Reading, Rule, quote
+from tbscope.page.op_types import REFERENCE, RESERVED, is_circle, is_embedded
+from tbscope.rules.lint_context import Fault, Reading, Rule, quote
 
 __all__ = ["RULES"]
 

@@ -15,12 +15,12 @@ from collections import Counter
 from collections.abc import Iterator
 
 from tbscope.errors import ArgumentError
+from tbscope.messages import cut as cut_text
+from tbscope.messages import visible
 from tbscope.page.glyphs import Box
-from tbscope.saving.cut import Cut
+from tbscope.saving.box_tree import Glyph
+from tbscope.saving.depth_limit import Cut
 from tbscope.saving.palette import THEMES
-from tbscope.saving.picture import Glyph
-from tbscope.words import cut as cut_text
-from tbscope.words import visible
 
 __all__ = ["dot_of", "rendered", "size_of"]
 

@@ -15,16 +15,16 @@ from collections.abc import Container, Iterator
 from functools import cache
 from typing import Any
 
-from tbscope.collector import not_collecting
 from tbscope.functions.definition import Definition
 from tbscope.functions.functions import Functions
 from tbscope.graphdef.attributes import worth_of_number
 from tbscope.ir.graph import Graph, body_to_lines, require_graph
+from tbscope.messages import visible
 from tbscope.page.glyphs import Box, Item
+from tbscope.saving.box_tree import FIGURES, Glyph, Picture, picture_of
 from tbscope.saving.levels import ASKED, Levels, Words
-from tbscope.saving.picture import FIGURES, Glyph, Picture, picture_of
 from tbscope.saving.viewer_files import SCRIPTS, viewer_style, viewer_text
-from tbscope.words import visible
+from tbscope.utils.gc_pause import not_collecting
 
 __all__ = [
     "MOST_BYTES",

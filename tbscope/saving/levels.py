@@ -13,12 +13,12 @@ from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 from tbscope.errors import ArgumentError
+from tbscope.messages import shown
 from tbscope.page.glyphs import Box, Item
-from tbscope.saving.lines import Lines, LinesOf, columns_of
-from tbscope.saving.picture import FIGURES, LARGEST, Glyph, Picture, Read, Tensor
+from tbscope.saving.box_tree import FIGURES, LARGEST, Glyph, Picture, Read, Tensor
+from tbscope.saving.color_words import Stages, Texts, in_order
+from tbscope.saving.level_edges import Lines, LinesOf, columns_of
 from tbscope.saving.repeats import fold_repeats
-from tbscope.saving.texts import Stages, Texts, in_order
-from tbscope.words import shown
 
 __all__ = [
     "ASKED",

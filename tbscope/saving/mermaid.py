@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 from tbscope.errors import ArgumentError
 from tbscope.page.glyphs import Box, Item
-from tbscope.saving.cut import Cut
-from tbscope.saving.picture import Picture
+from tbscope.saving.box_tree import Picture
+from tbscope.saving.depth_limit import Cut
 
 __all__ = ["MOST_CHARACTERS", "MOST_LINES", "mermaid_of"]
 

@@ -16,8 +16,8 @@ from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from tbscope.page.glyphs import Box, Item, box_around
-from tbscope.page.structures import Structures
-from tbscope.saving.picture import Glyph, Picture, Read
+from tbscope.page.templates import Structures
+from tbscope.saving.box_tree import Glyph, Picture, Read
 
 __all__ = ["Folds", "fold_repeats"]
 

@@ -7,20 +7,20 @@ from typing import Any, Unpack
 
 from google.protobuf import text_format
 
-from tbscope.collector import not_collecting
 from tbscope.errors import ArgumentError
-from tbscope.files import path_text, write_whole
 from tbscope.formats.json import graph_to_json
 from tbscope.ir.graph import Graph, require_graph
+from tbscope.messages import error_text, shown
 from tbscope.options import Drawing, check_options
 from tbscope.pipeline import to_graph_def
-from tbscope.saving.cut import Cut, check_depth, fitting
+from tbscope.saving.box_tree import picture_of
+from tbscope.saving.depth_limit import Cut, check_depth, fitting
 from tbscope.saving.dot import dot_of, rendered, size_of
 from tbscope.saving.html import page_of
 from tbscope.saving.mermaid import mermaid_of
-from tbscope.saving.picture import picture_of
 from tbscope.saving.repeats import Folds
-from tbscope.words import error_text, shown
+from tbscope.utils.files import path_text, write_whole
+from tbscope.utils.gc_pause import not_collecting
 
 __all__ = ["FORMS", "Form", "data_of", "form_of", "save_graph"]
 

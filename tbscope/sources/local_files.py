@@ -4,7 +4,7 @@ import os
 from typing import Any
 
 from tbscope.errors import ArgumentError
-from tbscope.words import error_text, shown
+from tbscope.messages import error_text, shown
 
 __all__ = ["ELSEWHERE", "local_file", "unreadable"]
 

@@ -26,7 +26,7 @@ from tensorboard.summary.writer.event_file_writer import EventFileWriter
 from tensorboard.summary.writer.record_writer import RecordWriter
 
 from tbscope.errors import WriterError
-from tbscope.files import masked_crc
+from tbscope.utils.files import masked_crc
 
 __all__ = [
     "await_free_name",

@@ -16,17 +16,17 @@ from typing import Any, NamedTuple
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
 from tbscope.errors import ArgumentError, WriterError
+from tbscope.messages import shown
 from tbscope.options import LAST_STEP, check_placing
 from tbscope.pipeline import Drawn
-from tbscope.words import shown
-from tbscope.writing.records import file_name, foresee_failure, is_remote, writing_failed
-from tbscope.writing.sinks import (
+from tbscope.writing.event_sinks import (
     PROFILE_TAG,
     describe,
     log_directory,
     open_sink,
     write_graph_event,
 )
+from tbscope.writing.records import file_name, foresee_failure, is_remote, writing_failed
 
 __all__ = [
     "Entry",

@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 import tbscope
-from tbscope.overlays.make import make_overlay
+from tbscope.overlays.overlay import make_overlay
 from tests.card_facts import facts
 
 __all__ = ["wrong_counts"]

@@ -2,7 +2,7 @@
 
 const SVG = "http://www.w3.org/2000/svg";
 const MOST_LETTERS_SHOWN = 20000, MOST_LETTERS_BROKEN = 1000;
-// The signs of tbscope.words.visible.
+// The signs of tbscope.messages.visible.
 const OBEYED = new RegExp("[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\xad\\u061c\\u180e\\u200b\\u200e\\u200f\\u2028-\\u202e"
   + "\\u2060-\\u206f\\ufeff\\ufff9-\\ufffb\\p{Surrogate}\\u{e0000}-\\u{e007f}]", "gu");
 

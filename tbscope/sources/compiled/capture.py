@@ -14,8 +14,7 @@ from typing import Any, TypeAlias
 import torch
 
 from tbscope.ir.graph import Source
-from tbscope.sources.compiled.names import FrameNames, Names
-from tbscope.sources.compiled.reasons import (
+from tbscope.sources.compiled.break_reasons import (
     function_name,
     guard_text,
     plain_name,
@@ -23,11 +22,12 @@ from tbscope.sources.compiled.reasons import (
     source_in,
 )
 from tbscope.sources.compiled.results import GraphBreak
-from tbscope.sources.programs.lines import own_line
-from tbscope.sources.programs.places import is_call
-from tbscope.sources.programs.slots import type_nest
-from tbscope.sources.programs.walk import attribute_at
-from tbscope.sources.torch.compiler_internals import (
+from tbscope.sources.compiled.user_names import FrameNames, Names
+from tbscope.sources.fx.aliasing import type_nest
+from tbscope.sources.fx.scopes import is_call
+from tbscope.sources.fx.source_lines import own_line
+from tbscope.sources.fx.walk import attribute_at
+from tbscope.sources.torch.compat.compiler import (
     Reason,
     compiling,
     example_of,
@@ -36,7 +36,7 @@ from tbscope.sources.torch.compiler_internals import (
     source_text,
     stack_of,
 )
-from tbscope.sources.torch.locate import is_foreign_file
+from tbscope.sources.torch.source_location import is_foreign_file
 
 __all__ = ["Capture", "Captured", "Given"]
 

@@ -6,21 +6,23 @@ from typing import Any
 
 import torch
 
-from tbscope.checks import attribute_of, check_truth
-from tbscope.collector import collecting_rarely
 from tbscope.errors import ArgumentError, TbscopeError, TraceError
 from tbscope.ir.graph import Note
+from tbscope.messages import error_text, shown
+from tbscope.sources.compiled.break_reasons import reason_text, source_in
 from tbscope.sources.compiled.capture import Capture
 from tbscope.sources.compiled.graphs import graphs_of
-from tbscope.sources.compiled.names import Names, modules_reached
-from tbscope.sources.compiled.reasons import reason_text, source_in
 from tbscope.sources.compiled.results import CompiledGraphs
-from tbscope.sources.eager.active import alone, one_at_a_time
-from tbscope.sources.eager.keep.preserve import Preserved
-from tbscope.sources.eager.measure.call_watch import WriteWatch
+from tbscope.sources.compiled.user_names import Names, modules_reached
+from tbscope.sources.eager.measure.meter_modes import WriteWatch
+from tbscope.sources.eager.restore.preserve import Preserved
+from tbscope.sources.eager.thread_state import alone, one_at_a_time
 from tbscope.sources.eager.trace import name_of, owner_of, trace
-from tbscope.sources.programs.slots import type_nest
-from tbscope.sources.torch.compiler_internals import (
+from tbscope.sources.fx.aliasing import type_nest
+from tbscope.sources.torch.calling.bind import bind_inputs
+from tbscope.sources.torch.calling.pytree import result_leaves, tensor_leaves
+from tbscope.sources.torch.calling.signatures import argument_names
+from tbscope.sources.torch.compat.compiler import (
     as_dynamo_does,
     context_with,
     is_of_compiler,
@@ -30,12 +32,10 @@ from tbscope.sources.torch.compiler_internals import (
     stack_of,
     stop_own_compiling,
 )
-from tbscope.sources.torch.inputs import bind_inputs
-from tbscope.sources.torch.internals import quiet_fake_mode
-from tbscope.sources.torch.module_internals import uncompiled
-from tbscope.sources.torch.nests import result_leaves, tensor_leaves
-from tbscope.sources.torch.signatures import argument_names
-from tbscope.words import error_text, shown
+from tbscope.sources.torch.compat.modules import uncompiled
+from tbscope.sources.torch.compat.tensors import quiet_fake_mode
+from tbscope.utils.gc_pause import collecting_rarely
+from tbscope.utils.validation import attribute_of, check_truth
 
 __all__ = ["CompileBackend", "compile_backend", "compile_graphs"]
 

@@ -10,12 +10,12 @@ import torch
 from tbscope.ir.graph import Argument, Constant, Graph, Node, Note
 from tbscope.ir.scopes import Scope
 from tbscope.sources.compiled.capture import Capture, Captured, Given
-from tbscope.sources.compiled.names import Names
 from tbscope.sources.compiled.results import CompiledGraphs, GraphBreak
-from tbscope.sources.programs.places import Places, class_name_of
-from tbscope.sources.programs.reader import Reader
-from tbscope.sources.programs.slots import UNKNOWN, Held, Slot, TensorType, slots_in
-from tbscope.sources.programs.walk import Walk, class_in, hyperparameters_of
+from tbscope.sources.compiled.user_names import Names
+from tbscope.sources.fx.aliasing import UNKNOWN, Held, Slot, TensorType, slots_in
+from tbscope.sources.fx.reader import Reader
+from tbscope.sources.fx.scopes import Places, class_name_of
+from tbscope.sources.fx.walk import Walk, class_in, hyperparameters_of
 
 __all__ = ["graphs_of"]
 

@@ -9,21 +9,21 @@ from typing import Any
 
 import torch
 
-from tbscope.checks import check_truth
-from tbscope.collector import collect_recent, collecting_rarely
 from tbscope.errors import ArgumentError, ScopeError, TraceError
 from tbscope.ir.graph import Graph
-from tbscope.ir.steps import fold_steps
-from tbscope.sources.eager.active import settle
+from tbscope.ir.training_steps import fold_steps
+from tbscope.messages import shown
 from tbscope.sources.eager.record.describe_calls import describe_calls
+from tbscope.sources.eager.record.manual_updates import box_updates
 from tbscope.sources.eager.record.recorder import Recorder
-from tbscope.sources.eager.record.updates import box_updates
+from tbscope.sources.eager.thread_state import settle
 from tbscope.sources.eager.watch.module_calls import watched_call
 from tbscope.sources.eager.watch.watch import Watch
-from tbscope.sources.torch.inputs import require_made, require_whole
-from tbscope.sources.torch.nests import tensor_leaves
-from tbscope.sources.torch.signatures import with_article
-from tbscope.words import shown
+from tbscope.sources.torch.calling.bind import require_made, require_whole
+from tbscope.sources.torch.calling.pytree import tensor_leaves
+from tbscope.sources.torch.calling.signatures import with_article
+from tbscope.utils.gc_pause import collect_recent, collecting_rarely
+from tbscope.utils.validation import check_truth
 
 __all__ = ["Recording", "record"]
 

@@ -8,36 +8,36 @@ from typing import Any, Unpack
 
 import torch
 
-from tbscope.checks import ask, attribute_of, check_truth
-from tbscope.collector import collecting_rarely
 from tbscope.errors import ArgumentError, ScopeError
-from tbscope.ir.facts import dimensions_at
 from tbscope.ir.graph import Graph, Note
-from tbscope.option import shows_options
-from tbscope.running import Tracing, run_options
-from tbscope.sources.eager.active import alone, one_at_a_time
-from tbscope.sources.eager.failure import Told, trace_error
-from tbscope.sources.eager.keep.preserve import Preserved
+from tbscope.ir.metadata import dimensions_at
+from tbscope.messages import error_text, shown, without_addresses
+from tbscope.run_options import Tracing, run_options
 from tbscope.sources.eager.measure.profiling import check_profile, profile_graph
 from tbscope.sources.eager.measure.repeats import Repeats, check_measurable
 from tbscope.sources.eager.record.describe_calls import describe_calls
 from tbscope.sources.eager.record.recorder import Recorder
+from tbscope.sources.eager.restore.preserve import Preserved
+from tbscope.sources.eager.thread_state import alone, one_at_a_time
+from tbscope.sources.eager.trace_error import Told, trace_error
 from tbscope.sources.eager.watch.call_log import CallLog
 from tbscope.sources.eager.watch.module_calls import watched_call
-from tbscope.sources.eager.watch.unseen import FLAGS
+from tbscope.sources.eager.watch.unobserved_changes import FLAGS
 from tbscope.sources.eager.watch.watch import Watch
-from tbscope.sources.torch.compiler_internals import never_compiled
+from tbscope.sources.torch.calling.bind import Made, bind_inputs, require_made
+from tbscope.sources.torch.calling.deferred_results import computed
+from tbscope.sources.torch.calling.pytree import result_leaves, tensor_leaves
+from tbscope.sources.torch.calling.signatures import argument_names, with_article
+from tbscope.sources.torch.compat.compiler import never_compiled
+from tbscope.sources.torch.compat.modules import uncompiled
+from tbscope.sources.torch.compat.tensors import outside_modes
 from tbscope.sources.torch.fake import StandIns, faked
-from tbscope.sources.torch.fake_world import parallelized, world_of
-from tbscope.sources.torch.inputs import Made, bind_inputs, require_made
-from tbscope.sources.torch.internals import outside_modes
-from tbscope.sources.torch.locate import raised_in_tbscope
-from tbscope.sources.torch.module_internals import uncompiled
-from tbscope.sources.torch.nests import result_leaves, tensor_leaves
-from tbscope.sources.torch.registry import class_label, switches_itself
-from tbscope.sources.torch.signatures import argument_names, with_article
-from tbscope.sources.torch.unfinished import computed
-from tbscope.words import error_text, shown, without_addresses
+from tbscope.sources.torch.fake_process_group import parallelized, world_of
+from tbscope.sources.torch.module_names import class_label, switches_itself
+from tbscope.sources.torch.source_location import raised_in_tbscope
+from tbscope.utils.gc_pause import collecting_rarely
+from tbscope.utils.option import shows_options
+from tbscope.utils.validation import ask, attribute_of, check_truth
 
 __all__ = ["name_of", "owner_of", "trace"]
 

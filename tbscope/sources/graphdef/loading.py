@@ -7,11 +7,11 @@ from google.protobuf.message import DecodeError
 from tensorboard.compat.proto.graph_pb2 import GraphDef
 
 from tbscope.errors import ArgumentError
-from tbscope.files import path_of
-from tbscope.sources.contents import kind_of_content
-from tbscope.sources.files import read_whole
+from tbscope.messages import error_text, shown
+from tbscope.sources.file_kind import read_whole
+from tbscope.sources.file_signatures import kind_of_content
 from tbscope.sources.local_files import unreadable
-from tbscope.words import error_text, shown
+from tbscope.utils.files import path_of
 
 __all__ = ["graph_def_of_bytes", "load_graph_def"]
 

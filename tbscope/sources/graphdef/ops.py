@@ -6,9 +6,9 @@ from typing import Any
 
 from tensorboard.compat.proto.types_pb2 import DataType
 
-from tbscope.ir.facts import device_on
 from tbscope.ir.graph import Constant, Nest, Shape
-from tbscope.words import cut
+from tbscope.ir.metadata import device_on
+from tbscope.messages import cut
 
 __all__ = [
     "Op",

@@ -4,15 +4,14 @@ import os
 import re
 from typing import Any
 
-from tbscope.collector import collecting_rarely
 from tbscope.errors import ArgumentError, GraphError
-from tbscope.files import path_of
 from tbscope.ir.builder import GraphBuilder
 from tbscope.ir.graph import Argument, Constant, Graph, Measured, Nest, Node, Note, Source, Value
-from tbscope.ir.nests import walk
-from tbscope.ir.regions import describe_calls
+from tbscope.ir.pytree import walk
+from tbscope.ir.scope_io import describe_calls
+from tbscope.messages import shown
 from tbscope.page.constants import LIBRARY
-from tbscope.page.ops import op_type
+from tbscope.page.op_types import op_type
 from tbscope.sources.graphdef.loading import load_graph_def
 from tbscope.sources.graphdef.ops import Op, Reference, op_of
 from tbscope.sources.graphdef.paths import (
@@ -23,7 +22,8 @@ from tbscope.sources.graphdef.paths import (
     path_of_scope,
     with_calls,
 )
-from tbscope.words import shown
+from tbscope.utils.files import path_of
+from tbscope.utils.gc_pause import collecting_rarely
 
 __all__ = ["from_graph_def", "graph_of_message"]
 

@@ -5,11 +5,11 @@ import struct
 from collections.abc import Iterator
 from typing import Any
 
-from tbscope.files import masked_crc, path_of
-from tbscope.sources.files import Readable, file_kind, open_file, reason_unopened
+from tbscope.messages import error_text
+from tbscope.sources.file_kind import Readable, file_kind, open_file, reason_unopened
 from tbscope.sources.local_files import unreadable
 from tbscope.sources.logs.events import EventError, Found, graphs_in
-from tbscope.words import error_text
+from tbscope.utils.files import masked_crc, path_of
 
 __all__ = ["DOING", "files_of_run", "found_in_file", "log_files"]
 
@@ -64,7 +64,7 @@ def _no_log(text: str | None, kind: str | None) -> str:
 def _event_files(directory: str) -> Iterator[tuple[str, str]]:
     found = []
     if "://" in directory:
-        from tbscope.sources.remote import list_remote
+        from tbscope.sources.remote_files import list_remote
 
         top = directory.rstrip("/")
         for place, files in list_remote(directory):
@@ -93,7 +93,7 @@ def files_of_run(directory: str, run: str) -> list[str]:
         OSError: There is no such run. A remote store may raise another error.
     """
     if "://" in directory:
-        from tbscope.sources.remote import list_directory
+        from tbscope.sources.remote_files import list_directory
 
         top = directory.rstrip("/")
         place = top if run == "." else f"{top}/{run}"

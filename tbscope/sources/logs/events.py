@@ -13,9 +13,9 @@ from tensorboard.compat.proto.config_pb2 import RunMetadata
 from tensorboard.compat.proto.event_pb2 import TaggedRunMetadata
 from tensorboard.compat.proto.summary_pb2 import Summary
 
-from tbscope.formats.record import RECORD_FIELD
-from tbscope.sources.graphdef.wire import Field, WireError, fields
-from tbscope.words import error_text
+from tbscope.formats.compressed import RECORD_FIELD
+from tbscope.messages import error_text
+from tbscope.sources.graphdef.wire_walk import Field, WireError, fields
 
 __all__ = ["EventError", "Found", "graphs_in", "plain_tag"]
 

@@ -5,7 +5,7 @@ import json
 from tensorboard.compat.proto.graph_pb2 import GraphDef
 
 from tbscope.errors import ArgumentError
-from tbscope.words import error_text
+from tbscope.messages import error_text
 
 __all__ = ["graph_def_of_keras"]
 

@@ -5,17 +5,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tbscope.errors import ArgumentError
-from tbscope.files import path_of
-from tbscope.formats.record import graph_of_record
+from tbscope.formats.compressed import graph_of_record
 from tbscope.ir.graph import Graph, Measured
+from tbscope.messages import shown
 from tbscope.sources.graphdef.loading import graph_def_of_bytes
 from tbscope.sources.graphdef.reading import graph_of_message
 from tbscope.sources.local_files import unreadable
 from tbscope.sources.logs.event_files import found_in_file, log_files
 from tbscope.sources.logs.events import Found
 from tbscope.sources.logs.keras import graph_def_of_keras
-from tbscope.warning import warn
-from tbscope.words import shown
+from tbscope.utils.files import path_of
+from tbscope.utils.warning import warn
 
 __all__ = ["LoggedGraph", "graph_in_log", "read_log"]
 

@@ -11,6 +11,8 @@ from tbscope.errors import ArgumentError
 from tbscope.ir.builder import GraphBuilder
 from tbscope.ir.graph import Argument, Nest, Source, Value
 from tbscope.ir.scopes import Scope
+from tbscope.messages import shown
+from tbscope.sources.onnx.call_instances import Places
 from tbscope.sources.onnx.metadata import Level, Origin, properties, whole_origin
 from tbscope.sources.onnx.operations import (
     NO_FORMULA,
@@ -21,11 +23,9 @@ from tbscope.sources.onnx.operations import (
     role_of,
 )
 from tbscope.sources.onnx.origins import Way, common, filled, is_module, joined, within
-from tbscope.sources.onnx.places import Places
 from tbscope.sources.onnx.scoping import Scopes
 from tbscope.sources.onnx.tensors import Held, attribute_value, held_in
 from tbscope.sources.onnx.types import UNKNOWN, ValueType, infer_function, type_of, types_in
-from tbscope.words import shown
 
 __all__ = ["Body", "Reading", "broken", "check_functions", "function_key", "tell_symbols"]
 

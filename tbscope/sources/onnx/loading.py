@@ -5,12 +5,12 @@ import sys
 from typing import Any
 
 from tbscope.errors import ArgumentError
-from tbscope.files import path_of
-from tbscope.sources.contents import kind_of_content
+from tbscope.messages import error_text, shown
+from tbscope.sources.file_signatures import kind_of_content
 from tbscope.sources.local_files import ELSEWHERE
-from tbscope.sources.onnx.extra import need
+from tbscope.sources.onnx.optional_deps import need
 from tbscope.sources.onnx.types import MOST_ELEMENTS
-from tbscope.words import error_text, shown
+from tbscope.utils.files import path_of
 
 __all__ = ["is_model", "is_program", "load_model"]
 

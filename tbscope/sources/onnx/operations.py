@@ -7,7 +7,7 @@ from itertools import takewhile
 from typing import Any
 
 from tbscope.ir.graph import Role, Shape
-from tbscope.sources.onnx.extra import need
+from tbscope.sources.onnx.optional_deps import need
 
 __all__ = ["NO_FORMULA", "UNCOUNTED", "flops_of", "input_names", "is_random", "role_of"]
 

@@ -3,10 +3,9 @@
 import os
 from typing import Any
 
-from tbscope.files import path_of
 from tbscope.ir.builder import GraphBuilder
 from tbscope.ir.graph import Graph, Module, Node, Note, Parameter
-from tbscope.ir.regions import STATE, describe_calls
+from tbscope.ir.scope_io import STATE, describe_calls
 from tbscope.sources.onnx.body import (
     Body,
     Reading,
@@ -20,6 +19,7 @@ from tbscope.sources.onnx.origins import way_of
 from tbscope.sources.onnx.scoping import Scopes, label_of
 from tbscope.sources.onnx.tensors import held_in
 from tbscope.sources.onnx.types import infer, type_of
+from tbscope.utils.files import path_of
 
 __all__ = ["from_onnx"]
 

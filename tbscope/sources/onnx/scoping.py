@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 
 from tbscope.ir.builder import GraphBuilder
 from tbscope.ir.scopes import Scope, ScopeKind, upward
+from tbscope.sources.onnx.call_instances import Place
 from tbscope.sources.onnx.metadata import Level
-from tbscope.sources.onnx.places import Place
-from tbscope.sources.torch.holders import container_class
+from tbscope.sources.torch.containers import container_class
 
 if TYPE_CHECKING:
     from tbscope.ir.graph import Call

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 from tbscope.ir.builder import SourceKind
 from tbscope.ir.graph import Constant, Nest, Shape
-from tbscope.sources.onnx.extra import need
 from tbscope.sources.onnx.metadata import FOLDED, properties, texts_of
+from tbscope.sources.onnx.optional_deps import need
 from tbscope.sources.onnx.types import dtype_name, size_of
 
 __all__ = ["Held", "attribute_value", "held_in", "is_made_up", "literal"]

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from tbscope.ir.graph import Shape
-from tbscope.sources.onnx.extra import need
-from tbscope.words import error_text
+from tbscope.messages import error_text
+from tbscope.sources.onnx.optional_deps import need
 
 __all__ = [
     "MOST_ELEMENTS",

@@ -6,13 +6,13 @@ from typing import Any
 
 import torch
 
-from tbscope.sources.torch.internals import (
+from tbscope.sources.torch.compat.tensors import (
     functorch_inner,
     gradient_types,
     running_node,
     sequence_number,
 )
-from tbscope.sources.torch.wrapping import type_names
+from tbscope.sources.torch.subclasses import type_names
 
 __all__ = [
     "accumulates_into",

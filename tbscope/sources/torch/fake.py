@@ -14,14 +14,14 @@ from typing import Any
 
 import torch
 
-from tbscope.sources.torch.internals import (
+from tbscope.sources.torch.compat.modules import UNINITIALIZED
+from tbscope.sources.torch.compat.tensors import (
     fake_mode,
     is_fake,
     map_tensors,
     quiet_fake_mode,
     without_modes,
 )
-from tbscope.sources.torch.module_internals import UNINITIALIZED
 
 __all__ = ["StandIns", "faked"]
 

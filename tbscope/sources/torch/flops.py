@@ -20,15 +20,15 @@ import torch
 from torch.utils import flop_counter
 
 from tbscope.ir.graph import Gradient, Node
-from tbscope.sources.torch.communication import is_wait
-from tbscope.sources.torch.internals import (
+from tbscope.sources.torch.calling.argument_values import collect_tensors
+from tbscope.sources.torch.collectives import is_wait
+from tbscope.sources.torch.compat.tensors import (
     nested_lengths,
     plain_size,
     storage_key,
     storage_keys_of,
     without_functions,
 )
-from tbscope.sources.torch.literals import collect_tensors
 from tbscope.sources.torch.operations import KernelFacts
 
 __all__ = ["FORMULAS", "Copies", "Formula", "Formulas", "KernelWork"]

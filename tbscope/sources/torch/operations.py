@@ -16,16 +16,16 @@ import torch
 from torch.overrides import get_testing_overrides
 
 from tbscope.ir.nodes import Argument, Nest, Role
-from tbscope.sources.torch.communication import exchange_of
-from tbscope.sources.torch.internals import (
+from tbscope.sources.torch.calling.argument_values import collect_tensors
+from tbscope.sources.torch.calling.signatures import positional_in
+from tbscope.sources.torch.collectives import exchange_of
+from tbscope.sources.torch.compat.tensors import (
     MOVES,
     is_higher_order,
     is_only_composite,
     operator_name,
     schema_of,
 )
-from tbscope.sources.torch.literals import collect_tensors
-from tbscope.sources.torch.signatures import positional_in
 
 __all__ = [
     "ASKS_GRADIENT",

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 import torch
 
 from tbscope.errors import ArgumentError
+from tbscope.messages import error_text, shown
+from tbscope.sources.fx.aliasing import UNKNOWN, TensorType, dtype_name
 from tbscope.sources.local_files import local_file, unreadable
-from tbscope.sources.programs.slots import UNKNOWN, TensorType, dtype_name
-from tbscope.sources.torch.module_internals import load_script_file
-from tbscope.sources.torchscript.kinds import holds_script
-from tbscope.words import error_text, shown
+from tbscope.sources.torch.compat.modules import load_script_file
+from tbscope.sources.torchscript.detect import holds_script
 
 __all__ = ["Loaded", "load_script"]
 

@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 import torch
 
 from tbscope.ir.graph import Constant
-from tbscope.sources.programs.slots import Given, Held, Slot
-from tbscope.sources.torch.internals import is_dispatched, schema_of
+from tbscope.sources.fx.aliasing import Given, Held, Slot
+from tbscope.sources.torch.compat.tensors import is_dispatched, schema_of
 from tbscope.sources.torch.operations import KernelFacts, kernel_facts
-from tbscope.sources.torchscript.held import has_slot, lowered
 from tbscope.sources.torchscript.types import dtype_of
+from tbscope.sources.torchscript.values import has_slot, lowered
 
 __all__ = ["Operator", "operator_of"]
 

@@ -7,13 +7,14 @@ from typing import Any
 
 import torch
 
-from tbscope.collector import collecting_rarely
 from tbscope.errors import ArgumentError, TbscopeError
 from tbscope.ir.graph import Graph
-from tbscope.sources.programs.borders import result_paths
-from tbscope.sources.programs.places import Places
-from tbscope.sources.programs.state import state_of
-from tbscope.sources.torch.module_internals import (
+from tbscope.messages import error_text, shown
+from tbscope.sources.fx.io_names import result_paths
+from tbscope.sources.fx.scopes import Places
+from tbscope.sources.fx.state import state_of
+from tbscope.sources.torch.calling.signatures import with_article
+from tbscope.sources.torch.compat.modules import (
     script_children,
     script_class,
     script_handle,
@@ -21,14 +22,13 @@ from tbscope.sources.torch.module_internals import (
     script_method_names,
     script_tensors,
 )
-from tbscope.sources.torch.signatures import with_article
 from tbscope.sources.torchscript.archive import Loaded, load_script
-from tbscope.sources.torchscript.borders import inputs_of
-from tbscope.sources.torchscript.held import Number, Part, class_name, lowered
-from tbscope.sources.torchscript.kinds import has_torchscript, is_function, is_script
-from tbscope.sources.torchscript.script_reader import ScriptReader
+from tbscope.sources.torchscript.detect import has_torchscript, is_function, is_script
+from tbscope.sources.torchscript.io_names import inputs_of
+from tbscope.sources.torchscript.reader import ScriptReader
+from tbscope.sources.torchscript.values import Number, Part, class_name, lowered
 from tbscope.sources.torchscript.walk import Frame, Walk
-from tbscope.words import error_text, shown
+from tbscope.utils.gc_pause import collecting_rarely
 
 __all__ = ["from_torchscript", "graph_of_script"]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from tbscope.sources.programs.slots import UNKNOWN, Held, Slot, TensorType, device_name, dtype_name
+from tbscope.sources.fx.aliasing import UNKNOWN, Held, Slot, TensorType, device_name, dtype_name
 
 __all__ = [
     "dtype_code",

@@ -13,25 +13,12 @@ from typing import Any
 import torch
 
 from tbscope.ir.graph import Source, Value
-from tbscope.sources.programs.lines import source_of_script
-from tbscope.sources.programs.slots import Given, Held, Slot, type_nest
-from tbscope.sources.programs.work import Done
-from tbscope.sources.torch.module_internals import script_call_graph, script_class, script_method
-from tbscope.sources.torch.wrapping import content_of
-from tbscope.sources.torchscript.control import Body, changed_in, in_a_turn, merge, raises
-from tbscope.sources.torchscript.held import (
-    FLAT,
-    Number,
-    Part,
-    class_name,
-    forget,
-    has_slot,
-    is_known,
-    is_open,
-    lowered,
-    origins,
-)
-from tbscope.sources.torchscript.numbers import (
+from tbscope.sources.fx.aliasing import Given, Held, Slot, type_nest
+from tbscope.sources.fx.op_costs import Done
+from tbscope.sources.fx.source_lines import source_of_script
+from tbscope.sources.torch.compat.modules import script_call_graph, script_class, script_method
+from tbscope.sources.torch.subclasses import content_of
+from tbscope.sources.torchscript.const_eval import (
     CHANGES,
     GIVES_ENTRY,
     PLAIN,
@@ -40,8 +27,9 @@ from tbscope.sources.torchscript.numbers import (
     compute,
     is_followed,
 )
+from tbscope.sources.torchscript.control_flow import Body, changed_in, in_a_turn, merge, raises
 from tbscope.sources.torchscript.operators import Operator, operator_of
-from tbscope.sources.torchscript.script_reader import ScriptReader, Step
+from tbscope.sources.torchscript.reader import ScriptReader, Step
 from tbscope.sources.torchscript.types import (
     gives,
     gives_tensors,
@@ -52,6 +40,18 @@ from tbscope.sources.torchscript.types import (
     takes,
     told_by,
     unknown_by,
+)
+from tbscope.sources.torchscript.values import (
+    FLAT,
+    Number,
+    Part,
+    class_name,
+    forget,
+    has_slot,
+    is_known,
+    is_open,
+    lowered,
+    origins,
 )
 
 __all__ = ["Frame", "Walk"]

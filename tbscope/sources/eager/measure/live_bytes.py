@@ -14,8 +14,8 @@ from weakref import ref
 
 import torch
 
-from tbscope.sources.torch.internals import parts_of, storage_key, without_functions
-from tbscope.sources.torch.literals import collect_tensors
+from tbscope.sources.torch.calling.argument_values import collect_tensors
+from tbscope.sources.torch.compat.tensors import parts_of, storage_key, without_functions
 from tbscope.sources.torch.operations import KernelFacts
 
 __all__ = ["LiveBytes"]

@@ -14,19 +14,19 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from statistics import median, quantiles
 
+from tbscope.analysis.costs import has_backward
 from tbscope.errors import ArgumentError
-from tbscope.figures.costs import has_backward
 from tbscope.ir.graph import Graph, Node, Note, Profile
-from tbscope.sources.eager.active import watching
-from tbscope.sources.eager.measure.call_watch import CallReading, CallWatch, KernelWatch
+from tbscope.messages import shown
 from tbscope.sources.eager.measure.clocks import ProcessorClock, clock_of
 from tbscope.sources.eager.measure.live_bytes import LiveBytes
+from tbscope.sources.eager.measure.meter_modes import CallReading, CallWatch, KernelWatch
 from tbscope.sources.eager.measure.repeats import Repeats
 from tbscope.sources.eager.record.recorder import Recorder
+from tbscope.sources.eager.thread_state import watching
 from tbscope.sources.eager.watch.call_log import CallLog, Calls
-from tbscope.sources.eager.watch.unobserved import UNOBSERVED, standing_by
-from tbscope.sources.eager.watch.unseen import SETTERS
-from tbscope.words import shown
+from tbscope.sources.eager.watch.compiler_bypass import UNOBSERVED, standing_by
+from tbscope.sources.eager.watch.unobserved_changes import SETTERS
 
 __all__ = ["check_profile", "profile_graph"]
 

@@ -13,12 +13,12 @@ from typing import Any
 import torch
 
 from tbscope.errors import ArgumentError, TraceError
-from tbscope.sources.eager.keep.kept_tensors import is_only_thread
-from tbscope.sources.eager.keep.preserve import Preserved
-from tbscope.sources.torch.internals import version_of, without_functions
-from tbscope.sources.torch.module_internals import UNINITIALIZED
-from tbscope.sources.torch.nests import tensor_leaves
-from tbscope.words import error_text
+from tbscope.messages import error_text
+from tbscope.sources.eager.restore.preserve import Preserved
+from tbscope.sources.eager.restore.tensor_snapshot import is_only_thread
+from tbscope.sources.torch.calling.pytree import tensor_leaves
+from tbscope.sources.torch.compat.modules import UNINITIALIZED
+from tbscope.sources.torch.compat.tensors import version_of, without_functions
 
 __all__ = ["Repeats", "check_measurable"]
 

@@ -20,14 +20,14 @@ from weakref import ref
 import torch
 
 from tbscope.ir.graph import Graph, Node, Value
-from tbscope.ir.nests import values_in
 from tbscope.ir.nodes import STATE, sources_of
+from tbscope.ir.pytree import values_in
 from tbscope.ir.scopes import Scope, upward
 from tbscope.sources.eager.record.operation import Joined
 from tbscope.sources.eager.record.values import TensorValues
-from tbscope.sources.torch.communication import is_blocking
-from tbscope.sources.torch.ranks import Groups, is_of_c10d, is_of_meshes, is_spread, same_work
-from tbscope.sources.torch.registry import Registry
+from tbscope.sources.torch.collectives import is_blocking
+from tbscope.sources.torch.distributed import Groups, is_of_c10d, is_of_meshes, is_spread, same_work
+from tbscope.sources.torch.module_names import Registry
 
 __all__ = ["Collectives", "is_bookkeeping", "settle"]
 

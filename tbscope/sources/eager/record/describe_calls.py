@@ -13,12 +13,12 @@ import torch
 from tbscope.ir.graph import Module, Note, Parameter, Source
 from tbscope.sources.eager.record.recorder import Recorder
 from tbscope.sources.eager.record.values import shape_of
-from tbscope.sources.torch.hyperparameters import class_source, hyperparameters
-from tbscope.sources.torch.locate import short_path
-from tbscope.sources.torch.module_internals import UNINITIALIZED
-from tbscope.sources.torch.ranks import sharding_of
-from tbscope.sources.torch.registry import ModulePlace, Registry, TensorPlace
-from tbscope.sources.torch.wrapping import PLAIN, size_bytes_of, type_names
+from tbscope.sources.torch.calling.hyperparameters import class_source, hyperparameters
+from tbscope.sources.torch.compat.modules import UNINITIALIZED
+from tbscope.sources.torch.distributed import sharding_of
+from tbscope.sources.torch.module_names import ModulePlace, Registry, TensorPlace
+from tbscope.sources.torch.source_location import short_path
+from tbscope.sources.torch.subclasses import PLAIN, size_bytes_of, type_names
 
 __all__ = ["describe_calls"]
 

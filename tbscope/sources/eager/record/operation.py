@@ -12,14 +12,14 @@ from typing import Any, NamedTuple
 import torch
 
 from tbscope.ir.graph import Argument, Body, Constant, Node, Value
-from tbscope.sources.eager.record.passed import Passing
+from tbscope.sources.eager.record.backward_io import Passing
 from tbscope.sources.eager.record.values import TensorValues, add_value
-from tbscope.sources.torch.communication import Exchange
+from tbscope.sources.torch.calling.argument_values import FILLED, Literals, collect_tensors
+from tbscope.sources.torch.collectives import Exchange
+from tbscope.sources.torch.compat.tensors import schema_of
 from tbscope.sources.torch.flops import Copies, Formulas, KernelWork
-from tbscope.sources.torch.internals import schema_of
-from tbscope.sources.torch.literals import FILLED, Literals, collect_tensors
 from tbscope.sources.torch.operations import KernelFacts, is_random, role_of
-from tbscope.sources.torch.wrapping import same_storage
+from tbscope.sources.torch.subclasses import same_storage
 
 __all__ = ["Joined", "KernelRuns", "Operation", "Operations"]
 

@@ -14,18 +14,18 @@ from typing import Any
 
 import torch
 
-from tbscope.figures.notes import Read, find_notes
+from tbscope.analysis.notes import Read, find_notes
 from tbscope.ir.graph import Argument, Call, Graph, Node, Note, Source, Value
+from tbscope.sources.eager.record.backward_io import not_behind
 from tbscope.sources.eager.record.collectives import is_bookkeeping, settle
 from tbscope.sources.eager.record.operation import KernelRuns, Operation
-from tbscope.sources.eager.record.passed import not_behind
 from tbscope.sources.eager.record.scope_stack import RESUMED, Frame, Resumed, is_empty
-from tbscope.sources.eager.record.steps import StepRecorder, tell_nobody
-from tbscope.sources.torch.communication import SAME, exchange_of
-from tbscope.sources.torch.compiler_internals import draws_otherwise
-from tbscope.sources.torch.internals import ENOUGH, in_forward_mode
-from tbscope.sources.torch.literals import FILLED, all_among, collect_tensors
-from tbscope.sources.torch.module_internals import ScriptModule, calls_unseen, prepares_lazily
+from tbscope.sources.eager.record.training.step_recorder import StepRecorder, tell_nobody
+from tbscope.sources.torch.calling.argument_values import FILLED, all_among, collect_tensors
+from tbscope.sources.torch.collectives import SAME, exchange_of
+from tbscope.sources.torch.compat.compiler import draws_otherwise
+from tbscope.sources.torch.compat.modules import ScriptModule, calls_unseen, prepares_lazily
+from tbscope.sources.torch.compat.tensors import ENOUGH, in_forward_mode
 from tbscope.sources.torch.operations import (
     CUTS_UNSEEN,
     LOOPS,
@@ -36,8 +36,8 @@ from tbscope.sources.torch.operations import (
     is_random,
     role_of,
 )
-from tbscope.sources.torch.wrapping import PLAIN
-from tbscope.warning import warn
+from tbscope.sources.torch.subclasses import PLAIN
+from tbscope.utils.warning import warn
 
 __all__ = ["Recorder"]
 

@@ -20,11 +20,11 @@ import torch
 from tbscope.errors import ScopeError
 from tbscope.ir.builder import GraphBuilder
 from tbscope.ir.graph import Call, Graph, Source
-from tbscope.ir.guests import is_shared
+from tbscope.ir.placement.borrowed_calls import is_shared
 from tbscope.ir.scopes import PHASE_BOXES, Phase, Scope, ScopeKind, upward
-from tbscope.sources.torch.registry import ModulePlace, Registry
-from tbscope.sources.torch.unfinished import LAZY_ITERATORS
-from tbscope.words import shown
+from tbscope.messages import shown
+from tbscope.sources.torch.calling.deferred_results import LAZY_ITERATORS
+from tbscope.sources.torch.module_names import ModulePlace, Registry
 
 __all__ = ["RESUMED", "Failures", "Frame", "Resumed", "ScopeStack", "is_empty"]
 

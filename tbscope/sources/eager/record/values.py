@@ -20,14 +20,14 @@ import torch
 from tbscope.ir.builder import GraphBuilder
 from tbscope.ir.graph import Argument, Node, Shape, Source, Value
 from tbscope.ir.scopes import Scope
-from tbscope.sources.torch.internals import (
+from tbscope.sources.torch.compat.tensors import (
     batch_dimension,
     functorch_inner,
     innermost_transform,
     plain_size,
 )
-from tbscope.sources.torch.ranks import sharding_of
-from tbscope.sources.torch.wrapping import (
+from tbscope.sources.torch.distributed import sharding_of
+from tbscope.sources.torch.subclasses import (
     PLAIN,
     Writes,
     held_tensors,

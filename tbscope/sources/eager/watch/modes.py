@@ -15,13 +15,13 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from tbscope.sources.eager.active import watching
 from tbscope.sources.eager.record.operation import Operation
 from tbscope.sources.eager.record.recorder import Recorder
+from tbscope.sources.eager.thread_state import watching
 from tbscope.sources.eager.watch.call_log import NO_RESULT, CallLog
-from tbscope.sources.eager.watch.inside import InsideMode
-from tbscope.sources.torch.fake import StandIns
-from tbscope.sources.torch.internals import (
+from tbscope.sources.eager.watch.dtensor_mode import InsideMode
+from tbscope.sources.torch.calling.argument_values import collect_tensors
+from tbscope.sources.torch.compat.tensors import (
     RUNS_FOR_ITSELF,
     DispatchMode,
     dispatch_modes,
@@ -31,7 +31,7 @@ from tbscope.sources.torch.internals import (
     running_node,
     without_functions,
 )
-from tbscope.sources.torch.literals import collect_tensors
+from tbscope.sources.torch.fake import StandIns
 from tbscope.sources.torch.operations import (
     ASKS_GRADIENT,
     COPIES_DEEP,
@@ -47,7 +47,7 @@ from tbscope.sources.torch.operations import (
     operation_name,
     positional_names,
 )
-from tbscope.sources.torch.wrapping import PLAIN, hands_on
+from tbscope.sources.torch.subclasses import PLAIN, hands_on
 
 __all__ = [
     "KernelMode",

@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 
-from tbscope.sources.eager.active import abandoned, settle, watching
+from tbscope.sources.eager.thread_state import abandoned, settle, watching
 from tbscope.sources.eager.watch.modes import lent
-from tbscope.sources.eager.watch.replacement import Replacements
-from tbscope.sources.torch.module_internals import call_method_name
+from tbscope.sources.eager.watch.patch import Replacements
+from tbscope.sources.torch.compat.modules import call_method_name
 
 __all__ = ["MODULE_CALLS", "watched_call"]
 

@@ -13,10 +13,10 @@ from functools import partial
 from multiprocessing.pool import ThreadPool
 from typing import Any
 
-from tbscope.sources.eager.active import watching
-from tbscope.sources.eager.record.strands import HandedOver, Strands
+from tbscope.sources.eager.record.threads import HandedOver, Strands
+from tbscope.sources.eager.thread_state import watching
 from tbscope.sources.eager.watch.modes import modes_of
-from tbscope.sources.eager.watch.replacement import Replacements
+from tbscope.sources.eager.watch.patch import Replacements
 
 __all__ = ["HANDED_OVER"]
 

@@ -6,20 +6,20 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from types import TracebackType
 
-from tbscope.collector import collecting_rarely
-from tbscope.sources.eager.active import abandoned, settle, watching
 from tbscope.sources.eager.record.recorder import Recorder
+from tbscope.sources.eager.thread_state import abandoned, settle, watching
 from tbscope.sources.eager.watch.call_log import CallLog
+from tbscope.sources.eager.watch.compiler_bypass import UNOBSERVED, standing_by
 from tbscope.sources.eager.watch.modes import KernelMode, OperationMode, modes_of
 from tbscope.sources.eager.watch.module_calls import MODULE_CALLS
-from tbscope.sources.eager.watch.optimizers import watching_optimizers
-from tbscope.sources.eager.watch.replacement import Shared
+from tbscope.sources.eager.watch.optimizer_hooks import watching_optimizers
+from tbscope.sources.eager.watch.patch import Shared
 from tbscope.sources.eager.watch.threads import HANDED_OVER
-from tbscope.sources.eager.watch.unobserved import UNOBSERVED, standing_by
-from tbscope.sources.eager.watch.unseen import OWN_FUNCTIONS, SETTERS, UNSEEN, WAITS
+from tbscope.sources.eager.watch.unobserved_changes import OWN_FUNCTIONS, SETTERS, UNSEEN, WAITS
+from tbscope.sources.torch.compat.tensors import are_innermost
+from tbscope.sources.torch.distributed import is_distributed
 from tbscope.sources.torch.fake import StandIns
-from tbscope.sources.torch.internals import are_innermost
-from tbscope.sources.torch.ranks import is_distributed
+from tbscope.utils.gc_pause import collecting_rarely
 
 __all__ = ["Watch", "deep_enough"]
 

@@ -1,0 +1,387 @@
+"""The summary of a graph: the table of its modules, as rows and as text, and tallies of it."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from tbscope.analysis.collapse_repeats import Line, equal_parts, lines_of
+from tbscope.analysis.costs import Costs, node_costs
+from tbscope.analysis.summary_columns import Column, Row, chosen_columns
+from tbscope.analysis.text_tables import Table, shows_rich
+from tbscope.analysis.units import bytes_text, count_text, duration_text, flops_text
+from tbscope.errors import ArgumentError
+from tbscope.functions.definition import Definition
+from tbscope.functions.functions import Functions
+from tbscope.ir.graph import Graph, Nest, Shape, Value, require_graph
+from tbscope.ir.module_tree import (
+    ModuleTree,
+    Part,
+    lists_parameters,
+    numbers_in,
+    parameter_key,
+    walk,
+)
+from tbscope.ir.pytree import walk as walk_nest
+from tbscope.ir.scopes import Scope
+from tbscope.messages import first_of, shown
+from tbscope.utils.validation import check_truth
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
+
+__all__ = ["Summary", "add_rows", "costs_row", "part_row", "tally"]
+
+# Parts that are deeper are not indented further.
+_MOST_INDENTED = 30
+_MOST_NAMED = 6
+
+# A narrow terminal has no room for these, the first one first.
+_LEAST_NEEDED = ("input", "share", "activation_bytes", "calls", "output", "class")
+
+# What runs inside of a scripted module is seen, but not in which part of it.
+_SCRIPTED = "torch.jit."
+
+# The figures of a row of several parts are the sums of these.
+_SUMMED = (
+    *("calls", "parameters", "own_parameters", "trainable_parameters", "shared_parameters"),
+    *("share", "parameter_bytes", "buffers", "buffer_bytes", "flops", "backward_flops"),
+    *("activation_bytes", "moved_bytes", "saved_bytes", "duration_us"),
+)
+
+# These are in no row of an operation, nor in a tally's totals.
+_LEFT_OUT = ("profile", "uncounted", "reasons", "tied")
+
+
+class Summary:
+    """The table of a graph's modules.
+
+    `print(summary)` prints it as plain text, `summary.show()` for the terminal.
+
+    Args:
+        graph: The graph as it was recorded.
+        depth: The most modules around one that still has a line; None for any number. The
+            figures of a line are those of all below it, so none is lost.
+        columns: The columns beside the tree, as keys of the rows; None for those with figures
+            that differ or are not 0.
+        fold: Whether equal modules that are numbered on print as one line, with the sum of
+            their figures.
+
+    Attributes:
+        rows: For each module a mapping from names to plain numbers and words, never folded.
+        totals: The figures of the whole.
+        footer: The lines below the table, the totals among them: titles and texts.
+
+    Raises:
+        ArgumentError: There is no such column, or the depth is no number of modules.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        *,
+        depth: int | None = None,
+        columns: Sequence[str] | None = None,
+        fold: bool = True,
+    ) -> None:
+        if depth is not None and (type(depth) is not int or depth < 0):
+            raise ArgumentError(
+                f"depth={shown(depth)} is no number of modules",
+                why="it says how many modules may stand around one that still has a line",
+                fix="give depth=0 for the model alone, depth=2 for two levels in it, None for all",
+            )
+        check_truth("fold", fold)
+        require_graph(graph, "Summary")
+        self._graph = graph
+        self._depth = depth
+        self._fold = fold
+        self._root, costs = _parts_with_costs(graph)
+        parts = list(walk(self._root))
+        numbers = self._root.holds.parameters
+        self._rows: dict[Part, Row] = {}
+        for part in parts:
+            around = 0 if part.parent is None else self._rows[part.parent]["depth"] + 1
+            row = part_row(part, costs[part], depth=around, all_parameters=numbers)
+            self._rows[part] = row
+        self.rows: list[Row] = [
+            row for row in self._rows.values() if depth is None or row["depth"] <= depth
+        ]
+        self.totals = _totals(graph, parts, costs[self._root])
+        self._columns = chosen_columns(columns, self.rows)
+        self._chosen = columns is not None
+        # Nodes of parameters without sizes count nothing, and 0 would be wrong.
+        counted = bool(numbers) or all(node.kind != "parameter" for node in graph.nodes)
+        self.footer = [*_footer(self.totals, counted=counted)]
+
+    def __str__(self) -> str:
+        """Return the table as plain text."""
+        return str(self._table(self._columns))
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def show(self) -> None:
+        """Print it: by rich if that is installed and a terminal reads, else as text."""
+        if not shows_rich(self):
+            print(self)  # noqa: T201  That is the purpose of the method.
+
+    def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "RenderResult":
+        """Yield the table as rich draws it, with as many columns as have room."""
+        columns, left_out = self._columns, []
+        for name in () if self._chosen else _LEAST_NEEDED:
+            # Rich has one more space between columns.
+            if self._table(columns).width + len(columns) <= options.max_width:
+                break
+            left_out += [column.title for column in columns if column.name == name]
+            columns = [column for column in columns if column.name != name]
+        footer = [("No room for", ", ".join(left_out))] if left_out else []
+        yield self._table(columns)._replace(footer=[*self.footer, *footer])
+
+    def _table(self, columns: Sequence[Column]) -> Table:
+        rows = []
+        for line, row in self._lines:
+            cells = [f"{'  ' * min(line.depth, _MOST_INDENTED)}{line.title}"]
+            for column in columns:
+                times = f"{line.times} x " if column.name == "class" and line.times > 1 else ""
+                cells.append(times + column.text(row))
+            rows.append(cells)
+        titles = ["Module", *(column.title for column in columns)]
+        return Table(titles, rows, [False, *(column.numeric for column in columns)], self.footer)
+
+    @cached_property
+    def _lines(self) -> list[tuple[Line, Row]]:
+        """The lines of the table, each with its row."""
+
+        def definitions() -> Mapping[Scope, Definition]:
+            uses = ((use.scope, one) for one in Functions(self._graph) for use in one.uses)
+            return {scope: one for scope, one in uses if scope is not None}
+
+        equal = equal_parts(self._root, self._rows, definitions) if self._fold else {}
+        lines = lines_of(self._root, self._depth, equal)
+        return [(line, add_rows([self._rows[part] for part in line.parts])) for line in lines]
+
+
+def _parts_with_costs(graph: Graph) -> tuple[Part, Mapping[Part, Costs]]:
+    """Return the outermost part of a graph, and the costs of all that ran in each part."""
+    tree = ModuleTree(graph, count_nodes=not lists_parameters(graph))
+    root = tree.top
+    costs: dict[Part, Costs] = defaultdict(Costs)
+    for node, cost in node_costs(graph).items():
+        costs[tree.part_of[node.scope] if node.scope else root].add(cost)
+    if len(root.children) == 1 and root not in costs and not root.held:
+        (root,) = root.children
+        root.parent = None
+    for part in reversed(list(walk(root))):
+        if part.kind == "unused" and part.class_name.startswith(_SCRIPTED):
+            part.kind = "container"
+        if part.parent is not None:
+            costs[part.parent].add(costs[part])
+            if part.kind != "unused" and part.parent.kind == "unused":
+                part.parent.kind = "container"
+    return root, costs
+
+
+# -- rows -----------------------------------------------------------------------------------
+
+
+def part_row(part: Part, costs: Costs, *, depth: int, all_parameters: int) -> Row:
+    """Return the row of one part.
+
+    Args:
+        part: The part.
+        costs: The costs of all that ran in it.
+        depth: How many parts are around it.
+        all_parameters: Numbers in the parameters of the whole model.
+    """
+    taken = [
+        {
+            path: shape
+            for position, (name, nest) in enumerate(call.arguments)
+            for path, shape in _shapes(nest, name or str(position)).items()
+        }
+        for call in part.calls
+    ]
+    gave = [_shapes(call.results, "out") for call in part.calls]
+    holds = part.holds
+    own = {parameter_key(part, one): one for one in part.held if one.kind == "parameter"}
+    return {
+        "depth": depth,
+        "module": part.title,
+        "name": part.name,
+        "class": "" if part.kind in ("graph", "scope") else part.label,
+        "kind": part.kind,
+        "scope": part.scopes[0].path if part.scopes else None,
+        "calls": len(part.calls),
+        "input": taken[0] if taken else None,
+        "output": gave[0] if gave else None,
+        "varies": any(one != taken[0] for one in taken) or any(one != gave[0] for one in gave),
+        "parameters": holds.parameters,
+        "own_parameters": sum(map(numbers_in, own.values())),
+        "trainable_parameters": holds.trainable,
+        "shared_parameters": holds.shared,
+        "share": holds.parameters / all_parameters if all_parameters else 0.0,
+        "parameter_bytes": holds.parameter_bytes,
+        "buffers": holds.buffers,
+        "buffer_bytes": holds.buffer_bytes,
+        **costs_row(costs),
+    }
+
+
+def costs_row(costs: Costs) -> Row:
+    """Return costs as entries of a row; None for FLOPs of which none could be counted."""
+    known = costs.flops or costs.backward_flops or not costs.uncounted
+    return {
+        "flops": costs.flops if known else None,
+        "backward_flops": costs.backward_flops if known else None,
+        "uncounted": dict(costs.uncounted),
+        "activation_bytes": costs.activation_bytes,
+        "moved_bytes": costs.moved_bytes,
+        "saved_bytes": costs.saved_bytes,
+        "intensity": costs.intensity if known else None,
+        "duration_us": costs.duration_us,
+    }
+
+
+def add_rows(rows: list[Row]) -> Row:
+    """Return the row of several equal parts: sums of numbers, else the entries of the first."""
+    whole = dict(rows[0])
+    shapes = whole["input"], whole["output"]
+    whole["varies"] = any(row["varies"] or (row["input"], row["output"]) != shapes for row in rows)
+    for name in _SUMMED:
+        known = [row[name] for row in rows if row[name] is not None]
+        whole[name] = sum(known) if known else None
+    counted = whole["flops"] is not None and whole["moved_bytes"]
+    whole["intensity"] = whole["flops"] / whole["moved_bytes"] if counted else None
+    return whole
+
+
+def _shapes(nest: Nest, path: str) -> dict[str, Shape | None]:
+    """Return the shape of each tensor in a nest by its path: `logits`, `out.0`, `past.0.key`.
+
+    The keys of an outermost mapping are paths by themselves, as in the names of a graph's outputs.
+    """
+    whole = "" if path == "out" and isinstance(nest, dict) else path
+    return {path: entry.shape for path, entry in walk_nest(nest, whole) if isinstance(entry, Value)}
+
+
+# -- the lines below the table --------------------------------------------------------------
+
+
+def _totals(graph: Graph, parts: Sequence[Part], costs: Costs) -> Row:
+    """Return the totals of a graph, under the keys of a row and some more.
+
+    These are: `unregistered_parameters`, `tied` for the names of tied parameters, `reasons` why
+    kernels have no FLOPs, and `profile` for how times were measured.
+    """
+    holds = parts[0].holds
+    return {
+        "parameters": holds.parameters,
+        "trainable_parameters": holds.trainable,
+        "unregistered_parameters": sum(
+            part.holds.parameters
+            for part in parts
+            if part.unregistered and part.parent and not part.parent.unregistered
+        ),
+        "parameter_bytes": holds.parameter_bytes,
+        "buffers": holds.buffers,
+        "buffer_bytes": holds.buffer_bytes,
+        "tied": _tied(parts),
+        **costs_row(costs),
+        "reasons": dict(graph.uncounted),
+        "profile": graph.profile,
+    }
+
+
+def _tied(parts: Sequence[Part]) -> list[tuple[str, ...]]:
+    """Return the names of each parameter that has several."""
+    names: dict[int | str, dict[str, None]] = {}
+    for part in parts:
+        if part.name is not None:
+            for parameter in (*part.held, *part.borrowed):
+                if parameter.kind == "parameter":
+                    name = f"{part.name}.{parameter.name}".lstrip(".")
+                    names.setdefault(parameter_key(part, parameter), {})[name] = None
+    return [tuple(several) for several in names.values() if len(several) > 1]
+
+
+def _footer(totals: Mapping[str, Any], *, counted: bool) -> Iterator[tuple[str, str]]:
+    """Yield the lines below the table, each with a title and a text."""
+    if counted:
+        count, trainable = totals["parameters"], totals["trainable_parameters"]
+        learnt = f", {trainable:,} trainable" if trainable else ", all frozen"
+        if trainable == count:
+            learnt = ", all trainable" if count else ""
+        yield "Parameters", f"{count:,} ({bytes_text(totals['parameter_bytes'])}){learnt}"
+    if totals["tied"]:
+        yield "Tied (=)", f"{first_of(map(' = '.join, totals['tied']), _MOST_NAMED)}; counted once"
+    if totals["unregistered_parameters"]:
+        more = count_text(totals["unregistered_parameters"])
+        yield "Unregistered", f"{more} more, in modules that no module registers"
+    if totals["buffers"]:
+        yield "Buffers", f"{totals['buffers']:,} ({bytes_text(totals['buffer_bytes'])})"
+    if totals["flops"]:
+        backward = totals["backward_flops"]
+        also = f", {flops_text(backward)} backward" if backward else ""
+        yield "FLOPs", f"{flops_text(totals['flops'])} forward{also}"
+    if totals["uncounted"]:
+        # The most frequent first, with their reason if it is a rare one.
+        reasons = totals["reasons"]
+        common = Counter(reasons.values()).most_common(1)[0][0] if reasons else ""
+        texts = []
+        for name, count in sorted(totals["uncounted"].items(), key=lambda one: (-one[1], one[0])):
+            why = reasons.get(name, common)
+            times = f" x{count}" if count > 1 else ""
+            texts.append(f"{name}{times}" + (f" ({why})" if why != common else ""))
+        yield "Not in FLOPs", first_of(texts, _MOST_NAMED)
+    if totals["activation_bytes"]:
+        yield "Activations", bytes_text(totals["activation_bytes"])
+    if totals["duration_us"] is not None:
+        text, profile = f"{duration_text(totals['duration_us'])} in operations", totals["profile"]
+        if profile is not None:
+            run = duration_text(profile.forward_us)
+            text += f"; an unwatched run took {run} (median of {profile.steps})"
+        yield "Time", text
+
+
+# -- tallies ---------------------------------------------------------------------------------
+
+
+def tally(graph: Graph, summary: Summary) -> dict[str, Any]:
+    """Count the nodes, calls, operations and classes of a graph.
+
+    Args:
+        graph: A graph as it was recorded.
+        summary: Its summary.
+    Returns:
+        Plain data: the number of `nodes` of each kind (leaf modules are "op"), of `calls`, and the
+        `depth` of modules in each other; the `totals`; a row for each of the `ops` and `classes`,
+        the most frequent first.
+    """
+    costs: dict[str, Costs] = defaultdict(Costs)
+    for node, cost in node_costs(graph).items():
+        costs[node.op].add(cost)
+    modules = [row for row in summary.rows if row["class"]]
+    # Each operation counts itself as one.
+    ops = [
+        {"op": op, "count": cost.operations, **_plain(costs_row(cost))}
+        for op, cost in costs.items()
+    ]
+    classes: dict[str, Row] = {}
+    for row in modules:
+        new = {"class": row["class"], "modules": 0, "calls": 0, "own_parameters": 0}
+        one = classes.setdefault(row["class"], new)
+        one["modules"] += 1
+        one["calls"] += row["calls"]
+        one["own_parameters"] += row["own_parameters"]
+    return {
+        "nodes": Counter("op" if node.kind == "module" else node.kind for node in graph.nodes),
+        "calls": len(graph.calls),
+        "depth": 1 + max((row["depth"] for row in modules), default=-1),
+        "totals": _plain(summary.totals),
+        "ops": sorted(ops, key=lambda row: (-row["count"], row["op"])),
+        "classes": sorted(classes.values(), key=lambda one: (-one["modules"], one["class"])),
+    }
+
+
+def _plain(row: Row) -> Row:
+    return {name: value for name, value in row.items() if name not in _LEFT_OUT}

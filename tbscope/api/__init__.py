@@ -1,0 +1,1 @@
+"""Functions of the public interface: `add_graph`, `watch`, `install`."""

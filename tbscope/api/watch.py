@@ -1,0 +1,191 @@
+"""Graphs of a training that runs: `watch` draws a model's next call, and the step around it."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Unpack
+
+import torch
+
+from tbscope.api.add_graph import add_graph, gathered
+from tbscope.errors import ArgumentError, TraceError
+from tbscope.ir.graph import Graph, Note
+from tbscope.ir.training_steps import changed_operations
+from tbscope.messages import error_text, shown
+from tbscope.options import Drawing, check_gathering, check_options
+from tbscope.ranks.gather import gathering_of
+from tbscope.ranks.rank_options import Ranks
+from tbscope.sources.torch.calling.bind import require_whole
+from tbscope.sources.torch.calling.signatures import with_article
+from tbscope.sources.torch.compat.modules import ScriptModule
+from tbscope.sources.torch.distributed import process_rank
+from tbscope.utils.option import shows_options
+from tbscope.utils.validation import check_truth
+from tbscope.utils.warning import warn_once
+from tbscope.writing.event_sinks import check_writer
+from tbscope.writing.tags import Entry
+
+if TYPE_CHECKING:
+    from tbscope.sources.eager.step_watcher import Waiting
+
+__all__ = ["Watched", "watch"]
+
+
+class Watched:
+    """A model whose next call is awaited.
+
+    Attributes:
+        graph: The latest graph that was drawn; None before there is one.
+    """
+
+    def __init__(self) -> None:
+        self.graph: Graph | None = None
+        self._waiting: Waiting | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is waited for any more."""
+        return self._waiting is None or self._waiting.is_over
+
+    def remove(self) -> None:
+        """Wait no longer."""
+        if self._waiting is not None:
+            self._waiting.remove()
+
+
+@shows_options
+def watch(
+    writer: object,
+    model: torch.nn.Module,
+    *,
+    tag: str | None = None,
+    run_name: str | None = None,
+    every: int | None = None,
+    backward: bool = True,
+    optimizer: torch.optim.Optimizer | None = None,
+    all_ranks: bool = False,
+    ranks: Ranks = "mine",
+    ranks_timeout: float = 300.0,
+    **drawing: Unpack[Drawing],
+) -> Watched:
+    """Draw a model's next call in the training that runs, with the step around it.
+
+    No example input is asked for: the call is the training's own, with its data, on its device.
+    It is recorded once, and then the hooks are gone. Whatever fails is warned of, once, and the
+    training goes on.
+
+    Args:
+        writer: Any writer, as for `add_graph`.
+        model: The model; of a compiled one, the call that is recorded is not compiled.
+        tag: As for `add_graph`.
+        run_name: As for `add_graph`.
+        every: After how many further calls one is recorded again: it is drawn if the structure
+            is another one by then, with a note of the changes. None: never again.
+        backward: Whether the backward pass and the optimizer's step are drawn, too; then a
+            call in training mode is awaited.
+        optimizer: The optimizer whose step ends the graph, after one backward pass or several;
+            None for the first one that holds a parameter of the model, if it comes before the
+            model is called again.
+        all_ranks: Whether every process of a distributed run draws by itself; else the first one.
+        ranks: Of a distributed run, "mine" draws one rank; "all", "unfolded" or a list draws
+            what several ranks record of that step, as for `add_graph`. Every rank calls it, and
+            those that do not draw need no writer; a rank that fails or is late stops no training.
+        ranks_timeout: As for `add_graph`.
+        drawing: As for `add_graph`.
+    Returns:
+        A handle: `remove()` ends the waiting.
+    Raises:
+        ArgumentError: An argument is none.
+        WriterError: The writer offers no way to write an event.
+    """
+    _check(model, every, optimizer)
+    for option, truth in (("backward", backward), ("all_ranks", all_ranks)):
+        check_truth(option, truth)
+    check_options(**drawing)
+    Entry(tag, None, run_name).check()
+    check_gathering(ranks, ranks_timeout)
+    gathering = gathering_of(ranks, ranks_timeout)
+    if gathering is not None and all_ranks:
+        raise ArgumentError(
+            f"all_ranks=True is given with ranks={shown(ranks)}",
+            why="each rank draws by itself, or one draws what several have recorded",
+            fix="leave one of the two out",
+        )
+    watched, name = Watched(), type(model).__name__
+    if gathering is None and process_rank() and not all_ranks:
+        return watched
+    if gathering is None or gathering.draws:
+        check_writer(writer)
+
+    def draw(graph: Graph, calls: int) -> None:
+        before, watched.graph = watched.graph, graph
+        if before is not None:
+            changes = changed_operations(before.nodes, graph.nodes)
+            if not changes:
+                return
+            graph.notes.insert(0, Note(f"before call {calls:,} the structure changed: {changes}"))
+        add_graph(writer, graph, tag=tag, run_name=run_name, **drawing)
+
+    def take(record: Callable[[], Graph], calls: int) -> None:
+        """Draw what is recorded, of several ranks on the one that draws."""
+        again = gathering_of(ranks, ranks_timeout)
+        try:
+            graph = record() if again is None else gathered(again, record, lenient=True)
+            if again is None or again.draws:
+                draw(graph, calls)
+        except Exception as error:  # noqa: BLE001  No training ends for a picture.
+            warn_once(f"tbscope drew no step of {name}: {error_text(error)}")
+
+    def recorded(graph: Graph, calls: int) -> None:
+        graph.name = name
+        take(lambda: graph, calls)
+
+    def recorded_nothing(text: str) -> None:
+        if gathering is None:
+            warn_once(f"tbscope drew no step of {name}: {text}")
+        else:
+            # The others need not wait for this rank; where it draws, it draws what they have.
+            take(lambda: _raise(text), 0)
+
+    # Each import is part of a user's first graph, and few watch.
+    from tbscope.sources.eager.step_watcher import Waiting
+
+    watched._waiting = Waiting(
+        model,
+        done=recorded,
+        failed=recorded_nothing,
+        backward=backward,
+        optimizer=optimizer,
+        every=every,
+    )
+    return watched
+
+
+def _raise(text: str) -> Graph:
+    raise TraceError(text)
+
+
+def _check(model: object, every: object, optimizer: object) -> None:
+    if not isinstance(model, torch.nn.Module):
+        raise ArgumentError(
+            f"watch() was given {with_article(model)} as a model",
+            why="it is the calls of a torch.nn.Module that are awaited",
+            fix="writer.watch(model), or tbscope.record() around any code",
+        )
+    require_whole(model)
+    if isinstance(model, ScriptModule):
+        raise ArgumentError(
+            f"watch() was given {with_article(model)}, which is scripted",
+            why="torch runs the calls of what torch.jit has made without telling anyone",
+            fix="watch the module from which it was made, or writer.add_graph(model, input)",
+        )
+    if every is not None and (type(every) is not int or every < 1):
+        raise ArgumentError(
+            f"every={shown(every)} is no number of calls",
+            why="it is a whole number from 1 on, or None",
+            fix="every=1000",
+        )
+    if optimizer is not None and not isinstance(optimizer, torch.optim.Optimizer):
+        raise ArgumentError(
+            f"optimizer={shown(optimizer)} is {with_article(optimizer)}",
+            why="it is a torch.optim.Optimizer whose step ends the graph",
+            fix="leave it out for the first one that holds a parameter of the model",
+        )

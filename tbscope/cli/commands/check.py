@@ -1,0 +1,97 @@
+"""`tbscope check`: fails where a model is no longer what a pin tells, or too large."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tbscope.cli.command_errors import command, in_command_words
+from tbscope.cli.output import give, give_json, gives_results
+from tbscope.cli.run_target import graph_of_target, takes_a_target
+from tbscope.errors import ArgumentError
+
+__all__ = ["check"]
+
+_LIMITS = ("max_parameters", "max_flops", "max_activation_bytes")
+
+
+def _limit(_: click.Context, option: click.Parameter, text: str | None) -> str | None:
+    """Refuse what is no number, before a model runs."""
+    if text is None:
+        return None
+    from tbscope.comparison.api import parse_limit
+
+    try:
+        parse_limit(text, str(option.name))
+    except ArgumentError as error:
+        raise click.BadParameter(f"{text!r}: {error.why}.") from error
+    return text
+
+
+@command
+@takes_a_target
+@gives_results
+@click.option(
+    "--pin",
+    metavar="FILE",
+    help="The file that tells what the model is to be, as --update wrote it.",
+)
+@click.option("--update", is_flag=True, help="Write the pin, if it is missing or tells another.")
+@click.option(
+    "--max-params",
+    "max_parameters",
+    callback=_limit,
+    metavar="COUNT",
+    help="The most numbers in parameters: 25M, 7B, 1_000_000.",
+)
+@click.option(
+    "--max-flops", callback=_limit, metavar="COUNT", help="The most FLOPs of a forward pass: 4G."
+)
+@click.option(
+    "--max-activation-bytes",
+    callback=_limit,
+    metavar="BYTES",
+    help="The most bytes of results: 1.5GiB.",
+)
+@click.option(
+    "--no-op",
+    multiple=True,
+    metavar="PATTERN",
+    help="Operations and classes of modules that are not to be in it: view, '*Norm*'.  "
+    "[repeatable]",
+)
+def check(
+    *,
+    pin: str | None,
+    update: bool,
+    no_op: tuple[str, ...],
+    as_json: bool,
+    output: Path | None,
+    **run: Any,
+) -> None:
+    """Check that a model is what a pin tells, and no larger than it may be.
+
+    TARGET is a model, a file or a log, as for `tbscope show`. Exits with 0 where all is well, and
+    with 1 where something is not, which is told.
+
+    \b
+    tbscope check nets.py:make_model -i 2x3 --pin net.json --update
+    tbscope check nets.py:make_model -i 2x3 --pin net.json
+    tbscope check nets.py:make_model -i 2x3 --max-params 25M --max-flops 4G --no-op view
+    """  # noqa: D301
+    limits = {name: run.pop(name) for name in _LIMITS}
+    if update and pin is None:
+        raise click.UsageError("--update writes a pin: give its --pin FILE, too.")
+    if pin is None and not no_op and not any(limits.values()):
+        raise click.UsageError("There is nothing to check: give --pin FILE, a --max- or --no-op.")
+    graph = graph_of_target(**run)
+    from tbscope.comparison.api import check as check_graph
+
+    with in_command_words():
+        checked = check_graph(graph, pin=pin, update=update, no_op=no_op, **limits)
+    if as_json:
+        give_json(checked.to_dict(), output)
+    else:
+        give(str(checked), output)
+    if not checked:
+        raise click.exceptions.Exit(1)

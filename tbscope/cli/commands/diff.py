@@ -1,0 +1,61 @@
+"""`tbscope diff`: tells how two models, graphs or logs differ."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tbscope.cli.command_errors import command
+from tbscope.cli.output import give, give_json, gives_results, say
+from tbscope.cli.parameters import GraphPath, ModelSpec, parse_folder
+from tbscope.cli.run_target import graphs_of_targets, takes_targets
+
+__all__ = ["diff"]
+
+
+@command
+@takes_targets("before", "after")
+@gives_results
+@click.option(
+    "--logdir",
+    type=parse_folder,
+    metavar="FOLDER",
+    help="Write the union of both for TensorBoard, too: what was added, removed and changed, in "
+    "colours.",
+)
+def diff(
+    *,
+    before: ModelSpec | GraphPath,
+    after: ModelSpec | GraphPath,
+    as_json: bool,
+    output: Path | None,
+    logdir: str | None,
+    **run: Any,
+) -> None:
+    """Tell how two models, graphs or logs differ.
+
+    It tells which modules, operations, shapes, parameters and settings were added, removed and
+    changed. BEFORE and AFTER are models, files or logs, as for `tbscope show`; models run with
+    the same inputs. Exits with 0 where they are the same, and with 1 where they differ.
+
+    \b
+    tbscope diff nets.py:Small nets.py:Large -i 2x3
+    tbscope diff before.json nets.py:make_model -i 2x3 --json
+    tbscope diff runs/monday runs/friday
+    """  # noqa: D301
+    one, other = graphs_of_targets([before, after], **run)
+    from tbscope.comparison.build_structure import Reading
+    from tbscope.comparison.difference import Difference
+
+    difference = Difference(Reading(one), Reading(other))
+    if as_json:
+        give_json(difference.to_dict(), output)
+    else:
+        give(str(difference), output)
+    if logdir is not None:
+        from tbscope.cli.log_folder import opening_line, write_log
+
+        write_log(difference.graph, logdir, {"color_by": "difference"})
+        say(f"look at it: {opening_line(logdir)}", err=True)
+    if difference:
+        raise click.exceptions.Exit(1)

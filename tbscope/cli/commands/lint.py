@@ -1,0 +1,125 @@
+"""`tbscope lint`: which rules of TensorBoard's page a graph breaks."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tbscope.cli.command_errors import command
+from tbscope.cli.output import give, give_json, gives_results, say
+from tbscope.cli.parameters import GraphPath, Target
+from tbscope.cli.run_target import graph_of_target, refuse_run_options, takes_a_target
+from tbscope.cli.target import tag_text
+from tbscope.errors import ArgumentError
+from tbscope.messages import one_line
+
+if TYPE_CHECKING:
+    from tbscope.rules.linter import Finding
+    from tbscope.sources.logs.messages import LoggedMessage
+
+__all__ = ["lint"]
+
+_MOST_OF_A_RULE = 5
+
+
+@command
+@takes_a_target
+@gives_results
+def lint(
+    *,
+    target: Target,
+    as_json: bool,
+    output: Path | None,
+    **run: Any,
+) -> None:
+    """Tell which rules of TensorBoard's page a graph breaks.
+
+    TARGET is a model or a graph, as for `tbscope show`. A log, whoever wrote it, and a GraphDef are
+    looked at as they stand there, all graphs of a log; anything else is drawn first. docs/lint.md
+    lists the rules. Exits with 1 where one is broken.
+
+    \b
+    tbscope lint torch.nn:Linear -a in_features=3 -a out_features=5 -i 1x3
+    tbscope lint runs/old
+    """  # noqa: D301
+    linted = list(_linted(target, run))
+    if as_json:
+        graphs = [{"target": name, "findings": [*map(asdict, found)]} for name, found in linted]
+        give_json({"version": 1, "graphs": graphs}, output)
+    else:
+        lines = [line for one in linted for line in _lines(*one, several=len(linted) > 1)]
+        give("\n".join([*lines, _count(linted)]), output)
+    if any(found for _, found in linted):
+        raise click.exceptions.Exit(1)
+
+
+def _linted(target: Target, run: dict[str, Any]) -> "Iterator[tuple[str, list[Finding]]]":
+    """Yield the name of each GraphDef, as a target, with the rules that it breaks."""
+    from tbscope.rules.linter import lint as found_in
+
+    kind = None
+    if isinstance(target, GraphPath):
+        from tbscope.sources.file_kind import file_kind
+
+        kind = file_kind(target.path)
+    if isinstance(target, GraphPath) and kind in ("directory", "events"):
+        refuse_run_options(target, run)
+        for message in _messages(target):
+            run_dir = target.path.rstrip("/")
+            run_dir += "" if message.run == "." else f"/{message.run}"
+            named = f"{run_dir}:{tag_text(message.found.tag)}@{message.found.step}"
+            yield named, found_in(message.graph_def())
+    elif isinstance(target, GraphPath) and kind in ("graph_def", "graph_def_text"):
+        from tbscope.sources.graphdef.loading import load_graph_def
+
+        refuse_run_options(target, run)
+        yield target.path, found_in(load_graph_def(target.path))
+    else:
+        from tbscope.pipeline import to_graph_def
+
+        graph = graph_of_target(target, **run)
+        yield graph.name, found_in(to_graph_def(graph))
+
+
+def _messages(target: GraphPath) -> "Iterator[LoggedMessage]":
+    """Yield the graphs of a log that a target names, or all of them."""
+    from tbscope.sources.logs.messages import messages_in_log
+
+    found = 0
+    for one in messages_in_log(target.path):
+        if isinstance(one, ArgumentError):
+            say(f"note: {one.what}: {one.why}", err=True)
+            continue
+        tag = tag_text(one.found.tag)
+        if target.tag in (None, tag, f"{tag}@{one.found.step}"):
+            found += 1
+            yield one
+    if not found:
+        what = "it holds no graph" if target.tag is None else f"none is tagged {target.tag!r}"
+        raise ArgumentError(
+            f"nothing can be checked in {target.path!r}", why=what, fix=f"tbscope ls {target.path}"
+        )
+
+
+def _lines(name: str, findings: "list[Finding]", *, several: bool) -> Iterator[str]:
+    """Yield what is found in one graph: of each rule the first few."""
+    if several and findings:
+        yield one_line(name)
+    for _, of_rule in groupby(findings, key=lambda finding: finding.rule):
+        found = list(of_rule)
+        told, more = found[:_MOST_OF_A_RULE], len(found) - _MOST_OF_A_RULE
+        yield from (one_line(f"{finding.severity} {finding}") for finding in told)
+        if more > 0:
+            yield f"  and {more:,} more: --json tells all"
+        yield f"  fix: {told[-1].fix}"
+
+
+def _count(linted: "list[tuple[str, list[Finding]]]") -> str:
+    severities = Counter(finding.severity for _, findings in linted for finding in findings)
+    counts = {"error": severities["error"], "warning": severities["warning"], "graph": len(linted)}
+    told = [f"{count:,} {what}{'' if count == 1 else 's'}" for what, count in counts.items()]
+    return f"{', '.join(told[:2])} in {told[2]}"

@@ -1,0 +1,87 @@
+"""`tbscope ls`: lists every graph of every run in a log."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tbscope.analysis.text_tables import Table
+from tbscope.cli.command_errors import command
+from tbscope.cli.output import give, give_json, give_tables, gives_results, say, table
+from tbscope.cli.parameters import parse_folder
+from tbscope.cli.target import tag_text
+from tbscope.errors import ArgumentError
+from tbscope.messages import one_line
+
+if TYPE_CHECKING:
+    from tbscope.sources.logs.messages import LoggedMessage
+
+__all__ = ["ls"]
+
+
+@command
+@click.argument("logdir", type=parse_folder)
+@gives_results
+def ls(*, logdir: str, as_json: bool, output: Path | None) -> None:
+    """List every graph of every run in a log: run, tag, step, nodes, bytes.
+
+    LOGDIR is what TensorBoard is given, or an event file, whoever wrote it. Where a graph is asked
+    for, one of these is RUN:TAG, or RUN:TAG@STEP, with RUN the directory of the run. Files that
+    are damaged are told, and end the command with 1.
+
+    \b
+    tbscope ls runs
+    tbscope ls runs --json
+    """  # noqa: D301
+    from tbscope.sources.logs.messages import messages_in_log
+
+    found: list[dict[str, Any]] = []
+    damaged: list[ArgumentError] = []
+    for one in messages_in_log(logdir):
+        try:
+            if isinstance(one, ArgumentError):
+                raise one
+            found.append(_row(one, logdir))
+        except ArgumentError as error:
+            damaged.append(error)
+    if as_json:
+        told = [str(error) for error in damaged]
+        give_json({"version": 1, "logdir": logdir, "graphs": found, "damaged": told}, output)
+    elif found:
+        give_tables([_table(found)], output)
+    elif not damaged:
+        give("no graphs", output)
+    if damaged:
+        for other in damaged[:-1]:
+            say(f"Error: {other}", err=True)
+        raise damaged[-1]
+
+
+def _row(one: "LoggedMessage", logdir: str) -> dict[str, Any]:
+    run = logdir if one.run == "." else f"{logdir.rstrip('/')}/{one.run}"
+    return {
+        "run": one.run,
+        "tag": one.found.tag,
+        "step": one.found.step,
+        "nodes": one.count_nodes(),
+        "bytes": one.size_bytes,
+        "whole": one.is_whole,
+        "wall_time": one.found.wall_time,
+        "file": one.file,
+        "target": f"{run}:{tag_text(one.found.tag)}@{one.found.step}",
+    }
+
+
+def _table(found: Iterable[dict[str, Any]]) -> Table:
+    rows = [
+        (
+            one_line(one["run"]),
+            one_line(tag_text(one["tag"])),
+            f"{one['step']}",
+            f"{one['nodes']:,}",
+            f"{one['bytes']:,}",
+        )
+        for one in found
+    ]
+    return table(("Run", "Tag", "Step", "Nodes", "Bytes"), rows, numeric=3)

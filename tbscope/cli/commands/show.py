@@ -1,0 +1,90 @@
+"""`tbscope show`: prints the graph of a model, the table of its modules, or their definitions."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tbscope.cli.command_errors import command
+from tbscope.cli.output import give, give_json, gives_results
+from tbscope.cli.run_target import graph_of_target, takes_a_target
+
+__all__ = ["show"]
+
+
+@command
+@takes_a_target
+@click.option("--sources", is_flag=True, help="End each line in its place in the model's code.")
+@click.option("--parameters", is_flag=True, help="Give parameters and buffers lines of their own.")
+@click.option(
+    "--summary",
+    is_flag=True,
+    help="Print the table of its modules instead: shapes, parameters, FLOPs, bytes.",
+)
+@click.option(
+    "--functions",
+    "definitions",
+    is_flag=True,
+    help="Print each definition that its calls share instead, and the graph of their uses.",
+)
+@click.option(
+    "--depth",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="With --summary: the levels of modules that have lines of their own.  [default: all]",
+)
+@gives_results
+def show(
+    *,
+    sources: bool,
+    parameters: bool,
+    summary: bool,
+    definitions: bool,
+    depth: int | None,
+    as_json: bool,
+    output: Path | None,
+    **run: Any,
+) -> None:
+    """Print the graph of a model, the table of its modules, or their definitions.
+
+    TARGET is package.module:NAME or path/to/file.py:NAME, where NAME is a model, or a function
+    or class that makes one; or the path of a graph: a log, a GraphDef, or any file that
+    tbscope.load takes.
+
+    \b
+    tbscope show torch.nn:Linear -a in_features=3 -a out_features=5 -i 1x3
+    tbscope show nets.py:make_model -i 2x3 --summary --depth 2
+    tbscope show nets.py:make_model -i 2x3 --functions
+    tbscope show nets.py:make_model -i 2x3 --json -o graph.json
+    tbscope show model.onnx --summary
+    tbscope show runs/net
+    """  # noqa: D301
+    if depth is not None and not summary:
+        raise click.UsageError("--depth is for the table: give --summary, too.")
+    if summary and definitions:
+        raise click.UsageError("--summary and --functions are two ways to print: give one.")
+    if (summary or definitions) and (sources or parameters):
+        other = "--summary" if summary else "--functions"
+        raise click.UsageError(f"--sources and --parameters are for lines, not for {other}.")
+    if definitions and as_json:
+        raise click.UsageError("--functions prints text, and --json the graph or its table.")
+    graph = graph_of_target(**run)
+    if summary:
+        table = graph.summary(depth=depth)
+        if as_json:
+            rows = [{**row, "uncounted": dict(row["uncounted"])} for row in table.rows]
+            give_json({"version": 1, "rows": rows}, output)
+        elif output is None:
+            table.show()
+        else:
+            give(str(table), output)
+    elif definitions:
+        give(str(graph.functions()), output)
+    elif as_json:
+        from tbscope.formats.json import graph_to_json
+
+        give(graph_to_json(graph).rstrip("\n"), output)
+    else:
+        from tbscope.ir.graph import graph_to_text
+
+        give(graph_to_text(graph, sources=sources, parameters=parameters), output)

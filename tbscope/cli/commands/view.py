@@ -1,0 +1,165 @@
+"""`tbscope view`: draws a graph into a temporary folder, and opens it in TensorBoard."""
+
+import contextlib
+import json
+import signal
+import tempfile
+import threading
+import time
+import urllib.request
+import webbrowser
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any, NoReturn
+
+import click
+
+from tbscope.cli.command_errors import command, in_command_words
+from tbscope.cli.log_folder import drawing_options, write_log
+from tbscope.cli.output import say
+from tbscope.cli.parameters import GraphPath, Target, takes
+from tbscope.cli.run_target import graph_of_target, refuse_run_options, takes_a_target
+from tbscope.errors import TbscopeError
+from tbscope.options import DRAWING, check_options
+
+__all__ = ["view"]
+
+_POLL_SECONDS = 0.1
+_MOST_SECONDS = 120
+
+
+@command
+@takes_a_target
+@takes(
+    click.option(
+        "--host", default="127.0.0.1", show_default=True, help="Where TensorBoard listens."
+    ),
+    click.option(
+        "--port",
+        type=click.IntRange(0, 65535),
+        default=0,
+        metavar="NUMBER",
+        help="The port of TensorBoard.  [default: any that is free]",
+    ),
+    click.option(
+        "--browser/--no-browser",
+        default=True,
+        help="Open the page, or only print its address.  [default: open]",
+    ),
+    *drawing_options(),
+)
+def view(
+    *,
+    target: Target,
+    host: str,
+    port: int,
+    browser: bool,
+    overlays: tuple[str, ...],
+    **options: Any,
+) -> None:
+    """Show the graph of a model in TensorBoard, and open the page.
+
+    TARGET is a model or a graph, as for `tbscope show`. It is drawn into a temporary folder, which
+    is gone afterwards; a whole log is shown as it stands, unless options of a drawing are given.
+    The address is printed once the page answers. Ctrl-C ends it.
+
+    \b
+    tbscope view torch.nn:Linear -a in_features=3 -a out_features=5 -i 1x3
+    tbscope view model.onnx --no-browser --port 6006
+    tbscope view runs/net:Default --style torch
+    """  # noqa: D301
+    drawing: Any = {name: options.pop(name) for name in DRAWING}
+    with in_command_words():
+        check_options(**drawing)
+    with _ended_by_signals(), _log_of(target, drawing, overlays, options) as logdir:
+        url = _serve(logdir, host=host, port=port)
+        say(url)
+        if browser and not webbrowser.open(url):
+            say("note: no browser could be opened", err=True)
+        threading.Event().wait()
+
+
+@contextlib.contextmanager
+def _log_of(
+    target: Target, drawing: dict[str, Any], overlays: tuple[str, ...], run: dict[str, Any]
+) -> Iterator[str]:
+    """Yield the folder of a log: a temporary one, or that of a whole log itself."""
+    asked = overlays or any(
+        value not in (None, (), DRAWING[name].default) for name, value in drawing.items()
+    )
+    if isinstance(target, GraphPath) and target.tag is None and not asked:
+        from tbscope.sources.file_kind import file_kind
+
+        if file_kind(target.path) == "directory":
+            refuse_run_options(target, run)
+            yield target.path
+            return
+    graph = graph_of_target(target, **run, kernels=drawing["level"] == "aten")
+    with tempfile.TemporaryDirectory(prefix="tbscope-") as logdir:
+        write_log(graph, logdir, drawing, overlays=overlays)
+        yield logdir
+
+
+def _serve(logdir: str, *, host: str, port: int) -> str:
+    """Start TensorBoard, and return the address of the tab once the page lists a graph.
+
+    Args:
+        logdir: The folder.
+        host: The address at which it listens.
+        port: The port; 0 for any that is free.
+    Raises:
+        TbscopeError: It cannot be started, or takes too long.
+    """
+    from tensorboard import program
+
+    server = program.TensorBoard()
+    # The other loader is a process of its own, which outlives a command that is killed.
+    server.configure(logdir=logdir, host=host, port=port, load_fast="false")
+    try:
+        address: str = server.launch().rstrip("/")
+    except program.TensorBoardServerException as error:
+        raise TbscopeError(
+            "TensorBoard cannot be started, or has ended",
+            why=error.msg,
+            fix="try it by itself: python -m tensorboard.main --logdir .",
+        ) from error
+    end = time.monotonic() + _MOST_SECONDS
+    while time.monotonic() < end:
+        if _lists_graphs(address):
+            return f"{address}/#tbscope"
+        time.sleep(_POLL_SECONDS)
+    raise TbscopeError(
+        f"TensorBoard did not show the graph within {_MOST_SECONDS} seconds",
+        fix=f"look at it by hand: python -m tensorboard.main --logdir {logdir}",
+    )
+
+
+@contextlib.contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Have a request to end (SIGTERM, SIGHUP) end the block as an interrupt does."""
+
+    def interrupt(number: int, frame: FrameType | None) -> NoReturn:
+        raise KeyboardInterrupt
+
+    before = {}
+    if threading.current_thread() is threading.main_thread():
+        for one in (signal.SIGTERM, signal.SIGHUP):
+            before[one] = signal.signal(one, interrupt)
+    try:
+        yield
+    except KeyboardInterrupt:
+        return
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
+
+
+def _lists_graphs(address: str) -> bool:
+    """Tell whether TensorBoard answers, and has read a graph."""
+    try:
+        with urllib.request.urlopen(  # noqa: S310
+            f"{address}/data/plugin/graphs/info", timeout=10
+        ) as answer:
+            return bool(json.loads(answer.read()))
+    except (OSError, ValueError):
+        return False

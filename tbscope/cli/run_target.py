@@ -1,0 +1,274 @@
+"""Makes a graph of a TARGET: the options that commands share which take one, and the run itself.
+
+A target is a model, which is run, or a graph that was written before, which is read.
+"""
+
+import contextlib
+import sys
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tbscope.cli.command_errors import in_command_words
+from tbscope.cli.output import say
+from tbscope.cli.parameters import (
+    Command,
+    GraphPath,
+    HubConfig,
+    InputSpec,
+    ModelSpec,
+    Target,
+    flag_of,
+    library_options,
+    parse_factory_argument,
+    parse_input,
+    parse_maker,
+    parse_target,
+    takes,
+)
+from tbscope.errors import TraceError
+from tbscope.messages import error_text
+from tbscope.run_options import RUNNING
+
+if TYPE_CHECKING:
+    from tbscope.ir.graph import Graph
+
+__all__ = [
+    "IN_OTHER_WORDS",
+    "graph_of_target",
+    "graphs_of_targets",
+    "refuse_run_options",
+    "takes_a_target",
+    "takes_targets",
+]
+
+IN_OTHER_WORDS = {
+    **dict.fromkeys(("kwargs", "input_size", "dtypes"), ("--input",)),
+    "training": ("--eval", "--training", "--as-is"),
+    "loss": ("--loss",),
+}
+"""The options of a run that the command offers in a form of its own."""
+
+# The option `training` for each word for a mode.
+_MODES = {None: False, "eval": False, "training": True, "as-is": None}
+_MOST_NOTES = 10
+
+
+_RUN_OPTIONS: list[Callable[[Command], Command]] = [
+    click.option(
+        "-i",
+        "--input",
+        "inputs",
+        type=parse_input,
+        multiple=True,
+        metavar="[NAME=]SHAPE[:DTYPE]",
+        help="A tensor for the model: 1x3x224x224, ids=2x128:int64 for a keyword "
+        "argument, scalar for no dimension. Floats are normal, whole numbers 0 or 1. "
+        "Without any, the model's own example inputs are taken, where it has some.  "
+        "[repeatable]",
+    ),
+    click.option(
+        "--inputs",
+        "inputs_from",
+        type=parse_maker,
+        metavar="FILE:NAME",
+        help="A function that makes the inputs, as path/to/file.py:make_inputs, or their "
+        "name: a tensor, a tuple of them, or a mapping from names.",
+    ),
+    click.option("--method", metavar="NAME", help="Run this method in place of forward: encode."),
+    click.option(
+        "-a",
+        "--arg",
+        "arguments",
+        type=parse_factory_argument,
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="Argument of the function or class that makes the model, or setting of a "
+        "config: a Python literal, or else a text.  [repeatable]",
+    ),
+    click.option("--download", is_flag=True, help="Let hf:NAME download the config of its model."),
+    click.option(
+        "--seed",
+        type=click.IntRange(-(2**63), 2**64 - 1),
+        default=0,
+        show_default=True,
+        help="Seed of the inputs and of the model's random weights.",
+    ),
+    click.option("--eval", "mode", flag_value="eval", help="Run in evaluation mode, the default."),
+    click.option("--training", "mode", flag_value="training", help="Run in training mode."),
+    click.option(
+        "--as-is",
+        "mode",
+        flag_value="as-is",
+        help="Run in the mode that the model is in when it is made.",
+    ),
+    click.option(
+        "--loss",
+        "loss_from",
+        type=parse_maker,
+        metavar="FILE:NAME",
+        help="A function that returns a loss of what the model returns, as "
+        "path/to/file.py:make_loss: it is drawn, too.",
+    ),
+    *library_options(RUNNING, without=tuple(IN_OTHER_WORDS)),
+]
+
+
+def takes_targets(*names: str) -> Callable[[Command], Command]:
+    """Add arguments that are targets, and the options of a run: inputs, factory, mode.
+
+    Args:
+        names: The names of the arguments, as `graph_of_target` takes them one by one.
+    """
+    return takes(*(click.argument(name, type=parse_target) for name in names), *_RUN_OPTIONS)
+
+
+takes_a_target = takes_targets("target")
+"""Adds the argument TARGET, and the options of a run."""
+
+
+def graph_of_target(target: Target, **run: Any) -> "Graph":
+    """Return the graph of a target, and tell on standard error what to note.
+
+    A model and its inputs are made, and it is run once.
+
+    Args:
+        target: Where the model is; or its graph, which is read instead.
+        run: The options of a run, by their names in the command.
+    Raises:
+        TbscopeError: There is no such model, or it raised; or the file holds no graph.
+    """
+    if isinstance(target, GraphPath):
+        refuse_run_options(target, run)
+        graph = _read_graph(target)
+    else:
+        graph = _graph_of_model(target, **run)
+    # What FLOPs leave out stands below the table of them, and concerns nobody else.
+    notes = list(dict.fromkeys(str(note) for note in graph.notes if note.topic != "flops"))
+    for note in notes[:_MOST_NOTES]:
+        say(f"note: {note}", err=True)
+    if len(notes) > _MOST_NOTES:
+        say(f"note: and {len(notes) - _MOST_NOTES} more, in graph.notes", err=True)
+    return graph
+
+
+def _graph_of_model(
+    target: ModelSpec | HubConfig,
+    *,
+    inputs: tuple[InputSpec, ...],
+    arguments: tuple[tuple[str, Any], ...],
+    seed: int,
+    mode: str | None,
+    inputs_from: ModelSpec | None,
+    loss_from: ModelSpec | None,
+    method: str | None,
+    download: bool,
+    **how: Any,
+) -> "Graph":
+    """Return the graph of a model that is run.
+
+    Args:
+        target: Where it is.
+        inputs: The tensors to make up.
+        arguments: What its factory is given.
+        seed: Of the weights and the inputs.
+        mode: "eval", "training" or "as-is"; None for "eval".
+        inputs_from: What makes the positional inputs; None for those of `inputs`.
+        loss_from: What makes a loss of the results; None where none is drawn.
+        method: The method that is run in place of forward.
+        download: Whether the config of a model may be downloaded.
+        how: Further options of `trace`.
+    """
+    names = [spec.name for spec in inputs]
+    for name in names:
+        if name and names.count(name) > 1:
+            raise click.UsageError(f"--input gives {name!r} twice.")
+    if inputs_from is not None and None in names:
+        raise click.UsageError(
+            "--inputs gives all positional inputs: beside it, --input needs names."
+        )
+    if download and not isinstance(target, HubConfig):
+        raise click.UsageError("--download is for hf:NAME.")
+    import torch
+
+    from tbscope.cli import target as targets
+    from tbscope.sources.eager.trace import trace
+
+    torch.manual_seed(seed)
+    fake = bool(how.get("fake"))
+    # What the model prints is no part of the command's own output.
+    with contextlib.redirect_stdout(sys.stderr), contextlib.ExitStack() as stack:
+        for place in (loss_from, inputs_from, target):
+            if isinstance(place, ModelSpec):
+                stack.enter_context(targets.import_path(place))
+        if isinstance(target, HubConfig):
+            model = targets.load_hub_model(target, dict(arguments), download=download, meta=fake)
+        else:
+            model = targets.load_model(target, dict(arguments))
+        called = targets.find_method(model, method, target) if method else model
+        given: Any = None if inputs_from is None else targets.load_inputs(inputs_from)
+        how["loss"] = None if loss_from is None else targets.load_loss(loss_from)
+        with in_command_words(inputs):
+            positional, named = targets.make_inputs(inputs, seed=seed, fake=fake)
+            if inputs_from is None:
+                made_up = isinstance(target, HubConfig) and not inputs
+                given = targets.example_input(model) if made_up else positional
+            try:
+                return trace(called, given, kwargs=named or None, training=_MODES[mode], **how)
+            except SystemExit as error:
+                # It is no result of the command.
+                told = str(target)
+                if isinstance(target, ModelSpec):
+                    told = f"{target.attribute!r} in {target.place!r}"
+                raise TraceError(
+                    f"{told} ended the process while it ran",
+                    why=error_text(error),
+                    fix="take sys.exit() out of the model; add --debug to see where",
+                ) from error
+
+
+def graphs_of_targets(targets: Sequence[Target], **run: Any) -> "list[Graph]":
+    """Return the graphs of several targets: models are run alike, with the same options.
+
+    Args:
+        targets: Where they are.
+        run: The options of a run, as for `graph_of_target`.
+    """
+    # Beside a model, they concern the model.
+    read = run if all(isinstance(target, GraphPath) for target in targets) else {}
+    return [
+        graph_of_target(target, **(read if isinstance(target, GraphPath) else run))
+        for target in targets
+    ]
+
+
+def refuse_run_options(target: GraphPath, given: Mapping[str, Any]) -> None:
+    """Refuse options that tell how a model runs: what is read has run.
+
+    Args:
+        target: What is read.
+        given: The options, under the names of their parameters.
+    Raises:
+        click.UsageError: One was given.
+    """
+    flags = {"inputs": "input", "inputs_from": "inputs", "loss_from": "loss", "arguments": "arg"}
+    flags["mode"] = given.get("mode") or ""
+    for name, value in given.items():
+        if value and name not in ("kernels", "seed"):
+            flag = flag_of(flags.get(name) or name)
+            raise click.UsageError(f"{flag} is for a model that runs, and {target.path!r} is read.")
+
+
+def _read_graph(target: GraphPath) -> "Graph":
+    from tbscope.cli.target import logged_graph
+    from tbscope.sources.registry import load
+
+    with in_command_words(), warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        tag = target.tag
+        graph = load(target.path) if tag is None else logged_graph(target.path, tag)
+    for one in warned:
+        say(f"note: {one.message}", err=True)
+    return graph

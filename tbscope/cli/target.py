@@ -1,0 +1,417 @@
+"""Gets what a target names: a model with its inputs, made of code or of a config; a graph of a log.
+
+Of a config of Hugging Face's (`hf:NAME`, a directory, a file) the weights are random. Nothing is
+downloaded unless that is asked for, and no code of others runs.
+"""
+
+import contextlib
+import importlib
+import importlib.util
+import logging
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from tbscope.cli.parameters import HubConfig, InputSpec, ModelSpec
+from tbscope.errors import ArgumentError, NotFoundError
+from tbscope.messages import did_you_mean, error_text, shown
+
+if TYPE_CHECKING:
+    import torch
+
+    from tbscope.ir.graph import Graph
+
+__all__ = [
+    "example_input",
+    "find_method",
+    "import_path",
+    "load_hub_model",
+    "load_inputs",
+    "load_loss",
+    "load_model",
+    "logged_graph",
+    "make_inputs",
+    "tag_text",
+]
+
+_SEE_WHERE = "add --debug to see where"
+_AT_STEP = re.compile(r"(.+)@(-?[0-9]{1,18})", re.DOTALL)
+
+
+# -- code ---------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def import_path(target: ModelSpec) -> Iterator[None]:
+    """Make a target's neighbours importable: its file's folder, or the working directory."""
+    before = list(sys.path)
+    folder = Path(target.place).parent if target.is_file else Path()
+    sys.path.insert(0, str(folder.resolve()))
+    try:
+        yield
+    finally:
+        sys.path[:] = before
+
+
+def load_model(target: ModelSpec, arguments: Mapping[str, Any]) -> "torch.nn.Module":
+    """Return the model that a target names.
+
+    Args:
+        target: A module or file, and in it a model, or a function or class that makes one.
+        arguments: Keyword arguments of that function or class.
+    Returns:
+        The model.
+    Raises:
+        ArgumentError: The place cannot be imported, holds no such name, the factory raises,
+            or the object made is no `torch.nn.Module`.
+    """
+    import torch
+
+    found = _named(target)
+    if isinstance(found, torch.nn.Module):
+        if arguments:
+            raise ArgumentError(
+                f"{target.attribute!r} in {target.place!r} takes no --arg",
+                why=f"it is a model already, a {type(found).__name__}, and no factory",
+                fix="leave --arg out, or name the class or function that makes the model",
+            )
+        return found
+    model = _call_factory(found, target, arguments)
+    if not isinstance(model, torch.nn.Module):
+        raise ArgumentError(
+            f"{_call_text(target, arguments)} gave no model",
+            why=f"it gave {_kind(model)} where a torch.nn.Module is needed",
+            fix="name a function that returns the model, e.g. def make_model(): return Net()",
+        )
+    return model
+
+
+def load_inputs(maker: ModelSpec) -> Any:
+    """Return the inputs that a function makes, or those of a name.
+
+    Args:
+        maker: The place, and in it the function or the inputs.
+    Raises:
+        ArgumentError: The place cannot be imported, has no such name, or the function raises.
+    """
+    found = _named(maker)
+    return _call_factory(found, maker, {}) if callable(found) else found
+
+
+def load_loss(maker: ModelSpec) -> Callable[[Any], Any]:
+    """Return the function of a name, which makes a loss of the results of a model.
+
+    Raises:
+        ArgumentError: The place cannot be imported, has no such name, or that is no function.
+    """
+    found: Callable[[Any], Any] = _named(maker)
+    if not callable(found):
+        raise ArgumentError(
+            f"{maker.attribute!r} in {maker.place!r} makes no loss",
+            why=f"it is {_kind(found)}, and cannot be called",
+            fix="name a function: def make_loss(results): return results.mean()",
+        )
+    return found
+
+
+def find_method(model: "torch.nn.Module", name: str, target: object) -> Callable[..., Any]:
+    """Return a method of a model, dotted for one of a part of it (`encoder.embed`).
+
+    Raises:
+        ArgumentError: There is none of that name.
+    """
+    found: Any = model
+    fix = otherwise = "give the name of one: --method encode"
+    for part in name.split("."):
+        known = [one for one in dir(found) if not one.startswith("_")]
+        fix = did_you_mean(part, known, otherwise, cutoff=0.6)
+        found = getattr(found, part, None)
+        if found is None:
+            break
+    if not callable(found):
+        raise ArgumentError(
+            f"{type(model).__name__} of {str(target)!r} has no method {name!r}",
+            why="" if found is None else f"{name!r} is {_kind(found)}",
+            fix=fix if found is None else otherwise,
+        )
+    return found  # type: ignore[no-any-return]
+
+
+def _import_place(target: ModelSpec) -> ModuleType:
+    """Import the module or the file of a target; a file is imported once, for all of its names."""
+    try:
+        if target.is_file:
+            return _import_file(Path(target.place))
+        return importlib.import_module(target.place)
+    except ArgumentError:
+        raise
+    except (Exception, SystemExit) as error:
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        fix = _SEE_WHERE
+        # Whether it is the module asked for that is missing, or one that it imports.
+        if missing and f"{target.place}.".startswith(f"{missing}."):
+            fix = (
+                "run tbscope in the folder that holds it, or give a file: "
+                f"path/to/file.py:{target.attribute}"
+            )
+        elif "relative import" in str(error):
+            fix = "give it as a module: package.module:make_model"
+        raise ArgumentError(
+            f"cannot import {target.place!r}", why=error_text(error), fix=fix
+        ) from error
+
+
+def _import_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise ArgumentError(
+            f"there is no file {str(path)!r}", fix="check the path before the colon of TARGET"
+        )
+    origin = str(path.resolve())
+    for module in list(sys.modules.values()):
+        spec = getattr(module, "__spec__", None)
+        if spec is not None and spec.origin == origin:
+            return module
+    # A file may be called like a module that is loaded already (random.py).
+    name = path.stem if path.stem not in sys.modules else f"target_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, origin)
+    if spec is None or spec.loader is None:
+        raise ArgumentError(
+            f"cannot import {str(path)!r}",
+            why="its name does not end in .py",
+            fix="give a Python file, or a module's name: package.module:make_model",
+        )
+    module = importlib.util.module_from_spec(spec)
+    # Dataclasses and pickles look their module up by its name.
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _named(target: ModelSpec) -> Any:
+    """Return what has the name of a target in its place."""
+    found: Any = _import_place(target)
+    module = found
+    for name in target.attribute.split("."):
+        try:
+            found = getattr(found, name)
+        except AttributeError:
+            otherwise = "give the name of a model, or of a function or class that makes one"
+            raise ArgumentError(
+                f"{target.place!r} has no {target.attribute!r}",
+                why="" if found is module else f"{_kind(found)} has no attribute {name!r}",
+                fix=did_you_mean(name, dir(found), otherwise, cutoff=0.6),
+            ) from None
+        except (Exception, SystemExit) as error:
+            # A lazy package loads it only now.
+            raise ArgumentError(
+                f"{target.place!r} raised when it was asked for {name!r}",
+                why=error_text(error),
+                fix=_SEE_WHERE,
+            ) from error
+    return found
+
+
+def _call_factory(
+    factory: Callable[..., object], target: ModelSpec, arguments: Mapping[str, Any]
+) -> object:
+    if not callable(factory):
+        raise ArgumentError(
+            f"{target.attribute!r} in {target.place!r} gives no model",
+            why=f"it is {_kind(factory)}",
+            fix="name a model, or a function or class that makes one",
+        )
+    try:
+        return factory(**arguments)
+    except (Exception, SystemExit) as error:
+        raise ArgumentError(
+            f"{_call_text(target, arguments)} raised",
+            why=error_text(error),
+            fix=f"give what it needs as --arg NAME=VALUE, or {_SEE_WHERE}",
+        ) from error
+
+
+def _call_text(target: ModelSpec, arguments: Mapping[str, Any]) -> str:
+    given = ", ".join(f"{name}={shown(value)}" for name, value in arguments.items())
+    return f"{target.attribute}({given}) in {target.place!r}"
+
+
+def _kind(thing: object) -> str:
+    if isinstance(thing, ModuleType):
+        return f"the module {thing.__name__!r}"
+    if isinstance(thing, type):
+        return f"the class {thing.__name__!r}"
+    return "None" if thing is None else f"an object of type {type(thing).__name__!r}"
+
+
+# -- configs of Hugging Face's ------------------------------------------------------------------
+
+
+def load_hub_model(
+    target: HubConfig, arguments: Mapping[str, Any], *, download: bool, meta: bool
+) -> "torch.nn.Module":
+    """Return a model with random weights, of the class that its config names.
+
+    Args:
+        target: The name of a config in the local cache, or the path of one.
+        arguments: Settings that take the place of those in the config.
+        download: Whether a config that is not in the cache may be downloaded.
+        meta: Whether it is made without memory for its weights.
+    Raises:
+        ArgumentError: transformers is not installed; there is no such config; or no model can
+            be made of it.
+    """
+    import torch
+
+    try:
+        import transformers
+    except ImportError as error:
+        raise ArgumentError(
+            f"{target} needs the package transformers",
+            why=error_text(error),
+            fix="pip install transformers",
+        ) from error
+    try:
+        with _quiet():
+            config: Any = transformers.AutoConfig.from_pretrained(
+                target.name, local_files_only=not download, trust_remote_code=False, **arguments
+            )
+    except Exception as error:  # The hub and each config have errors of their own.
+        if not Path(target.name).exists() and not download and isinstance(error, OSError):
+            raise ArgumentError(
+                f"there is no config {target}",
+                why="it is no path, and no model in the local cache",
+                fix="add --download, or give the path of its config.json",
+            ) from error
+        raise ArgumentError(
+            f"no config can be read from {target}",
+            why=error_text(error),
+            fix="give a config.json that transformers wrote, or the directory of one",
+        ) from error
+    named = (getattr(transformers, name, None) for name in config.architectures or ())
+    make = next(filter(None, named), transformers.AutoModel.from_config)
+    try:
+        with _quiet(), torch.device("meta") if meta else contextlib.nullcontext():
+            model: torch.nn.Module = make(config)
+    except Exception as error:  # Each model checks its config in ways of its own.
+        raise ArgumentError(
+            f"no model can be made of {target}",
+            why=error_text(error),
+            fix="set what does not fit with --arg NAME=VALUE; add --debug to see where",
+        ) from error
+    return model
+
+
+def example_input(model: Any) -> "torch.Tensor | None":
+    """Return a picture for a model that takes one; None where it has examples of its own."""
+    import torch
+
+    config = model.config
+    if getattr(model, "main_input_name", "") != "pixel_values":
+        return None
+    vision = getattr(config, "vision_config", config)
+    size = getattr(vision, "image_size", 224)
+    height, width = (size, size) if isinstance(size, int) else tuple(size)[-2:]
+    return torch.zeros(1, getattr(vision, "num_channels", 3), height, width)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep transformers from telling what an error tells, too."""
+    logger = logging.getLogger("transformers")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
+# -- inputs -------------------------------------------------------------------------------------
+
+
+def make_inputs(
+    specs: Sequence[InputSpec], *, seed: int, fake: bool = False
+) -> "tuple[tuple[torch.Tensor, ...] | None, dict[str, torch.Tensor]]":
+    """Return random tensors, the same for the same seed.
+
+    Args:
+        specs: What to make, in order.
+        seed: Of a generator of its own; torch's is left alone.
+        fake: Whether they are stand-ins, which take no memory.
+    Returns:
+        The positional arguments (None where nothing at all is described) and those by name.
+    Raises:
+        InputError: There is no memory for one.
+    """
+    import torch
+
+    from tbscope.sources.torch.calling.dummy_inputs import make_tensor, seeded
+
+    generator = seeded(seed)
+    positional, named = [], {}
+    for spec in specs:
+        dtype: torch.dtype = getattr(torch, spec.dtype)
+        tensor = make_tensor(spec.shape, dtype, generator, fake=fake)
+        if spec.name is None:
+            positional.append(tensor)
+        else:
+            named[spec.name] = tensor
+    return (tuple(positional) if specs else None), named
+
+
+# -- logs ---------------------------------------------------------------------------------------
+
+
+def logged_graph(path: str, tag: str) -> "Graph":
+    """Return the graph of a log with a tag, the latest where no step is given.
+
+    Args:
+        path: An event file, or a log directory of one run.
+        tag: A tag, or a tag and a step: `large`, `large@7`, `Default`. One that is called so as a
+            whole is meant only where there is no such step: so each can be named.
+    Raises:
+        ArgumentError: It is no log, or several of its runs have such a graph.
+        NotFoundError: It holds no such graph.
+    """
+    from tbscope.sources.logs.reading import read_log
+
+    logged = read_log(path)
+    at_step = _AT_STEP.fullmatch(tag)
+    name, step = (at_step[1], int(at_step[2])) if at_step else (None, 0)
+    same = [one for one in logged if tag_text(one.tag) == name]
+    found = [one for one in same if one.step == step] or [
+        one for one in logged if tag_text(one.tag) == tag
+    ]
+    runs = list(dict.fromkeys(one.run for one in found))
+    if len(runs) > 1:
+        raise ArgumentError(
+            f"several runs of {shown(path)} have a graph {shown(tag)}",
+            why=f"{', '.join(runs[:8])}{' and more' if len(runs) > 8 else ''} have one",
+            fix=f"give the directory of one: {path.rstrip('/')}/{runs[-1]}:{tag}",
+        )
+    if found:
+        return max(enumerate(found), key=lambda pair: (pair[1].step, pair[0]))[1].graph
+    if same:
+        steps = ", ".join(map(str, dict.fromkeys(one.step for one in same[:8])))
+        raise NotFoundError(
+            f"the tag {shown(name)} has no graph of step {step} in {shown(path)}",
+            why=f"its steps are {steps}{' and more' if len(same) > 8 else ''}",
+            fix=f"tbscope ls {path} lists them",
+        )
+    tags = dict.fromkeys(tag_text(one.tag) for one in logged)
+    raise NotFoundError(
+        f"no graph is tagged {shown(tag)} in {shown(path)}",
+        fix=did_you_mean(tag, tags, f"tbscope ls {path} lists all"),
+    )
+
+
+def tag_text(tag: str | None) -> str:
+    """Return a tag as the page shows it, which calls the graph of a run, without one, Default."""
+    return "Default" if tag is None else tag

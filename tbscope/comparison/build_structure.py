@@ -1,0 +1,282 @@
+"""The outline of a graph: its definitions and their uses, in words and with their types."""
+
+from collections.abc import Callable, Iterator
+from itertools import zip_longest
+from typing import Any
+
+from tbscope.analysis.costs import graph_costs
+from tbscope.comparison.structure import Block, Held, Outline, Port, Ref, Step, Uncalled
+from tbscope.functions.definition import CallStep, Definition, Given, Place, Read, Use
+from tbscope.functions.definition import Step as Operation
+from tbscope.functions.functions import find_definitions
+from tbscope.ir.graph import Graph, Nest, Node, Parameter, Value, require_graph
+from tbscope.ir.invariants import check_invariants
+from tbscope.ir.module_tree import Holdings, numbers_in, parameters_in
+from tbscope.ir.nodes import STATE, nest_to_text, type_to_text
+from tbscope.ir.pytree import walk
+from tbscope.messages import one_line, without_addresses
+from tbscope.utils.components import inner_first
+from tbscope.utils.gc_pause import not_collecting
+
+__all__ = ["Reading", "reading_of"]
+
+# Of the graph itself, what it is given is no argument of a call.
+_OF_GRAPH = {"argument": "input", "captured": "captured"}
+
+
+def reading_of(graph: Graph) -> "Reading":
+    """Return a graph with its outline.
+
+    Raises:
+        GraphError: The graph breaks an invariant.
+    """
+    require_graph(graph, "diff")
+    check_invariants(graph)
+    with not_collecting():
+        return Reading(graph)
+
+
+class Reading:
+    """A graph with its outline, and what each part of the one is in the other.
+
+    Args:
+        graph: A graph that keeps the invariants; it stays as it is.
+
+    Attributes:
+        graph: The graph.
+        whole: The one use of the graph itself.
+        outline: The outline.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.whole = find_definitions(graph)
+        self._blocks: dict[Use, Block] = {}
+        # The first block of each digest.
+        self._known: dict[str, Block] = {}
+        # What a module owns is told of its first call.
+        self._first = {call.qualified_name: call for call in reversed(graph.calls)}
+        self._labels: dict[Definition, list[str]] = {}
+        for use in inner_first(self.whole, _uses_in):
+            block = self._block(use)
+            self._blocks[use] = self._known.setdefault(block.digest, block)
+        self.outline = Outline(
+            graph.name,
+            self._blocks[self.whole],
+            tuple(output.name for output in graph.outputs),
+            tuple(_type(output.value) for output in graph.outputs),
+            tuple(self._uncalled()),
+            _ties(graph),
+            _totals(graph),
+        )
+
+    # -- blocks -----------------------------------------------------------------------
+
+    def _block(self, use: Use) -> Block:
+        definition = use.definition
+        steps = tuple(self._step(use, at) for at in range(len(definition.steps)))
+        given: list[Ref] = []
+
+        def number(ref: Read | Given) -> str:
+            given.append(self._ref(definition, ref))
+            return f"%{len(given) - 1}"
+
+        settings = {name: _nest_text(it) for name, it in definition.hyperparameters.items()}
+        state: tuple[Held, ...] = ()
+        again = False
+        if use.calls:
+            call = use.call
+            label, results = call.scope.part.label, _nest_text(definition.results, number)
+            settings["training"] = str(call.training)
+            again = call.qualified_name is not None and self._first[call.qualified_name] is not call
+            state = () if again else tuple(map(_held, call.parameters))
+        else:
+            label = "graph"
+            results = ", ".join(f"{name}={number(ref)}" for name, ref in definition.results.items())
+        ports = (
+            Port(one.name, one.kind if use.calls else _OF_GRAPH[one.kind], _type(value))
+            for one, value in zip(definition.inputs, use.inputs, strict=True)
+            if one.kind not in STATE
+        )
+        return Block(
+            label,
+            definition.class_name,
+            tuple(sorted(settings.items())),
+            tuple(_constants(definition)),
+            state,
+            again,
+            tuple(ports),
+            steps,
+            results,
+            tuple(given),
+        )
+
+    def _step(self, use: Use, at: int) -> Step:
+        step, part = use.definition.steps[at], use.parts[at]
+        label = self._labels_of(use.definition)[at]
+        if isinstance(step, CallStep):
+            assert isinstance(part, Use), "a call is a use"
+            *around, own = step.places
+            ports = [
+                (one.name, self._ref(use.definition, ref), _type(value))
+                for one, ref, value in zip(
+                    step.definition.inputs, step.inputs, part.inputs, strict=True
+                )
+                # Its own parameters are told by the block, and ties by the outline.
+                if one.kind not in STATE
+            ]
+            return Step(
+                label,
+                own.label,
+                self._blocks[part],
+                "/".join(map(_place_text, around)),
+                () if own.phase == "forward" else (("phase", own.phase),),
+                reads=tuple(ref for _, ref, _ in ports),
+                ports=tuple(name for name, _, _ in ports),
+                takes=tuple(kind for _, _, kind in ports),
+                gives=tuple(_type(part.value(given)) for given in step.definition.given),
+            )
+        assert isinstance(part, Node), "an operation is a node"
+        numbers = {ref: number for number, ref in reversed([*enumerate(step.inputs)])}
+
+        def number(ref: Read | Given) -> str:
+            return f"%{numbers.get(ref, self._ref(use.definition, ref))}"
+
+        settings = {
+            "writes": str([*step.writes]) if step.writes else "",
+            "random": "True" if step.random else "",
+            "phase": step.phase if step.phase != "forward" else "",
+            "kind": step.kind if step.kind != "op" else "",
+        }
+        told = {f"attribute {name}": _nest_text(it, number) for name, it in step.attributes.items()}
+        # The names of arguments by position, as far as they are known.
+        names = self.graph.signatures.get(step.op, ())
+        arguments = zip_longest(step.arguments, names[: len(step.arguments)])
+        return Step(
+            label,
+            step.op,
+            None,
+            "/".join(map(_place_text, step.places)),
+            (*((name, text) for name, text in settings.items() if text), *sorted(told.items())),
+            tuple((name or known or "", _nest_text(it, number)) for (name, it), known in arguments),
+            tuple(self._ref(use.definition, ref) for ref in step.inputs),
+            takes=tuple(map(_type, part.inputs)),
+            gives=tuple(map(_type, part.outputs)),
+        )
+
+    def _labels_of(self, definition: Definition) -> list[str]:
+        """Return the label of each step of a definition, none of them twice."""
+        known = self._labels.get(definition)
+        if known is None:
+            taken: dict[str, int] = {}
+            known = self._labels[definition] = []
+            for step in definition.steps:
+                label = ".".join(place.attribute or place.label for place in step.places)
+                if isinstance(step, Operation):
+                    label = f"{label}.{step.op}()".lstrip(".")
+                elif step.places[-1].number:
+                    label = f"{label}.{step.places[-1].number}"
+                times = taken[label] = taken.get(label, 0) + 1
+                known.append(label if times == 1 else f"{label}~{times}")
+        return known
+
+    def _ref(self, definition: Definition, ref: Read | Given) -> Ref:
+        """Return the ref of a block for one of its definition."""
+        if isinstance(ref, Read):
+            one = definition.inputs[ref.place]
+            return Ref(one.name, role="state" if one.kind in STATE else "in")
+        labels: list[str] = []
+        for at in ref.path:
+            labels.append(self._labels_of(definition)[at])
+            step = definition.steps[at]
+            if isinstance(step, CallStep):
+                definition = step.definition
+        return Ref(labels[0], tuple(labels[1:]), ref.output)
+
+    # -- the whole --------------------------------------------------------------------
+
+    def _uncalled(self) -> Iterator[Uncalled]:
+        """Yield the modules in which nothing ran, and those with parameters that no call has.
+
+        Of modules in which nothing ran, those inside of another one stand in it.
+        """
+        called = {call.qualified_name for call in self.graph.calls}
+        used = {""}
+        for scope in self.graph.scopes():
+            name = scope.qualified_name
+            while name and name not in used:
+                used.add(name)
+                name = name.rpartition(".")[0]
+        for module in self.graph.modules:
+            first = module.name not in used and module.name.rpartition(".")[0] in used
+            if module.name not in called and (first or module.parameters):
+                state = tuple(map(_held, module.parameters))
+                yield Uncalled(module.name, module.class_name, state)
+
+
+def _totals(graph: Graph) -> dict[str, int]:
+    costs = graph_costs(graph, backward=False)
+    held = Holdings()
+    for parameter in parameters_in(graph).values():
+        held.add(parameter)
+    return {
+        "parameters": held.parameters,
+        "trainable_parameters": held.trainable,
+        "parameter_bytes": held.parameter_bytes,
+        "flops": costs.flops,
+        "activation_bytes": costs.activation_bytes,
+        "operations": costs.operations,
+        "calls": costs.calls,
+    }
+
+
+def _ties(graph: Graph) -> tuple[tuple[str, ...], ...]:
+    names: dict[int, dict[str, None]] = {}
+    for module in graph.modules:
+        for held in module.parameters:
+            if held.number >= 0:
+                name = f"{module.name}.{held.name}".lstrip(".")
+                names.setdefault(held.number, {})[name] = None
+    return tuple(tuple(several) for several in names.values() if len(several) > 1)
+
+
+def _uses_in(use: Use) -> Iterator[Use]:
+    return (part for part in use.parts if isinstance(part, Use))
+
+
+def _type(typed: Value | Parameter) -> str:
+    return type_to_text(typed, device=False)
+
+
+def _held(held: Parameter) -> Held:
+    return Held(held.name, held.kind, _type(held), held.requires_grad, numbers_in(held))
+
+
+def _nest_text(nest: Nest, tensor: Callable[[Any], str] = str) -> str:
+    """Return a nest as Python writes it, in a way that is the same in every process."""
+
+    def entry(one: Nest) -> str:
+        return tensor(one) if type(one) in (Read, Given) else one_line(without_addresses(repr(one)))
+
+    return nest_to_text(nest, entry)
+
+
+def _constants(definition: Definition) -> Iterator[tuple[str, str]]:
+    """Yield the constants among the arguments of a call, each with its path.
+
+    What a hook in the call made is none of its inputs.
+    """
+    for at, (name, nest) in enumerate(definition.arguments):
+        entries = list(walk(nest, name or str(at)))
+        if not any(isinstance(entry, Read) for _, entry in entries):
+            entries = [(name or str(at), nest)]
+        for path, entry in entries:
+            if not isinstance(entry, Read):
+                yield path, _nest_text(entry, lambda _: "%made")
+
+
+def _place_text(place: Place) -> str:
+    kind = "" if place.kind in ("module", "container") else f"{place.kind} "
+    number = f".{place.number}" if place.number else ""
+    name = "" if place.attribute is None else f"[{place.attribute}]"
+    return f"{kind}{place.label}{name}{number}"

@@ -1,0 +1,118 @@
+"""Differences: what `tbscope.diff` gives, as text, as plain data, and as a graph to draw."""
+
+from functools import cached_property
+from typing import Any
+
+from tbscope.comparison.build_structure import Reading
+from tbscope.comparison.changes import Change, Comparison
+from tbscope.comparison.structure import Outline
+from tbscope.comparison.text import TOTALS, comparison_lines, counted, total_lines
+from tbscope.comparison.union_graph import union_graph
+from tbscope.errors import ArgumentError
+from tbscope.ir.graph import Graph
+
+__all__ = ["FORMAT", "VERSION", "Difference"]
+
+FORMAT = "tbscope difference"
+VERSION = 1
+
+
+class Difference:
+    """How two models differ. It is true where they do: `if tbscope.diff(a, b): ...`.
+
+    Args:
+        before: One graph, or the outline that was kept of it.
+        after: The other one.
+
+    Attributes:
+        before: The outline of the one.
+        after: The outline of the other.
+        changes: What was added, removed and changed, in the order of the run.
+        follows: How many operations give another type only because they are given one.
+    """
+
+    def __init__(self, before: Reading | Outline, after: Reading | Outline) -> None:
+        self._readings = before, after
+        self.before = before.outline if isinstance(before, Reading) else before
+        self.after = after.outline if isinstance(after, Reading) else after
+        self._comparison = Comparison(self.before, self.after)
+        self.changes: list[Change] = self._comparison.changes
+        self.follows: int = self._comparison.follows
+
+    def __bool__(self) -> bool:
+        return bool(self.changes)
+
+    @property
+    def added(self) -> list[Change]:
+        """What only the second one has."""
+        return [change for change in self.changes if change.fate == "added"]
+
+    @property
+    def removed(self) -> list[Change]:
+        """What only the first one has."""
+        return [change for change in self.changes if change.fate == "removed"]
+
+    @property
+    def changed(self) -> list[Change]:
+        """What both have, and is not the same."""
+        return [change for change in self.changes if change.fate == "changed"]
+
+    @property
+    def totals(self) -> dict[str, tuple[int, int]]:
+        """Parameters, FLOPs, bytes and counts, before and after."""
+        sides = self.before.totals, self.after.totals
+        return {name: (sides[0].get(name, 0), sides[1].get(name, 0)) for name in TOTALS}
+
+    @cached_property
+    def graph(self) -> Graph:
+        """What either of them has, as one graph; each node tells its fate.
+
+        `node.attributes["difference"]` is "added", "removed", "changed" or "same", and
+        `color_by="difference"` colours by it, as `writer.add_graph(difference)` does.
+
+        Raises:
+            ArgumentError: One of them is a pin, which keeps no graph.
+        """
+        before, after = self._readings
+        if not isinstance(before, Reading) or not isinstance(after, Reading):
+            raise ArgumentError(
+                "a difference from a pin cannot be drawn",
+                why="a pin tells what a model is, and keeps no graph of it",
+                fix="graph.save('before.json') keeps one: tbscope.diff('before.json', after).graph",
+            )
+        return union_graph(before, after, self._comparison)
+
+    def __str__(self) -> str:
+        return "\n".join(line for line, _ in self.lines)
+
+    @property
+    def lines(self) -> list[tuple[str, str]]:
+        """The lines of its text, each with the name of the part it begins with, if it has one."""
+        title = self.after.name
+        if self.before.name != title:
+            title = f"{self.before.name} -> {title}"
+        if not self.changes:
+            operations = self.after.totals["operations"]
+            return [(f"{title}: no difference in {operations:,} operations", "")]
+        totals = total_lines(self.before.totals, self.after.totals)
+        return [
+            (f"{title}: {counted(self.changes)}", ""),
+            *comparison_lines(self._comparison),
+            *((line, "") for line in totals),
+        ]
+
+    def __repr__(self) -> str:
+        return f"<Difference of {self.before.name} and {self.after.name}: {len(self.changes)}>"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain data, ready for JSON, in the form that docs/diff.md tells."""
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "before": self.before.name,
+            "after": self.after.name,
+            "differ": bool(self),
+            "changes": [change.to_dict() for change in self.changes],
+            "follows": self.follows,
+            "totals": {name: {"before": a, "after": b} for name, (a, b) in self.totals.items()},
+        }

@@ -1,0 +1,184 @@
+"""Pins: an outline as text that a file keeps, and that is read in a review.
+
+It is JSON: a block for each module call that differs from all others, one step a line, and the
+totals. It holds no weights, no paths, no times and nothing of the machine; the same architecture
+gives the same text.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from typing import Any, get_args, get_origin, get_type_hints
+
+from tbscope.comparison.structure import Block, Outline, Ref, Step, Uncalled
+from tbscope.errors import ArgumentError
+
+__all__ = ["FORMAT", "VERSION", "outline_to_pin", "pin_to_outline"]
+
+FORMAT = "tbscope architecture"
+VERSION = 1
+
+_ROLES = ("in", "state", "step")
+
+
+def outline_to_pin(outline: Outline) -> str:
+    """Return an outline as the text of a pin; the same outline gives the same text."""
+    names: dict[Block, str] = {}
+    taken: dict[str, int] = {}
+    blocks = outline.blocks()
+    for block in blocks:
+        number = taken[block.label] = taken.get(block.label, 0) + 1
+        names[block] = block.label if number == 1 else f"{block.label}~{number}"
+    uncalled = [{"name": one[0], "class": one[1], "state": one[2]} for one in outline.uncalled]
+    parts = [
+        f'"format": {_json(FORMAT)}',
+        f'"version": {VERSION}',
+        f'"name": {_json(outline.name)}',
+        f'"totals": {_json(dict(sorted(outline.totals.items())))}',
+        f'"outputs": {_json([*zip(outline.outputs, outline.types, strict=True)])}',
+        _listed("ties", map(_json, outline.ties)),
+        _listed("uncalled", map(_json, uncalled)),
+        _listed("blocks", (_block_text(block, names) for block in blocks)),
+    ]
+    return "{\n" + ",\n".join(parts) + "\n}\n"
+
+
+def pin_to_outline(text: str) -> Outline:
+    """Return the outline that a pin tells.
+
+    Raises:
+        ArgumentError: It is no pin, of a later version, or damaged.
+    """
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise _refused(f"it is no JSON: {error}") from error
+    if not isinstance(data, dict) or data.get("format") != FORMAT:
+        raise _refused(f"it does not say that it is a {FORMAT!r}")
+    if data.get("version") != VERSION:
+        raise ArgumentError(
+            f"this pin is of version {data.get('version')!r}",
+            why=f"this tbscope reads version {VERSION}",
+            fix="update tbscope, or write the pin anew",
+        )
+    try:
+        return _outline(data)
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+        raise _refused(f"{type(error).__name__}: {error}") from error
+
+
+# -- writing --------------------------------------------------------------------------------
+
+
+def _json(data: Any) -> str:
+    return json.dumps(data, ensure_ascii=True)
+
+
+def _listed(name: str, entries: Iterable[str]) -> str:
+    lines = ",\n".join(entries)
+    return f'"{name}": [\n{lines}\n]' if lines else f'"{name}": []'
+
+
+def _block_text(block: Block, names: Mapping[Block, str]) -> str:
+    told = _told(block, names)
+    head = {"block": names[block], "label": block.label, "class": block.class_name}
+    lines = [_json(head)[1:-1]]
+    for key in ("settings", "arguments", "state", "again", "inputs"):
+        if told[key]:
+            lines.append(f'"{key}": {_json(told[key])}')
+    if block.steps:
+        steps = ",\n".join(f"   {_json(_step_told(step, names))}" for step in block.steps)
+        lines.append(f'"steps": [\n{steps}\n  ]')
+    lines.append(f'"results": {_json([block.results, *told["given"]])}')
+    return " {" + ",\n  ".join(lines) + "}"
+
+
+def _step_told(step: Step, names: Mapping[Block, str]) -> dict[str, Any]:
+    told = {"step": step.label, **_told(step, names)}
+    del told["label"]
+    return {key: one for key, one in told.items() if one}
+
+
+def _told(one: Step | Block, names: Mapping[Block, str]) -> dict[str, Any]:
+    """Return the fields of a step or a block as plain data, blocks by their names."""
+    told = {
+        field.name: _plain(getattr(one, field.name), names) for field in fields(one) if field.init
+    }
+    told["settings"] = dict(one.settings)
+    if isinstance(one, Block):
+        told["arguments"] = dict(one.arguments)
+    return told
+
+
+def _plain(told: Any, names: Mapping[Block, str]) -> Any:
+    if isinstance(told, Block):
+        return names[told]
+    if isinstance(told, Ref):
+        output = [] if told.output is None else [told.output]
+        return [told.role, told.label, *output, *told.inner]
+    return [_plain(one, names) for one in told] if isinstance(told, tuple) else told
+
+
+# -- reading --------------------------------------------------------------------------------
+
+
+def _outline(data: Mapping[str, Any]) -> Outline:
+    blocks: dict[str, Block] = {}
+    for told in data["blocks"]:
+        results, *given = told["results"]
+        entries = {**told, "class_name": told["class"], "results": results, "given": given}
+        blocks[_read(str, told["block"], blocks)] = block = _made(Block, entries, blocks)
+    outputs = _read(tuple[tuple[str, str], ...], data["outputs"], blocks)
+    if not blocks or len(outputs) != len(block.given):
+        raise ValueError("the last block gives not what the model gives")
+    uncalled = [[one["name"], one["class"], one["state"]] for one in data["uncalled"]]
+    return Outline(
+        _read(str, data["name"], blocks),
+        block,
+        tuple(name for name, _ in outputs),
+        tuple(kind for _, kind in outputs),
+        _read(tuple[Uncalled, ...], uncalled, blocks),
+        _read(tuple[tuple[str, ...], ...], data["ties"], blocks),
+        {name: _read(int, count, blocks) for name, count in data["totals"].items()},
+    )
+
+
+def _made(kind: Any, told: Mapping[str, Any], blocks: Mapping[str, Block]) -> Any:
+    hints = get_type_hints(kind)
+    return kind(**{key: _read(hints[key], told[key], blocks) for key in hints if key in told})
+
+
+def _read(kind: Any, told: Any, blocks: Mapping[str, Block]) -> Any:
+    """Return plain data as a field of some type has it."""
+    types = get_args(kind)
+    if Block in types:
+        return blocks[told]
+    if kind is Step:
+        return _made(Step, {**told, "label": told["step"]}, blocks)
+    if kind is Ref:
+        role, label, *rest = told
+        if role not in _ROLES:
+            raise ValueError(f"{role!r} is none of {', '.join(_ROLES)}")
+        inner = _read(tuple[str, ...], rest[1:], blocks)
+        output = _read(int, rest[0], blocks) if rest else None
+        return Ref(_read(str, label, blocks), inner, output, role)
+    if types[-1:] == (Ellipsis,):
+        entries = [*told.items()] if isinstance(told, dict) else told
+        if not isinstance(entries, list):
+            raise TypeError(f"{told!r} is no list")
+        return tuple(_read(types[0], entry, blocks) for entry in entries)
+    if issubclass(get_origin(kind) or kind, tuple):
+        hints = types or get_type_hints(kind).values()
+        made = [_read(one, entry, blocks) for one, entry in zip(hints, told, strict=True)]
+        return kind(*made) if not types else tuple(made)
+    if type(told) is not kind:
+        raise TypeError(f"{told!r} is no {kind.__name__}")
+    return told
+
+
+def _refused(why: str) -> ArgumentError:
+    return ArgumentError(
+        "this is no pin of an architecture",
+        why=why,
+        fix="write one: tbscope.check(model, inputs, pin='net.json', update=True)",
+    )

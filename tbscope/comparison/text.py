@@ -1,0 +1,174 @@
+"""The text of a difference: one line for changes that are the same, and the totals below."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import TypeAlias
+
+from tbscope.comparison.block_diff import Detail
+from tbscope.comparison.changes import Change, Comparison
+
+__all__ = ["TOTALS", "comparison_lines", "counted", "folded_names", "total_lines"]
+
+TOTALS: Mapping[str, str] = {
+    "parameters": "parameters",
+    "trainable_parameters": "trainable parameters",
+    "parameter_bytes": "parameter bytes",
+    "flops": "FLOPs",
+    "activation_bytes": "activation bytes",
+    "operations": "operations",
+    "calls": "module calls",
+}
+"""What the totals are called, by their names."""
+
+_SIGNS = {"added": "+", "removed": "-", "changed": "~"}
+_KINDS = ("input", "output", "module", "operation", "parameter")
+# Names that each part of a group has of its own.
+_OWN = frozenset({"name", "moved"})
+_MOST_DETAIL = 60
+_MOST_SETTINGS = 4
+_WHOLE = "the model"
+
+_Parts: TypeAlias = tuple[tuple[str, ...], ...]
+
+
+def comparison_lines(comparison: Comparison) -> list[tuple[str, str]]:
+    """Return what differs, a line for each group of changes that are the same.
+
+    Each with the name of the first part of its group; an empty one for what names no part.
+    """
+    groups: dict[tuple[object, ...], list[Change]] = {}
+    for change in comparison.changes:
+        own = tuple(one.what if one.what in _OWN else one for one in change.details)
+        size = change.parameters if change.fate != "changed" else 0
+        groups.setdefault((change.fate, change.kind, change.label, own, size), []).append(change)
+    lines = [(_line(group), group[0].name) for group in sorted(groups.values(), key=_order)]
+    if comparison.follows:
+        count = comparison.follows
+        text = f"  {count} more operation{'s' * (count > 1)} give another type, as they read one"
+        lines.append((text, ""))
+    return lines
+
+
+def _order(group: Sequence[Change]) -> tuple[int, bool, int]:
+    """Return where a group stands among others: modules come first, the outermost before all."""
+    first = group[0]
+    depth = sum(not part.isdecimal() for part in first.name.split("."))
+    is_module = first.kind == "module"
+    return (_KINDS.index(first.kind), first.fate == "changed", depth if is_module else 0)
+
+
+def _line(group: Sequence[Change]) -> str:
+    first = group[0]
+    label = first.label
+    if first.kind == "parameter":
+        label = f"{first.kind} {label}"
+    count = f"{len(group)} x " if len(group) > 1 else ""
+    where = " in" if first.kind == "operation" else ":"
+    told = _settings(first, len(group)) if first.fate != "changed" else _differing(group)
+    return f"{_SIGNS[first.fate]} {count}{label}{where} {_names(group)}{told}"
+
+
+def _names(group: Sequence[Change]) -> str:
+    first = group[0]
+    if first.kind == "operation":
+        # The module in which it stands.
+        return folded_names(change.name.rpartition(".")[0] or _WHOLE for change in group)
+    if first.fate == "changed" and any(one.what in _OWN for one in first.details):
+        before = folded_names(change.before or _WHOLE for change in group)
+        after = folded_names(change.after or _WHOLE for change in group)
+        return after if before == after else f"{before} -> {after}"
+    return folded_names(change.name or _WHOLE for change in group)
+
+
+def _settings(first: Change, count: int) -> str:
+    """Return what a part that came or went is set to, and how large it is."""
+    told = [one.what for one in first.details if not one.before and not one.after]
+    if len(first.details) - len(told) <= _MOST_SETTINGS:
+        settings = ((one.what, one.after or one.before) for one in first.details)
+        told += [f"{what}={text}" for what, text in settings if text]
+    if first.parameters:
+        told.append(f"{first.parameters:,} parameters{' each' * (count > 1)}")
+    elif first.operations > 1:
+        told.append(f"{first.operations} operations")
+    return f" ({', '.join(told)})" if told else ""
+
+
+def _differing(group: Sequence[Change]) -> str:
+    first = group[0]
+    text = ""
+    for what, *sides in first.details:
+        if what == "name":
+            text += ", renamed"
+        elif what == "moved":
+            # Where it went, its names tell, or the place where it stands now.
+            alone = len(group) == 1 and first.before == first.after
+            text += f", moved: {sides[1]}" if alone else ", moved"
+        else:
+            cut = (
+                side if len(side) <= _MOST_DETAIL else f"{side[:_MOST_DETAIL]}..." for side in sides
+            )
+            text += f", {Detail(what, *cut)}"
+    return text
+
+
+def total_lines(before: Mapping[str, int], after: Mapping[str, int]) -> Iterator[str]:
+    """Yield the totals that differ: `parameters: 66 -> 94 (+42.4%)`."""
+    for name, words in TOTALS.items():
+        one, other = before.get(name, 0), after.get(name, 0)
+        if one != other:
+            share = f" ({(other - one) / one:+.1%})" if one else ""
+            yield f"{words}: {one:,} -> {other:,}{share}"
+
+
+def counted(changes: Iterable[Change]) -> str:
+    """Return how many changes there are of each fate."""
+    fates = [change.fate for change in changes]
+    told = [f"{fates.count(fate)} {fate}" for fate in _SIGNS if fate in fates]
+    return ", ".join(told)
+
+
+# -- names ----------------------------------------------------------------------------------
+
+
+def folded_names(names: Iterable[str], *, most: int = 4) -> str:
+    """Return names as few patterns that tell all of them.
+
+    >>> folded_names(["layers.0.fc", "layers.1.fc", "layers.2.fc", "head"])
+    'layers.0-2.fc, head'
+    >>> folded_names(["0.q", "0.v", "1.q", "1.v"])
+    '0-1.{q,v}'
+
+    Args:
+        names: The names, dots between their parts.
+        most: How many patterns are told; of more, only their number.
+    """
+    # For each part of a name, all that stand there.
+    groups: list[_Parts] = [tuple((part,) for part in name.split(".")) for name in names]
+    groups = list(dict.fromkeys(groups))
+    for place in range(max(map(len, groups), default=0)):
+        # All that differ in this part alone are one.
+        merged: dict[tuple[_Parts, _Parts, bool], list[str]] = {}
+        for group in groups:
+            own = group[place : place + 1]
+            key = (group[:place], group[place + 1 :], bool(own))
+            merged.setdefault(key, []).extend(part for parts in own for part in parts)
+        groups = [
+            (*head, *([tuple(dict.fromkeys(parts))] if parts else []), *tail)
+            for (head, tail, _), parts in merged.items()
+        ]
+    texts = [".".join(map(_part_text, group)) for group in groups]
+    if len(texts) > most:
+        texts = [*texts[: most - 1], f"and {len(texts) - most + 1} more"]
+    return ", ".join(texts)
+
+
+def _part_text(parts: tuple[str, ...]) -> str:
+    if len(parts) == 1:
+        return parts[0]
+    if not all(part.isascii() and part.isdecimal() for part in parts):
+        return f"{{{','.join(parts)}}}"
+    texts = []
+    for _, row in groupby(enumerate(sorted(map(int, parts))), lambda pair: pair[1] - pair[0]):
+        numbers = [number for _, number in row]
+        texts.append("-".join(map(str, dict.fromkeys([numbers[0], numbers[-1]]))))
+    return texts[0] if len(texts) == 1 else f"{{{','.join(texts)}}}"

@@ -1,0 +1,1 @@
+"""Placement: the box in which each node and each call is drawn."""

@@ -1,0 +1,523 @@
+"""Cuts: where a level that the page could not draw, or not draw whole, is cut into chunks.
+
+It knows children by their places, and looks for groups of them so that the level of these
+groups is drawn well. How the chunks are called is decided in `chunks.py`.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate, chain
+from typing import TypeAlias
+
+from tbscope.drawing.placement.split_hubs import in_short_runs
+from tbscope.page.constants import (
+    ASIDE_OP,
+    CHAIN_LIMIT,
+    CONTROL_LIMIT,
+    CROWD_SIZE,
+    LEVEL_LIMIT,
+    SERIES_SIZE,
+    SLOW_LIMIT,
+    STACK_LIMIT,
+)
+from tbscope.page.level_graph import Siblings
+from tbscope.utils.components import find_cycles
+
+__all__ = [
+    "MANY_LOOSE",
+    "MOST_LOOSE",
+    "Groups",
+    "count_loose",
+    "divided",
+    "is_crowded",
+    "is_state",
+    "read_number",
+    "stem_of_end",
+]
+
+MANY_LOOSE, MOST_LOOSE = 30, 40
+"""So many operations may stand beside each other before their author's functions part them, and
+before loops do, too."""
+
+Groups: TypeAlias = list[list[int]]
+"""The places of the children in each chunk."""
+
+# How many children a chunk holds, the least with which there are few enough chunks.
+_SIZES: list[int] = [10, 20, 25, *(digit * 10**power for power in range(1, 9) for digit in (5, 10))]
+_LISTED = 50
+# Of operations that have no numbers; with what a cut may add, less than are too many.
+_UNLISTED = 25
+_MOST_CHUNKS = 50
+_FEW_CHUNKS = 10
+_FEWEST_CHUNKS = 6
+# How many children may stay beside the chunks.
+_MOST_BESIDE = 20
+# How many inputs of one name become a box.
+_FEWEST_ENDS = 5
+# How many operations are worth a box.
+_FEWEST_PARTS = 3
+_DIGITS = "0123456789"
+_NOTHING: set[int] = set()
+_STATE_OPS = frozenset({"Parameter", "Buffer"})
+
+_NUMBER = re.compile("[0-9]+")
+
+
+def divided(
+    level: Siblings, pinned: set[int], modules: set[int], rounds: set[int] = _NOTHING
+) -> Groups:
+    """The groups of children that become chunks, in order; none if all is well.
+
+    Args:
+        level: The level.
+        pinned: Those that stand right on it, whatever comes.
+        modules: Those whose names users know. They stand in a chunk only where the page would
+            stay blank, or cut an end of the flow off; where it takes a while, it is as it is.
+        rounds: Boxes of rounds in which modules were called, and parameters that are nodes. They
+            stand in a chunk only where chunks of operations do not help.
+    """
+    if not is_crowded(level):
+        return []
+    kept = pinned | modules | rounds
+    ways = _proposals(level, kept)
+    if modules or rounds or _outputs(level):
+        # No box hides lines that lead from one child to another.
+        of_operations = _of_operations(level, kept)
+        mild = (way for way in of_operations if not any(map(_loses_waits, level.parts(way))))
+        ways = chain(mild, ways)
+    if _fits(level, LEVEL_LIMIT):
+        fewest = count_loose(level) - MOST_LOOSE
+        runs = in_short_runs(level, _rows(level, kept), fewest=_FEWEST_PARTS, most=_UNLISTED)
+        short = (way for way in runs if sum(map(len, way)) >= fewest)
+        ways = chain(_of_numbered(level, set(range(len(level))) - kept), short, ways)
+    if rounds:
+        ways = chain(ways, _proposals(level, kept - rounds))
+    if not modules:
+        return _first_drawn_well(level, ways)
+    state = {place for place in rounds if is_state(level.ops[place])}
+    ways = chain(ways, _of_operations(level, kept))
+    for kept_too in (kept, kept - rounds | state):
+        of_operations = _of_operations(level, kept_too)
+        ways = chain(ways, (_with_state(level, way, state) for way in of_operations))
+    found = _beside_modules(level, ways, kept, modules)
+    if found is not None and level.grouped(found).folded().keeps_ends():
+        return found
+    milder = [] if found is None else _with_modules(level, found, pinned)
+    return _first_whole(level, milder) or _first_drawn_well(level, _proposals(level, pinned))
+
+
+def _beside_modules(
+    level: Siblings, ways: Iterable[Groups], kept: set[int], modules: set[int]
+) -> Groups | None:
+    """The best of these ways, or none of them, where modules stay; None where all is blank."""
+
+    def is_fine(way: Groups, left: Siblings, most: int) -> bool:
+        """Tell whether what is left of the level is whole, and has not too many operations."""
+        if not _fits(left, most) or _count_loose(level, way, kept) > LEVEL_LIMIT:
+            return False
+        return left.folded().keeps_flow() and not _makes_cycle(level, way)
+
+    tried: list[tuple[Groups, Siblings]] = []
+    for way in chain([[]], ways):
+        left = level.grouped(way) if way else level
+        tried.append((way, left))
+        if is_fine(way, left, LEVEL_LIMIT):
+            return way
+    for way, left in tried:
+        if is_fine(way, left, SLOW_LIMIT):
+            return way
+    for way in _of_numbered(level, modules, side_by_side=True):
+        if is_fine(way, level.grouped(way), LEVEL_LIMIT):
+            return way
+    # Slow, or not whole: but every module has its name.
+    tried = [one for one in tried if not _makes_cycle(level, one[0])]
+    whole = [one for one in tried if one[1].folded().keeps_flow()]
+    way, left = (
+        min(whole, key=lambda one: len(one[1].folded()))
+        if whole
+        else min(
+            tried,
+            # Those that leave too many operations come last.
+            key=lambda one: (
+                _count_loose(level, one[0], kept) > LEVEL_LIMIT,
+                len(one[1].folded().put_aside()),
+            ),
+        )
+    )
+    return way if _fits(left, CHAIN_LIMIT) else None
+
+
+def _with_modules(level: Siblings, way: Groups, pinned: set[int]) -> Iterator[Groups]:
+    """Yield ways that have a few modules or parameters stand in a box, beside what another cuts.
+
+    The mildest first: a box of parameters, boxes of what is numbered one by one, calls of one
+    module among them, boxes of what reads and feeds the same, and boxes of a few in a row.
+    """
+    inner = set(range(len(level))) - pinned - level.ends.keys()
+    state = [place for place in sorted(inner) if is_state(level.ops[place])]
+    if len(state) >= _FEWEST_PARTS:
+        yield _joined(way, [state])
+    for groups in chain(_of_numbered(level, inner, first_too=True), _alike(level, inner)):
+        yield _with_state(level, _joined(way, groups), set(state).difference(*groups))
+    units = [*way, *([place] for place in sorted(set(range(len(level))).difference(*way)))]
+    row = [at for at, unit in enumerate(units) if inner.issuperset(unit)]
+    row.sort(key=units.__getitem__)
+    for runs in in_short_runs(level.grouped(way), [row], fewest=2, most=_UNLISTED):
+        yield _joined(way, [sorted(chain(*(units[at] for at in run))) for run in runs])
+
+
+def _alike(level: Siblings, places: set[int]) -> Iterator[Groups]:
+    """Yield a way to have children share a box that read the same and feed the same."""
+    reads, feeds = _neighbours(level, places)
+    found: dict[tuple[frozenset[int], frozenset[int]], list[int]] = {}
+    for place in sorted(places):
+        if reads[place]:
+            key = frozenset(reads[place]), frozenset(feeds[place])
+            found.setdefault(key, []).append(place)
+    groups = [group for group in found.values() if SERIES_SIZE <= len(group) < len(level) - 1]
+    if groups:
+        yield groups
+
+
+def _neighbours(
+    level: Siblings, places: Iterable[int]
+) -> tuple[dict[int, set[int]], dict[int, set[int]]]:
+    """Return what each child reads, but for parameters, and what it feeds."""
+    reads: dict[int, set[int]] = {place: set() for place in places}
+    feeds: dict[int, set[int]] = {place: set() for place in reads}
+    for start, end in level.links:
+        if end in reads and not is_state(level.ops[start]):
+            reads[end].add(start)
+        if start in feeds:
+            feeds[start].add(end)
+    return reads, feeds
+
+
+def _joined(way: Groups, groups: Groups) -> Groups:
+    """Return further groups, and those of a way without them."""
+    taken = set(chain.from_iterable(groups))
+    left = [[place for place in group if place not in taken] for group in way]
+    return groups + [group for group in left if group]
+
+
+def _first_whole(level: Siblings, ways: Iterable[Groups]) -> Groups:
+    """Return the first way after which all ends of a level are reached, or none."""
+    for way in ways:
+        left = level.grouped(way)
+        if not _is_cut(level, way) or not _fits(left, SLOW_LIMIT):
+            continue
+        if left.folded().keeps_ends() and not _makes_cycle(level, way):
+            return way
+    return []
+
+
+def _is_cut(level: Siblings, way: Groups) -> bool:
+    """Whether a way changes a level: one chunk of all would be the same level again."""
+    return len(way) > 1 or (bool(way) and len(way[0]) < len(level) - 1)
+
+
+def _first_drawn_well(level: Siblings, ways: Iterable[Groups]) -> Groups:
+    """The first way after which the page draws a level well; if there is none, the last one.
+
+    A box that would point at what points at it is the last choice.
+    """
+    groups: Groups = []
+    circling: Groups = []
+    for groups in ways:
+        if _is_cut(level, groups) and not is_crowded(level.grouped(groups)):
+            if not _makes_cycle(level, groups):
+                return groups
+            circling = circling or groups
+    return circling or groups
+
+
+def _count_loose(level: Siblings, groups: Groups, kept: set[int]) -> int:
+    """Count the operations that stand in none of the groups."""
+    inside = set(chain.from_iterable(groups))
+    return sum(
+        at not in inside and at not in kept and at not in level.ends for at in range(len(level))
+    )
+
+
+def _loses_waits(level: Siblings) -> bool:
+    """Tell whether the page cuts the control lines of one child of a level, for they are many."""
+    waits = Counter(start for (start, _), data in level.links.items() if not data)
+    waits += Counter(end for (_, end), data in level.links.items() if not data)
+    return any(count > CONTROL_LIMIT for count in waits.values())
+
+
+def _makes_cycle(level: Siblings, groups: Groups) -> bool:
+    """Tell whether a box of children that were on no cycle points at what points at it."""
+    if not groups:
+        return False
+    circling = set().union(*find_cycles(level.grouped(groups).links))
+    boxes = circling.intersection(range(len(groups)))
+    before = set().union(*find_cycles(level.links)) if boxes else _NOTHING
+    return any(before.isdisjoint(groups[number]) for number in boxes)
+
+
+def _of_operations(level: Siblings, kept: set[int]) -> Iterator[Groups]:
+    """Yield ways to cut a level in which modules and inputs stay where they are.
+
+    Operations share a chunk only if no module lies on a way from one to the other.
+    """
+    ends = _outputs(level)
+    if ends:
+        yield ends
+    rows = _rows(level, kept)
+    free = sorted(chain.from_iterable(rows))
+    smallest = _LISTED if _is_list(level, free) else _UNLISTED
+    alike = _alike_ends(level)
+    for size in (_size(len(free), _MOST_CHUNKS, smallest=smallest), 20, 10):
+        parts = [
+            part
+            for row in rows
+            for part in (_sections(level, row, size) if len(row) > size else [row])
+            if len(part) >= _FEWEST_PARTS
+        ]
+        if parts:
+            yield ends + parts
+            if len(alike) > len(ends):
+                yield alike + parts
+
+
+def _with_state(level: Siblings, groups: Groups, state: set[int]) -> Groups:
+    """Have those of these parameters that one group alone reads stand in it."""
+    group_of = {place: number for number, group in enumerate(groups) for place in group}
+    readers: dict[int, set[int | None]] = {place: set() for place in state}
+    for start, end in level.links:
+        if start in readers:
+            readers[start].add(group_of.get(end))
+    return [
+        sorted([*group, *(place for place, found in readers.items() if found == {number})])
+        for number, group in enumerate(groups)
+    ]
+
+
+def _rows(level: Siblings, kept: set[int]) -> list[list[int]]:
+    """The operations, in rows of those between which no child lies that is kept."""
+    sources: dict[int, list[int]] = {}
+    for start, end in level.links:
+        if start < end:
+            sources.setdefault(end, []).append(start)
+    # How many of those that are kept lie on the longest way to each.
+    before: list[int] = []
+    rows: dict[int, list[int]] = {}
+    for place in range(len(level)):
+        ways = [before[source] + (source in kept) for source in sources.get(place, ())]
+        before.append(max(ways, default=0))
+        if place not in kept and place not in level.ends:
+            rows.setdefault(before[place], []).append(place)
+    return list(rows.values())
+
+
+def _outputs(level: Siblings) -> Groups:
+    """The outputs of the whole graph, if they are many."""
+    outputs = [at for at, word in level.ends.items() if word == "Output"]
+    return [outputs] if len(outputs) >= _FEWEST_ENDS else []
+
+
+def is_state(op: str) -> bool:
+    """Whether nodes of an op type are parameters or buffers."""
+    # One that must not be folded with others is a `Parameter[w0]`.
+    return op.partition("[")[0] in _STATE_OPS
+
+
+def is_crowded(level: Siblings) -> bool:
+    """Tell whether the page cannot draw a level well."""
+    if len(level) < CROWD_SIZE:
+        return False
+    return not _fits(level, LEVEL_LIMIT) or not level.folded().keeps_flow()
+
+
+def _fits(level: Siblings, most: int) -> bool:
+    """Tell whether at most so many shapes are laid out at once, on the level or in a stack."""
+    if any(len(members) > max(most, STACK_LIMIT) for members in level.series()):
+        return False
+    return len(level.folded()) <= most
+
+
+def count_loose(level: Siblings) -> int:
+    """Count the nodes of a level that are no boxes, no ends of the graph and no cards."""
+    return sum(
+        bool(op) and op != ASIDE_OP and place not in level.ends
+        for place, op in enumerate(level.ops)
+    )
+
+
+def _proposals(level: Siblings, kept: set[int]) -> Iterator[Groups]:
+    """Yield ways to cut a level, the mildest first; where nothing is kept, the last one serves."""
+    inner = [at for at in range(len(level)) if at not in level.ends and at not in kept]
+    groups = _alike_ends(level)
+    if groups:
+        yield groups
+    # The few boxes that ran by turns with others: a list whose layers a loop calls.
+    tangled = {end for start, end in level.links if start > end and not level.ops[end]}
+    if len(tangled) > _MOST_BESIDE // 2:
+        tangled = set()
+    apart = [at for at in inner if at not in tangled]
+    core = _without_rare(level, apart)
+    smallest = _LISTED if _is_list(level, inner) else _UNLISTED
+    for members in (core, apart, inner):
+        for most in (_MOST_CHUNKS, _FEW_CHUNKS):
+            size = _size(len(members), most, smallest=smallest if most == _MOST_CHUNKS else 10)
+            if size < len(members):
+                yield groups + _sections(level, members, size)
+    few = _sections(level, inner, _size(len(inner), _FEW_CHUNKS, smallest=10)) if inner else []
+    if len(inner) > _FEW_CHUNKS:
+        yield groups + _ends(level, {at for group in groups for at in group}) + few
+    boxes = _ends(level, _NOTHING)
+    yield boxes + few
+    if len(inner) >= CROWD_SIZE:
+        # So few that the page puts nothing aside.
+        yield boxes + _sections(level, inner, -(-len(inner) // _FEWEST_CHUNKS))
+
+
+def _of_numbered(
+    level: Siblings, places: set[int], *, side_by_side: bool = False, first_too: bool = False
+) -> Iterator[Groups]:
+    """Yield ways to have what is numbered one by one stand in a box, as members of a list would.
+
+    That are the rounds of one loop, and modules in attributes of their own (`head_0`, `head_1`).
+
+    Args:
+        level: The level.
+        places: What may stand in such a box.
+        side_by_side: Whether all in it must read and feed the same.
+        first_too: Whether the first call of a module, before `fc.1`, counts as `fc.0`.
+    """
+    found: dict[tuple[str, str], dict[int, int]] = {}
+    kinds = {
+        place: level.ops[place].partition("[")[0] for place in sorted(places - level.ends.keys())
+    }
+    for place, op in kinds.items():
+        numbered = read_number(level.labels[place])
+        if numbered is not None:
+            found.setdefault((numbered[0], op), {})[numbered[1]] = place
+    for place, op in kinds.items() if first_too else ():
+        calls = found.get((f"{level.labels[place]}.", op))
+        if calls is not None:
+            calls.setdefault(0, place)
+    groups = [
+        list(members.values())
+        for members in found.values()
+        if len(members) >= SERIES_SIZE and max(members) - min(members) < len(members)
+    ]
+    if side_by_side:
+        groups = [_side_by_side(level, group) for group in groups]
+    # A box of all would be the same level again.
+    groups = [group for group in groups if 0 < len(group) < len(level) - 1]
+    yield from ([group] for group in groups)
+    if len(groups) > 1:
+        yield groups
+
+
+def _side_by_side(level: Siblings, group: list[int]) -> list[int]:
+    """Return a group with its parameters if all in it read and feed the same, else nothing."""
+    reads, feeds = _neighbours(level, group)
+    of_state: dict[int, set[int]] = {}
+    for start, end in level.links:
+        if is_state(level.ops[start]):
+            of_state.setdefault(start, set()).add(end)
+    first = group[0]
+    if any(reads[place] != reads[first] or feeds[place] != feeds[first] for place in group):
+        return []
+    return [*group, *(state for state, readers in of_state.items() if readers <= reads.keys())]
+
+
+def _ends(level: Siblings, known: set[int]) -> Groups:
+    """The inputs, and the outputs, that are not known, if they are more than two."""
+    groups = [
+        [at for at, found in level.ends.items() if found == word and at not in known]
+        for word in ("Input", "Output")
+    ]
+    return [ends for ends in groups if len(ends) > 2]
+
+
+def _alike_ends(level: Siblings) -> Groups:
+    """The inputs, and the outputs, that share the start of their names."""
+    found: dict[tuple[str, str], list[int]] = {}
+    for place, word in level.ends.items():
+        stem = stem_of_end(level.labels[place])
+        if stem:
+            found.setdefault((word, stem), []).append(place)
+    return [places for places in found.values() if len(places) >= _FEWEST_ENDS]
+
+
+def _without_rare(level: Siblings, places: list[int]) -> list[int]:
+    """Leave out the items before and after the long numbered list of a level, if they are few."""
+    numbered = [read_number(level.labels[at]) for at in places]
+    stems = [found[0] if found else None for found in numbered]
+    counts = Counter(stem for stem in stems if stem is not None)
+    if not counts:
+        return places
+    stem, count = counts.most_common(1)[0]
+    first = stems.index(stem)
+    last = len(stems) - stems[::-1].index(stem)
+    if first and level.labels[places[first - 1]] + "." == stem:
+        # The first call of the module whose later ones have numbers.
+        first -= 1
+    little = first + len(stems) - last <= _MOST_BESIDE
+    return places[first:last] if little and count * 10 >= len(places) else places
+
+
+def _is_list(level: Siblings, places: list[int]) -> bool:
+    """Tell whether most children are numbered: the members of a list, or calls of a module."""
+    return sum(read_number(level.labels[at]) is not None for at in places) * 2 > len(places)
+
+
+def _size(count: int, most: int, *, smallest: int) -> int:
+    """The size of chunks that makes at most so many of them."""
+    return next(size for size in _SIZES if size >= smallest and count <= size * most)
+
+
+def _sections(level: Siblings, places: list[int], size: int) -> Groups:
+    """Cut children into sections of about this size, where few edges cross.
+
+    A section holds at least four fifths of it, and the last one at most seven fifths.
+    """
+    crossing = _crossings(level, places)
+    slack = size // 5
+    sections = []
+    start, count = 0, len(places)
+    while count - start > size + 2 * slack:
+        ideal = start + size
+        # A bit more than needed, where there is no better place for the cut.
+        end = min(
+            range(ideal - slack, ideal + slack + 1),
+            key=lambda at: (crossing[at], abs(at - ideal)),
+        )
+        sections.append(places[start:end])
+        start = end
+    sections.append(places[start:])
+    return sections
+
+
+def _crossings(level: Siblings, places: Sequence[int]) -> list[int]:
+    """For each place of a cut, how many children before it are read behind it."""
+    order = {place: at for at, place in enumerate(places)}
+    last: dict[int, int] = {}
+    for start, end in level.links:
+        if start in order and end in order:
+            first, to = sorted((order[start], order[end]))
+            last[first] = max(last.get(first, 0), to)
+    steps = [0] * (len(places) + 1)
+    for first, to in last.items():
+        steps[first + 1] += 1
+        steps[min(to + 1, len(places))] -= 1
+    return list(accumulate(steps))
+
+
+def read_number(label: str) -> tuple[str, int] | None:
+    """Part a name in stem and number: `fc.3` in `fc.` and 3, `Linear[3]` in nothing and 3."""
+    stem = label.rstrip(_DIGITS)
+    if stem != label:
+        return stem, int(label[len(stem) :])
+    number = label.rpartition("[")[2].removesuffix("]")
+    return ("", int(number)) if label.endswith("]") and _NUMBER.fullmatch(number) else None
+
+
+def stem_of_end(label: str) -> str:
+    """The text before the first dot or number: `past` of `past.0.key`."""
+    return label.partition(".")[0].rstrip(_DIGITS).rstrip("_-")

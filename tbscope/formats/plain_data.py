@@ -1,0 +1,410 @@
+"""Writes a graph as plain data, as docs/formats.md describes it, and reads it back.
+
+What many nodes share (types, scopes, places in the code) stands once, in a table, and is named by
+its number there. The classes of a graph say which fields they have, and of which types.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from inspect import signature
+from itertools import starmap
+from math import isfinite
+from operator import attrgetter
+from types import NoneType, UnionType
+from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+
+from tbscope.errors import ArgumentError, GraphError
+from tbscope.formats.checked_fields import (
+    NUMBER,
+    TEXT,
+    TRUTH,
+    WHOLE,
+    FieldError,
+    Kind,
+    Record,
+    mapping,
+    optional,
+    several,
+    word,
+)
+from tbscope.ir.graph import (
+    Argument,
+    Call,
+    Collective,
+    Constant,
+    Graph,
+    Module,
+    Nest,
+    Node,
+    NodeKind,
+    Note,
+    Output,
+    Parameter,
+    Shape,
+    Sharding,
+    Source,
+    Value,
+)
+from tbscope.ir.invariants import check_invariants
+from tbscope.ir.metadata import Function, Run
+from tbscope.ir.scopes import Scope
+from tbscope.messages import shown
+
+__all__ = ["FORMAT", "decode_graph", "encode_graph"]
+
+FORMAT = "tbscope.Graph"
+"""What a graph says that it is, under the key "format"."""
+
+_VERSION = 4
+# Beyond, many readers of JSON lose digits.
+_EXACT = 2**53
+_MOST_TEXT = 1000
+# JSON has all of their constants; most need no call.
+_PLAIN = frozenset({str, bool, NoneType})
+# By which attribute a row names the one around it, which comes before it.
+_AROUND: dict[str, Callable[[Any], Any]] = {
+    "scopes": attrgetter("parent"),
+    "runs": attrgetter("around"),
+}
+_OF_TEXT: dict[str, Callable[[str], Any]] = {"constant": Constant, "float": float}
+_OF_ENTRIES: dict[str, Callable[[list[Any]], Any]] = {"list": list, "tuple": tuple}
+
+
+class _Type(NamedTuple):
+    """What values have in common: all but the node that gives them."""
+
+    shape: Shape | None
+    dtype: str
+    device: str
+    sharding: Sharding | None
+
+
+def encode_graph(graph: Graph) -> dict[str, Any]:
+    """Return a graph as plain data.
+
+    Args:
+        graph: Any graph; it stays as it is.
+    Returns:
+        For each key of docs/formats.md what JSON has for it. A constant of a class of the user's
+        becomes its text.
+    """
+    writer = _Writer(graph)
+    written: dict[str, Any] = {}
+    # What names others is written before these, and stands behind them.
+    for name, record in reversed(_TABLES.items()):
+        if things := writer.tables[name] or [*writer.shared[name]]:
+            written[name] = record.write(writer, things)
+    written |= {"version": _VERSION, "format": FORMAT}
+    return dict(reversed(written.items()))
+
+
+def decode_graph(data: Any) -> Graph:
+    """Return the graph that plain data describes.
+
+    Args:
+        data: What JSON has for what `encode_graph` gives; anything else is refused.
+    Returns:
+        A graph that keeps every invariant.
+    Raises:
+        ArgumentError: It describes none, or is of another version.
+    """
+    try:
+        _check_version(data)
+        graph: Graph = _Reader().graph(data)
+        check_invariants(graph)
+    except (FieldError, RecursionError, GraphError) as error:
+        why = error.why if isinstance(error, GraphError) else str(error)
+        if isinstance(error, RecursionError):
+            why = "its lists stand in each other too deep"
+        raise ArgumentError(
+            "this describes no graph", why=why, fix="docs/formats.md tells what a graph looks like"
+        ) from error
+    return graph
+
+
+def _check_version(data: Any) -> None:
+    if type(data) is not dict or data.get("format") != FORMAT:
+        raise FieldError(f'format is not "{FORMAT}"')
+    version = data.get("version")
+    if type(version) is not int:
+        raise FieldError(f"version is {shown(version)}, and should be a number")
+    if version != _VERSION:
+        newer = version > _VERSION
+        raise ArgumentError(
+            f"this graph is of version {version} of its format",
+            why=f"this tbscope reads version {_VERSION}",
+            fix="pip install --upgrade tbscope" if newer else "write the graph anew",
+        )
+
+
+class _Writer:
+    """One graph while it is written.
+
+    Attributes:
+        tables: What the graph lists, and what something else alone names.
+        shared: The tables of what nodes share, as numbers of their rows.
+        known: For each table the numbers in it, by the identity of what the graph holds: to
+            compare it costs as much as to write it.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        nodes = [*_with_inner(graph.nodes)]
+        self.tables: dict[str, list[Any]] = {name: [] for name in _TABLES}
+        self.tables |= {"nodes": nodes, "calls": graph.calls, "modules": graph.modules}
+        self.tables |= {"outputs": graph.outputs, "notes": graph.notes, "graph": [graph]}
+        self.known: dict[str, dict[int, int]] = {name: {} for name in _TABLES}
+        self.shared: dict[str, dict[Any, int]] = {name: {} for name in _TABLES}
+        values = [value for node in nodes for value in node.outputs]
+        self._nodes = dict(zip(nodes, range(len(nodes)), strict=True))
+        self._values = dict(zip(values, range(len(values)), strict=True))
+
+    def add(self, table: str, item: Any) -> int:
+        """Put into a table what the graph holds, behind all around it; return its number."""
+        numbers, around = self.shared[table], _AROUND.get(table)
+        pending = [item]
+        while around and (outer := around(pending[-1])) is not None and outer not in numbers:
+            pending.append(outer)
+        for each in reversed(pending):
+            number = numbers.setdefault(each, len(numbers))
+        self.known[table][id(item)] = number
+        return number
+
+    def types_of(self, values: list[Value]) -> list[int]:
+        """Return the numbers of the types of values."""
+        numbers = self.shared["types"]
+        kinds = map(attrgetter(*_Type._fields), values)
+        found = [numbers.setdefault(kind, len(numbers)) for kind in kinds]
+        self.tables["types"] = [*starmap(_Type, numbers)]
+        return found
+
+    def nodes(self, nodes: list[Node]) -> list[int]:
+        """Return the numbers of nodes; below 0 for those that the graph does not hold."""
+        known = self._nodes
+        return [
+            known[one] if one in known else self._other("other_nodes", one, known) for one in nodes
+        ]
+
+    def values(self, values: list[Value]) -> list[int]:
+        """Return the numbers of values; below 0 for those that no node of the graph gives."""
+        known = self._values
+        return [
+            known[one] if one in known else self._other("other_values", one, known)
+            for one in values
+        ]
+
+    def _other(self, table: str, item: Any, numbers: dict[Any, int]) -> int:
+        number = numbers[item] = ~len(self.tables[table])
+        self.tables[table].append(item)
+        return number
+
+    def arguments(self, arguments: list[Argument]) -> list[Any]:
+        """Return values and constants, with their names where they have one."""
+        plain, values, nest = _PLAIN, self._values, self.nest
+        written = []
+        for name, held in arguments:
+            if type(held) is Value and held in values:
+                one = [values[held]]
+            else:
+                one = held if type(held) in plain else nest(held)
+            written.append(one if name is None else {f"={name}": one})
+        return written
+
+    def nests(self, nests: list[Nest]) -> list[Any]:
+        """Return nests."""
+        plain, nest = _PLAIN, self.nest
+        return [one if type(one) in plain else nest(one) for one in nests]
+
+    def nest(self, nest: Nest) -> Any:
+        """Return a nest; what JSON has not becomes a list or an object with one key."""
+        kind = type(nest)
+        if kind is Value:
+            return self.values([nest])
+        if kind is str or kind is bool or nest is None:
+            return nest
+        if kind is int:
+            return nest if -_EXACT <= nest <= _EXACT else {"int": hex(nest)}
+        if kind is float:
+            return nest if isfinite(nest) else {"float": repr(nest)}
+        if kind is Constant:
+            return {"constant": nest.text}
+        if kind is tuple or kind is list:
+            return {kind.__name__: self.nests(nest)}
+        if kind is dict:
+            return {"dict": [[self.nest(key), self.nest(entry)] for key, entry in nest.items()]}
+        if kind is complex:
+            return {"complex": [self.nest(nest.real), self.nest(nest.imag)]}
+        plain: type[Any]
+        for plain in (str, int, float, complex, tuple, list, dict):
+            if isinstance(nest, plain):
+                return self.nest(str.__str__(nest) if plain is str else plain(nest))
+        return {"constant": shown(nest, _MOST_TEXT)}
+
+
+def _with_inner(nodes: Sequence[Node]) -> Iterator[Node]:
+    """Yield nodes, those in a body before the one that it is the body of."""
+    for node in nodes:
+        if node.body is not None:
+            yield from _with_inner(node.body.nodes)
+        yield node
+
+
+class _Reader:
+    """One graph while it is read.
+
+    Attributes:
+        tables: What is read of each table.
+    """
+
+    def __init__(self) -> None:
+        self.tables: dict[str, list[Any]] = {name: [] for name in _TABLES}
+        self._values: list[Value] = []
+
+    def graph(self, data: dict[str, Any]) -> Any:
+        """Return the graph of tables, or raise FieldError."""
+        for name, record in _TABLES.items():
+            try:
+                for item in record.read(self, data.get(name, {})):
+                    self.tables[name].append(item)
+                    if name == "nodes":
+                        item.outputs = [
+                            Value(item, index, *kind) for index, kind in enumerate(item.outputs)
+                        ]
+                        self._values += item.outputs
+            except FieldError as error:
+                raise error.within(name) from None
+        for name in data:
+            if name not in (*_TABLES, "format", "version"):
+                raise FieldError("is no field that this version has", shown(name)[1:-1])
+        if len(self.tables["graph"]) != 1:
+            raise FieldError(f"graph has {len(self.tables['graph'])} rows, and should have one")
+        (graph,) = self.tables["graph"]
+        bodies = [node.body.nodes for node in self.tables["nodes"] if node.body is not None]
+        inner = {node for body in bodies for node in body}
+        graph.nodes = [node for node in self.tables["nodes"] if node not in inner]
+        graph.calls, graph.modules = self.tables["calls"], self.tables["modules"]
+        graph.outputs, graph.notes = self.tables["outputs"], self.tables["notes"]
+        return graph
+
+    def node(self, number: Any) -> Any:
+        """Return the node of a number."""
+        return _entry(number, self.tables["nodes"], self.tables["other_nodes"])
+
+    def value(self, number: Any) -> Any:
+        """Return the value of a number."""
+        return _entry(number, self._values, self.tables["other_values"])
+
+    def argument(self, data: Any) -> Argument:
+        """Return an argument."""
+        if type(data) is dict and len(data) == 1:
+            ((name, nest),) = data.items()
+            if name.startswith("="):
+                return Argument(name[1:], self.nest(nest))
+        return Argument(None, self.nest(data))
+
+    def nest(self, data: Any) -> Nest:
+        """Return a nest."""
+        if type(data) is list and len(data) == 1:
+            return self.value(data[0])
+        if not isinstance(data, dict | list):
+            return data
+        try:
+            ((form, held),) = dict(data).items()
+            return self._constant(form, held)
+        except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
+            raise FieldError(f"is {shown(data)}, which is no value and no constant") from error
+
+    def _constant(self, form: str, held: Any) -> Nest:
+        """Return a constant that JSON has not; Python raises where it is none."""
+        if type(held) is str:
+            return int(held, 16) if form == "int" else _OF_TEXT[form](held)
+        if form == "dict":
+            return {self.nest(key): self.nest(entry) for key, entry in held}
+        entries = [self.nest(entry) for entry in held]
+        return complex(*entries) if form == "complex" else _OF_ENTRIES[form](entries)
+
+
+def _entry(number: Any, listed: Sequence[Any], others: Sequence[Any] = ()) -> Any:
+    """Return the entry of a number; below 0 it is that of other things."""
+    if type(number) is not int or not -len(others) <= number < len(listed):
+        raise FieldError(f"is {shown(number)}, which names nothing: there are {len(listed)}")
+    return listed[number] if number >= 0 else others[~number]
+
+
+# -- the schema -----------------------------------------------------------------------------
+
+
+def _row_of(table: str) -> Kind:
+    """Return the kind of a field that names a row of a table."""
+
+    def write(writer: _Writer, items: list[Any]) -> list[int]:
+        # Most rows are in the table: `map` asks for them without a step of Python each.
+        known, places = writer.known[table], list(map(id, items))
+        for one, place in zip(items, places, strict=True):
+            if place not in known:
+                writer.add(table, one)
+        return list(map(known.__getitem__, places))
+
+    def read(reader: _Reader, data: Any) -> Any:
+        return _entry(data, reader.tables[table])
+
+    return Kind(write, read)
+
+
+def _kind_of(hint: Any) -> Kind:
+    """Return the kind of the fields of a type."""
+    if hint in _KINDS:
+        return _KINDS[hint]
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin is Literal:
+        return word(inner)
+    if origin in (Union, UnionType):
+        (one,) = (each for each in inner if each is not NoneType)
+        return optional(_kind_of(one))
+    if origin in (tuple, list):
+        return several(_kind_of(inner[0]), origin)
+    return mapping(_kind_of(inner[1])) if inner else _record(hint).row()
+
+
+def _record(make: Any, **others: Kind | None) -> Record:
+    """Return the record of a class; some of its fields are of other kinds, or are left out."""
+    hints = get_type_hints(make) or get_type_hints(make.__init__)
+    kinds = {name: _kind_of(hints[name]) for name in signature(make).parameters} | others
+    return Record(make, {name: kind for name, kind in kinds.items() if kind is not None})
+
+
+_KINDS: dict[Any, Kind] = {
+    str: TEXT,
+    int: WHOLE,
+    float: NUMBER,
+    bool: TRUTH,
+    Any: Kind(_Writer.nests, _Reader.nest),
+    Node: Kind(_Writer.nodes, _Reader.node),
+    Value: Kind(_Writer.values, _Reader.value),
+    Argument: Kind(_Writer.arguments, _Reader.argument),
+    Sharding: _row_of("shardings"),
+    Collective: _row_of("collectives"),
+    Scope: _row_of("scopes"),
+    Source: _row_of("sources"),
+    Parameter: _row_of("parameters"),
+    Function: _row_of("functions"),
+    Run: _row_of("runs"),
+}
+_TYPES = several(Kind(_Writer.types_of, _row_of("types").read), list)
+# Nothing in a table names a later row, and no table a later one.
+_TABLES: dict[str, Record] = {
+    "shardings": _record(Sharding),
+    "types": _record(_Type),
+    "collectives": _record(Collective),
+    "scopes": _record(Scope),
+    "sources": _record(Source),
+    "parameters": _record(Parameter),
+    "functions": _record(Function),
+    "runs": _record(Run),
+    "nodes": _record(Node, outputs=_TYPES),
+    "other_nodes": Record(Node, {"name": TEXT, "op": TEXT, "kind": _kind_of(NodeKind)}),
+    "other_values": _record(Value),
+    "calls": _record(Call),
+    "modules": _record(Module),
+    "outputs": _record(Output),
+    "notes": _record(Note),
+    "graph": _record(Graph, nodes=None, calls=None, modules=None, outputs=None, notes=None),
+}

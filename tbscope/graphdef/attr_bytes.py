@@ -1,0 +1,264 @@
+"""Attribute entries: what a NodeDef holds of its attributes, as bytes, each made once.
+
+Nodes of one graph share most of their attributes; joining their bytes takes a small part
+of the time that setting one message after the other takes.
+"""
+
+import functools
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable
+from typing import TypeVar
+
+from tensorboard.compat.proto.attr_value_pb2 import AttrValue
+
+from tbscope.errors import ConversionError
+from tbscope.graphdef import wire
+from tbscope.graphdef.attributes import (
+    MOST_CHARACTERS,
+    ascii_line,
+    key_by_worth,
+    number_by_worth,
+    to_attr_value,
+)
+from tbscope.ir.graph import Nest, Shape
+from tbscope.ir.metadata import split_device
+from tbscope.ir.pytree import form_of
+from tbscope.messages import cut
+
+__all__ = [
+    "TOO_LARGE",
+    "FactEntries",
+    "Once",
+    "device_to_text",
+    "fact_key",
+    "kernels_entry",
+    "label_entry",
+    "outputs_entries",
+    "scope_entry",
+    "shape_bytes",
+    "source_entry",
+    "too_large_entry",
+]
+
+TOO_LARGE = "_too_large_attrs"
+"""The attribute that names those which were left out for their size
+(tensorboard/plugins/graph/tf_graph_common/graph.ts, `LARGE_ATTRS_KEY`)."""
+
+# What these names mean, here or to the page, no fact of the user's can change.
+_OURS = frozenset(
+    {"_XlaCluster", "_class", "_output_shapes", "dtype", "kernels", "scope", "source", TOO_LARGE}
+)
+_MOST_OF_NAME = 64
+_MOST_OF_SCOPE = 10_000
+
+_SCOPE, _SOURCE, _KERNELS = (
+    wire.attribute_head(key_by_worth(name)) for name in ("scope", "source", "kernels")
+)
+_LABEL, _SHAPES, _DTYPE = map(wire.attribute_head, ("_XlaCluster", "_output_shapes", "dtype"))
+# tensorboard/compat/proto/attr_value.proto: the field `shape` of a list.
+_SHAPE_ITEM = 7
+
+# What TensorFlow calls the devices that it knows too; others are called as torch does.
+_DEVICE_WORDS = {"CUDA": "GPU"}
+# tensorboard/compat/proto/tensor_shape.proto: the fields `dim` and `unknown_rank` of a
+# shape, and the field `size` of a dimension.
+_DIM = 2
+_SIZE = b"\x08"
+_UNKNOWN_DIM = wire.field(_DIM, _SIZE + wire.varint(2**64 - 1))
+_UNKNOWN_RANK = b"\x18\x01"
+
+_Key = TypeVar("_Key", bound=Hashable)
+_Made = TypeVar("_Made")
+
+
+class Once(dict[_Key, _Made]):
+    """A mapping that makes what it lacks from the key.
+
+    Args:
+        make: Makes the entry of a key that is missing.
+    """
+
+    def __init__(self, make: Callable[[_Key], _Made]) -> None:
+        super().__init__()
+        self._make = make
+
+    def __missing__(self, key: _Key) -> _Made:
+        made = self[key] = self._make(key)
+        return made
+
+
+class FactEntries:
+    """Makes and caches the entries of node facts: hyper-parameters, constant arguments, sizes."""
+
+    def __init__(self) -> None:
+        self._joined: dict[bytes, tuple[bytes, list[str]]] = {}
+
+    def make(self, name: str, constant: Nest) -> bytes:
+        """Return the same entry as `get` without caching it: for a fact that only one node has."""
+        head = _fact_head(name)
+        if type(constant) is int:
+            constant = number_by_worth(name, constant)
+        if type(constant) is str:
+            return _text_entry(head, constant)
+        value = to_attr_value(constant)
+        return b"" if value is None else _entry(head, value)
+
+    def join(self, facts: dict[str, Nest]) -> tuple[bytes, list[str]]:
+        """Return the entries of all facts of a node, joined, and the keys of those too large.
+
+        Layers of one kind have the same facts: these are joined once.
+        """
+        form = form_of(facts)
+        known = None if form is None else self._joined.get(form)
+        if known is None:
+            entries = {name: self.make(name, constant) for name, constant in facts.items()}
+            large = [fact_key(name) for name, entry in entries.items() if not entry]
+            known = b"".join(entries.values()), large
+            if form is not None:
+                self._joined[form] = known
+        return known
+
+
+def fact_key(name: str) -> str:
+    """Return the attribute name of a fact: ASCII, and not a name that has a meaning already.
+
+    Blanks before it are its place on the card.
+    """
+    key = ascii_line(name)[:_MOST_OF_NAME]
+    return f"{key}_" if key in _OURS else key_by_worth(key)
+
+
+# All graphs have the names of the attributes of cards, and of the hyper-parameters of layers.
+@functools.lru_cache(maxsize=1000)
+def _fact_head(name: str) -> bytes:
+    return wire.attribute_head(fact_key(name))
+
+
+def scope_entry(path: str) -> bytes:
+    """Return the entry of a printed scope path, whole, so that `parse_scope_path` reads it back.
+
+    One of more than 10,000 characters is cut. Of a text that is no ASCII the page shows each
+    byte in octal; so other characters are escaped as in Python. What would end the line is
+    escaped in the path already.
+    """
+    text = cut(path, _MOST_OF_SCOPE)
+    return wire.text_attribute(_SCOPE, text.encode("ascii", "backslashreplace"))
+
+
+def source_entry(text: str) -> bytes:
+    """Return the entry of a place in the user's code."""
+    return wire.text_attribute(_SOURCE, ascii_line(text).encode("ascii"))
+
+
+def label_entry(label: str) -> bytes:
+    """Return the entry of the label that sets a node's colour under "XLA cluster"."""
+    line = ascii_line(label)[:_MOST_OF_NAME]
+    return wire.text_attribute(_LABEL, line.encode("ascii"))
+
+
+def kernels_entry(names: tuple[str, ...]) -> bytes:
+    """Return the entry of the kernels, in order of first appearance: `aten::mm x2, aten::add`.
+
+    It is empty where it would be too large.
+    """
+    return _text_entry(_KERNELS, _counted(names))
+
+
+def _counted(names: Iterable[str]) -> str:
+    counts = Counter(names).items()
+    return ", ".join(f"{name} x{count}" if count > 1 else name for name, count in counts)
+
+
+def outputs_entries(outputs: tuple[tuple[Shape | None, str], ...]) -> bytes:
+    """Return the entries `_output_shapes` and `dtype` for the shape and dtype of each output.
+
+    Without outputs there is none: of an empty list of shapes the page makes an attribute. Of very
+    many outputs each dtype is told with how many have it.
+    """
+    if not outputs:
+        return b""
+    shapes = b"".join([wire.field(_SHAPE_ITEM, shape_bytes(shape)) for shape, _ in outputs])
+    entries = wire.attribute(_SHAPES, wire.list_value(shapes))
+    dtypes = [ascii_line(dtype).encode("ascii") for _, dtype in outputs]
+    if len(dtypes) == 1:
+        return entries + wire.text_attribute(_DTYPE, dtypes[0])
+    if sum(map(len, dtypes)) + 2 * len(dtypes) > MOST_CHARACTERS:
+        return entries + _text_entry(_DTYPE, _counted(dtype for _, dtype in outputs))
+    dtype = AttrValue()
+    dtype.list.s.extend(dtypes)
+    return entries + _entry(_DTYPE, dtype)
+
+
+def too_large_entry(keys: list[str]) -> bytes:
+    """Return the entry that names the attributes left out because they are too large."""
+    value = AttrValue()
+    value.list.s.extend(key.encode("ascii") for key in keys)
+    return _entry(wire.attribute_head(TOO_LARGE), value)
+
+
+def _text_entry(head: bytes, text: str) -> bytes:
+    """Return the entry of a text; empty if it would be too large."""
+    line = ascii_line(text)
+    if len(line) > MOST_CHARACTERS:
+        return b""
+    return wire.text_attribute(head, line.encode("ascii"))
+
+
+def _entry(head: bytes, value: AttrValue) -> bytes:
+    return wire.attribute(head, value.SerializeToString(deterministic=True))
+
+
+# -- shapes and devices ---------------------------------------------------------------------------
+
+
+def shape_bytes(shape: Shape | None) -> bytes:
+    """Return the protobuf form of a tensor shape, serialised.
+
+    Args:
+        shape: Sizes per dimension; None where unknown. None for an unknown rank.
+    Returns:
+        A TensorShapeProto; n dimensions give n `dim` entries in the same order, of size
+        -1 where the size is unknown.
+    Raises:
+        ConversionError: A size is negative.
+
+    Source: tensorboard/compat/proto/tensor_shape.proto
+    """
+    if shape is None:
+        return _UNKNOWN_RANK
+    dims = []
+    for size in shape:
+        if size is None:
+            dims.append(_UNKNOWN_DIM)
+        elif size > 0:
+            dims.append(wire.field(_DIM, _SIZE + wire.varint(size)))
+        elif size == 0:
+            # A number that is 0 is not written.
+            dims.append(wire.field(_DIM, b""))
+        else:
+            raise ConversionError(
+                f"the shape {shape} has the size {size}",
+                why="a tensor has no negative sizes",
+                fix="give None where a size is not known",
+            )
+    return b"".join(dims)
+
+
+def device_to_text(device: str) -> str:
+    """Return the name that TensorFlow has for a device.
+
+    Args:
+        device: As torch prints it: `cpu`, `cuda:0`, `meta`; empty for none. In a merged graph
+            the ranks stand before it: `ranks 0-7 cuda:0`.
+    Returns:
+        `/device:CPU:0`, `/device:GPU:0`, `/device:META:0`, `/device:ranks_0-7_GPU:0`; empty for
+        none. Without spaces, with which the page would leave a node in its old colour.
+    """
+    if not device:
+        return ""
+    ranks, own = split_device(device)
+    kind, _, index = own.partition(":")
+    word = kind.upper()
+    # The legend leaves out what all begin with, letter by letter: of `ranks` an `s` would stay.
+    of_ranks = f"ranks_{ranks.partition(' ')[2].replace(' ', '_')}_" if ranks else ""
+    return f"/device:{of_ranks}{_DEVICE_WORDS.get(word, word)}:{index or 0}"

@@ -1,0 +1,362 @@
+"""Makes the figures of an overlay, from the user's own values or from a built-in one."""
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from numbers import Integral, Real
+from typing import Any, NamedTuple, TypeAlias
+
+from tbscope.analysis.costs import (
+    Costs,
+    bytes_here,
+    communication_bytes,
+    flops_here,
+    has_backward,
+    node_costs,
+    saved_bytes,
+)
+from tbscope.analysis.peak_memory import bytes_at_peak
+from tbscope.drawing.figures import (
+    Figure,
+    Number,
+    Target,
+    by_kernel,
+    profile_figures,
+    sum_of,
+    to_figure,
+)
+from tbscope.drawing.naming import attribute_of
+from tbscope.errors import ArgumentError
+from tbscope.ir.graph import Call, Graph, Node, Parameter
+from tbscope.ir.module_tree import ModuleTree, Part, numbers_in, parameter_key, walk
+from tbscope.ir.scope_io import OPERATIONS, STATE
+from tbscope.ir.scopes import Scope
+from tbscope.messages import error_text, shown
+from tbscope.utils.validation import ask, entries_of
+
+__all__ = [
+    "BUILT_IN",
+    "OverlayValues",
+    "make_overlay",
+]
+
+
+OverlayValues: TypeAlias = str | Mapping[Any, Any] | Callable[[Node], Any]
+"""The name of a built-in overlay, numbers by name, or a function from a node to its number.
+
+A name is one that `Graph.find` takes; a `Node`, a `Call` or a `Scope` will do, too.
+"""
+
+_MOST_CHARACTERS = 60
+# Some of them still have a sum.
+_LARGEST = 1e300
+
+
+def make_overlay(graph: Graph, tag: str, values: OverlayValues | None = None) -> tuple[Figure, ...]:
+    """Return the figures of an overlay: one that feeds both colourings, or one for each.
+
+    Args:
+        graph: A graph as it was recorded.
+        tag: What it is called.
+        values: Where the numbers come from; None for the built-in of the tag's name.
+    Raises:
+        ArgumentError: There is no such built-in, a number is none that can be drawn, or
+            there is none at all.
+        NotFoundError: The graph holds nothing of a name that a number is given for.
+    """
+    if values is None or isinstance(values, str):
+        name = tag if values is None else values
+        return _built_in(graph, str.__str__(name), asked=values is not None)
+    numbers: dict[Target, list[Number]] = defaultdict(list)
+    for target, number in _given(graph, tag, values):
+        numbers[target].append(number)
+    if not numbers:
+        raise ArgumentError(
+            f"the overlay {shown(tag)} has no number",
+            why="its values are empty, or None for every node",
+            fix="give a number for at least one node",
+        )
+    return (to_figure(tag, {target: sum_of(held) for target, held in numbers.items()}),)
+
+
+def _built_in(graph: Graph, name: str, *, asked: bool) -> tuple[Figure, ...]:
+    start, _, mesh = name.partition("/")
+    make = BUILT_IN.get(name)
+    if mesh and start == "communication_bytes":
+        make = partial(communication, mesh=mesh)
+    if make is None:
+        raise ArgumentError(
+            f"no overlay {shown(name)} is built in",
+            why=f"those are {', '.join(BUILT_IN)}",
+            fix="values='flops'"
+            if asked
+            else "give values: a mapping from names to numbers, or a function of a node",
+        )
+    made = make(graph)
+    if not isinstance(made, tuple):
+        made = (to_figure("at_peak_bytes" if start == "peak" else start, made),)
+    if not any(figure.numbers for figure in made):
+        raise ArgumentError(
+            f"the overlay {shown(name)} has no number",
+            why=f"nothing in the graph of {graph.name} has one",
+            fix="graph.summary() tells what is known of the graph",
+        )
+    return made
+
+
+def _given(
+    graph: Graph, tag: str, values: Mapping[Any, Any] | Callable[[Node], Any]
+) -> Iterator[tuple[Target, Number]]:
+    """Yield each number with the node or scope that it belongs to."""
+    if callable(values) and not isinstance(values, type):
+        for node in graph.nodes:
+            place = f"%{node.name}"
+            given = ask(
+                *(values, node),
+                option="values",
+                place=place,
+                fix="have it give a number, or None, for every node",
+            )
+            number = _plain_number(given, tag, place)
+            if number is not None:
+                yield node, number
+        return
+    if not isinstance(values, Mapping):
+        raise ArgumentError(
+            f"the values of the overlay {shown(tag)} are {shown(values)}",
+            why="values are a mapping from names to numbers, a function of a node, or the name "
+            f"of a built-in: {', '.join(BUILT_IN)}",
+            fix="values={'layer1.0.weight': 0.5}, or values=lambda node: len(node.kernels)",
+        )
+    named, known = _by_name(graph), {*graph.nodes, *graph.scopes()}
+    for key, value in entries_of(values, option="values").items():
+        target = key.scope if isinstance(key, Call) else key
+        if type(key) is str:
+            if key not in named:
+                # It raises, with the names that are near.
+                graph.find(key)
+            target = named[key]
+        elif not isinstance(target, Node | Scope) or target not in known:
+            why = "a number is given for a name, a Node, a Call or a Scope"
+            if isinstance(target, Node | Scope):
+                why = f"it is none of the graph of {graph.name}"
+            raise ArgumentError(
+                f"the overlay {shown(tag)} has a number for {shown(target)}",
+                why=why,
+                fix="take what graph.find, graph.nodes and graph.calls of this very graph give",
+            )
+        number = _plain_number(value, tag, shown(key))
+        if number is not None:
+            yield target, number
+
+
+def _by_name(graph: Graph) -> dict[str, Node | Scope]:
+    """Return the nodes and scopes of a graph by the names that `Graph.find` takes."""
+    named: dict[str, Node | Scope] = {}
+    # The order in which `Graph.find` looks.
+    for call in graph.calls:
+        if call.qualified_name is not None:
+            named.setdefault(call.qualified_name, call.scope)
+        named.setdefault(call.scope.path, call.scope)
+    for node in graph.nodes:
+        named.setdefault(node.name, node)
+    for scope in graph.scopes():
+        named.setdefault(scope.path, scope)
+        if scope.qualified_name is not None:
+            named.setdefault(scope.qualified_name, scope)
+    for held in held_parameters(graph):
+        named.setdefault(held.name, held.place)
+    return named
+
+
+def _plain_number(value: object, tag: str, name: str) -> Number | None:
+    """Convert any kind of number to an int or a float; None stays None."""
+    if value is None:
+        return None
+    given, plain, cause = value, None, None
+    why = "a number is an int, a float, or a tensor without dimensions"
+    try:
+        if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
+            # A tensor or an array that holds one number, unless it is on the device meta.
+            value = value.item()
+        if isinstance(value, Real):
+            plain = int(value) if isinstance(value, Integral) else float(value)
+    except Exception as error:  # noqa: BLE001  It is told.
+        cause, why = error, f"it holds no number: {error_text(error)}"
+    # A whole number may be too large for a float, and so for the page.
+    if plain is not None and (plain > _LARGEST or math.isnan(plain)):
+        why = "the page cannot show what is not finite"
+    elif plain is not None and plain < 0:
+        why = "the page cannot show numbers below 0"
+    elif plain is not None:
+        return int(plain) if plain == int(plain) else plain
+    raise ArgumentError(
+        f"the overlay {shown(tag)} has {shown(given, _MOST_CHARACTERS)} for {name}",
+        why=why,
+        fix="give a finite number from 0 on (abs(x), x - smallest), or None for no number",
+    ) from cause
+
+
+# -- built-in overlays -------------------------------------------------------------------------
+
+
+_Made: TypeAlias = Mapping[Target, Number] | tuple[Figure, ...]
+"""The numbers of the figure that an overlay has, or its figures."""
+
+
+class Held(NamedTuple):
+    """A parameter or buffer of a graph's modules under one of its names.
+
+    Attributes:
+        name: The qualified name.
+        parameter: What it is.
+        identity: The same for all names of one parameter.
+        place: The node that stands for it, or where none does, the scope of its module, or
+            the innermost one around it that was called.
+    """
+
+    name: str
+    parameter: Parameter
+    identity: int | str
+    place: Node | Scope
+
+
+def held_parameters(graph: Graph) -> Iterator[Held]:
+    """Yield each parameter and buffer of the model, once for each of its names."""
+    nodes = {(node.scope, attribute_of(node)): node for node in graph.nodes if node.kind in STATE}
+    parts = list(walk(ModuleTree(graph).top))
+    places: dict[int | str, Node] = {}
+    for part in parts:
+        for parameter in part.held:
+            for scope in part.scopes:
+                node = nodes.get((scope, parameter.name))
+                if node is not None:
+                    places.setdefault(parameter_key(part, parameter), node)
+    for part in parts:
+        owner = part.calls[0].scope.path if part.name is None and part.calls else part.name
+        around: Part | None = part
+        while around is not None and not around.calls:
+            around = around.parent
+        for parameter in part.held:
+            identity = parameter_key(part, parameter)
+            place = places.get(identity) or (around.calls[0].scope if around else None)
+            if place is not None:
+                name = f"{owner}.{parameter.name}" if owner else parameter.name
+                yield Held(name, parameter, identity, place)
+
+
+def _of_parameters(number: Callable[[Parameter], int]) -> Callable[[Graph], _Made]:
+    """Return a function that sums a number over parameters, each counted once."""
+
+    def make(graph: Graph) -> _Made:
+        numbers: dict[Target, Number] = defaultdict(int)
+        for held in {held.identity: held for held in held_parameters(graph)}.values():
+            if held.parameter.kind == "parameter":
+                numbers[held.place] += number(held.parameter)
+        return numbers
+
+    return make
+
+
+def _of_costs(number: Callable[[Costs], Number]) -> Callable[[Graph], _Made]:
+    def make(graph: Graph) -> _Made:
+        costs = node_costs(graph, backward=False)
+        return {node: number(cost) for node, cost in costs.items()}
+
+    return make
+
+
+def _flops(graph: Graph) -> _Made:
+    """Return the FLOPs of each operation, or of its kernels where they were recorded.
+
+    An operation that computes and has no formula has no number: a 0 would be wrong.
+    """
+    numbers: dict[Target, Number] = {}
+    for node, cost in node_costs(graph, backward=False).items():
+        if cost.flops or not cost.uncounted:
+            numbers.update(by_kernel(node, cost.flops, lambda kernel: kernel.flops))
+    return {
+        target: number
+        for target, number in numbers.items()
+        if not (isinstance(target, Node) and target.flops is None and target.kernels)
+    }
+
+
+def _backward_flops(graph: Graph) -> _Made:
+    return {
+        node: cost.backward_flops
+        for node, cost in node_costs(graph).items()
+        if cost.backward_flops or not cost.uncounted
+    }
+
+
+def _flops_here(graph: Graph) -> _Made:
+    nodes = (node for node in graph.nodes if node.kind in OPERATIONS and node.flops is not None)
+    return {node: flops_here(node) for node in nodes}
+
+
+def communication(graph: Graph, mesh: str | None = None) -> _Made:
+    """Return how many bytes each operation moves between ranks, as one of them sees it.
+
+    Args:
+        graph: A graph as it was recorded.
+        mesh: The dimension of the device mesh along which they are moved; None for any.
+    Raises:
+        ArgumentError: Nothing is moved along this dimension.
+    """
+    moved = communication_bytes(graph)
+    along = {node: node.collective.mesh for node in moved if node.collective is not None}
+    known = sorted({*along.values()} - {""})
+    if mesh is not None and mesh not in known:
+        raise ArgumentError(
+            f"nothing in the graph of {graph.name} is moved along {shown(mesh)}",
+            why=f"the dimensions of the device mesh are {', '.join(known) or 'none'}",
+            fix=f"communication_bytes/{known[0]}" if known else "communication_bytes",
+        )
+    return {node: count for node, count in moved.items() if mesh in (None, along[node])}
+
+
+def _saved(graph: Graph) -> _Made:
+    if not has_backward(graph):
+        raise ArgumentError(
+            f"the graph of {graph.name} has no backward pass",
+            why="what is saved is what a recorded backward pass has read",
+            fix="graph = tbscope.trace(model, input, loss=..., backward=True)",
+        )
+    saved = saved_bytes(graph)
+    return {node: saved.get(node, 0) for node in graph.nodes if node.kind in OPERATIONS}
+
+
+def _peak(graph: Graph) -> _Made:
+    held = bytes_at_peak(graph)
+    return {node: held[node] for node in held}
+
+
+def _time(graph: Graph) -> _Made:
+    if graph.profile is None:
+        raise ArgumentError(
+            f"the graph of {graph.name} has no times",
+            why="nothing was measured when it ran",
+            fix="graph = tbscope.trace(model, input, profile=True)",
+        )
+    return profile_figures(graph)
+
+
+BUILT_IN: Mapping[str, Callable[[Graph], _Made]] = {
+    "flops": _flops,
+    "backward_flops": _backward_flops,
+    "parameters": _of_parameters(numbers_in),
+    "parameter_bytes": _of_parameters(lambda one: one.size_bytes),
+    "activation_bytes": _of_costs(lambda costs: costs.activation_bytes),
+    "moved_bytes": _of_costs(lambda costs: costs.moved_bytes),
+    "saved_bytes": _saved,
+    "time": _time,
+    "peak": _peak,
+    "calls": lambda graph: {call.scope: 1 for call in graph.calls},
+    "operations": _of_costs(lambda costs: costs.operations),
+    "communication_bytes": communication,
+    "parameter_bytes_here": _of_parameters(bytes_here),
+    "flops_here": _flops_here,
+}
+"""The functions that make the numbers of each built-in overlay, or its figures."""

@@ -1,0 +1,179 @@
+"""Ties: a parameter that several modules or calls read stands beside more than one of them.
+
+A tied parameter stands beside each module that holds it, by its name there. One that several
+calls read stands beside each, where one of them is alone in its box: an operation that has no
+neighbour can have no circles beside it, so that its parameters are nodes there
+(drawing/circles.py). Were these read by other calls, too, there would be lines from the box of
+the first call to those of all others, as if it fed them.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tbscope.ir.editing import read_there, replace_nodes, twin_of
+from tbscope.ir.graph import Graph, Node, Value
+from tbscope.ir.nodes import sources_of
+from tbscope.ir.scope_io import OPERATIONS, OWNED, STATE, upward
+
+if TYPE_CHECKING:
+    from tbscope.ir.scopes import Scope
+
+__all__ = ["name_ties", "part_lent"]
+
+
+def name_ties(graph: Graph) -> None:
+    """Give what reads a tied parameter in another of its modules a node under the name there.
+
+    So a search for any of its keys in the `state_dict` finds one. Its attribute `tied_to` tells
+    the name under which the parameter is known elsewhere in the graph.
+
+    Args:
+        graph: Changed in place.
+    """
+    others = _other_names(graph)
+    if not others:
+        return
+    # What nothing reads is not drawn: where no reader would be left, the first one keeps it.
+    left = {
+        value.producer
+        for node in graph.nodes
+        for value in node.inputs
+        if node.scope is None or (value.producer, node.scope.qualified_name) not in others
+    }
+
+    def named(source: Node, reader: Node) -> str | None:
+        name = others.get((source, reader.scope.qualified_name)) if reader.scope else None
+        if name is not None and source not in left:
+            left.add(source)
+            return None
+        return name
+
+    _give_twins(graph, named)
+
+
+def _other_names(graph: Graph) -> dict[tuple[Node, str | None], str]:
+    """Return for each tied parameter, and each module that holds it too, its name there."""
+    numbers = [one.number for module in graph.modules for one in module.parameters]
+    known = [number for number in numbers if number >= 0]
+    if len(set(known)) == len(known):
+        # In most models each parameter has one name.
+        return {}
+    names: dict[int, list[tuple[str, str]]] = defaultdict(list)
+    for module in graph.modules:
+        for parameter in module.parameters:
+            if parameter.number >= 0:
+                name = f"{module.name}.{parameter.name}" if module.name else parameter.name
+                names[parameter.number].append((module.name, name))
+    tied = {name: held for held in names.values() if len(held) > 1 for _, name in held}
+    taken = {node.name for node in graph.nodes}
+    return {
+        (node, module): name
+        for node in graph.nodes
+        if node.kind in STATE and node.name in tied
+        for module, name in tied[node.name]
+        if name not in taken
+    }
+
+
+def part_lent(graph: Graph) -> None:
+    """Give each further call a node for what another one, alone in its box, reads as well.
+
+    The attribute `tied_to` tells the name of the parameter.
+
+    Args:
+        graph: Changed in place; its leaf modules are nodes.
+    """
+    lent = _lent(graph)
+    if not lent:
+        return
+    held: dict[Node, Scope | None] = {}
+    names: dict[tuple[Node, Scope | None], str] = {}
+    taken = {node.name for node in graph.nodes}
+
+    def named(source: Node, reader: Node) -> str | None:
+        if source not in lent or not _calls(reader):
+            return None
+        if held.setdefault(source, reader.scope) is reader.scope:
+            return None
+        if (source, reader.scope) not in names:
+            number = 2
+            while f"{source.name}~{number}" in taken:
+                number += 1
+            names[source, reader.scope] = f"{source.name}~{number}"
+            taken.add(f"{source.name}~{number}")
+        return names[source, reader.scope]
+
+    _give_twins(graph, named)
+
+
+def _give_twins(graph: Graph, named: Callable[[Node, Node], str | None]) -> None:
+    """Have operations read a twin of a parameter instead of it.
+
+    Args:
+        graph: Changed in place.
+        named: Returns the name of the twin that an operation reads of a parameter, or None if it
+            goes on reading that.
+    """
+    nodes: list[Node] = []
+    made: dict[str, Node] = {}
+    for node in graph.nodes:
+        twins: dict[Value, Value] = {}
+        for value in dict.fromkeys(node.inputs) if node.kind in OPERATIONS else ():
+            name = named(value.producer, node)
+            if name is None:
+                continue
+            if name not in made:
+                twin = made[name] = twin_of(value.producer, name, node.scope)
+                twin.attributes.setdefault("tied_to", value.producer.name)
+                nodes.append(twin)
+            twins[value] = made[name].outputs[0]
+        if twins:
+            read_there(node, twins)
+        nodes.append(node)
+    replace_nodes(graph, nodes)
+
+
+def _calls(node: Node) -> bool:
+    """Tell whether a call runs a node: gradients and optimizers read what the model holds."""
+    return node.kind in OPERATIONS and node.phase == "forward"
+
+
+def _lent(graph: Graph) -> set[Node]:
+    """Return what operations in several scopes read, one of which is alone in its box."""
+    readers: dict[Node, list[Node]] = {}
+    for node in graph.nodes:
+        if _calls(node):
+            for value in node.inputs:
+                if value.producer.kind in STATE:
+                    readers.setdefault(value.producer, []).append(node)
+    shared = {
+        source: read_by
+        for source, read_by in readers.items()
+        if len(read_by) > 1 and any(node.scope is not read_by[0].scope for node in read_by)
+    }
+    if not shared:
+        return set()
+    alone = _alone(graph, {node for read_by in shared.values() for node in read_by})
+    return {source for source, read_by in shared.items() if not alone.isdisjoint(read_by)}
+
+
+def _alone(graph: Graph, asked: set[Node]) -> set[Node]:
+    """Return those of some operations that have no neighbour in the box in which they stand."""
+    # A leaf module stands in the box around it. At the top level, the rest of the graph stands
+    # beside it.
+    found = {
+        node: node.scope.parent if node.kind == "module" and node.scope else node.scope
+        for node in asked
+    }
+    boxes = {node: box for node, box in found.items() if box is not None}
+    alone = set(boxes)
+    for node in graph.nodes:
+        for source in sources_of(node):
+            if source.kind in OWNED:
+                continue
+            if source in alone and boxes[source] in upward(node.scope):
+                alone.discard(source)
+            if node in alone and boxes[node] in upward(source.scope):
+                alone.discard(node)
+    return alone

@@ -1,0 +1,117 @@
+"""The options of a run: how a model runs while it is watched, and as which rank.
+
+`trace` and `add_graph` take them by name; so does the command, in words of its own.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, TypedDict
+
+from tbscope.errors import ArgumentError
+from tbscope.messages import did_you_mean
+from tbscope.utils.option import Option, declared_in, take_values
+from tbscope.utils.validation import Dtypes, InputSize
+
+__all__ = ["RUNNING", "WORLD", "Running", "Tracing", "World", "run_options"]
+
+
+class Running(TypedDict, total=False):
+    """How a model runs while it is watched."""
+
+    kwargs: Annotated[
+        Mapping[str, Any] | None, Option(None, "Further keyword arguments of forward.", "no others")
+    ]
+    input_size: Annotated[
+        InputSize | None,
+        Option(
+            None,
+            "Sizes of inputs to make up, as torchinfo takes them: (1, 3, 224, 224).",
+            "the inputs are given",
+        ),
+    ]
+    dtypes: Annotated[
+        Dtypes | None,
+        Option(None, "Element types of the inputs of input_size.", "float32"),
+    ]
+    training: Annotated[
+        bool | None,
+        Option(False, "Run in training mode, or (None) in the mode that each module is in."),
+    ]
+    grad: Annotated[bool, Option(False, "Keep gradients while it runs.")]
+    loss: Annotated[
+        Callable[[Any], Any] | None,
+        Option(None, "A function that makes a loss of what the model gives.", "no loss is drawn"),
+    ]
+    backward: Annotated[
+        bool, Option(False, "Run and draw the backward pass, too, from the loss on.")
+    ]
+    fake: Annotated[
+        bool, Option(False, "Compute nothing but shapes: no memory is taken for activations.")
+    ]
+    partial: Annotated[
+        bool,
+        Option(False, "If the model raises, take the graph up to there, with a note, and go on."),
+    ]
+    profile: Annotated[
+        bool | int,
+        Option(False, "Measure the time and the memory of each operation, in further runs."),
+    ]
+
+
+class World(TypedDict, total=False):
+    """As which rank of a run that does not exist a model is traced."""
+
+    world_size: Annotated[
+        int | None,
+        Option(
+            None,
+            "How many ranks a run has that does not exist, as one of which the model is traced.",
+            "as many as the mesh; without a mesh, no such run",
+        ),
+    ]
+    rank: Annotated[int, Option(0, "Which of these ranks it is.")]
+    mesh: Annotated[
+        Mapping[str, int] | None,
+        Option(None, "The sizes of the dimensions of a device mesh over all of them.", "no mesh"),
+    ]
+    parallelize: Annotated[
+        Callable[[Any, Any], Any] | None,
+        Option(
+            None,
+            "A function of the model and the mesh that spreads a copy of the model over the ranks.",
+            "the model runs as it is",
+        ),
+    ]
+
+
+class Tracing(Running, World, total=False):
+    """The options of `trace`."""
+
+    kernels: Annotated[
+        bool, Option(False, "Record the kernels inside of each operation, for level='aten'.")
+    ]
+
+
+RUNNING: dict[str, Option] = declared_in(Running)
+"""How a model runs while it is watched, by name."""
+
+WORLD: dict[str, Option] = declared_in(World)
+"""As which rank of a run that does not exist a model is traced, by name."""
+
+_TRACING = declared_in(Tracing)
+
+
+def run_options(values: Tracing) -> dict[str, Any]:
+    """Return the options of one run, with defaults.
+
+    Raises:
+        ArgumentError: There is no such option.
+    """
+    others: dict[str, Any] = {**values}
+    taken = take_values(_TRACING, others)
+    for name in others:
+        raise ArgumentError(
+            f"a model cannot be run with {name}=",
+            why=f"the options of a run are {', '.join(_TRACING)}",
+            fix=did_you_mean(name, _TRACING, f"leave {name} out", cutoff=0.7),
+        )
+    return taken

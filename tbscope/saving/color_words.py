@@ -1,0 +1,375 @@
+"""Texts: by which words a node or a box may be coloured, one for each mode of the viewer.
+
+One of them is the stage of a training step. A backward pass is in a box `gradients`, in which a box
+is called as what it differentiates; a step of an optimizer is in a box `optimizer`, in which a box
+is called as what it updates. So names alone lead from one to the other, and where they do not fit,
+nothing is claimed.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property, partial
+from typing import NamedTuple
+
+from tbscope.ir.metadata import split_device
+from tbscope.ir.scopes import PHASE_BOXES
+from tbscope.page.glyphs import Box, Item, box_around
+from tbscope.saving.box_tree import Glyph, Picture
+
+__all__ = ["Stages", "Texts", "in_order"]
+
+
+_STAGES = ("forward", "loss", "backward", "optimizer")
+_NUMBER = re.compile(r"\d+")
+_ENDS = ("Input", "Output")
+_PARAMETERS = ("Parameter", "Buffer")
+
+
+# -- boxes of a training step ------------------------------------------------------------------
+
+
+_BACKWARD, _OPTIMIZER = PHASE_BOXES["backward"], PHASE_BOXES["optimizer"]
+_PHASES = {label: phase for phase, label in PHASE_BOXES.items()}
+_LABEL = re.compile(rf"({_BACKWARD}|{_OPTIMIZER})(\.\d+(st|nd|rd|th)?)?")
+_FORWARD_LANE, _BACKWARD_LANE, _LAST_LANE = range(3)
+# The class of an optimizer, and a group of parameters, may be around the names of modules.
+_MOST_AROUND = 2
+_TITLES = {_BACKWARD: ("Gradients", "Backward of"), _OPTIMIZER: ("Updated by", "Updates")}
+
+
+class Stages:
+    """The stages of one picture.
+
+    Args:
+        picture: The picture, with its repeats folded.
+    Attributes:
+        of: The box of the stage that a box is in, or is; None for the forward pass.
+        links: The counterparts of a node or a box in other stages, by titles.
+    """
+
+    def __init__(self, picture: Picture) -> None:
+        self._picture = picture
+        self.of: dict[Box, Box | None] = {picture.root: None}
+        # The node or the box that each box of a stage belongs to.
+        self._forward: dict[Box, Glyph] = {}
+        self.links: dict[Glyph, dict[str, list[Glyph]]] = {}
+        for box in picture.boxes:
+            assert box.parent is not None, "the root alone has no parent"
+            around = self.of[box.parent]
+            # What is differentiated again stays in the pass that does so.
+            own = not self._is_backward(around) and self._kind(box)
+            self.of[box] = box if own else around
+        if any(self.of.values()):
+            glyphs: list[Glyph] = [*picture.boxes, *picture.items]
+            named = {one.name: one for one in glyphs}
+            # What is a gradient of a gradient is known once that is.
+            for box in (*reversed(picture.boxes), *reversed(picture.boxes)):
+                forward = None if box in self._forward else self._find(box, named)
+                stage = self.of[box]
+                if forward is not None and stage is not None:
+                    self._forward[box] = forward
+                    there, back = _TITLES[self._kind(stage)]
+                    self.links.setdefault(forward, {}).setdefault(there, []).append(box)
+                    self.links.setdefault(box, {})[back] = [forward]
+
+    def phase(self, box: Box) -> str:
+        """Return the phase whose box this is: "backward", "optimizer", or empty for another."""
+        return _PHASES.get(self._kind(box), "")
+
+    def flows_back(self, box: Box) -> bool:
+        """Whether a box is in a backward pass, or is one."""
+        return self._is_backward(self.of[box])
+
+    def class_of(self, glyph: Glyph) -> str:
+        """Return the class of a node or a box, or of what it is a gradient or an update of."""
+        own = self._picture.class_of(glyph)
+        forward = self._forward.get(glyph) if isinstance(glyph, Box) and not own else None
+        return own if forward is None else self.class_of(forward)
+
+    def words_of(self, glyph: Glyph) -> str:
+        """Return the class of a node or a box in words: `Block`, `backward of Block`."""
+        if not isinstance(glyph, Box) or glyph not in self._forward:
+            return self._picture.class_of(glyph)
+        found = self.words_of(self._forward[glyph])
+        how = "backward" if self._is_backward(self.of[glyph]) else "update"
+        return f"{how} of {found}" if found else ""
+
+    def counterparts(self, glyph: Glyph) -> list[Glyph]:
+        """Return all counterparts of a node or a box: those of its forward pass, too.
+
+        Those of the box of a stage are beside it in its level.
+        """
+        found: list[Glyph] = []
+        near = [glyph]
+        if isinstance(glyph, Box):
+            near += [self._forward[glyph]] if glyph in self._forward else []
+            pending = [*glyph.children.values()] if self.of[glyph] is glyph else []
+            while pending:
+                one = pending.pop(0)
+                if isinstance(one, Box) and one in self._forward and glyph.parent is not None:
+                    found.append(self._child_around(self._forward[one], glyph.parent))
+                elif isinstance(one, Box):
+                    pending += one.children.values()
+        for each in near:
+            found += (other for others in self.links.get(each, {}).values() for other in others)
+        return [one for one in dict.fromkeys(found) if one is not glyph]
+
+    def lanes(self, box: Box) -> list[tuple[int, int]]:
+        """Return the lane of each child of a box; none for a box without stages.
+
+        Returns:
+            How many rounds of forward and backward come before; and the column: 0 for what runs
+            forward, 1 for a backward pass, 2 for what follows it.
+        """
+        children = self._picture.children(box)
+        stages = [one for one in children if isinstance(one, Box) and self.of[one] is one]
+        if not stages:
+            return []
+        found: dict[Glyph, tuple[int, int]] = {}
+        rounds, column = 0, _FORWARD_LANE
+        for child in children:
+            if stages and child is stages[0]:
+                backward = self._is_backward(stages.pop(0))
+                rounds += backward and column != _FORWARD_LANE
+                column = _BACKWARD_LANE if backward else _LAST_LANE
+            elif column != _FORWARD_LANE:
+                begins = bool(stages) and self._is_backward(stages[0])
+                rounds += begins
+                column = _FORWARD_LANE if begins else _LAST_LANE
+            found[child] = rounds, column
+        for child in children:
+            # The outputs of a graph are its last nodes, whatever they are outputs of.
+            if isinstance(child, Item) and self._picture.class_of(child) == "Output":
+                sources = (
+                    self._child_around(read.source, box) for read in self._picture.flow(child)
+                )
+                near = (found[one] for one in sources if one in found)
+                found[child] = max(near, default=(rounds, column))
+        return [found[child] for child in children]
+
+    # -- names -------------------------------------------------------------------------------
+
+    def _kind(self, box: Box) -> str:
+        """Return the label of a stage for its box; empty for another, as for a module's."""
+        found = _LABEL.fullmatch(box.label)
+        return found[1] if found and not self._picture.class_of(box) else ""
+
+    def _is_backward(self, glyph: Glyph | None) -> bool:
+        return isinstance(glyph, Box) and self._kind(glyph) == _BACKWARD
+
+    def _find(self, box: Box, named: dict[str, Glyph]) -> Glyph | None:
+        """Return what a box of a stage is a gradient or an update of; None for nothing."""
+        stage = self.of[box]
+        if stage is None or stage is box or self._picture.class_of(box):
+            return None
+        inside = [self._forward[one] for one in box.children.values() if one in self._forward]
+        if self._picture.repeats(box):
+            around = box_around(inside[0]) if inside else None
+            return around if around is not None and self._picture.repeats(around) else None
+        prefix = stage.name.removesuffix(stage.label)
+        parts = box.name.removeprefix(f"{stage.name}/").split("/")
+        for skipped in range(1 if self._is_backward(stage) else _MOST_AROUND + 1):
+            *path, last = parts[skipped:] or [""]
+            found = named.get(prefix + "/".join([*path, last]))
+            if found is not None and self._fits(found, inside):
+                return found
+            # A parameter that several nodes read is a node beside its module.
+            found = named.get(prefix + "/".join(path) + f".{last}")
+            if isinstance(found, Item) and self._picture.class_of(found) == "Parameter":
+                return found
+        return None
+
+    def _fits(self, found: Glyph, inside: list[Glyph]) -> bool:
+        """Whether a name is that of a module; of another box if it is around such modules."""
+        if isinstance(found, Item) or self._picture.class_of(found) or found in self._forward:
+            return True
+        return any(one.name.startswith(f"{found.name}/") for one in inside)
+
+    def _child_around(self, glyph: Glyph, box: Box) -> Glyph:
+        """Return the child of a box that something is, or is in; the root if it is elsewhere."""
+        one, around = glyph, box_around(glyph)
+        while around is not None and around is not box:
+            one, around = around, around.parent
+        return one
+
+
+# -- texts -------------------------------------------------------------------------------------
+
+
+def in_order(mode: str, counts: Mapping[str, int]) -> dict[str, int]:
+    """Return texts with their counts: stages and ranks as they follow, others by frequency."""
+
+    def key(counted: tuple[str, int]) -> tuple[int, str]:
+        text, count = counted
+        if mode == "stage":
+            return _STAGES.index(text), text
+        number = _NUMBER.search(text) if mode == "rank" else None
+        return int(number[0]) if number else -count, text
+
+    return dict(sorted(counts.items(), key=key))
+
+
+class Inside(NamedTuple):
+    """The texts of all that is in a box.
+
+    Attributes:
+        shares: How often each text is in the box, down to what has one.
+        below: Every text in it, at any depth.
+    """
+
+    shares: dict[str, int]
+    below: dict[str, None]
+
+
+class Texts:
+    """The texts of a picture.
+
+    Args:
+        picture: The picture, with its repeats in boxes of their own.
+        stages: The boxes of a training step in it.
+    """
+
+    def __init__(self, picture: Picture, stages: Stages) -> None:
+        self._picture = picture
+        self._stages = stages
+        # The function that gives the text of a node or a box, by mode.
+        self._given: dict[str, Callable[[Glyph], str]] = {
+            "label": partial(picture.mark, of="label"),
+            "class": stages.class_of,
+            "kind": partial(picture.mark, of="kind"),
+            "dtype": lambda glyph: next((one.dtype for one in picture.outputs(glyph)), ""),
+            "device": picture.device,
+            "trainable": picture.trainable,
+            "stage": lambda glyph: self._stage_texts.get(glyph, ""),
+            "rank": lambda glyph: self._rank_texts.get(glyph, ""),
+        }
+        self._known: dict[str, dict[Glyph, str]] = {}
+        self._inside: dict[str, dict[Box, Inside]] = {}
+
+    @cached_property
+    def modes(self) -> tuple[str, ...]:
+        """The modes in which something has a text."""
+        return tuple(mode for mode in self._given if self.of(mode))
+
+    def of(self, mode: str) -> Mapping[Glyph, str]:
+        """Return the texts of nodes and boxes in a mode, without empty ones."""
+        if mode not in self._known:
+            glyphs: list[Glyph] = [*self._picture.boxes, *self._picture.items]
+            found = zip(glyphs, map(self._given[mode], glyphs), strict=True)
+            self._known[mode] = {glyph: text for glyph, text in found if text}
+        return self._known[mode]
+
+    def inside(self, mode: str, box: Box) -> "Inside":
+        """Return the texts of all that is in a box, in a mode."""
+        if mode not in self._inside:
+            self._inside[mode] = self._sum(self.of(mode))
+        return self._inside[mode][box]
+
+    def _sum(self, texts: Mapping[Glyph, str]) -> "dict[Box, Inside]":
+        sums: dict[Box, Inside] = {}
+        # Boxes come parents first.
+        for box in (*reversed(self._picture.boxes), self._picture.root):
+            shares: dict[str, int] = {}
+            below: dict[str, None] = {}
+            for child in box.children.values():
+                text = texts.get(child)
+                if text:
+                    shares[text] = shares.get(text, 0) + 1
+                    below[text] = None
+                if isinstance(child, Box):
+                    inner = sums[child]
+                    below.update(inner.below)
+                    if not text:
+                        for one, count in inner.shares.items():
+                            shares[one] = shares.get(one, 0) + count
+            sums[box] = Inside(shares, below)
+        return sums
+
+    # -- ranks -------------------------------------------------------------------------------
+
+    @cached_property
+    def _rank_texts(self) -> dict[Glyph, str]:
+        """The ranks that run each node, and those of each box whose nodes are of the same."""
+        picture = self._picture
+        return self._with_boxes(
+            {
+                item: ranks
+                for item in picture.items
+                if (ranks := split_device(picture.device(item))[0])
+            }
+        )
+
+    # -- stages ------------------------------------------------------------------------------
+
+    @cached_property
+    def _stage_texts(self) -> dict[Glyph, str]:
+        """The stage of each node of a training step, and of each box with nodes of one stage.
+
+        What is computed outside of the model is a part of the loss if it reads results of the
+        model, of the optimizer's stage if it reads gradients (their norm, an average of the
+        weights), and of the forward pass if the model reads it.
+        """
+        if not any(self._stages.phase(box) for box in self._picture.boxes):
+            return {}
+        stages: dict[Glyph, str] = {}
+        loose: list[Item] = []
+        for item in self._picture.items:
+            if self._picture.class_of(item) in _ENDS:
+                continue
+            stage = self._stage_around(item)
+            if stage:
+                stages[item] = stage
+            elif not item.embedded:
+                loose.append(item)
+        for item in loose:
+            stages[item] = self._stage_of_sources(item, stages)
+        read_by_the_model = self._sources(
+            item for item in self._picture.items if stages.get(item) == "forward"
+        )
+        for item in reversed(loose):
+            if item in read_by_the_model:
+                stages[item] = "forward"
+                read_by_the_model |= self._sources([item])
+        return self._with_boxes({item: stage for item, stage in stages.items() if stage})
+
+    def _stage_around(self, item: Item) -> str:
+        """Return the stage that the outermost telling box around a node has, or the node."""
+        stage = "forward" if self._is_module(item) else ""
+        box: Box | None = item.box
+        while box is not None:
+            stage = self._stages.phase(box) or ("forward" if self._is_module(box) else stage)
+            box = box.parent
+        return stage
+
+    def _is_module(self, glyph: Glyph) -> bool:
+        """Whether a box or a node is a part of the model: no function of the loss is."""
+        fact = self._picture.fact
+        return fact(glyph, "module") is not None or fact(glyph, "parameter_count") is not None
+
+    def _stage_of_sources(self, item: Item, stages: dict[Glyph, str]) -> str:
+        """Return the stage of a node outside of the model, by what it reads."""
+        found = {stages.get(source, "") for source in self._sources([item])}
+        if found & {"forward", "loss"}:
+            return "loss"
+        return "optimizer" if found & {"backward", "optimizer"} else ""
+
+    def _sources(self, items: Iterable[Item]) -> set[Glyph]:
+        """Return what some nodes read, but for parameters."""
+        picture = self._picture
+        return {
+            read.source
+            for item in items
+            for read in picture.reads(item)
+            if picture.class_of(read.source) not in _PARAMETERS
+        }
+
+    def _with_boxes(self, texts: dict[Glyph, str]) -> dict[Glyph, str]:
+        """Add each box around nodes that have one text, if it has nodes of no other."""
+        inside: dict[Box, set[str]] = {}
+        for glyph, text in texts.items():
+            assert isinstance(glyph, Item), "a box has the text of its nodes"
+            inside.setdefault(glyph.box, set()).add(text)
+        for box in reversed(self._picture.boxes):
+            if box.parent is not None and box in inside:
+                inside.setdefault(box.parent, set()).update(inside[box])
+        return {**texts, **{box: min(found) for box, found in inside.items() if len(found) == 1}}

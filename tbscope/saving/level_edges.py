@@ -1,0 +1,175 @@
+"""Lines: what flows among the children of each box of a picture, into it, and out of it.
+
+Lines are found box by box, when a box is opened: of a large graph, most boxes never are.
+"""
+
+import re
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple, TypeAlias
+
+from tbscope.page.glyphs import Box, Item
+from tbscope.saving.box_tree import Glyph, Picture, Read
+
+__all__ = ["JOINT", "Line", "Lines", "LinesOf", "columns_of"]
+
+JOINT = -1
+"""The column of what several ranks do together."""
+
+# As `tbscope.ir.metadata` says them, in the names of a drawing.
+_RANKS = re.compile(r"(stage_\d+_)?ranks?_\d[\d,_a-z-]*")
+
+
+@dataclass(slots=True, eq=False)
+class Line:
+    """The tensors from one glyph of a level to another, each once.
+
+    Attributes:
+        tensors: The outputs of nodes that it stands for.
+        waits: Whether some node only waits for another.
+    """
+
+    tensors: dict[tuple[Item, int], None] = field(default_factory=dict)
+    waits: bool = False
+
+
+LinesOf: TypeAlias = dict[tuple[Glyph, Glyph], Line]
+"""Lines by the glyphs at their ends."""
+
+
+class Around(NamedTuple):
+    """The lines of one box.
+
+    Attributes:
+        within: From child to child.
+        entering: From a node outside to a child.
+        leaving: From a child to a node outside.
+    """
+
+    within: LinesOf
+    entering: LinesOf
+    leaving: LinesOf
+
+
+class Lines:
+    """The lines of a picture; safe for several threads."""
+
+    def __init__(self, picture: Picture) -> None:
+        self._picture = picture
+        self._order = {item: at for at, item in enumerate(picture.items)}
+        self._known: dict[Box, Around] = {}
+
+    def __getitem__(self, box: Box) -> Around:
+        """The lines of a box."""
+        known = self._known.get(box)
+        if known is None:
+            known = self._known[box] = self._find(box)
+        return known
+
+    @cached_property
+    def _readers(self) -> dict[Item, list[Item]]:
+        """The nodes that read each node, also through a circle."""
+        readers: dict[Item, list[Item]] = {}
+        for item in self._picture.items:
+            if not item.embedded:
+                for source in _sources(item):
+                    readers.setdefault(source, []).append(item)
+        return readers
+
+    def _find(self, box: Box) -> Around:
+        below, child_of = _below(box)
+        below.sort(key=self._order.__getitem__)
+        found = Around({}, {}, {})
+        outside: dict[Item, None] = {}
+        for item in below:
+            end = child_of.get(item.box, item)
+            if any(child_of.get(source.box, source) is not end for source in _sources(item)):
+                for read in self._picture.flow(item):
+                    source = read.source
+                    start: Glyph = child_of.get(source.box, source)
+                    if start is source and source.box is not box:
+                        _join(found.entering, (source, end), read)
+                    elif start is not end:
+                        _join(found.within, (start, end), read)
+            if box.parent is not None:
+                for reader in self._readers.get(item, ()):
+                    if reader.box is not box and reader.box not in child_of:
+                        outside[reader] = None
+        for reader in sorted(outside, key=self._order.__getitem__):
+            for read in self._picture.flow(reader):
+                source = read.source
+                if source.box is box or source.box in child_of:
+                    _join(found.leaving, (child_of.get(source.box, source), reader), read)
+        return found
+
+
+def _below(box: Box) -> tuple[list[Item], dict[Box, Box]]:
+    """Return the nodes in a box at any depth, and the child of it that each box is in."""
+    items: list[Item] = []
+    child_of: dict[Box, Box] = {}
+    pending = [(child, child) for child in box.children.values()]
+    while pending:
+        glyph, child = pending.pop()
+        if isinstance(glyph, Item):
+            items.append(glyph)
+        else:
+            assert isinstance(child, Box), "only a box has something in it"
+            child_of[glyph] = child
+            pending += [(inner, child) for inner in glyph.children.values()]
+    return items, child_of
+
+
+def _sources(item: Item) -> list[Item]:
+    """Return the nodes that lines to a node come from: of a circle, those that it reads.
+
+    Of most nodes, these are in the same child of a box, and no input has to be read for a line.
+    """
+    found: list[Item] = []
+    seen = {item}
+    pending = [*item.sources, *item.controls]
+    for source in pending:
+        if not source.embedded:
+            if source is not item:
+                found.append(source)
+        elif source not in seen:
+            seen.add(source)
+            pending += [*source.sources, *source.controls]
+    return found
+
+
+def _join(lines: LinesOf, ends: tuple[Glyph, Glyph], read: Read) -> None:
+    line = lines.setdefault(ends, Line())
+    # A tensor that several nodes read goes along once.
+    if read.waits:
+        line.waits = True
+    else:
+        line.tensors[read.source, read.output] = None
+
+
+def columns_of(picture: Picture, box: Box, within: LinesOf) -> list[int]:
+    """Return the column of each child of a box, or `JOINT`; none for a box without two ranks.
+
+    Args:
+        picture: The picture.
+        box: The box.
+        within: The lines among its children.
+    """
+    children = picture.children(box)
+    boxes = [
+        child
+        for child in children
+        if isinstance(child, Box) and _RANKS.fullmatch(child.label) and not picture.class_of(child)
+    ]
+    if len(boxes) < 2:
+        return []
+    columns: dict[Glyph, int] = {child: at for at, child in enumerate(boxes)}
+    beside: dict[Glyph, set[int]] = {}
+    for start, end in within:
+        for one, other in ((start, end), (end, start)):
+            if other in columns:
+                beside.setdefault(one, set()).add(columns[other])
+    for child in children:
+        # An input, or an output, of one rank is in its column.
+        near = beside.get(child, set())
+        columns.setdefault(child, next(iter(near)) if len(near) == 1 else JOINT)
+    return [columns[child] for child in children]

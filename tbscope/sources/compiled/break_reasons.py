@@ -1,0 +1,77 @@
+"""Reasons: what the compiler says of a break, in one line, and where in the user's code it is."""
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from tbscope.ir.graph import Source
+from tbscope.messages import cut
+from tbscope.sources.fx.source_lines import own_line
+
+__all__ = ["function_name", "guard_text", "plain_name", "reason_text", "source_in"]
+
+_MOST_REASON = 300
+_RESUMED = re.compile(r"(?:torch_dynamo_resume_in_|__resume_at_\d+_)(.*?)(?:_at_(\d+))?")
+_NUMBERED = re.compile(r"^\d+/\d+(?:_\d+)?: ")
+_ANOTHER = re.compile(r"^\*\*\* While handling.*$", re.MULTILINE)
+_EXPLAINED = re.compile(r"^\s*Explanation:\s*(.+)$", re.MULTILINE)
+
+
+def function_name(name: str) -> str:
+    """Return the name of a function; of one that goes on behind a break, that of the whole.
+
+    >>> function_name("forward"), function_name("torch_dynamo_resume_in_forward_at_12")
+    ('forward', 'forward, from line 12')
+    """
+    resumed = _RESUMED.fullmatch(name)
+    if resumed is None:
+        return "lambda" if name == "<lambda>" else name
+    line = f" from line {resumed[2]}" if resumed[2] else " behind a break"
+    return f"{function_name(resumed[1])},{line}"
+
+
+def reason_text(text: str) -> str:
+    r"""Return what the compiler says of a break in one line: what it met, and why it stops there.
+
+    >>> reason_text("Failed to trace x\n  Explanation: it is odd.\n  Hint: none")
+    'Failed to trace x: it is odd'
+    """
+    told = [_one_reason(part) for part in _ANOTHER.split(text)]
+    return cut("; then ".join(filter(None, told)) or "no reason is told", _MOST_REASON)
+
+
+def _one_reason(text: str) -> str:
+    first = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    if first.startswith("generic_jump"):
+        # The compiler's own word for `if`, `while` and `assert`.
+        return "Data-dependent branching: Python decides by the value of a tensor"
+    explained = _EXPLAINED.search(text)
+    told = first if explained is None else f"{first}: {explained[1]}"
+    return " ".join(told.split()).rstrip(".")
+
+
+def guard_text(text: str) -> str:
+    """Return what the compiler says of a guard that failed, without the line where it was set.
+
+    >>> guard_text("0/0: tensor 'x' size mismatch at index 0. expected 4, actual 5")
+    "tensor 'x' size mismatch at index 0. expected 4, actual 5"
+    >>> guard_text("0/1: 2 <= x.size()[0] <= 9  # if x.shape[0] > 9:  # net.py:3 in forward")
+    '2 <= x.size()[0] <= 9'
+    """
+    first = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    guard = _NUMBERED.sub("", first).partition("  # ")[0]
+    return cut(" ".join(guard.split()), _MOST_REASON)
+
+
+def source_in(stack: Iterable[Any]) -> Source | None:
+    """Return the innermost line of the user's code in a stack, whose innermost frame is last."""
+    return own_line(
+        (frame.filename, frame.lineno or 0, plain_name(frame.name))
+        for frame in reversed(list(stack))
+    )
+
+
+def plain_name(name: str) -> str:
+    """Return the name of a function; also of one that goes on behind a break."""
+    resumed = _RESUMED.fullmatch(name)
+    return name if resumed is None else resumed[1]

@@ -1,0 +1,180 @@
+"""Two modes that read a meter before and after each call, and do nothing else.
+
+They see the calls that a `CallLog` holds, in a run of which no graph is made. Without
+the mode for kernels, the kernels inside of a function run as they do unwatched.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Any, NamedTuple, TypeAlias
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from tbscope.sources.eager.measure.clocks import ProcessorClock
+from tbscope.sources.eager.measure.live_bytes import LiveBytes
+from tbscope.sources.eager.watch.call_log import NO_RESULT
+from tbscope.sources.torch.compat.tensors import DispatchMode
+from tbscope.sources.torch.operations import kernel_facts
+
+__all__ = ["CallWatch", "KernelWatch", "Meter", "CallReading", "WriteWatch"]
+
+_NO_KEYWORDS: dict[str, Any] = {}
+
+
+Meter: TypeAlias = ProcessorClock | LiveBytes
+"""What is read: a clock, or the memory in use."""
+
+
+class CallReading(NamedTuple):
+    """What a meter showed before and after a call.
+
+    Attributes:
+        call: The function, or the name of the kernel.
+        meter: What was read.
+        before: What it showed before.
+        after: What it showed after.
+        kernels: The same of each kernel inside, where these were asked for.
+    """
+
+    call: Any
+    meter: Meter
+    before: Any
+    after: Any
+    kernels: "list[CallReading]"
+
+
+class CallWatch(TorchFunctionMode):
+    """Reads a meter before and after each torch function that is called.
+
+    Args:
+        meters: Which one for each call, in order.
+        otherwise: Which one for further calls.
+
+    Attributes:
+        readings: One for each call that has returned, in order.
+        inside: Whether a call runs now.
+        kernels: The readings of the kernels inside of it.
+    """
+
+    def __init__(self, meters: Sequence[Meter], otherwise: Meter) -> None:
+        super().__init__()
+        self.readings: list[CallReading] = []
+        self.inside = False
+        self.kernels: list[CallReading] = []
+        self._meters = meters
+        self._otherwise = otherwise
+
+    def meter(self) -> Meter:
+        """Return the meter that measures the next call."""
+        at = len(self.readings)
+        return self._meters[at] if at < len(self._meters) else self._otherwise
+
+    @contextmanager
+    def backward_pass(self) -> Iterator[None]:
+        """Read meters around what autograd's engine runs in a block, not around all of it."""
+        inside, kernels = self.inside, self.kernels
+        self.inside = False
+        try:
+            with self if inside else nullcontext():
+                yield
+        finally:
+            self.inside, self.kernels = inside, kernels
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        if kwargs is None:
+            kwargs = _NO_KEYWORDS
+        if self.inside:
+            return func(*args, **kwargs)
+        meter = self.meter()
+        read = meter.read
+        self.inside = True
+        kernels: list[CallReading] = []
+        self.kernels = kernels
+        try:
+            before = read()
+            result = func(*args, **kwargs)
+            after = read()
+        finally:
+            self.inside = False
+        if type(result) not in NO_RESULT:
+            self.readings.append(CallReading(func, meter, before, after, kernels))
+        return result
+
+
+class KernelWatch(DispatchMode):  # type: ignore[no-untyped-call]
+    """Reads the meter of a `CallWatch` around kernels that no function is around.
+
+    Args:
+        calls: The mode for functions, which runs beside this one.
+        inside: Whether it reads the meter around kernels inside of functions, too.
+        alive: The counter that is told of all kernels; None for none.
+    """
+
+    def __init__(
+        self, calls: CallWatch, *, inside: bool = False, alive: LiveBytes | None = None
+    ) -> None:
+        super().__init__()
+        self._calls = calls
+        self._inside = inside
+        self._alive = alive
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        if kwargs is None:
+            kwargs = _NO_KEYWORDS
+        facts, calls, alive = kernel_facts(func), self._calls, self._alive
+        # The place that the reading of the call around it will have, or its own.
+        maker = len(calls.readings)
+        within = calls.inside
+        if facts.query:
+            return func(*args, **kwargs)
+        if within and not self._inside:
+            result = func(*args, **kwargs)
+            if alive is not None:
+                alive.add(facts, args, kwargs, result, maker=maker)
+            return result
+        read = calls.meter().read
+        calls.inside = True
+        try:
+            before = read()
+            result = func(*args, **kwargs)
+            if alive is not None:
+                alive.add(facts, args, kwargs, result, maker=maker)
+            after = read()
+        finally:
+            calls.inside = within
+        reading = CallReading(facts.name, calls.meter(), before, after, [])
+        (calls.kernels if within else calls.readings).append(reading)
+        return result
+
+
+class WriteWatch(DispatchMode):  # type: ignore[no-untyped-call]
+    """Sees the tensors that kernels of this thread write into.
+
+    Args:
+        about_to_write: Told of each, before it is written into.
+    """
+
+    def __init__(self, about_to_write: Callable[[torch.Tensor], None]) -> None:
+        super().__init__()
+        self._about_to_write = about_to_write
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        for tensor in kernel_facts(func).written(args, kwargs):
+            self._about_to_write(tensor)
+        return func(*args, **kwargs)

@@ -1,0 +1,453 @@
+"""Makes tensors known that no watched operation gave: inputs, parameters, constants."""
+
+import itertools
+from collections.abc import Callable, Sequence
+from copy import copy
+from typing import Any
+
+import torch
+
+from tbscope.ir.graph import Argument, Node, Value
+from tbscope.ir.nodes import OPERATIONS
+from tbscope.sources.eager.record.manual_updates import way_back
+from tbscope.sources.eager.record.operation import Joined
+from tbscope.sources.eager.record.scope_stack import ScopeStack
+from tbscope.sources.eager.record.values import Inside, TensorValues
+from tbscope.sources.torch.calling.argument_values import FILLED, collect_tensors
+from tbscope.sources.torch.calling.pytree import tensor_leaves
+from tbscope.sources.torch.compat.tensors import (
+    batch_dimension,
+    functorch_inner,
+    key_of_storage,
+    map_tensors,
+    storage_key,
+    without_functions,
+)
+from tbscope.sources.torch.distributed import is_distributed
+from tbscope.sources.torch.module_names import ModulePlace, TensorPlace
+from tbscope.sources.torch.subclasses import (
+    PLAIN,
+    content_of,
+    held_tensors,
+    is_wrapper,
+    made_of,
+    storage_keys,
+)
+
+__all__ = ["Discovery"]
+
+
+class Discovery:
+    """Finds the value of any tensor; adds the node for a tensor not seen before.
+
+    Args:
+        scopes: The scopes that are open.
+        values: The values that tensors hold.
+        open_ended: Whether an unknown tensor is an input where no module runs.
+
+    Attributes:
+        scopes: The same.
+        values: The same.
+        open_ended: The same.
+        stand_in: Returns who stands in for a tensor, the tensor itself where nobody does;
+            None where the run has no stand-ins.
+        from_step: Returns the value of a tensor that a training step has kept, None for any other;
+            None where no steps are recorded.
+        replaced: The modules for whose tensors others stand in now.
+        distributed: Whether this is a process of a distributed run.
+    """
+
+    def __init__(self, scopes: ScopeStack, values: TensorValues, *, open_ended: bool) -> None:
+        self._builder = values.builder
+        self.scopes = scopes
+        self._registry = scopes.registry
+        self.values = values
+        self._known = values.held
+        self.open_ended = open_ended
+        self.replaced: list[ModulePlace] = []
+        self.distributed = is_distributed()
+        self.from_step: Callable[[torch.Tensor], Value | None] | None = None
+        self.stand_in: Callable[[torch.Tensor], torch.Tensor] | None = None
+        # How many tensors modules held when it was looked, and those that are spread over ranks.
+        self._spread: tuple[int, dict[int, torch.Tensor]] = (0, {})
+        # By identity; the tensors are held, so that their identities stay their own.
+        self._hidden: dict[int, tuple[str, torch.Tensor]] = {}
+
+    def branch(self, scopes: ScopeStack) -> "Discovery":
+        """Return one for the tensors that another thread meets."""
+        branch = copy(self)
+        branch.scopes = scopes
+        return branch
+
+    def value_of(self, tensor: torch.Tensor) -> Value:
+        """Return the value that a tensor holds now; a new one for a tensor not seen before."""
+        # Not `values.get()`: this is asked for each tensor that an operation reads.
+        held = self._known.get(id(tensor))
+        if held is not None and held[0]() is tensor:
+            return held[1]
+        if type(tensor) in PLAIN:
+            return self._discover(tensor)
+        # A subclass may answer questions for its shape by code of its own.
+        with without_functions():
+            return self._discover(tensor)
+
+    def stood_in(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return who stands in for a tensor: the tensor itself where nobody does."""
+        return tensor if self.stand_in is None else self.stand_in(tensor)
+
+    def is_known(self, tensor: torch.Tensor) -> bool:
+        """Tell whether a tensor holds a value, or is a parameter or buffer of a module."""
+        return (
+            self.values.find(tensor) is not None
+            or self.values.wrappers.inside(tensor) is not None
+            or self._registry.tensor(tensor) is not None
+        )
+
+    def lying_in(
+        self, storage: torch.UntypedStorage, others: list[torch.Tensor]
+    ) -> torch.Tensor | None:
+        """Return the tensor that was made last in a storage; None where none is known.
+
+        Args:
+            storage: The storage.
+            others: Tensors that are not meant.
+        """
+        key, left_out = key_of_storage(storage), set(map(id, others))
+        made = (tensor for tensor, _ in reversed(self.values.alive()))
+        for tensor in itertools.chain(made, self._registry.tensors()):
+            if storage_key(tensor) == key and id(tensor) not in left_out:
+                return tensor
+        return None
+
+    def add_input(self, name: str, tensor: torch.Tensor) -> None:
+        """Make a tensor an input of the graph under this path."""
+        known = self.values.find(tensor)
+        if known is not None:
+            also = known.producer.attributes
+            also["also"] = f"{also['also']}, {name}" if "also" in also else name
+            return
+        with without_functions():
+            self.values.give(self._builder.append_source("input", name), tensor)
+
+    def name_of_leaf(self, leaf: torch.Tensor) -> tuple[str, str]:
+        """Return the qualified name of a leaf tensor, and the last part of it.
+
+        The name of a leaf that no module holds is that of an input, or of what made it.
+        """
+        place = self._registry.tensor(leaf)
+        if place is not None:
+            return place.qualified_name, place.attribute
+        value = self.values.find(leaf)
+        if value is None:
+            return "leaf", "leaf"
+        node = value.producer
+        name = node.op if node.kind == "op" else node.name
+        return name, name
+
+    def add_hidden_input(self, name: str, tensor: torch.Tensor) -> None:
+        """Make a tensor an input under this path as soon as something reads it."""
+        if self.values.find(tensor) is None:
+            self._hidden.setdefault(id(tensor), (name, tensor))
+
+    def add_unknown(self, given: list[tuple[str, Any]]) -> None:
+        """Make inputs of the tensors that come from outside of a region."""
+        for name, nest in given:
+            for path, tensor in tensor_leaves(nest, name, public=True):
+                if not self.is_known(tensor):
+                    self.add_input(path, tensor)
+            for path, tensor in tensor_leaves(nest, name):
+                self.add_hidden_input(path, tensor)
+
+    def forget(self) -> None:
+        """Let go of all tensors, once the run is over."""
+        self._hidden.clear()
+        self.from_step = None
+
+    def add_bucket(self, tensor: torch.Tensor, op: str = "bucket") -> Value | None:
+        """Make known a tensor that nobody has seen, and of which parts were written into.
+
+        Returns:
+            Its value; None where no part of it is known.
+        """
+        writes = self.values.writes.touching(tensor, -1)
+        values = list(dict.fromkeys(write.value for write in reversed(writes)))
+        if not values:
+            return None
+        node = self._step(op, values)
+        node.phase = values[-1].producer.phase
+        return self.values.give(node, tensor)
+
+    def handed_in(self, joined: Sequence[Joined], given: Any, filled: list[torch.Tensor]) -> Any:
+        """Return the arguments of an operation without the unseen tensors that are only filled.
+
+        Of the tensors that nobody has seen, those that are handed in become known by their memory:
+        torch collects gradients in a tensor of its own, of which each is a view.
+
+        Args:
+            joined: What the operation has done together with other ranks.
+            given: A nest of its arguments.
+            filled: Takes the tensors that are left out.
+        """
+        for exchange, kernel, args, kwargs, _ in joined:
+            tensors = exchange.tensors(kernel, args, kwargs)
+            for tensor in collect_tensors(tensors[:1], []):
+                if not self.is_known(tensor):
+                    self.add_bucket(tensor)
+            if exchange.taken != exchange.given:
+                taken = collect_tensors(tensors[-1 if exchange.taken else 1 :], [])
+                filled += [tensor for tensor in taken if not self.is_known(tensor)]
+        left = {id(tensor) for tensor in filled}
+        return map_tensors(lambda each: FILLED if id(each) in left else each, given)
+
+    def _discover(self, tensor: torch.Tensor) -> Value:
+        if self.stand_in is not None and (twin := self.stand_in(tensor)) is not tensor:
+            return self.value_of(twin)
+        wrappers = self.values.wrappers
+        value = self.values.from_pass(tensor)
+        # In most models nothing is inside of anything.
+        if value is None and wrappers.any:
+            value = self._looked_into(tensor)
+        if value is not None:
+            return value
+        wrapped = functorch_inner(tensor)
+        if wrapped is not None:
+            return self._entered(tensor, self.value_of(wrapped))
+        place = self._registry.tensor(tensor)
+        if place is None and self.distributed and wrappers.is_composite(tensor):
+            # What ranks hold parts of is told by the part here, also in a backward pass.
+            made = self._made_of_known(tensor, known=False)
+            if made is not None:
+                return made
+        if place is None and self.from_step is not None:
+            value = self.from_step(tensor)
+            if value is not None:
+                return value
+        if (place is None and wrappers.is_composite(tensor)) or wrappers.any:
+            made = self._made_of_known(tensor, known=place is not None)
+            if made is not None:
+                return made
+        if place is None and self.distributed and self._takes_a_place(tensor):
+            together = self.add_bucket(tensor, "gathered")
+            if together is not None:
+                self._remember_place(tensor)
+                return together
+        place = place or self._late_tensor(tensor)
+        if place is None and (shard := self._shard(tensor)) is not None:
+            node = self._view("local_tensor", self.value_of(shard), None)
+        elif place is not None:
+            node = self._held(tensor, place)
+        elif id(tensor) in self._hidden:
+            node = self._builder.append_source("input", self._hidden[id(tensor)][0])
+        elif self.distributed and (bucket := self.add_bucket(tensor)) is not None:
+            return bucket
+        elif self.open_ended and self.scopes.at_top:
+            node = self._builder.append_source("input", "input")
+        else:
+            node = self._constant(tensor)
+        return self.values.give(node, tensor)
+
+    # -- tensors that are made of others ------------------------------------------------
+
+    def _looked_into(self, tensor: torch.Tensor) -> Value | None:
+        """Return the value of what is inside of a wrapper, or is one itself; None for neither."""
+        wrappers = self.values.wrappers
+        inside = wrappers.inside(tensor)
+        if inside is not None:
+            value = self._taken_out(inside)
+            wrappers.keep(tensor, value)
+            return value
+        before = wrappers.value(tensor)
+        if before is None:
+            return None
+        changed = wrappers.changed(tensor)
+        return self._made(tensor, [before], changed) if changed else before
+
+    def _entered(self, tensor: torch.Tensor, value: Value) -> Value:
+        """Give a tensor the value of the one that `vmap`, `grad` or `jvp` has wrapped in it."""
+        dimension = batch_dimension(tensor)
+        if dimension is None:
+            self.values.wrappers.keep(tensor, value)
+            return value
+        return self.values.make(self._view("add_batch_dim", value, dimension), tensor)
+
+    def _taken_out(self, inside: Inside) -> Value:
+        """Return the value of what is inside of a wrapper."""
+        if inside.value is None:
+            outer = inside.outer
+            value = self._taken_out(outer) if isinstance(outer, Inside) else outer
+            if inside.op is not None:
+                node = self._view(inside.op, value, inside.dimension)
+                types = inside.dtype, inside.device
+                value = self._builder.add_value(node, inside.shape, *types)
+            inside.value = value
+        return inside.value
+
+    def _made_of_known(self, tensor: torch.Tensor, *, known: bool) -> Value | None:
+        """Return the value of a tensor that is made of others, or shows another one.
+
+        Args:
+            tensor: A tensor that nobody has seen before.
+            known: Whether it is a parameter or buffer of a module.
+        Returns:
+            None where none of those others is known.
+        """
+        wrappers = self.values.wrappers
+        face = wrappers.face(tensor)
+        if not wrappers.is_composite(tensor):
+            if face is None:
+                return None
+            if self._takes_a_place(tensor):
+                # It is seen how ranks have put it together, or of what forward has made it.
+                self._remember_place(tensor)
+            wrappers.keep(tensor, face)
+            return face
+        if known and face is None:
+            return None
+        face = face or self.values.shown_by(tensor)
+        parts = [part for _, part in held_tensors(tensor)]
+        leading = [part for part in parts if self._leads_on(part)]
+        if face is None and not leading:
+            return None
+        if is_wrapper(type(tensor)) and (leading or not self.distributed):
+            leading = parts
+        first = [] if face is None else [face]
+        alone = not first and len(leading) == 1 and wrappers.is_all(tensor, leading[0])
+        if leading and not alone:
+            return self._made(tensor, first, leading)
+        value = face or self.value_of(leading[0])
+        wrappers.keep(tensor, value)
+        return value
+
+    def _leads_on(self, tensor: torch.Tensor) -> bool:
+        """Tell whether a tensor, or one inside of it, is known."""
+        if self.is_known(tensor) or functorch_inner(tensor) is not None:
+            return True
+        wrappers = self.values.wrappers
+        return wrappers.is_composite(tensor) and (
+            wrappers.face(tensor) is not None
+            or any(self._leads_on(part) for _, part in held_tensors(tensor))
+        )
+
+    def _made(self, tensor: torch.Tensor, first: list[Value], parts: list[torch.Tensor]) -> Value:
+        """Add a node for the making of a tensor out of others."""
+        values = [*first, *map(self.value_of, parts)]
+        inputs = list(dict.fromkeys(values))
+        return self.values.make(self._step(type(tensor).__name__, inputs), tensor)
+
+    def _view(self, op: str, value: Value, dimension: int | None) -> Node:
+        node = self._step(op, [value])
+        node.role = "view"
+        if dimension is not None:
+            node.arguments.append(Argument(None, dimension))
+        return node
+
+    def _step(self, op: str, inputs: list[Value]) -> Node:
+        """Add a node for what happened where no operation was seen."""
+        running = self.scopes.running
+        scope = running.inner
+        if scope is not None and scope.phase == "backward":
+            # In a pass no module runs: it stands beside that of which it is made last.
+            near = inputs[-1].producer.scope
+            scope = near if near is not None and near.phase == "backward" else scope
+        node = self.values.append(op, scope, inputs, running.source)
+        if scope is not None:
+            node.phase = scope.phase
+        return node
+
+    def _takes_a_place(self, tensor: torch.Tensor) -> bool:
+        """Tell whether the running module holds a tensor where it held another one before.
+
+        So a sharded module holds its parameter, put together, while it runs.
+        """
+        place, names = self._names_of(tensor)
+        if place is None or not names or self._registry.tensor(tensor) is not None:
+            return False
+        return self._registry.knows(place, names) and not self._is_replaced(place)
+
+    def _late_tensor(self, tensor: torch.Tensor) -> TensorPlace | None:
+        """Look for a tensor that the running module holds only since it ran."""
+        place, names = self._names_of(tensor)
+        if place is None or not names:
+            return None
+        if self._is_replaced(place) and self._registry.knows(place, names):
+            return None
+        self._registry.refresh(place)
+        return self._registry.tensor(tensor)
+
+    def _is_replaced(self, place: ModulePlace | None) -> bool:
+        """Tell whether others stand in for the tensors of a module, or of one that holds it."""
+        while self.replaced and place is not None:
+            if place in self.replaced:
+                return True
+            place = place.parent
+        return False
+
+    def from_before(self, tensors: list[torch.Tensor]) -> str:
+        """Name those tensors that were there before the run, or are views of what was."""
+        names = [name for tensor in tensors if (name := self._name_from_before(tensor))]
+        return ", ".join(dict.fromkeys(names))
+
+    def _name_from_before(self, tensor: torch.Tensor) -> str | None:
+        place = self._registry.tensor(tensor)
+        if place is not None:
+            return place.qualified_name
+        value = self.values.find(tensor)
+        if value is None:
+            return self._attribute_name(tensor) or "a constant"
+        for node in way_back(value):
+            if "fills" in node.attributes:
+                return str(node.attributes["fills"])
+        return None if node.kind in OPERATIONS else node.name
+
+    def _remember_place(self, tensor: torch.Tensor) -> None:
+        """Have a tensor in the place of a parameter bear its name: its gradient is called so."""
+        place, names = self._names_of(tensor)
+        assert place is not None, "a module that runs holds it"
+        self._registry.put_together(place, names[0], tensor)
+
+    def _names_of(self, tensor: torch.Tensor) -> tuple[ModulePlace | None, list[str]]:
+        """Return the running module, and under which names it holds a tensor that it may learn."""
+        place = self.scopes.running.place
+        tables = () if place is None else (place.module._parameters, place.module._buffers)
+        return place, [name for table in tables for name, held in table.items() if held is tensor]
+
+    def _shard(self, tensor: torch.Tensor) -> torch.Tensor | None:
+        """Return the parameter that is spread over ranks and whose part here a tensor shows."""
+        if not self.distributed:
+            return None
+        count = self._registry.count_tensors()
+        if self._spread[0] != count:
+            held = [each for each in self._registry.tensors() if type(each) not in PLAIN]
+            self._spread = count, {key: each for each in held for key in storage_keys([each])}
+        found = self._spread[1]
+        return next((found[key] for key in storage_keys([tensor]) if key in found), None)
+
+    # -- nodes --------------------------------------------------------------------------
+
+    def _held(self, tensor: torch.Tensor, place: TensorPlace) -> Node:
+        """Add a node for a parameter or buffer, in the scope of the module that owns it."""
+        name, scope = place.qualified_name, self.scopes.home(place.owner)
+        node = self._builder.append_source(place.kind, name, scope)
+        self.values.names[node] = name
+        node.attributes["requires_grad"] = tensor.requires_grad
+        if type(tensor) not in PLAIN:
+            node.attributes.update(made_of(tensor))
+        return node
+
+    def _constant(self, tensor: torch.Tensor) -> Node:
+        """Add a node for a tensor from outside, named by the attribute that holds it."""
+        running = self.scopes.running
+        name = self._attribute_name(tensor)
+        node = self._builder.append_source("constant", name, running.inner)
+        node.source = running.source
+        node.attributes.update(content_of(tensor))
+        return node
+
+    def _attribute_name(self, tensor: torch.Tensor) -> str | None:
+        """Return the path of the attribute by which the running module holds a tensor."""
+        place = self.scopes.running.place
+        if place is not None:
+            for attribute, held in vars(place.module).items():
+                if held is tensor:
+                    return f"{place.name}.{attribute}" if place.name else attribute
+        return None

@@ -1,0 +1,238 @@
+"""Work that several threads do for one run: it becomes one graph, the same one in each run.
+
+Which thread comes first is chance. So what each did is put in order once the run is over: as if
+work had been done where it was handed over, as far as what it reads was there by then.
+"""
+
+import itertools
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from tbscope.ir.graph import Call, Node, Note, Source
+from tbscope.ir.nodes import OWNED, STATE, sources_of
+from tbscope.sources.eager.record.nonfatal import EVENTS
+from tbscope.sources.eager.record.recorder import Recorder
+from tbscope.utils.components import in_order
+
+if TYPE_CHECKING:
+    from tbscope.ir.scopes import Scope
+
+__all__ = ["HandedOver", "Strands"]
+
+_Place: TypeAlias = tuple[float, ...]
+
+# What threads call of a recorder while a run is watched.
+_SHARED = (*EVENTS, "about_to_set", "about_to_accumulate")
+
+
+@dataclass(slots=True, eq=False)
+class _Strand:
+    """What one thread does of a run, in its own order.
+
+    Attributes:
+        place: Where in the order of the whole run it stands.
+        steps: Counts what it does.
+        thread: The name of the thread.
+        source: The line that has handed the work over; None for the thread of the run itself.
+    """
+
+    place: _Place
+    steps: Iterator[int]
+    thread: str = ""
+    source: Source | None = None
+
+    def next(self) -> _Place:
+        return *self.place, next(self.steps)
+
+
+class HandedOver(NamedTuple):
+    """Work that was handed over to other threads, once or several times.
+
+    Attributes:
+        recorder: Who recorded where it was handed over, as it was then.
+        place: Where in the order of the run this was.
+        source: The line.
+    """
+
+    recorder: Recorder
+    place: _Place
+    source: Source | None
+
+
+@dataclass(slots=True, eq=False)
+class Strands:
+    """The work of all threads for one run, in which no two of them record at a time.
+
+    Args:
+        trunk: The recorder of the thread that runs the model.
+    """
+
+    trunk: Recorder
+    _over: bool = False
+    # Where each node and each call stands in the order; those from before have no entry.
+    _places: dict[Node | Call, _Place] = field(default_factory=dict)
+    _strands: dict[Recorder, _Strand] = field(default_factory=dict)
+    _running: dict[Recorder, _Strand] = field(default_factory=dict)
+    # What the guards of the trunk stand in front of.
+    _unguarded: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        trunk = self.trunk
+        self._unguarded = {name: trunk.__dict__[name] for name in _SHARED if name in vars(trunk)}
+        self._guard(trunk, _Strand((), itertools.count(len(trunk.graph.nodes))))
+        trunk.strands, trunk.before_closing = self, self._put_in_order
+
+    def hand_over(self, recorder: Recorder, source: Source | None) -> HandedOver:
+        """Take note of work that is handed over now, by the thread of this recorder."""
+        with self.trunk.turn:
+            place = self._strands[recorder].next()
+            return HandedOver(self._branch(recorder, source), place, source)
+
+    def begin(self, handed: HandedOver, number: int) -> Recorder:
+        """Return who records what this thread does from now on of work that was handed over.
+
+        Args:
+            handed: The work.
+            number: Which part of it the thread does.
+        """
+        with self.trunk.turn:
+            recorder = self._branch(handed.recorder, handed.source)
+            name = threading.current_thread().name
+            strand = _Strand((*handed.place, number), itertools.count(), name, handed.source)
+            self._guard(recorder, strand)
+            self._running[recorder] = strand
+            recorder.paused = recorder.paused or self._over
+            return recorder
+
+    def end(self, recorder: Recorder) -> None:
+        """Take note that a thread has done its part."""
+        with self.trunk.turn:
+            self._running.pop(recorder, None)
+
+    def stop(self) -> None:
+        """Record nothing any more: the call is over; tell of the work that is not."""
+        with self.trunk.turn:
+            self._over = True
+            for recorder, strand in self._running.items():
+                recorder.paused = True
+                self.trunk.graph.notes.append(
+                    Note(
+                        f"the thread {strand.thread!r} had not done its work when the call was "
+                        "over: what it did after is not in the graph",
+                        strand.source,
+                    )
+                )
+            self._running.clear()
+
+    def _branch(self, recorder: Recorder, source: Source | None) -> Recorder:
+        branch = recorder.branch(source)
+        self._unguard(branch)
+        return branch
+
+    def _unguard(self, recorder: Recorder) -> None:
+        for name in _SHARED:
+            vars(recorder).pop(name, None)
+        vars(recorder).update(self._unguarded)
+
+    def _guard(self, recorder: Recorder, strand: _Strand) -> None:
+        """Have a recorder take turns with the others."""
+        self._strands[recorder] = strand
+        for name in _SHARED:
+            tell = self._guarded(getattr(recorder, name), strand, leaves=name == "leave_call")
+            setattr(recorder, name, tell)
+        operations = recorder.operations
+        if operations.about_to_write is not None:
+            operations.about_to_write = self._guarded(operations.about_to_write, strand)
+
+    def _guarded(
+        self, tell: Callable[..., Any], strand: _Strand, *, leaves: bool = False
+    ) -> Callable[..., Any]:
+        graph, places = self.trunk.graph, self._places
+
+        def guarded(*args: Any, **kwargs: Any) -> Any:
+            with self.trunk.turn:
+                if self._over:
+                    # Of a call that is left the last one is its result, which goes on.
+                    return args[-1] if leaves else None
+                node_count, call_count = len(graph.nodes), len(graph.calls)
+                try:
+                    return tell(*args, **kwargs)
+                finally:
+                    new: list[Node | Call] = [*graph.nodes[node_count:]]
+                    for made in (*new, *graph.calls[call_count:]):
+                        if made not in places:
+                            places[made] = strand.next()
+
+        return guarded
+
+    # -- the order ---------------------------------------------------------------------
+
+    def _put_in_order(self) -> None:
+        """Order, number and name all as if no chance had been in it."""
+        trunk, graph = self.trunk, self.trunk.graph
+        self._order_nodes()
+        known = [self._places.get(call, (-1, at)) for at, call in enumerate(graph.calls)]
+        order = sorted(range(len(known)), key=known.__getitem__)
+        graph.calls[:] = [graph.calls[at] for at in order]
+        trunk.modules_called[:] = [trunk.modules_called[at] for at in order]
+        self._number_scopes()
+        self._rename()
+        self._unguard(trunk)
+        trunk.strands = None
+        self._strands.clear()
+
+    def _order_nodes(self) -> None:
+        nodes = self.trunk.graph.nodes
+        places = {node: self._places.get(node, (at,)) for at, node in enumerate(nodes)}
+        # Whoever came first has found a parameter; it stands before the first that reads it.
+        found: dict[Node, _Place] = {}
+        for node in nodes:
+            for position, value in enumerate(node.inputs):
+                source = value.producer
+                if source.kind in OWNED and source in self._places:
+                    *above, step = places[node]
+                    before = (*above, step - 0.5, position)
+                    found[source] = min(found.get(source, before), before)
+        places.update(found)
+        ranked = sorted(nodes, key=places.__getitem__)
+        order = {node: at for at, node in enumerate(ranked)}
+        # Each stands after all that it reads or waits for.
+        steps = (
+            (order[other], order[node])
+            for node in ranked
+            for other in sources_of(node)
+            if other in order
+        )
+        nodes[:] = [ranked[at] for at in in_order(len(ranked), steps)]
+
+    def _number_scopes(self) -> None:
+        graph = self.trunk.graph
+        alike: dict[tuple[Scope | None, str, str | None], list[Scope]] = defaultdict(list)
+        for scope in graph.scopes():
+            alike[scope.parent, scope.part.label, scope.part.attribute].append(scope)
+        for scopes in alike.values():
+            numbers = sorted([scope.part.index for scope in scopes])
+            for scope, number in zip(scopes, numbers, strict=True):
+                scope.renumber(number)
+        # What a module owns stands in its first call.
+        first: dict[str | None, Scope] = {}
+        for call in graph.calls:
+            first.setdefault(call.qualified_name, call.scope)
+        for node in graph.nodes:
+            if node.kind in STATE and node in self._places and node.scope is not None:
+                node.scope = first.get(node.scope.qualified_name, node.scope)
+
+    def _rename(self) -> None:
+        numbered = [
+            node
+            for node in self.trunk.graph.nodes
+            if node in self._places and node.kind not in STATE and node.name.isdecimal()
+        ]
+        names = sorted([int(node.name) for node in numbered])
+        for node, name in zip(numbered, names, strict=True):
+            node.name = str(name)
+            for kernel in node.body.nodes if node.body else ():
+                kernel.name = f"{name}.{kernel.name.rpartition('.')[2]}"

@@ -1,0 +1,1 @@
+"""Backward passes, optimizer steps and updates of parameters, as recorded."""

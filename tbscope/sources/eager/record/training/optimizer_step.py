@@ -1,0 +1,359 @@
+"""Optimizer steps: where each of their operations stands, by the parameters that it serves.
+
+`optimizer/Adam/group_0/Net/fc/weight` holds what is done for one parameter; what is done for
+several at a time (the foreach variants) stands in the box of their group.
+"""
+
+import functools
+from collections.abc import Iterator, Sequence, Sized
+from contextlib import contextmanager
+from copy import copy
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any, NamedTuple
+from weakref import ref
+
+import torch
+
+from tbscope.ir.graph import Node, Value
+from tbscope.ir.scopes import PHASE_BOXES, Scope, upward
+from tbscope.sources.eager.record.call_site import Place
+from tbscope.sources.eager.record.manual_updates import origin_of
+from tbscope.sources.eager.record.scope_stack import Frame, ScopeStack
+from tbscope.sources.eager.record.tensor_sources import Discovery
+from tbscope.sources.torch.autograd import kept_gradient
+from tbscope.sources.torch.calling.pytree import tensor_leaves
+from tbscope.sources.torch.source_location import LOADING, helper_name
+
+__all__ = ["Optimizers"]
+
+
+class _Part(NamedTuple):
+    """The part of an optimizer's work: for one parameter, one group, or all.
+
+    Attributes:
+        group: The number of the group; None for all of them.
+        parameter: The identity of the parameter; None for several.
+    """
+
+    group: int | None = None
+    parameter: int | None = None
+
+    def joined(self, other: "_Part") -> "_Part":
+        """Return the least part that holds both."""
+        if self == other:
+            return self
+        return _Part(self.group) if self.group == other.group else _Part()
+
+
+@dataclass(slots=True, eq=False)
+class _Step:
+    """One step of an optimizer.
+
+    Attributes:
+        optimizer: The optimizer.
+        caller: The identity of the Python frame in which it runs.
+        frame: The module call, or the top level, in which it was begun.
+        outer: Where what runs directly in that frame stood before.
+        around: The box of the step.
+        root: The scope in it that names the optimizer.
+        parts: Each tensor that the optimizer holds, by identity: itself, weakly, as a closure may
+            make gradients anew, its part, and its name if the optimizer keeps it from step to step.
+        made: The part of each value that the step has made.
+        scopes: The scope of each part.
+        ran: Whether one of its operations has run.
+        passes: How many backward passes ran when it was begun.
+        loose: Its operations that read nothing which belongs to a part, in order.
+    """
+
+    optimizer: torch.optim.Optimizer
+    caller: int
+    frame: Frame
+    outer: Scope | None
+    around: Scope
+    root: Scope
+    parts: dict[int, tuple[ref[torch.Tensor], _Part, str]] = field(default_factory=dict)
+    made: dict[Value, _Part] = field(default_factory=dict)
+    scopes: dict[_Part, Scope] = field(default_factory=dict)
+    ran: bool = False
+    passes: int = 0
+    loose: list[Node] = field(default_factory=list)
+
+
+class Optimizers:
+    """Knows the steps of optimizers that run.
+
+    Args:
+        discovery: Finds the values of tensors.
+        passes: The backward passes that run.
+
+    Attributes:
+        steps: Those that run, the innermost last.
+        helpers: The boxes of torch's own helpers, until the next backward pass, or step.
+    """
+
+    def __init__(self, discovery: Discovery, passes: Sized) -> None:
+        self.steps: list[_Step] = []
+        self._passes = passes
+        self._scopes, self._values = discovery.scopes, discovery.values
+        self.helpers: dict[tuple[Scope | None, str], Scope] = {}
+        # Of the latest operation: whether the step itself has run it, where it was called, the
+        # helper that led there, and what it serves.
+        self._by_step = False
+        self._latest: Place | None = None
+        self._helper_there: str | None = None
+        self._part_of_latest: _Part | None = None
+
+    def branch(self, scopes: ScopeStack, passes: Sized) -> "Optimizers":
+        """Return one for the steps that another thread makes at the same time."""
+        branch = copy(self)
+        branch._scopes, branch._passes, branch.steps, branch.helpers = scopes, passes, [], {}
+        return branch
+
+    def begin(self, optimizer: torch.optim.Optimizer, caller: FrameType) -> None:
+        """Have what runs from now on stand in a step of an optimizer.
+
+        Args:
+            optimizer: The optimizer.
+            caller: The Python frame in which it runs.
+        """
+        scopes = self._scopes
+        frame, outer = scopes.running, scopes.running.inner
+        around = scopes.open_phase("optimizer")
+        root = self._new(type(optimizer).__name__, None, around)
+        frame.inner = root
+        step = _Step(optimizer, id(caller), frame, outer, around, root)
+        step.passes = len(self._passes)
+        self._look(step)
+        self.steps.append(step)
+        self._latest = None
+
+    def end(
+        self, optimizer: torch.optim.Optimizer | None = None, *, caller: FrameType | None = None
+    ) -> None:
+        """Have what runs from now on stand outside of a step again, and of those left in it.
+
+        Args:
+            optimizer: Whose step it is; None for all.
+            caller: The Python frame in which an error ends the step; None for a step that is made.
+        """
+        ends = [
+            optimizer in (None, step.optimizer) if caller is None else step.caller == id(caller)
+            for step in self.steps
+        ]
+        while any(ends[: len(self.steps)]):
+            step = self.steps.pop()
+            self._latest = None
+            self.helpers.clear()
+            self._settle(step)
+            step.frame.inner = step.around
+            # A module may run by now, where nobody has told that the step has ended.
+            self._scopes.close_block(PHASE_BOXES["optimizer"], failed=True, frame=step.frame)
+
+    @contextmanager
+    def outside(self) -> Iterator[None]:
+        """Have what runs in a block (a closure) stand where the optimizer was called.
+
+        Once the optimizer has done something with what a closure gave, the next one is a part
+        of its step.
+        """
+        step = self.steps[-1]
+        ran, inner = step.ran, step.frame.inner
+        if not ran:
+            self.steps.pop()
+            step.frame.inner = step.outer
+        try:
+            yield
+        finally:
+            # The gradients are others now.
+            self._look(step)
+            if not ran:
+                self.steps.append(step)
+                step.frame.inner = inner
+
+    def _look(self, step: _Step) -> None:
+        """Take note of what belongs to each parameter: its gradient, and what is kept for it."""
+        step.parts.clear()
+        for part, parameter, state in _held_by(step.optimizer):
+            gradient = kept_gradient(parameter)
+            own = [("", parameter)] if gradient is None else [("", parameter), ("", gradient)]
+            for name, tensor in (*own, *state):
+                step.parts[id(tensor)] = ref(tensor), part, name
+        for number, group in enumerate(step.optimizer.param_groups):
+            # A step size may be one.
+            others = {name: held for name, held in group.items() if name != "params"}
+            for name, tensor in tensor_leaves(others, ""):
+                if id(tensor) not in step.parts:
+                    step.parts[id(tensor)] = ref(tensor), _Part(number), name
+
+    def kept(self, tensor: torch.Tensor) -> Node | None:
+        """Return a new node for what an optimizer keeps from step to step (a moment).
+
+        None for any other tensor.
+        """
+        step = self.steps[-1] if self.steps else None
+        if step is None or id(tensor) not in step.parts:
+            return None
+        held, part, name = step.parts[id(tensor)]
+        if held() is not tensor or not name:
+            return None
+        scope = self._scope_of(step, part)
+        return self._values.builder.append_source("constant", f"{scope}.{name}", scope)
+
+    def _settle(self, step: _Step) -> None:
+        """Find the part of what read nothing: the optimizer holds what was made of it."""
+        for part, _, state in _held_by(step.optimizer):
+            for _, tensor in state:
+                value = self._values.find(tensor)
+                if value is not None:
+                    step.made.setdefault(value, part)
+        for node in reversed(step.loose):
+            parts = [step.made[value] for value in node.outputs if value in step.made]
+            if parts:
+                part = functools.reduce(_Part.joined, parts)
+                node.scope = self._scope_of(step, part)
+                if len(node.writes) == len(parts) == len(node.outputs):
+                    # What is written into belongs to what it becomes.
+                    for place, own in zip(node.writes, parts, strict=True):
+                        step.made.setdefault(node.inputs[place], own)
+                for value in node.inputs:
+                    step.made.setdefault(value, part)
+
+    def place(
+        self,
+        scope: Scope | None,
+        called: tuple[Place, FrameType | None],
+        read: Sequence[torch.Tensor],
+        values: Sequence[Value],
+    ) -> Scope | None:
+        """Return where an operation stands.
+
+        Args:
+            scope: Where it would stand without.
+            called: Where it was called, and the Python frame that called it.
+            read: The tensors that it reads.
+            values: Their values.
+        """
+        there, frame = called
+        # Called by the same frame as the last one: what is around that has not changed.
+        if there is not self._latest:
+            asked = not self.steps and self._scopes.at_top
+            self._latest, self._helper_there = there, helper_name(frame) if asked else None
+        if not self.steps:
+            helper = self._helper_there
+            if helper == LOADING:
+                # It is a method of the modules into which it writes.
+                scope = self._scopes.running.inner
+            if helper is None:
+                return scope
+            if (scope, helper) not in self.helpers:
+                self.helpers[scope, helper] = self._new(helper, None, scope)
+            return self.helpers[scope, helper]
+        step = self.steps[-1]
+        # Else a closure runs, or a pass of its own.
+        self._by_step = self._scopes.running is step.frame and len(self._passes) <= step.passes
+        if not self._by_step:
+            return scope
+        part = self._part_of_latest = self._part(step, read, values)
+        if part is None:
+            return step.root
+        return step.scopes.get(part) or self._scope_of(step, part)
+
+    def ran(self, node: Node, read: Sequence[torch.Tensor]) -> None:
+        """Take note of an operation that has run."""
+        if not self.steps:
+            if node.scope is not None and node.scope.phase == "optimizer":
+                # One of torch's own helpers; those that scale a loss are differentiated.
+                differs = torch.is_grad_enabled() and any(one.requires_grad for one in read)
+                node.phase = "forward" if differs else "optimizer"
+            return
+        if not self._by_step:
+            return
+        step = self.steps[-1]
+        step.ran = True
+        node.phase = "optimizer"
+        part = self._part_of_latest
+        if part is not None:
+            for value in node.outputs:
+                step.made[value] = part
+        else:
+            step.loose.append(node)
+        if not node.writes:
+            return
+        names: dict[str, None] = {}
+        for place in node.writes:
+            known = self._scopes.registry.tensor(read[place]) if place < len(read) else None
+            if known is not None:
+                names[known.qualified_name] = None
+            elif (origin := origin_of(node.inputs[place])) in self._values.names:
+                # It writes into a view of the parameter.
+                names[self._values.names[origin]] = None
+        if names:
+            node.attributes["updates"] = ", ".join(names)
+
+    def _part(
+        self, step: _Step, read: Sequence[torch.Tensor], values: Sequence[Value]
+    ) -> _Part | None:
+        found: _Part | None = None
+        parts, made = step.parts, step.made
+        for tensor, value in zip(read, values, strict=False):
+            # What was done for several at a time is theirs, whoever keeps it.
+            part = made.get(value)
+            own = None if part is not None else parts.get(id(tensor))
+            if own is not None and own[0]() is tensor:
+                part = own[1]
+            if part is not None and part is not found:
+                found = part if found is None else found.joined(part)
+        return found
+
+    # -- scopes -------------------------------------------------------------------------
+
+    def _scope_of(self, step: _Step, part: _Part) -> Scope:
+        """Return the box of a part of a step's work."""
+        if part not in step.scopes:
+            step.scopes[part] = self._open(step, part)
+        return step.scopes[part]
+
+    def _open(self, step: _Step, part: _Part) -> Scope:
+        groups = step.optimizer.param_groups
+        if part.group is None or (part.parameter is None and len(groups) == 1):
+            return step.root
+        group = groups[part.group]
+        if part.parameter is None:
+            name = group.get("name")
+            label = name if isinstance(name, str) and name else f"group_{part.group}"
+            return self._new(label, None, step.root)
+        above = self._scope_of(step, _Part(part.group))
+        parameter = step.parts[part.parameter][0]()
+        place = None if parameter is None else self._scopes.registry.tensor(parameter)
+        if place is None:
+            return self._new("parameter", None, above)
+        for inner in reversed([*upward(self._scopes.home(place.owner))]):
+            key: Any = (inner, above)
+            if key not in step.scopes:
+                step.scopes[key] = self._new(inner.part.label, inner.part.attribute, above)
+            above = step.scopes[key]
+        return self._new(place.attribute, None, above)
+
+    def _new(self, label: str, attribute: str | None, parent: Scope | None) -> Scope:
+        scope = self._values.builder.new_scope(label, attribute, parent=parent, kind="hand")
+        scope.phase = "optimizer"
+        return scope
+
+
+def _held_by(
+    optimizer: torch.optim.Optimizer,
+) -> Iterator[tuple[_Part, torch.Tensor, list[tuple[str, torch.Tensor]]]]:
+    """Return each parameter with its part, and the tensors that are kept for it, with their names.
+
+    An optimizer that keeps something for one of them alone works on all at once (LBFGS).
+    """
+    parameters = [
+        (_Part(number, id(each)), each)
+        for number, group in enumerate(optimizer.param_groups)
+        for each in group["params"]
+    ]
+    alone = len(optimizer.state) == 1 and len(parameters) > 1
+    for part, parameter in parameters:
+        kept = optimizer.state.get(parameter, {})
+        yield (_Part() if alone else part), parameter, tensor_leaves(kept, "")

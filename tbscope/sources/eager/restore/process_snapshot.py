@@ -1,0 +1,189 @@
+"""The settings of torch, Python and numpy that a run may change, and the process around them."""
+
+import gc
+import logging
+import os
+import random
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+import torch
+
+from tbscope.sources.torch.compat.modules import (
+    default_device,
+    mps_generator,
+    set_default_device,
+    shared_tables,
+)
+
+__all__ = ["generators", "keep_settings", "tables"]
+
+
+_backends: Any = torch.backends
+
+
+class _Setting(NamedTuple):
+    """One setting.
+
+    Attributes:
+        read: Returns it; raises where this torch has no such setting.
+        write: Sets it.
+    """
+
+    read: Callable[[], Any]
+    write: Callable[[Any], Any]
+
+
+def _attributes(owner: Any, names: Iterable[str]) -> Iterator[_Setting]:
+    """Yield the settings that are attributes of a module or an object."""
+    for name in names:
+        yield _Setting(partial(getattr, owner, name), partial(setattr, owner, name))
+
+
+def _autocast(device: str) -> _Setting:
+    def write(before: Any) -> None:
+        torch.set_autocast_enabled(device, before[0])
+        torch.set_autocast_dtype(device, before[1])
+
+    return _Setting(
+        lambda: (torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)), write
+    )
+
+
+def _attention(kernel: str) -> _Setting:
+    owner = _backends.cuda
+    return _Setting(getattr(owner, f"{kernel}_sdp_enabled"), getattr(owner, f"enable_{kernel}_sdp"))
+
+
+def _precision(path: str) -> _Setting:
+    """Return the precision of one library, or of one kind of operation in it."""
+    # Looked up when it is asked for: this torch may not have it.
+    owner = attrgetter(path)
+    return _Setting(
+        lambda: owner(_backends).fp32_precision,
+        lambda before: setattr(owner(_backends), "fp32_precision", before),
+    )
+
+
+_OF_TORCH: tuple[_Setting, ...] = (
+    _Setting(torch.get_default_dtype, torch.set_default_dtype),
+    _Setting(default_device, set_default_device),
+    _Setting(torch.is_grad_enabled, torch.set_grad_enabled),
+    _Setting(torch.get_num_threads, torch.set_num_threads),
+    _Setting(
+        lambda: (
+            torch.are_deterministic_algorithms_enabled(),
+            torch.is_deterministic_algorithms_warn_only_enabled(),
+        ),
+        lambda before: torch.use_deterministic_algorithms(before[0], warn_only=before[1]),
+    ),
+    _Setting(
+        lambda: (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
+        lambda before: torch.autograd.set_detect_anomaly(*before),
+    ),
+    *map(_autocast, ("cpu", "cuda")),
+    *map(_attention, ("flash", "mem_efficient", "math", "cudnn")),
+    _Setting(_backends.mha.get_fastpath_enabled, _backends.mha.set_fastpath_enabled),
+    *_attributes(_backends.cudnn, ["enabled", "benchmark", "deterministic"]),
+    *_attributes(_backends.mkldnn, ["enabled"]),
+    # The precision of products, in torch's older words first: they set those below them, too.
+    _Setting(torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
+    *_attributes(_backends.cudnn, ["allow_tf32"]),
+    *_attributes(_backends, ["fp32_precision"]),
+    *map(_precision, ("cuda.matmul", "cudnn", "cudnn.conv", "cudnn.rnn")),
+    *map(_precision, ("mkldnn.matmul", "mkldnn.conv", "mkldnn.rnn")),
+)
+
+
+def _numpy() -> Any:
+    # Looked up, never imported: what is not loaded has no settings.
+    return sys.modules["numpy"]
+
+
+def _set_environment(before: dict[str, str]) -> None:
+    for name in os.environ.keys() - before.keys():
+        del os.environ[name]
+    os.environ.update(before)
+
+
+def _filters() -> tuple[Any, ...]:
+    return warnings.filters, (*warnings.filters,), warnings.showwarning
+
+
+def _set_filters(before: tuple[Any, ...]) -> None:
+    warnings.filters, filters, warnings.showwarning = before
+    warnings.filters[:] = filters  # type: ignore[index]
+    with warnings.catch_warnings():
+        # The memory of what was filtered is out of date: this has Python drop it.
+        pass
+
+
+_OF_PYTHON: tuple[_Setting, ...] = (
+    _Setting(gc.isenabled, lambda before: gc.enable() if before else gc.disable()),
+    _Setting(sys.getrecursionlimit, sys.setrecursionlimit),
+    _Setting(os.getcwd, os.chdir),
+    _Setting(lambda: dict(os.environ), _set_environment),
+    _Setting(_filters, _set_filters),
+    *_attributes(sys, ["stdout", "stderr"]),
+    _Setting(lambda: logging.root.level, logging.root.setLevel),
+    _Setting(lambda: logging.root.manager.disable, logging.disable),
+    _Setting(
+        lambda: _numpy().get_printoptions(), lambda before: _numpy().set_printoptions(**before)
+    ),
+    _Setting(lambda: _numpy().geterr(), lambda before: _numpy().seterr(**before)),
+)
+
+_UNREADABLE = object()
+
+
+def _read(setting: _Setting) -> Any:
+    """Return a setting; `_UNREADABLE` where there is none, or where two of them disagree."""
+    try:
+        return setting.read()
+    except Exception:  # noqa: BLE001 (torch raises many things)
+        return _UNREADABLE
+
+
+# Those that there are, in the order in which they are set.
+_SETTINGS: tuple[_Setting, ...] = tuple(
+    setting for setting in (*_OF_TORCH, *_OF_PYTHON) if _read(setting) is not _UNREADABLE
+)
+
+
+def keep_settings() -> Callable[[], None]:
+    """Keep the settings of the process as they are; return what puts them back."""
+    kept = [(setting, _read(setting)) for setting in _SETTINGS]
+
+    def restore() -> None:
+        # Weights that a run has cast lack gradients, or are those that it wrote and none has.
+        torch.clear_autocast_cache()
+        for setting, before in kept:
+            # One setting may set others: each is read after those in front of it are set.
+            if before is not _UNREADABLE and _read(setting) != before:
+                setting.write(before)
+
+    return restore
+
+
+def tables() -> list[Any]:
+    """Return the tables that code of users fills for the whole process."""
+    return [sys.path, gc.callbacks, *shared_tables()]
+
+
+def generators() -> Iterator[Any]:
+    """Yield the random generators of the process: Python's, numpy's, those of devices in use."""
+    yield random.getstate.__self__  # type: ignore[attr-defined]
+    # Looked up, never imported: what is not loaded has no state to keep.
+    numpy: Any = sys.modules.get("numpy.random")
+    if numpy is not None:
+        yield numpy.get_state.__self__
+    yield torch.default_generator
+    for device in (torch.cuda, torch.xpu):
+        if device.is_initialized():
+            yield from device.default_generators
+    if torch.backends.mps.is_available():
+        yield mps_generator()

@@ -1,0 +1,86 @@
+"""Watches what a tensor that is spread over ranks does inside of one kernel."""
+
+import sys
+from types import FrameType
+from typing import Any
+
+import torch
+
+from tbscope.sources.eager.record.operation import Operation
+from tbscope.sources.eager.record.recorder import Recorder
+from tbscope.sources.torch.calling.argument_values import collect_tensors
+from tbscope.sources.torch.collectives import is_wait
+from tbscope.sources.torch.compat.tensors import DispatchMode, without_functions
+from tbscope.sources.torch.operations import KernelFacts, kernel_facts
+from tbscope.sources.torch.subclasses import hands_on
+
+__all__ = ["InsideMode"]
+
+_NO_KEYWORDS: dict[str, Any] = {}
+
+
+class InsideMode(DispatchMode):  # type: ignore[no-untyped-call]
+    """Tells a recorder of what a tensor that is spread over ranks does inside of one kernel.
+
+    Only what communicates is told, with what led to it; the rest is the work of that kernel.
+
+    Args:
+        recorder: Whom it tells.
+        outer: The arguments of the kernel.
+    """
+
+    def __init__(self, recorder: Recorder, outer: tuple[Any, ...]) -> None:
+        super().__init__()
+        self._recorder = recorder
+        self._outer = outer
+        # What gave each tensor, by its identity; the results are held, so that it stays their own.
+        self._made: dict[int, tuple[Any, KernelFacts, Any, Any]] = {}
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        if types and hands_on(types):
+            # Their class has its say first, and its kernels come here.
+            return NotImplemented
+        facts = kernel_facts(func)
+        keywords = _NO_KEYWORDS if kwargs is None else kwargs
+        if self._recorder.paused or (facts.exchange is None and not is_wait(facts.name)):
+            result = func(*args, **keywords)
+            for tensor in collect_tensors(result, []):
+                self._made[id(tensor)] = result, facts, args, keywords
+            return result
+        return self._tell(facts, args, keywords)
+
+    def _tell(self, facts: KernelFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run a kernel that communicates, as an operation of its own."""
+        recorder, operations = self._recorder, self._recorder.operations
+        outer, frame = operations.running, sys._getframe(2)
+        operation = operations.begin()
+        try:
+            result = operation.run(facts, args, kwargs)
+        finally:
+            operations.running = outer
+        with without_functions():
+            for tensor in collect_tensors((args, kwargs), []):
+                self._lead_to(tensor, frame)
+            node = recorder.add_kernel(facts, args, kwargs, result, operation, frame)
+        if not recorder.took_over(facts, self._outer, args, node) and outer is not None:
+            outer.feed(collect_tensors(result, []))
+        return result
+
+    def _lead_to(self, tensor: torch.Tensor, frame: FrameType) -> None:
+        """Record the kernels that made a tensor, where nobody knows it yet."""
+        recorder = self._recorder
+        if id(tensor) in self._made and not recorder.is_known(tensor):
+            result, facts, args, kwargs = self._made[id(tensor)]
+            for each in collect_tensors(result, []):
+                self._made.pop(id(each), None)
+            for each in collect_tensors((args, kwargs), []):
+                self._lead_to(each, frame)
+            operation = Operation(recorder.operations)
+            operation.kernels.append(facts.name)
+            recorder.add_kernel(facts, args, kwargs, result, operation, frame)

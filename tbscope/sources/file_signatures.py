@@ -1,0 +1,56 @@
+"""What a file is, told by its first bytes; nothing is loaded to learn that."""
+
+import re
+import struct
+from typing import Literal, TypeAlias
+
+from tbscope.formats.json import is_json
+from tbscope.utils.files import masked_crc
+
+__all__ = ["FileKind", "kind_of_content"]
+
+FileKind: TypeAlias = Literal["directory", "events", "graph_def", "graph_def_text", "json", "onnx"]
+"""What a path leads to."""
+
+_TEXT_HEAD = re.compile(rb"(?:\s|#[^\n]*\n)*(?:node|library|versions?)\s*[:{<]")
+_RECORD_HEAD = struct.Struct("<QI")
+# What the first field of each message can be, as the byte before it: GraphDef, and in it NodeDef.
+_NODE, _GRAPH_DEF = 0x0A, frozenset((0x0A, 0x12, 0x18, 0x22))
+_IN_NODE = frozenset((0x0A, 0x12, 0x1A, 0x22, 0x2A, 0x32, 0x3A))
+# After the version of its format: the fields of a ModelProto of ONNX.
+_VERSION, _IN_MODEL = 0x08, frozenset((0x12, 0x1A, 0x22, 0x28, 0x32, 0x3A, 0x42, 0x72))
+# Flatbuffers of ONNX Runtime, LiteRT, ExecuTorch, and of TorchScript for mobile devices: behind
+# the place of the first table stands the name of the form.
+_FLATBUFFER = re.compile(rb"..\0\0(ORTM|TFL3|ET[0-9]{2}|PTMF)", re.DOTALL)
+
+
+def kind_of_content(head: bytes, size: int) -> FileKind | None:
+    """Tell by its first bytes what a file holds.
+
+    Args:
+        head: The first bytes, some hundred.
+        size: The bytes of the whole file.
+    """
+    if len(head) >= _RECORD_HEAD.size:
+        length, checksum = _RECORD_HEAD.unpack_from(head)
+        if length < size and masked_crc(head[:8]) == checksum:
+            return "events"
+    if is_json(head):
+        return "json"
+    if _TEXT_HEAD.match(head):
+        return "graph_def_text"
+    return _kind_of_message(head)
+
+
+def _kind_of_message(head: bytes) -> FileKind | None:
+    if len(head) < 4 or _FLATBUFFER.match(head):
+        return None
+    if head[0] == _VERSION and head[1] < 0x80 and head[2] in _IN_MODEL:
+        return "onnx"
+    if head[0] == _NODE:
+        place = 1
+        while place < len(head) - 1 and head[place] >= 0x80:
+            place += 1
+        told = place < min(6, len(head) - 1) and head[place + 1] in _IN_NODE
+        return "graph_def" if told else None
+    return "graph_def" if head[0] in _GRAPH_DEF else None

@@ -1,0 +1,282 @@
+"""Reads the files of torch.export.save (`.pt2`), after a look at what torch would do with them.
+
+`torch.export.load` unpickles what a file tells it to unpickle: example inputs, tensors of
+classes of their own, objects. It evaluates the formulas of sizes as Python, and it loads
+compiled code. So a file is looked through first, as zip and as JSON, which run nothing; it is
+handed to torch where all that torch would unpickle is plain data, and every formula a formula.
+"""
+
+import ast
+import functools
+import io
+import json
+import logging
+import re
+import warnings
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import IO, Any
+
+import torch
+
+from tbscope.errors import ArgumentError
+from tbscope.messages import error_text, shown
+from tbscope.sources.fx.detect import holds_model
+from tbscope.sources.local_files import local_file, unreadable
+from tbscope.sources.torch.compat.modules import load_named_program
+
+__all__ = ["is_size_formula", "load_program"]
+
+_DOING = "no program can be read"
+_DAMAGED = "it is cut off or damaged: copy it, or write it, anew"
+# What torch.export.save calls the one program of a file; who packs several names them.
+_USUAL = "model"
+_NAMED = re.compile(r"(?:^|/)models/([^/]+)\.json$")
+# What torch unpickles: data where that is all it is, anything else where it is not.
+_PICKLED = re.compile(
+    r"(^|/)(serialized_\w+\.pt|data/(weights|constants|sample_inputs)/[^/]+\.pt)$"
+)
+_CONFIG = re.compile(r"(^|/)data/(weights|constants)/[^/]+_config\.json$")
+_OBJECT = re.compile(r"(^|/)data/constants/(custom|opaque)_obj_[^/]*$")
+_COMPILED = re.compile(r"(^|/)data/aotinductor/")
+
+
+def load_program(path: Any, *, trusted: bool = False) -> Any:
+    """Load the ExportedProgram in a file.
+
+    Args:
+        path: The path of the file.
+        trusted: Whether torch may unpickle and load whatever the file tells it to.
+    Raises:
+        ArgumentError: It is no such file, it is damaged, or it wants to have code run and is not
+            trusted.
+    """
+    raised: list[BaseException] = []
+    try:
+        # The file that was looked at is the one that torch reads.
+        with open(local_file(path, _DOING), "rb") as file:
+            names = _check(file, path, trusted=trusted)
+            file.seek(0)
+            with _quiet() as raised:
+                if not names or _USUAL in names:
+                    return torch.export.load(file)
+                if len(names) == 1:
+                    return load_named_program(file, names[0])
+        raise unreadable(
+            path,
+            _DOING,
+            f"it holds {len(names)} programs: {', '.join(map(shown, names))}",
+            "save the one that you mean by itself: torch.export.save(program, path)",
+        )
+    except ArgumentError:
+        raise
+    except zipfile.BadZipFile as error:
+        why = f"it is no whole zip file: {error_text(error)}"
+        raise unreadable(path, _DOING, why, _DAMAGED) from error
+    except Exception as error:
+        # The last that it has logged; what it raises in the end tells only that it has.
+        reason = raised[-1] if raised and "Please check the warnings" in str(error) else error
+        raise unreadable(
+            path,
+            _DOING,
+            f"torch.export.load raised {error_text(reason)}",
+            "write it anew with torch.export.save(program, path), by this torch or an older one",
+        ) from error
+
+
+def _check(file: IO[bytes], path: Any, *, trusted: bool) -> list[str]:
+    """Check that a file is whole, claims no more than it holds, and has torch run nothing.
+
+    Returns:
+        The names of the programs in it; none of a file in the form before these had names.
+    """
+    size = file.seek(0, io.SEEK_END)
+    with zipfile.ZipFile(file) as archive:
+        names = archive.namelist()
+        claimed = sum(entry.file_size for entry in archive.infolist())
+        if len({name.casefold() for name in names}) < len(names):
+            raise unreadable(path, _DOING, "two of its entries have the same name", _DAMAGED)
+        if claimed > size:
+            why = f"its entries claim {claimed:,} bytes, and the file has {size:,}"
+            raise unreadable(path, _DOING, why, _DAMAGED)
+        if not any(map(holds_model, names)):
+            why = "it is a zip file, and holds no program"
+            raise unreadable(path, _DOING, why, "torch.export.save(program, path) writes one")
+        for name in names:
+            if holds_model(name):
+                _check_formulas(archive.read(name), name, path)
+            elif not trusted:
+                _check_entry(archive, name, path)
+    return [match[1] for name in names if (match := _NAMED.search(name)) is not None]
+
+
+def _check_entry(archive: zipfile.ZipFile, name: str, path: Any) -> None:
+    """Check that torch runs nothing that one entry tells it to run."""
+    what = ""
+    if _COMPILED.search(name):
+        what = "compiled code, which torch would load"
+    elif _OBJECT.search(name):
+        what = "an object that torch would unpickle"
+    elif _CONFIG.search(name):
+        config = json.loads(archive.read(name)).get("config", {})
+        if any(entry.get("use_pickle") for entry in config.values()):
+            what = "tensors that torch would unpickle"
+    elif _PICKLED.search(name) and not _is_data(archive.read(name)):
+        what = "objects that torch would unpickle"
+    if what:
+        raise unreadable(
+            path,
+            _DOING,
+            f"its entry {shown(name)} holds {what}, and that runs code of the file's author",
+            "where you trust the author: tbscope.from_export(path, trusted=True)",
+        )
+
+
+def _is_data(content: bytes) -> bool:
+    """Tell whether a pickle holds nothing but tensors, numbers, texts and plain containers."""
+    if not content:
+        return True
+    try:
+        torch.load(io.BytesIO(content), map_location="meta", weights_only=True)
+    except Exception:  # noqa: BLE001 (whatever it raises, torch would unpickle it next)
+        return False
+    return True
+
+
+def _check_formulas(content: bytes, name: str, path: Any) -> None:
+    """Check that the formulas of sizes are formulas: torch has Python evaluate them."""
+    for formula in _formulas(json.loads(content)):
+        if type(formula) is not str or not is_size_formula(formula):
+            raise unreadable(
+                path,
+                _DOING,
+                f"its entry {shown(name)} tells the size {shown(formula)}, which is no formula",
+                "ask its author for a file that torch.export.save has written",
+            )
+
+
+def _formulas(data: Any) -> Iterator[Any]:
+    """Return the sizes in a nest of JSON; anything but a text is none of torch's."""
+    pending = [data]
+    while pending:
+        thing = pending.pop()
+        if isinstance(thing, dict):
+            if "expr_str" in thing:
+                yield thing["expr_str"]
+            constraints = thing.get("range_constraints")
+            yield from constraints if isinstance(constraints, dict) else ()
+            pending += thing.values()
+        elif isinstance(thing, list):
+            pending += thing
+
+
+_FUNCTIONS = frozenset(
+    {
+        *("Add", "Mul", "Pow", "Integer", "Rational", "Float", "Symbol", "Max", "Min", "Mod"),
+        *("And", "Or", "Not", "Eq", "Ne", "Lt", "Le", "Gt", "Ge", "Abs", "floor", "ceiling"),
+        *("Equality", "Unequality", "StrictLessThan", "LessThan", "StrictGreaterThan"),
+        *("GreaterThan", "FloorDiv", "ModularIndexing", "Where", "PythonMod", "CleanDiv"),
+        *("CeilToInt", "FloorToInt", "CeilDiv", "LShift", "RShift", "PowByNatural", "FloatPow"),
+        *("FloatTrueDiv", "IntTrueDiv", "IsNonOverlappingAndDenseIndicator", "TruncToFloat"),
+        *("TruncToInt", "RoundToInt", "RoundDecimal", "ToFloat", "Identity"),
+        # Operators, as Python's parser names them.
+        *("Sub", "Mult", "Div", "BitAnd", "BitOr"),
+    }
+)
+# With these a short formula may make a number of any length: a power of powers has no end, and
+# neither has one whose exponent is a product.
+_GROW = frozenset({"Pow", "LShift", "PowByNatural", "FloatPow"})
+_OF_EXPONENTS = frozenset({"Add", "Sub", "Integer", "Rational", "Float", "Symbol"})
+_MOST_EXPONENT, _MOST_NUMBER, _MOST_TEXT = 64, 10**20, 10_000
+_SYMBOL = re.compile(r"[A-Za-z_]\w{0,99}")
+# The functions with a text for their first argument.
+_TEXTS = {"Symbol": _SYMBOL, "Float": re.compile(r"-?[0-9.]{1,40}(e[+-]?[0-9]{1,3})?")}
+
+
+@functools.lru_cache(maxsize=4096)
+def is_size_formula(text: str) -> bool:
+    """Whether a text is a formula of sizes, and nothing else that Python would run.
+
+    >>> is_size_formula("Mul(Integer(2), Symbol('s11', positive=True, integer=True))")
+    True
+    """
+    if len(text) > _MOST_TEXT:
+        return False
+    try:
+        return _is_formula(ast.parse(text, mode="eval").body, _FUNCTIONS, _MOST_NUMBER)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+
+
+def _is_formula(node: ast.AST, functions: frozenset[str], most: int) -> bool:
+    """Whether a node and all below it are of a formula.
+
+    Args:
+        node: The node.
+        functions: The functions and operators in it.
+        most: The largest number in it.
+    """
+    if isinstance(node, ast.Constant):
+        value = node.value
+        in_range = isinstance(value, int) and -most <= value <= most
+        return value is None or type(value) is float or in_range
+    if isinstance(node, ast.Name):
+        return bool(_SYMBOL.fullmatch(node.id)) and "__" not in node.id
+    if isinstance(node, ast.UnaryOp):
+        return _is_formula(node.operand, functions, most)
+    if isinstance(node, ast.Compare):
+        name, parts = "Eq", [node.left, *node.comparators]
+    elif isinstance(node, ast.BinOp):
+        name, parts = type(node.op).__name__, [node.left, node.right]
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        name = node.func.id
+        parts = [*node.args, *(keyword.value for keyword in node.keywords)]
+    else:
+        return False
+    if name not in functions:
+        return False
+    form = _TEXTS.get(name)
+    if (
+        form
+        and parts
+        and isinstance(parts[0], ast.Constant)
+        and form.fullmatch(str(parts[0].value))
+    ):
+        del parts[0]
+    if name in _GROW:
+        return (
+            len(parts) == 2
+            and _is_formula(parts[0], functions - _GROW, most)
+            and _is_formula(parts[1], _OF_EXPONENTS, _MOST_EXPONENT)
+        )
+    return all(_is_formula(part, functions, most) for part in parts)
+
+
+@contextmanager
+def _quiet() -> Iterator[list[BaseException]]:
+    """Have torch not log what it raises, nor warn of itself, during a block.
+
+    Returns:
+        What it would have logged, as it comes.
+    """
+    raised: list[BaseException] = []
+
+    def keep(record: logging.LogRecord) -> bool:
+        if record.exc_info and record.exc_info[1] is not None:
+            raised.append(record.exc_info[1])
+        return False
+
+    loggers = [logging.getLogger(f"torch.{name}") for name in _LOGGERS]
+    for logger in loggers:
+        logger.addFilter(keep)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield raised
+    finally:
+        for logger in loggers:
+            logger.removeFilter(keep)
+
+
+_LOGGERS = ("export", "export.pt2_archive._package", "_export.serde.serialize")

@@ -1,0 +1,164 @@
+"""Graphs of programs that torch.export made."""
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from tbscope.errors import ArgumentError
+from tbscope.ir.graph import Argument, Graph
+from tbscope.messages import error_text, shown
+from tbscope.sources.fx.aliasing import Held, Slot, slots_of
+from tbscope.sources.fx.archive import load_program
+from tbscope.sources.fx.detect import is_exported
+from tbscope.sources.fx.io_names import input_paths, results_of
+from tbscope.sources.fx.reader import Reader
+from tbscope.sources.fx.scopes import Places
+from tbscope.sources.fx.walk import Walk, classes_in
+from tbscope.sources.torch.calling.signatures import with_article
+from tbscope.sources.torch.containers import container_class
+from tbscope.utils.gc_pause import collecting_rarely
+from tbscope.utils.validation import check_truth
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["from_export"]
+
+_STATE = {"PARAMETER": "parameter", "BUFFER": "buffer"}
+
+
+def from_export(exported_program_or_path: Any, *, trusted: bool = False) -> Graph:
+    """Return the graph of a program that torch.export made; nothing of it is run.
+
+    Scopes and calls come from the stack of modules that each operation carries; parameters,
+    buffers and constants have their qualified names, inputs and outputs their paths. A size that
+    has no number is not known on the edge; the attribute `symbolic_shape` tells its formula.
+
+    Args:
+        exported_program_or_path: An `ExportedProgram`, or the path of a `.pt2` file.
+        trusted: Whether a file may have code of its author run: what torch unpickles, and
+            compiled parts. Without it such a file is refused.
+    Raises:
+        ArgumentError: It is neither, or the file is damaged, or would run code.
+    """
+    check_truth("trusted", trusted)
+    program = exported_program_or_path
+    if isinstance(program, str | os.PathLike):
+        return _of_file(program, trusted=trusted)
+    if not is_exported(program):
+        raise ArgumentError(
+            f"from_export was given {with_article(program)}",
+            why="it takes an ExportedProgram, or the path of a .pt2 file",
+            fix="tbscope.from_export(torch.export.export(model, (x,)))",
+        )
+    with collecting_rarely():
+        return _graph_of(program)
+
+
+def _of_file(path: Any, *, trusted: bool) -> Graph:
+    program = load_program(path, trusted=trusted)
+    try:
+        with collecting_rarely():
+            return _graph_of(program)
+    except Exception as error:  # What torch has taken may still hold together no more.
+        raise ArgumentError(
+            f"no graph can be made of the program in {shown(path)}",
+            why=error_text(error),
+            fix="write it anew with torch.export.save(program, path)",
+        ) from error
+
+
+def _graph_of(program: Any) -> Graph:
+    """Read a program; return its graph."""
+    module: torch.fx.GraphModule = program.graph_module
+    signature = program.graph_signature
+    names = [entry.fqn.partition("@")[0] for entry in program.module_call_graph]
+    classes = classes_in(module)
+    root_class = classes.get("")
+    places = Places(
+        root_class or "ExportedProgram",
+        lambda name: classes.get(name) or container_class(names, name),
+    )
+    if root_class is not None:
+        places.open_root(root_class)
+    kinds: dict[str, Any] = {
+        spec.target: _STATE[spec.kind.name]
+        for spec in signature.input_specs
+        if spec.kind.name in _STATE and spec.target is not None
+    }
+    tensors = {**program.state_dict, **program.constants}
+    reader = Reader(places, _in_order(kinds, names), tensors)
+    _add_inputs(reader, program)
+    given = Walk(reader).read(module)
+    leaves = _written_back(reader, signature.output_specs, given)
+    plan = getattr(program.call_spec, "out_spec", None)
+    return reader.finish(*results_of(plan, leaves), names)
+
+
+def _add_inputs(reader: Reader, program: Any) -> None:
+    """Hold all that a program is given."""
+    specs = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
+    given: dict[str, Held] = {}
+    for node in program.graph_module.graph.nodes:
+        if node.op != "placeholder":
+            continue
+        spec: Any = specs.get(node.name)
+        kind = "USER_INPUT" if spec is None else spec.kind.name
+        told = reader.type_of(node)
+        held: Held = None
+        if kind in _STATE or kind == "CONSTANT_TENSOR":
+            held = reader.state.slot(spec.target, told)
+        elif kind == "USER_INPUT":
+            constant = getattr(getattr(spec, "arg", None), "value", None)
+            held = slots_of(told) if constant is None else constant
+            given[node.name] = held
+        reader.held[node] = held
+    calls = program.module_call_graph
+    paths, arguments = input_paths(
+        getattr(program.call_spec, "in_spec", None),
+        getattr(calls[0].signature if calls else None, "forward_arg_names", None),
+        list(given.values()),
+        list(given),
+    )
+    reader.take(zip(paths, given.values(), strict=True), arguments)
+
+
+def _written_back(reader: Reader, specs: Iterable[Any], given: list[Held]) -> list[Held]:
+    """Append the writes at the end of a program; return its results, flat."""
+    leaves: list[Held] = []
+    by_name = {node.name: held for node, held in reader.held.items()}
+    for spec, held in zip(specs, given, strict=False):
+        kind = spec.kind.name
+        if kind in ("USER_OUTPUT", "LOSS_OUTPUT"):
+            leaves.append(held)
+            continue
+        target = None
+        if kind in ("BUFFER_MUTATION", "PARAMETER_MUTATION"):
+            target = reader.state.slot(spec.target)
+        elif kind == "USER_INPUT_MUTATION":
+            target = by_name.get(spec.target)
+        if type(target) is Slot and type(held) is Slot and target is not held:
+            # A new content of a buffer or an input, which the model wrote into it.
+            old, new = target.read(), held.read()
+            node = reader.builder.append_op(
+                "copy_",
+                new.producer.scope,
+                [old, new],
+                [Argument(None, old), Argument(None, new)],
+                [],
+                new.producer.source,
+                ["aten::copy_"],
+            )
+            node.flops = 0
+            reader.give(node, target.type, [target, held], [target], {0: target})
+    return leaves
+
+
+def _in_order(kinds: Mapping[str, Any], modules: list[str]) -> dict[str, Any]:
+    """Return what tensors are in the order of the module tree, parameters of each module first."""
+    order = {name: at for at, name in enumerate(modules)}
+    places = {
+        name: (order.get(name.rpartition(".")[0], len(order)), kind != "parameter")
+        for name, kind in kinds.items()
+    }
+    return {name: kinds[name] for name in sorted(kinds, key=places.__getitem__)}

@@ -1,0 +1,120 @@
+"""Nodes that call functions of Python and of torch: taking entries, arithmetic on sizes, others."""
+
+import copy
+import functools
+import operator
+from collections import OrderedDict, deque
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import is_dataclass
+from typing import Any
+
+import torch
+
+from tbscope.ir.graph import Constant
+from tbscope.sources.fx.aliasing import Given, Held, Slot, slots_in, types_in
+from tbscope.sources.fx.reader import Reader
+from tbscope.sources.torch.calling.pytree import is_walked, leaves_in
+from tbscope.sources.torch.compat.tensors import is_of_tensors
+
+__all__ = ["call_python"]
+
+
+def call_python(reader: Reader, node: torch.fx.Node, *, runs: bool = False) -> Held:
+    """Read a node that calls a method, or a function which is no operator of torch.
+
+    Args:
+        reader: Who reads the program.
+        node: The node.
+        runs: Whether the function may be called on stand-ins. One that a file names may not:
+            it may be any function of Python's or torch's.
+    Returns:
+        What it gives.
+    """
+    given = args, kwargs = reader.given(node)
+    target: Any = node.target
+    method = node.op == "call_method"
+    if method:
+        own = getattr(torch.Tensor, target, None) if type(args[0]) is Slot else None
+        target = own or _method(target)
+    if runs or target is operator.getitem:
+        result = _on_containers(target, given, method=method)
+        if result is not _UNKNOWN:
+            return result
+    told = reader.type_of(node)
+    reads = next(slots_in(given), None) is not None
+    # One that reads no tensor may be there to change a setting of torch: that is not for us to do.
+    known = method or any(is_walked(type(entry)) for entry in (*args, *kwargs.values()))
+    runs = runs and (known or _is_at_home(target)) and (reads or is_of_tensors(target))
+    if not reads and not runs and next(types_in(told), None) is None:
+        return Constant(node.name) if told is None else told
+    return reader.call_function(node, target, given, told, runs=runs)
+
+
+@functools.cache
+def _method(name: str) -> Callable[..., Any]:
+    """Return a function that calls the method of that name of its first argument."""
+
+    def method(*args: Any, **kwargs: Any) -> Any:
+        return getattr(args[0], name)(*args[1:], **kwargs)
+
+    method.__name__ = name
+    return method
+
+
+_UNKNOWN: Any = object()
+# Functions that run as they are: on containers, and on numbers.
+_FUNCTIONS = frozenset(
+    {
+        *(dict, list, tuple, OrderedDict, deque, zip, enumerate, reversed, slice, range, iter),
+        *(getattr, hasattr, setattr, len, sorted, isinstance, type, copy.copy),
+        *(operator.getitem, operator.setitem, operator.delitem, operator.contains),
+        *(operator.or_, operator.ior, operator.concat, operator.iconcat),
+        *(operator.add, operator.iadd, operator.mul, operator.imul, operator.sub),
+        *(operator.floordiv, operator.truediv, operator.mod, operator.neg),
+        *(operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge),
+        *(int, float, bool, min, max, abs),
+    }
+)
+_PLAIN = frozenset(
+    {str, bytes, int, float, bool, complex, torch.Size, range, slice, type, type(None), type(...)}
+)
+
+
+def _on_containers(function: Any, given: Given, *, method: bool) -> Held:
+    """Return the result of a function or method of containers or numbers; `_UNKNOWN` for any other.
+
+    A container holds slots in place of tensors. It is the reader's own, and of the class that
+    the program has there: so the function runs as it is, and the next node reads its changes.
+    """
+    args, kwargs = given
+    if isinstance(function, type) and (is_dataclass(function) or hasattr(function, "_fields")):
+        fits = True
+    elif not method and function not in _FUNCTIONS:
+        fits = False
+    else:
+        walked = bool(args) and type(args[0]) is not Slot and is_walked(type(args[0]))
+        fits = walked or _PLAIN.issuperset(map(type, args))
+    if not fits:
+        return _UNKNOWN
+    try:
+        # A class of the user's may draw random numbers.
+        with torch.random.fork_rng(devices=[]):
+            result = function(*args, **kwargs)
+    except Exception:  # noqa: BLE001 (a key that only a run shows, or code that computes)
+        return _UNKNOWN
+    if isinstance(result, Iterator) and not isinstance(result, Generator):
+        result = list(result)
+    return _UNKNOWN if next(leaves_in(result, torch.Tensor), None) is not None else result
+
+
+# The packages of the functions that are called on stand-ins.
+_HOMES = frozenset({"_operator", "operator", "math", "builtins", "torch", "copy"})
+
+
+def _is_at_home(function: Any) -> bool:
+    """Tell whether a function stands in one of `_HOMES`."""
+    home = getattr(function, "__module__", None)
+    if home is None:
+        # Of torch's own in C++ only some say where they stand.
+        home = "torch" if getattr(torch, getattr(function, "__name__", ""), None) else ""
+    return str(home).partition(".")[0] in _HOMES

@@ -1,0 +1,102 @@
+"""Graphs of graph modules: what torch.fx traced, by itself or for others."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from tbscope.errors import ArgumentError, InputError
+from tbscope.ir.graph import Graph
+from tbscope.sources.fx.aliasing import (
+    UNKNOWN,
+    slots_of,
+    type_nest,
+)
+from tbscope.sources.fx.detect import is_graph_module
+from tbscope.sources.fx.io_names import input_paths, result_paths, results_of
+from tbscope.sources.fx.reader import Reader
+from tbscope.sources.fx.scopes import Places
+from tbscope.sources.fx.state import state_of
+from tbscope.sources.fx.walk import Walk, class_in, classes_in
+from tbscope.sources.torch.calling.signatures import with_article
+from tbscope.sources.torch.compat.tensors import flat, is_guard, plan_of
+from tbscope.utils.gc_pause import collecting_rarely
+
+__all__ = ["from_fx"]
+
+
+def from_fx(graph_module: torch.fx.GraphModule, *inputs: Any) -> Graph:
+    """Return the graph of a graph module; no content of a tensor is computed.
+
+    Scopes come from the stack of modules that nodes carry, and from the modules that they call.
+    Shapes are those that nodes tell (`meta["val"]`, `tensor_meta`), else they follow from
+    those of the inputs, where these are given: operations run on stand-ins.
+
+    Args:
+        graph_module: What `torch.fx.symbolic_trace`, `make_fx`, `ExportedProgram.module()` or
+            any other tool of torch.fx gave.
+        inputs: Its positional arguments; tensors on "meta" will do. None where the shapes are
+            known, or may stay unknown.
+    Raises:
+        ArgumentError: It is no graph module.
+        InputError: The inputs are more, or fewer, than it takes.
+    """
+    if not is_graph_module(graph_module):
+        raise ArgumentError(
+            f"from_fx was given {with_article(graph_module)}",
+            why="it takes a torch.fx.GraphModule",
+            fix="tbscope.from_fx(torch.fx.symbolic_trace(model), x)",
+        )
+    with collecting_rarely():
+        return _graph_of(graph_module, inputs)
+
+
+def _graph_of(module: torch.fx.GraphModule, inputs: Sequence[Any]) -> Graph:
+    """Read a graph module; return its graph."""
+    modules = dict(module.named_modules(remove_duplicate=False))
+    parts = {
+        name: part
+        for name, part in modules.items()
+        if not isinstance(part, torch.fx.GraphModule) and not is_guard(part)
+    }
+    classes = classes_in(module)
+
+    label = classes.get("") or type(module).__name__.strip("<>")
+    places = Places(label, lambda name: classes.get(name) or class_in(parts, name))
+    places.open_root(label)
+    reader = Reader(places, *state_of(modules))
+    plan, out_plan, names = plan_of(module)
+    nodes = [node for node in module.graph.nodes if node.op == "placeholder"]
+    for node, thing in zip(nodes, _given(nodes, plan, inputs), strict=True):
+        told = type_nest(thing) if thing is not _NOTHING else reader.type_of(node)
+        if told is None and thing is _NOTHING:
+            told = node.args[0] if node.args else UNKNOWN
+        reader.held[node] = slots_of(told)
+    own = [str(node.target).lstrip("*") for node in nodes]
+    leaves = [reader.held[node] for node in nodes]
+    paths, arguments = input_paths(plan, names, leaves, own)
+    reader.take(zip(paths, leaves, strict=True), arguments)
+    places.call_of[places.root].training = module.training
+    walk = Walk(reader, runs=True)
+    if out_plan is not None:
+        return reader.finish(*results_of(out_plan, walk.read(module)), parts)
+    result = walk.result(module)
+    return reader.finish(result_paths(result), result, parts)
+
+
+def _given(nodes: list[torch.fx.Node], plan: Any, inputs: Sequence[Any]) -> list[Any]:
+    """Return what each placeholder is given."""
+    if not inputs:
+        return [_NOTHING] * len(nodes)
+    given = flat((tuple(inputs), {})) if plan is not None else list(inputs)
+    least = sum(1 for node in nodes if not node.args)
+    if not least <= len(given) <= len(nodes):
+        raise InputError(
+            f"{len(given)} inputs are given for the {len(nodes)} of the graph module",
+            why=f"it takes {', '.join(str(node.target) for node in nodes) or 'none'}",
+            fix="tbscope.from_fx(graph_module, *inputs), or no inputs at all",
+        )
+    return given + [_NOTHING] * (len(nodes) - len(given))
+
+
+_NOTHING: Any = object()

@@ -1,0 +1,156 @@
+"""The state of a program: its parameters, buffers and constants, each once, by name."""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Literal
+
+import torch
+
+from tbscope.ir.builder import SourceKind
+from tbscope.ir.graph import Parameter, Value
+from tbscope.ir.scopes import Scope
+from tbscope.sources.fx.aliasing import UNKNOWN, Slot, TensorType, add_value, type_nest
+from tbscope.sources.fx.scopes import Places
+from tbscope.sources.torch.compat.tensors import storage_key
+from tbscope.sources.torch.subclasses import content_of, made_of, size_bytes_of
+
+__all__ = ["State", "state_of"]
+
+
+class State:
+    """What a program holds.
+
+    Args:
+        places: The scopes of the program.
+        kinds: What each tensor is, by its qualified name, in the order of the module tree.
+        tensors: The tensors, as far as the program has them, by qualified name.
+    """
+
+    def __init__(
+        self,
+        places: Places,
+        kinds: Mapping[str, Literal["parameter", "buffer"]],
+        tensors: Mapping[str, Any],
+    ) -> None:
+        self._places = places
+        self._kinds = kinds
+        self._tensors = dict(tensors)
+        self._slots: dict[str, Slot] = {}
+        # Tied ones have the name of the first, and one number.
+        self._first: dict[str, str] = {}
+        self._numbers: dict[str, int] = {}
+        # The first name of each tensor, by its identity.
+        self._known: dict[Any, str] = {}
+        for name in kinds:
+            tensor = tensors.get(name)
+            first = name if tensor is None else self._known.setdefault(_identity(tensor), name)
+            self._first[name] = first
+            self._numbers.setdefault(first, len(self._numbers))
+
+    def name_of(self, tensor: torch.Tensor) -> str | None:
+        """Return the name of the parameter or buffer that a tensor is; None for any other."""
+        return self._known.get(_identity(tensor))
+
+    def slot(self, name: str, told: Any = None, tensor: Any = None) -> Slot:
+        """Return the slot of a tensor by its name; its node is made once it is read.
+
+        Args:
+            name: The name of a parameter or a buffer; any other is a constant.
+            told: What is known of it.
+            tensor: The tensor, where the program finds it among its attributes.
+        """
+        name = self._first.get(name, name)
+        slot = self._slots.get(name)
+        if slot is None:
+            if isinstance(tensor, torch.Tensor):
+                self._tensors.setdefault(name, tensor)
+            kind: SourceKind = self._kinds.get(name, "constant")
+            typed = self._type(name, told)
+            make = partial(self._make, name, kind, typed)
+            slot = self._slots[name] = Slot(typed, make=make)
+        return slot
+
+    def _type(self, name: str, told: Any) -> TensorType:
+        tensor = self._tensors.get(name)
+        known = told if isinstance(told, TensorType) else None
+        if known is None and isinstance(tensor, torch.Tensor):
+            known = type_nest(tensor)
+        return known or UNKNOWN
+
+    def _make(self, name: str, kind: SourceKind, typed: TensorType) -> Value:
+        attributes: dict[str, Any] = {}
+        tensor = self._tensors.get(name)
+        if kind == "constant":
+            attributes = content_of(tensor) if isinstance(tensor, torch.Tensor) else {}
+        elif tensor is not None:
+            attributes = {"requires_grad": bool(tensor.requires_grad), **made_of(tensor)}
+        scope = self._places.home(name.rpartition(".")[0])
+        return self.add_source(kind, name, typed, scope=scope, attributes=attributes)
+
+    def add_source(
+        self,
+        kind: SourceKind,
+        name: str | None,
+        typed: TensorType,
+        *,
+        scope: Scope | None = None,
+        attributes: Mapping[str, Any] | None = None,
+    ) -> Value:
+        """Add an input, a parameter, a buffer or a constant; return its value."""
+        node = self._places.builder.append_source(kind, name, scope)
+        node.attributes.update(attributes or {})
+        return add_value(node, typed)
+
+    def own(self) -> dict[str, tuple[Parameter, ...]]:
+        """Return the parameters and buffers of each module that has some, by its name."""
+        found: dict[str, list[Parameter]] = {}
+        for name, kind in self._kinds.items():
+            owner, _, attribute = name.rpartition(".")
+            tensor = self._tensors.get(name)
+            typed = self._type(name, None)
+            if tensor is None and name in self._slots:
+                typed = self._slots[name].type
+            found.setdefault(owner, []).append(
+                Parameter(
+                    attribute,
+                    kind,
+                    typed.shape,
+                    typed.dtype,
+                    0 if tensor is None else size_bytes_of(tensor),
+                    bool(tensor is not None and tensor.requires_grad),
+                    typed.device,
+                    self._numbers[self._first[name]],
+                )
+            )
+        # Parameters first, as a module tells them.
+        return {
+            owner: tuple(sorted(own, key=lambda each: each.kind != "parameter"))
+            for owner, own in found.items()
+        }
+
+
+def _identity(tensor: torch.Tensor) -> Any:
+    key = storage_key(tensor)
+    if key is None or tensor.numel() == 0:
+        return id(tensor)
+    stride = tensor.stride() if tensor.layout is torch.strided else ()
+    return key, tensor.storage_offset(), tuple(tensor.shape), stride, tensor.dtype
+
+
+def state_of(parts: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what each parameter and buffer is, and the tensors, by qualified name.
+
+    Args:
+        parts: The modules by qualified name, with `_parameters` and `_buffers`.
+    """
+    kinds: dict[str, Any] = {}
+    tensors: dict[str, Any] = {}
+    for name, part in parts.items():
+        prefix = f"{name}." if name else ""
+        for kind, own in (("parameter", part._parameters), ("buffer", part._buffers)):
+            for attribute, tensor in own.items():
+                # A damaged file may hold anything there.
+                if isinstance(tensor, torch.Tensor):
+                    kinds[prefix + attribute] = kind
+                    tensors[prefix + attribute] = tensor
+    return kinds, tensors

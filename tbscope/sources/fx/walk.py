@@ -1,0 +1,342 @@
+"""The walk over the nodes of a program, in order, and into the bodies of its operations.
+
+Each body of an operation that takes functions (`cond`, `while_loop`, `scan`) stands in a scope of
+its own, once, as a program holds it, before the operation that runs it and that reads what it
+gives. What only sets a mode for its body (`no_grad`, autocast), or keeps no activations of it, is
+not there for the reader: the body stands where it ran.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import Any, TypeAlias
+
+import torch
+
+from tbscope.ir.graph import Constant
+from tbscope.sources.fx.aliasing import (
+    UNKNOWN,
+    Held,
+    Slot,
+    TensorType,
+    slots_in,
+    type_nest,
+)
+from tbscope.sources.fx.functions import call_python
+from tbscope.sources.fx.op_costs import Done
+from tbscope.sources.fx.reader import Reader
+from tbscope.sources.fx.scopes import class_name_of, is_call, label_of
+from tbscope.sources.torch.calling.hyperparameters import hyperparameters
+from tbscope.sources.torch.compat.tensors import is_guard, is_higher_order, is_operator
+from tbscope.sources.torch.containers import container_class
+from tbscope.sources.torch.operations import is_random, kernel_facts, operation_name
+
+__all__ = ["Walk", "attribute_at", "class_in", "classes_in", "hyperparameters_of"]
+
+_Stack: TypeAlias = tuple[tuple[str, Any], ...]
+_WITH_BACKWARD = "autograd_function_apply"
+_TRANSPARENT = (
+    *("wrap_with_set_grad_enabled", "wrap_with_autocast", "wrap", "tag_activation_checkpoint"),
+    *("wrap_activation_checkpoint", "invoke_subgraph", _WITH_BACKWARD),
+)
+
+
+@dataclass(slots=True)
+class _Body:
+    """A function that is an argument of an operation.
+
+    Attributes:
+        name: Under which name the program holds it.
+        module: Its nodes.
+    """
+
+    name: str
+    module: torch.fx.GraphModule
+
+
+class Walk:
+    """Reads the nodes of a program.
+
+    Args:
+        reader: Who reads each of them.
+        prefix: The path of its attributes in the whole, which ends in a dot; empty for the whole.
+        runs: Whether modules, methods, and functions that are no operators of torch's are called
+            on stand-ins.
+    """
+
+    def __init__(self, reader: Reader, prefix: str = "", *, runs: bool = False) -> None:
+        self.reader = reader
+        self.prefix = prefix
+        self.runs = runs
+
+    def read(self, module: torch.fx.GraphModule) -> list[Held]:
+        """Read the nodes of a program, or of a body; return what it gives, flat."""
+        given = self.result(module)
+        return list(given) if isinstance(given, tuple | list) else [given]
+
+    def result(self, module: torch.fx.GraphModule) -> Held:
+        """Read the nodes of a program; return what it gives, in its nest."""
+        held = self.reader.held
+        self.reader.between.update(_stacks_between(module.graph))
+        for node in module.graph.nodes:
+            if node.op == "call_function":
+                held[node] = self._call(node)
+            elif node.op == "get_attr":
+                held[node] = self._attribute(module, node)
+            elif node.op == "output":
+                return self.reader.of(node.args[0])
+            elif node.op != "placeholder":
+                held[node] = self._call_part(module, node)
+        return None
+
+    def _call(self, node: torch.fx.Node) -> Held:
+        target: Any = node.target
+        if is_operator(target):
+            return self.reader.call_operator(node)
+        if is_higher_order(target):
+            return self._call_with_bodies(node)
+        # Of Python's functions, an exported program calls those on numbers, and getitem.
+        return call_python(self.reader, node, runs=self.runs)
+
+    def _attribute(self, module: torch.fx.GraphModule, node: torch.fx.Node) -> Held:
+        name = str(node.target)
+        thing = attribute_at(module, name)
+        if isinstance(thing, torch.fx.GraphModule):
+            return _Body(name, thing)
+        told = self.reader.type_of(node)
+        if isinstance(thing, torch.Tensor) or told is not None:
+            return self.reader.state.slot(self.prefix + name, told, thing)
+        return thing if isinstance(thing, bool | int | float | str) else Constant(f"<{name}>")
+
+    # -- modules --------------------------------------------------------------------------
+
+    def _call_part(self, module: torch.fx.GraphModule, node: torch.fx.Node) -> Held:
+        """Read a node that calls a module or a method."""
+        if not self.runs:
+            return Constant(f"<{node.target}>")
+        if node.op == "call_method":
+            return call_python(self.reader, node, runs=True)
+        part = module.get_submodule(str(node.target))
+        if is_guard(part):
+            return None
+        name = f"{self.prefix}{node.target}"
+        around = node.meta.get("nn_module_stack") or self.reader.between.get(node)
+        self.reader.stand(node, _stack_to(node, around, self.prefix, part))
+        if isinstance(part, torch.fx.GraphModule):
+            return self._inner(node, name, part)
+        return self._leaf(node, name, part)
+
+    def _inner(self, node: torch.fx.Node, name: str, part: torch.fx.GraphModule) -> Held:
+        """Read the nodes of a graph module inside of another."""
+        reader = self.reader
+        scope, _ = reader.where(node)
+        assert scope is not None
+        args, kwargs = reader.given(node)
+        places = [one for one in part.graph.nodes if one.op == "placeholder"]
+        for at, place in enumerate(places):
+            default = place.args[0] if place.args else None
+            given = args[at] if at < len(args) else kwargs.get(str(place.target), default)
+            reader.held[place] = given
+        with reader.places.inside(reader.places.root, scope):
+            return Walk(reader, f"{name}.", runs=True).result(part)
+
+    def _leaf(self, node: torch.fx.Node, name: str, part: torch.nn.Module) -> Held:
+        """Read a node that calls a module: one operation, which reads all that the module holds."""
+        reader = self.reader
+        scope, _ = reader.enter(node)
+        args = reader.given(node)
+        tensors = dict(part.named_parameters(prefix=name)) | dict(part.named_buffers(prefix=name))
+        own = [
+            (tensor, reader.state.slot(path, type_nest(tensor), tensor))
+            for path, tensor in tensors.items()
+        ]
+        told = reader.type_of(node)
+        done = reader.work.run(part.forward, args, module=(part, own))
+        if told is None:
+            told = UNKNOWN if done is None else done.results
+        arguments, read = reader.arguments(args)
+        given = list(dict.fromkeys([*read, *(slot for _, slot in own)]))
+        appended = reader.append(
+            label_of(class_name_of(type(part))), node, arguments, given, done or Done()
+        )
+        call = reader.places.call_of.get(scope)
+        if call is not None:
+            call.training = part.training
+            call.hyperparameters = hyperparameters_of(part)
+        if done is None:
+            return reader.give(appended, told, given)
+        appended.random = part.training and is_random(done.kernels, (), ())
+        return reader.give_done(appended, told, given, done)
+
+    # -- bodies ---------------------------------------------------------------------------
+
+    def _call_with_bodies(self, node: torch.fx.Node) -> Held:
+        """Read a node that calls an operator with functions; return what it gives."""
+        reader = self.reader
+        given = reader.given(node)
+        target: Any = node.target
+        facts = kernel_facts(target)
+        name = operation_name(target)
+        entries = _flat(given)
+        bodies = [entry for entry in entries if type(entry) is _Body]
+        operands = [entry for entry in entries if type(entry) is not _Body]
+        if name == _WITH_BACKWARD:
+            # The second one runs in the backward pass.
+            bodies = bodies[:1]
+        told = reader.type_of(node)
+        if name in _TRANSPARENT and len(bodies) == 1:
+            results = self._read_body(bodies[0], operands)
+            return results[0] if isinstance(told, TensorType) and len(results) == 1 else results
+        scope, _ = reader.enter(node)
+        given_back: dict[Slot, None] = {}
+        for body in bodies:
+            with reader.places.body(body.name, scope):
+                given_back.update(dict.fromkeys(slots_in(self._read_body(body, operands))))
+        arguments, read = reader.arguments(_named(given))
+        appended = reader.append(name, node, arguments, read, Done((facts.name,), flops=0))
+        appended.inputs += [slot.read() for slot in given_back if slot not in read]
+        return reader.give(appended, told, read)
+
+    def _read_body(self, body: _Body, operands: list[Held]) -> list[Held]:
+        """Read the nodes of a body with what it is given; return what it gives, flat."""
+        reader = self.reader
+        places = [one for one in body.module.graph.nodes if one.op == "placeholder"]
+        last = operands[-len(places) :]
+        for at, place in enumerate(places):
+            # A function of two entries of a list is given that list twice.
+            operand = last[at % len(last)] if last else None
+            told = reader.type_of(place)
+            slot = operand if type(operand) is Slot else next(slots_in(operands), None)
+            if isinstance(told, TensorType) and slot is not None:
+                one, other = slot.type.shape, told.shape
+                if slot is not operand or (one and other is not None and len(one) != len(other)):
+                    # It is given a part in each turn.
+                    operand = Slot(told, slot.read(), writes=slot.writes, at=slot.at)
+            reader.held[place] = operand
+        return self.read(body.module)
+
+
+def attribute_at(module: Any, path: str) -> Any:
+    """Return what stands in a module under a path; None where there is nothing."""
+    for step in path.split("."):
+        module = getattr(module, step, None)
+    return module
+
+
+def classes_in(module: torch.fx.GraphModule) -> dict[str, str]:
+    """Return the full name of the class of each module that was called, by qualified name."""
+    found: dict[str, str] = {}
+    met: set[Any] = set()
+    for node in module.graph.nodes:
+        for key, entry in (node.meta.get("nn_module_stack") or {}).items():
+            if key not in met and is_call(entry):
+                met.add(key)
+                found.setdefault(entry[0].partition("@")[0], class_name_of(entry[1]))
+    return found
+
+
+def class_in(modules: Mapping[str, torch.nn.Module], name: str) -> str:
+    """Return the full name of the class of a module that may not be among these."""
+    part = modules.get(name)
+    # torch.fx puts plain modules where it keeps no class.
+    plain = part is None or type(part) is torch.nn.Module
+    return container_class(modules, name) if plain else class_name_of(type(part))
+
+
+def _flat(given: Any) -> list[Any]:
+    if isinstance(given, tuple | list):
+        return [leaf for entry in given for leaf in _flat(entry)]
+    if isinstance(given, dict):
+        return [leaf for entry in given.values() for leaf in _flat(entry)]
+    return [given]
+
+
+def _named(given: Any) -> Any:
+    """Return arguments with the names of bodies in their places."""
+    if type(given) is _Body:
+        return Constant(f"<{given.name}>")
+    if isinstance(given, tuple | list):
+        return type(given)([_named(entry) for entry in given])
+    if isinstance(given, dict):
+        return {key: _named(entry) for key, entry in given.items()}
+    return given
+
+
+def _stacks_between(graph: torch.fx.Graph) -> dict[torch.fx.Node, Mapping[str, Any]]:
+    """Return the calls around each node that tells of none, and stands between some that do.
+
+    Passes over a program put operations in, and tell of no module: a tensor is quantised between
+    two layers. What is made of a result of one part, and read by another, stands in the call around
+    both; what reads the state of a program alone, or its inputs, in none.
+
+    Args:
+        graph: The nodes of a program, or of a body.
+    """
+    nodes = [node for node in graph.nodes if node.op.startswith("call_")]
+    silent = [node for node in nodes if not node.meta.get("nn_module_stack")]
+    if not silent or len(silent) == len(nodes):
+        # As nearly always.
+        return {}
+    told = {node: _told(node) for node in nodes}
+    before: dict[torch.fx.Node, _Stack | None] = {}
+    after: dict[torch.fx.Node, _Stack | None] = {}
+    for node in nodes:
+        before[node] = told[node] or _common(before.get(each) for each in node.all_input_nodes)
+    for node in reversed(nodes):
+        after[node] = told[node] or _common(after.get(each) for each in node.users)
+    between = [node for node in silent if before[node] and after[node]]
+    return {node: dict(_common([before[node], after[node]]) or ()) for node in between}
+
+
+def _told(node: torch.fx.Node) -> _Stack:
+    """Return the calls that a node tells of; none where one of them is no call."""
+    stack = node.meta.get("nn_module_stack")
+    entries = tuple(stack.items()) if isinstance(stack, Mapping) else ()
+    return entries if all(isinstance(key, str) and is_call(told) for key, told in entries) else ()
+
+
+def _common(stacks: Iterable[_Stack | None]) -> _Stack | None:
+    """Return the calls that several stacks have in common; None where none of them is known."""
+    known = [stack for stack in stacks if stack is not None]
+    if not known:
+        return None
+    levels = zip(*known, strict=False)
+    return tuple(
+        [level[0] for level in takewhile(lambda level: len({key for key, _ in level}) == 1, levels)]
+    )
+
+
+def _stack_to(
+    node: torch.fx.Node, around: Mapping[str, Any] | None, prefix: str, part: torch.nn.Module
+) -> Mapping[str, Any]:
+    """Return the calls around a module that a node calls, with its own as the last.
+
+    Args:
+        node: The node.
+        around: The calls around it, of which the last may be its own.
+        prefix: The path of the graph module in which it stands, as for `Walk`.
+        part: The module.
+    """
+    stack: dict[str, Any] = dict(around or {})
+    key = next(reversed(stack), node.name)
+    last = stack.get(key)
+    own = is_call(last) and last[0] == str(node.target)
+    if own:
+        # Told as in the model that was cut into graph modules: the same path, in one of them.
+        stack = {
+            each: (f"{prefix}{entry[0]}", entry[1]) if is_call(entry) and entry[0] else entry
+            for each, entry in stack.items()
+        }
+    elif prefix or isinstance(part, torch.fx.GraphModule):
+        # Told of what it was in that model, in calls that there are no more.
+        stack = {}
+    # What stands there now may be of another class than what was traced, as a fused one is.
+    return {**stack, key if own else node.name: (f"{prefix}{node.target}", type(part))}
+
+
+def hyperparameters_of(part: torch.nn.Module) -> dict[str, Any]:
+    """Return the hyper-parameters of a module, or that they cannot be told."""
+    try:
+        return hyperparameters(part)
+    except Exception as error:  # noqa: BLE001 (extra_repr is the user's code)
+        return {"extra_repr": Constant(f"raised {type(error).__name__}")}

@@ -1,0 +1,130 @@
+"""Exports a model to ONNX with its modules as functions, in the order in which they were called."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tbscope.errors import ArgumentError, TraceError
+from tbscope.messages import error_text, shown
+from tbscope.sources.eager.trace import trace
+from tbscope.sources.onnx.export.modules_to_functions import (
+    Modules,
+    Regrouped,
+    check_domain,
+    chooser,
+    modules_to_functions,
+)
+from tbscope.sources.onnx.optional_deps import need
+from tbscope.utils.validation import check_truth
+
+__all__ = ["export_onnx"]
+
+_MOST_BYTES = 1 << 30
+
+
+def export_onnx(
+    model: torch.nn.Module,
+    args: Any = (),
+    kwargs: Mapping[str, Any] | None = None,
+    path: str | os.PathLike[str] | None = None,
+    *,
+    modules: Modules = None,
+    domain: str = "modules",
+    training: bool | None = False,
+    **options: Any,
+) -> Regrouped:
+    """Export a model to ONNX, and make the calls of its modules local functions.
+
+    It is run once, to see in which order modules are given their arguments, and exported by
+    `torch.onnx.export(..., dynamo=True)`. What it holds is afterwards as before.
+
+    Args:
+        model: The module.
+        args: Its positional arguments; a tensor is one.
+        kwargs: Its keyword arguments.
+        path: Where the model is written; None for nowhere. What is more than 1 GiB has its data in
+            a second file, named like the first with `.data`.
+        modules: Which modules become functions, as for `modules_to_functions`.
+        domain: The domain of the functions.
+        training: Whether the model is exported in training mode; None for the mode it is in.
+        options: Further options of `torch.onnx.export` (`dynamic_shapes`, `opset_version`).
+    Returns:
+        The model, as an `onnx_ir.Model`, with the functions that it has.
+    Raises:
+        TraceError: The model raised, or cannot be exported.
+        ArgumentError: A package of the extra is not installed; an argument does not fit.
+    """
+    ir = need("onnx_ir")
+    need("onnxscript")
+    check_truth("training", training, none="the mode in which each module stands")
+    if not isinstance(model, torch.nn.Module):
+        raise ArgumentError(
+            f"no module is exported of {shown(model)}",
+            why="the calls of modules become functions, and only a module has some",
+            fix="export_onnx(model, (x,), path='model.onnx')",
+        )
+    if options.get("dynamo") is False:
+        raise ArgumentError(
+            "dynamo=False exports nothing that tells of modules",
+            why="the exporter before it does not write which module a node is of",
+            fix="leave dynamo out",
+        )
+    _check_path(path)
+    domain = check_domain(domain)
+    chooser(modules)
+    given = tuple(args) if isinstance(args, tuple | list) else (args,)
+    record = trace(model, given, kwargs=kwargs, training=training)
+    program = _export(model, given, dict(kwargs or {}), training, {**options, "dynamo": True})
+    result = modules_to_functions(program, modules, domain=domain, record=record)
+    if path is not None:
+        tensors = [value.const_value for value in result.model.graph.initializers.values()]
+        size = sum(tensor.nbytes for tensor in tensors if tensor is not None)
+        data = f"{os.path.basename(os.fspath(path))}.data" if size > _MOST_BYTES else None
+        ir.save(result.model, path, external_data=data)
+    return result
+
+
+def _check_path(path: Any) -> None:
+    """Raise ArgumentError where nothing can be written, before anything has run."""
+    if path is None:
+        return
+    if not isinstance(path, str | os.PathLike):
+        raise ArgumentError(
+            f"path={shown(path)} is no path",
+            why="the model is written there",
+            fix="path='model.onnx', or None to write nothing",
+        )
+    file = Path(path)
+    if not os.path.isdir(file.parent) or os.path.isdir(file):
+        raise ArgumentError(
+            f"no model can be written to path={shown(os.fspath(path))}",
+            why="it is a directory" if os.path.isdir(file) else "there is no such directory",
+            fix=f"mkdir -p {file.parent}",
+        )
+
+
+def _export(
+    model: torch.nn.Module,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    training: bool | None,
+    options: dict[str, Any],
+) -> Any:
+    modes = {module: module.training for module in model.modules()}
+    options.setdefault("verbose", False)
+    try:
+        if training is not None:
+            model.train(training)
+        return torch.onnx.export(model, args, kwargs=kwargs, **options)
+    except Exception as error:  # The exporter raises errors of many kinds.
+        raise TraceError(
+            f"{type(model).__name__} cannot be exported to ONNX",
+            why=error_text(error),
+            fix="torch.onnx.export(model, args, dynamo=True, report=True) tells more",
+        ) from error
+    finally:
+        for module, mode in modes.items():
+            module.training = mode

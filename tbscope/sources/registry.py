@@ -1,0 +1,266 @@
+"""The sources of graphs: how the argument of `add_graph` becomes a graph."""
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tbscope.errors import ArgumentError
+from tbscope.ir.graph import Graph
+from tbscope.messages import shown
+from tbscope.run_options import RUNNING, WORLD
+from tbscope.sources.compiled.results import CompiledGraphs
+from tbscope.sources.eager.trace import trace
+from tbscope.sources.file_kind import file_kind, read_whole, reason_unopened
+from tbscope.sources.fx.detect import is_exported, is_graph_module, is_program_file
+from tbscope.sources.local_files import ELSEWHERE
+from tbscope.sources.onnx.loading import is_model
+from tbscope.sources.torch.calling.bind import bind_inputs
+from tbscope.sources.torchscript.detect import is_script, is_script_file
+from tbscope.utils.files import path_of
+
+_INPUTS = ("kwargs", "input_size", "dtypes")
+_RUN_BY = {
+    name: option.default for name, option in (RUNNING | WORLD).items() if name not in _INPUTS
+}
+
+_RUN_IT = "a model is run to learn its graph: tbscope.trace(model, input)"
+
+__all__ = ["SOURCES", "GraphSource", "graph_of", "load", "runs"]
+
+
+@dataclass(frozen=True, slots=True)
+class GraphSource:
+    """One kind of thing that can be drawn, and the way from it to a graph.
+
+    Attributes:
+        name: What it is, for a reader.
+        takes: Tells whether something is of this kind.
+        graph: Makes the graph, from the thing, its inputs, and the options of a run.
+    """
+
+    name: str
+    takes: Callable[[object], bool]
+    graph: Callable[[Any, Any, Mapping[str, Any]], Graph]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def graph_of(model: object, input_to_model: Any, run: Mapping[str, Any]) -> Graph:
+    """Return the graph of anything that can be drawn.
+
+    Args:
+        model: A graph, a module, or another callable.
+        input_to_model: Its inputs, as for `add_graph`.
+        run: Options of `trace`, and how it is run.
+    Raises:
+        ArgumentError: An option does not fit that kind of thing.
+    """
+    kind = next(kind for kind in SOURCES if kind.takes(model))
+    return kind.graph(model, input_to_model, run)
+
+
+def runs(thing: object) -> bool:
+    """Tell whether something is run with inputs, or can be: a model, and no graph or file."""
+    return callable(thing) and not is_exported(thing)
+
+
+def load(thing: Any) -> Graph:
+    """Return the graph of anything that holds one: a program that torch made, a file, or a log.
+
+    Args:
+        thing: A graph, an `ExportedProgram`, a `torch.fx.GraphModule`, what `compile_graphs` gave
+            (their overview), what torch.jit traced or scripted, a `GraphDef`; or the path of a
+            file: one that `graph.save` wrote, one of torch.export.save or torch.jit.save, an ONNX
+            model, a GraphDef in binary form or as text, an event file; or that of a log directory
+            with one graph, or of one run with a graph of its own. What it is, it tells
+            itself; the name of a file counts for nothing.
+    Raises:
+        ArgumentError: It holds no graph, as a model that has yet to run, or several; or it is
+            damaged.
+    """
+    kind = next(kind for kind in SOURCES if kind.takes(thing))
+    if kind is SOURCES[-1]:
+        why, fix = _without_graph(thing)
+        what = f"load was given {shown(thing)}, which holds no graph"
+        raise ArgumentError(what, why=why, fix=fix)
+    return kind.graph(thing, None, {})
+
+
+def _without_graph(thing: object) -> tuple[str, str]:
+    """Return why no source takes something, and the way out."""
+    path = path_of(thing) or ""
+    if "://" in path:
+        reason = reason_unopened(path)
+        return (
+            (reason, "give the path of a file that TensorBoard can open") if reason else ELSEWHERE
+        )
+    if _is_missing(thing):
+        return "there is no such file", _RUN_IT
+    if runs(thing):
+        return "it is a model, or a function, that has yet to run", _RUN_IT
+    return f"it takes {', '.join(map(str, SOURCES[:-1]))}", _RUN_IT
+
+
+def _read(read: Callable[[Any], Graph]) -> Callable[[Any, Any, Mapping[str, Any]], Graph]:
+    """Return what makes the graph of a thing that takes no inputs and no options of a run."""
+    return lambda thing, input_to_model, run: _as_it_is(read(thing), input_to_model, run)
+
+
+def _exported(program: Any) -> Graph:
+    # As below.
+    from tbscope.sources.fx.exported import from_export
+
+    return from_export(program)
+
+
+def _traced_by_fx(module: Any, input_to_model: Any, run: Mapping[str, Any]) -> Graph:
+    """Read a graph module; run it where the options ask for what only a run can tell."""
+    if _asks_for_run(run) or run.get("kwargs"):
+        return _run(module, input_to_model, run)
+    # As below.
+    from tbscope.sources.fx.graph_modules import from_fx
+
+    if input_to_model is None:
+        return from_fx(module)
+    args, keywords = bind_inputs(module, input_to_model, None)
+    if keywords:
+        return _run(module, input_to_model, run)
+    return from_fx(module, *args)
+
+
+def _asks_for_run(run: Mapping[str, Any]) -> bool:
+    """Tell whether options ask for what only a run can tell."""
+    asked = [name for name in run if name not in ("kwargs", "training")]
+    return any(run[name] not in (None, False) for name in asked)
+
+
+def _scripted(script: Any, input_to_model: Any, run: Mapping[str, Any]) -> Graph:
+    """Read a scripted module; run it where the options ask for what only a run can tell."""
+    if _asks_for_run(run):
+        return _run(script, input_to_model, run)
+    # As below.
+    from tbscope.sources.torchscript.scripts import graph_of_script
+
+    training, kwargs = run.get("training"), run.get("kwargs")
+    if input_to_model is None and not kwargs:
+        return graph_of_script(script, None, {}, training=training)
+    args, keywords = bind_inputs(script, input_to_model, kwargs)
+    return graph_of_script(script, args, keywords, training=training)
+
+
+def _script_file(path: Any) -> Graph:
+    # As below.
+    from tbscope.sources.torchscript.scripts import from_torchscript
+
+    return from_torchscript(path)
+
+
+def _as_it_is(graph: Graph, input_to_model: Any, run: Mapping[str, Any]) -> Graph:
+    inputs = {"input_to_model": input_to_model, **run}
+    for name in ("input_to_model", *_INPUTS):
+        if inputs.get(name) is None:
+            continue
+        raise ArgumentError(
+            f"inputs are given with the graph of {graph.name}",
+            why=f"a graph has run already and takes no {name}={shown(inputs[name])}",
+            fix="add_graph(writer, graph), or give the model in place of its graph",
+        )
+    for name, value in run.items():
+        if name in _RUN_BY and value is not _RUN_BY[name]:
+            if name == "profile" and graph.profile is not None and type(value) in (bool, int):
+                continue
+            done = "nothing was measured then" if name == "profile" else "nothing runs now"
+            raise ArgumentError(
+                f"{name}={shown(value)} is given with the graph of {graph.name}",
+                why=f"a graph has run already, and {done}",
+                fix=f"graph = tbscope.trace(model, input, {name}={_wanted(value)})",
+            )
+    return graph
+
+
+def _onnx(model: Any) -> Graph:
+    # Few ever read one, and each import is part of a user's first graph.
+    from tbscope.sources.onnx.reading import from_onnx
+
+    return from_onnx(model)
+
+
+def _is_missing(thing: object) -> bool:
+    path = path_of(thing)
+    if path is None or "://" in path or "\0" in path:
+        return False
+    return not os.path.exists(path)
+
+
+def _is_log(thing: object) -> bool:
+    return file_kind(thing) in ("events", "directory")
+
+
+def _logged(path: Any) -> Graph:
+    # As above.
+    from tbscope.sources.logs.reading import graph_in_log
+
+    return graph_in_log(path)
+
+
+def _is_graph_def(thing: object) -> bool:
+    if type(thing).__name__ == "GraphDef" and hasattr(thing, "SerializeToString"):
+        return True
+    return file_kind(thing) in ("graph_def", "graph_def_text")
+
+
+def _drawn(thing: Any) -> Graph:
+    # As above.
+    from tbscope.sources.graphdef.reading import from_graph_def
+
+    return from_graph_def(thing)
+
+
+def _is_saved(thing: object) -> bool:
+    return file_kind(thing) == "json"
+
+
+def _saved(path: Any) -> Graph:
+    from tbscope.formats.json import graph_from_json
+
+    data = read_whole(path, "no graph can be read")
+    try:
+        return graph_from_json(data)
+    except ArgumentError as error:
+        raise ArgumentError(
+            f"no graph can be read from {shown(path)}",
+            why=f"{error.what}: {error.why}",
+            fix=error.fix,
+        ) from error
+
+
+def _wanted(value: object) -> str:
+    return shown(value) if isinstance(value, bool | int | dict | None) else "..."
+
+
+def _run(model: Any, input_to_model: Any, run: Mapping[str, Any]) -> Graph:
+    return trace(model, input_to_model, **run)
+
+
+SOURCES = (
+    GraphSource("a graph that is made already", lambda given: isinstance(given, Graph), _as_it_is),
+    GraphSource(
+        "the graphs of torch.compile",
+        lambda given: isinstance(given, CompiledGraphs),
+        _read(lambda graphs: graphs.overview),
+    ),
+    GraphSource("the path of a file that graph.save wrote", _is_saved, _read(_saved)),
+    GraphSource("that of an event file, or of a log directory", _is_log, _read(_logged)),
+    GraphSource("a GraphDef, or the path of one", _is_graph_def, _read(_drawn)),
+    GraphSource("a program that torch.export made", is_exported, _read(_exported)),
+    GraphSource("the path of a .pt2 file", is_program_file, _read(_exported)),
+    GraphSource("what torch.jit traced or scripted", is_script, _scripted),
+    GraphSource("the path of a file of torch.jit.save", is_script_file, _read(_script_file)),
+    # Behind other files: what none of them is, its name may tell.
+    GraphSource("an ONNX model, or the path of one", is_model, _read(_onnx)),
+    GraphSource("a graph module of torch.fx", is_graph_module, _traced_by_fx),
+    GraphSource("a module or another callable, which is run", lambda given: True, _run),
+)
+"""The kinds that are tried, in this order; the last takes anything, and says what it cannot run."""

@@ -1,0 +1,1 @@
+"""Arguments and results of calls: signatures, nests, constants."""

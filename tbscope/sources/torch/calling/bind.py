@@ -1,0 +1,346 @@
+"""Inputs: turns the `input_to_model` of a caller into the arguments of one call of the model."""
+
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import Any, NamedTuple, TypeAlias
+
+import torch
+from torch.nn.utils.rnn import PackedSequence
+
+from tbscope.errors import InputError
+from tbscope.messages import error_text, shown
+from tbscope.sources.torch.calling.dummy_inputs import made_inputs
+from tbscope.sources.torch.calling.signatures import (
+    entry_point,
+    keywords_in,
+    misfit_error,
+    nothing_given_error,
+    positional_in,
+    required_in,
+    signature_of,
+    with_article,
+)
+from tbscope.sources.torch.compat.modules import UNINITIALIZED, ScriptModule, uncompiled
+from tbscope.sources.torch.compat.tensors import map_tensors
+from tbscope.utils.validation import attribute_of, entries_of, names_of
+
+__all__ = [
+    "Made",
+    "bind_inputs",
+    "callee_name",
+    "require_made",
+    "require_model",
+    "require_whole",
+]
+
+_Args: TypeAlias = tuple[Any, ...]
+_Kwargs: TypeAlias = dict[str, Any]
+
+# What a model may offer as inputs, after Lightning and transformers.
+_EXAMPLES = ("example_input_array", "dummy_inputs")
+_EITHER = " or ".join(_EXAMPLES)
+
+
+class Made(NamedTuple):
+    """Inputs to make up.
+
+    Attributes:
+        input_size: Their sizes; None where none are made up.
+        dtypes: Their element types.
+        fake: Whether they are stand-ins that take no memory.
+    """
+
+    input_size: Any = None
+    dtypes: Any = None
+    fake: bool = False
+
+    def inputs(self, model: Any, input_to_model: Any) -> tuple[_Args, _Kwargs] | None:
+        """Return the inputs, on the device of the model; None where none are asked for.
+
+        Raises:
+            InputError: That does not fit what is given.
+        """
+        if self.input_size is None:
+            if self.dtypes is None:
+                return None
+            raise InputError(
+                f"dtypes={shown(self.dtypes)} is given without input_size",
+                why="dtypes are those of inputs that are made up",
+                fix="give input_size=(1, 3, 224, 224), too, or leave dtypes out",
+            )
+        if input_to_model is not None:
+            raise InputError(
+                f"input_size={shown(self.input_size)} is given beside input_to_model",
+                why="inputs of these sizes would take its place",
+                fix="leave one of the two out",
+            )
+        device = _device_of(model)
+        return made_inputs(self.input_size, self.dtypes, device=device, fake=self.fake)
+
+
+def _device_of(model: Any) -> torch.device | None:
+    """Return the device of a module's first parameter; None for none."""
+    first = next(model.parameters(), None) if isinstance(model, torch.nn.Module) else None
+    return None if first is None else first.device
+
+
+def bind_inputs(
+    model: Callable[..., Any],
+    input_to_model: Any = None,
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    made: "Made | None" = None,
+) -> tuple[_Args, _Kwargs]:
+    """Return the positional and keyword arguments with which to call the model.
+
+    - A tensor is one argument; so is a `PackedSequence`, and anything not named here.
+    - A tuple or list: the positional arguments.
+    - A mapping whose keys are parameters of forward (or are taken by its `**kwargs`):
+      keyword arguments. Any other mapping: one argument. A mapping made by
+      transformers (`BatchEncoding`) becomes keyword arguments if one of its keys is a
+      parameter.
+    - A named tuple whose fields are parameters of forward: keyword arguments. Any
+      other: one argument, or where forward cannot be called with one but with all
+      its fields, the positional arguments.
+    - None: the model's `example_input_array` or `dummy_inputs` (an attribute, a
+      property, or a method without parameters), brought to the model's device; where
+      it offers none, no arguments, if forward needs none.
+
+    Args:
+        model: A module or anything else that can be called.
+        input_to_model: The inputs, as above.
+        kwargs: Further keyword arguments.
+        made: Inputs to make up in the place of `input_to_model`.
+    Returns:
+        A new tuple of positional and a new dict of keyword arguments.
+    Raises:
+        InputError: The model cannot be called, or not with these inputs.
+    """
+    require_model(model)
+    keywords = _checked_keywords(kwargs)
+    made_up = None if made is None else made.inputs(model, input_to_model)
+    if made_up is not None:
+        return _Binding(model, made_up[0], keywords).checked(*made_up)
+    binding = _Binding(model, input_to_model, keywords)
+    if input_to_model is None:
+        return binding.offered()
+    return binding.checked(*binding.spread(input_to_model))
+
+
+def require_model(model: Any) -> None:
+    """Check that a model can be called at all.
+
+    Raises:
+        InputError: It is no callable, a class of modules, or a module without forward.
+    """
+    if isinstance(model, type) and issubclass(model, torch.nn.Module):
+        raise InputError(
+            f"the class {model.__name__} is no model yet",
+            why="a model is an instance, with parameters of its own",
+            fix=f"make one: {model.__name__}(...)",
+        )
+    if isinstance(model, torch.nn.Module):
+        require_whole(model)
+        _require_forward(model)
+    # A class makes an object of the inputs, and computes nothing.
+    elif isinstance(model, type) or not callable(model):
+        raise InputError(
+            f"{with_article(model)} is no model",
+            why="a model is a torch.nn.Module, or anything else that can be called",
+            fix="make the model, load_state_dict() into it, and give the model"
+            if isinstance(model, Mapping)
+            else "give the model itself as the first argument",
+        )
+
+
+def require_made(path: str, tensor: torch.Tensor) -> None:
+    """Check that a tensor has a size.
+
+    Raises:
+        InputError: It is a parameter that a lazy module has not made yet.
+    """
+    if isinstance(tensor, UNINITIALIZED):
+        raise InputError(
+            f"{shown(path)} is an {type(tensor).__name__}, and has no size",
+            why="it is made in the first call of its module",
+            fix="call the module once, or give another tensor",
+        )
+
+
+def require_whole(model: torch.nn.Module) -> None:
+    """Check that a module, and each below it, has been made whole.
+
+    Raises:
+        InputError: `torch.nn.Module.__init__` has not run for it.
+    """
+    pending, seen = [model], {id(model)}
+    while pending:
+        held = pending.pop()
+        if isinstance(held, ScriptModule):
+            continue
+        if "_modules" not in vars(held):
+            raise InputError(
+                f"an object of class {type(held).__name__} is only half a module",
+                why="torch.nn.Module.__init__ has not run for it",
+                fix=f"call super().__init__() first in {type(held).__name__}.__init__",
+            )
+        for child in held._modules.values():
+            if isinstance(child, torch.nn.Module) and id(child) not in seen:
+                seen.add(id(child))
+                pending.append(child)
+
+
+def callee_name(model: Callable[..., Any]) -> str:
+    """Return the name of the function that is called, as its author wrote it (`Net.forward`)."""
+    fn = entry_point(model)
+    fn = attribute_of(fn, "func", fn)
+    name = attribute_of(fn, "__name__") or attribute_of(fn, "name")
+    owner = attribute_of(fn, "__self__")
+    if isinstance(model, torch.nn.Module):
+        owner = uncompiled(model)
+    if not isinstance(name, str):
+        return type(fn).__name__
+    if owner is None or isinstance(owner, ModuleType):  # A built-in's owner is its module.
+        return name
+    return f"{owner.__name__ if isinstance(owner, type) else type(owner).__name__}.{name}"
+
+
+def _require_forward(model: torch.nn.Module) -> None:
+    unwritten = getattr(type(model), "forward", None) is torch.nn.Module.forward
+    own_call = type(model).__call__ is not torch.nn.Module.__call__
+    if not unwritten or own_call or "forward" in vars(model):
+        return
+    name = type(model).__name__
+    if isinstance(model, torch.nn.ModuleList | torch.nn.ModuleDict):
+        why = "it holds modules and is never called itself"
+        fix = "give the model around it, or a function that calls the modules"
+    else:
+        why = "neither it nor a class above it says what a call does"
+        fix = f"define {name}.forward, or give what to call: model.encode, or a function"
+    raise InputError(f"{name} has no forward", why=why, fix=fix)
+
+
+def _checked_keywords(kwargs: Mapping[str, Any] | None) -> _Kwargs:
+    if kwargs is None:
+        return {}
+    if not isinstance(kwargs, Mapping):
+        raise InputError(
+            f"kwargs is {with_article(kwargs)}, and no mapping",
+            why="it holds keyword arguments by the names of forward's parameters",
+            fix="write kwargs={'mask': mask}, and give positional arguments in input_to_model",
+        )
+    kwargs = entries_of(kwargs, option="kwargs")
+    for name in kwargs:
+        if type(name) is not str:
+            raise InputError(
+                f"kwargs holds the key {shown(name)}, which is no name of a parameter",
+                why="keyword arguments are named by strings",
+                fix="write kwargs={'mask': mask}",
+            )
+    return kwargs
+
+
+class _Binding:
+    """One model with what was given for it, while the arguments are found."""
+
+    def __init__(self, model: Callable[..., Any], given: Any, keywords: _Kwargs) -> None:
+        self.model = model
+        self.given = given
+        self.keywords = keywords
+        self.entry = entry_point(model)
+        self.signature = signature_of(self.entry)
+
+    def spread(self, value: Any) -> tuple[_Args, _Kwargs]:
+        """Return the arguments for one `input_to_model`, as `bind_inputs` tells."""
+        if isinstance(value, torch.Tensor | PackedSequence | torch.Size):
+            return (value,), {}
+        if isinstance(value, tuple | list):
+            names = getattr(value, "_fields", None)
+            taken = keywords_in(self.signature) if names and self.signature else set()
+            if names and taken.issuperset(names):
+                return (), dict(zip(names, value, strict=True))
+            if names is None or (self.misfit((value,), {}) and not self.misfit(tuple(value), {})):
+                return tuple(value), {}
+            return (value,), {}
+        if isinstance(value, Mapping) and self._names_parameters(value):
+            return (), entries_of(value, option="input_to_model")
+        return (value,), {}
+
+    def _names_parameters(self, mapping: Mapping[Any, Any]) -> bool:
+        """Tell whether a mapping's keys are names of parameters."""
+        signature = self.signature
+        names = names_of(mapping, option="input_to_model")
+        if signature is None or not all(type(key) is str for key in names):
+            return False
+        if not names:
+            return not required_in(signature)
+        keywords = keywords_in(signature)
+        extra = any(each.kind is each.VAR_KEYWORD for each in signature.parameters.values())
+        if extra and not positional_in(signature):
+            return True
+        bases = type(mapping).__mro__
+        if extra or any(base.__module__.startswith("transformers.") for base in bases):
+            return not keywords.isdisjoint(names)
+        return keywords.issuperset(names)
+
+    def misfit(self, args: _Args, named: _Kwargs) -> str:
+        """Return why the model cannot be called so, as Python says it; empty where it can."""
+        faults = []
+        # What is behind decorators is asked for only where these do not fit.
+        for follow_wrapped in (True, False):
+            signature = signature_of(self.entry, follow_wrapped=follow_wrapped)
+            try:
+                if signature is not None:
+                    signature.bind(*args, **{**named, **self.keywords})
+            except TypeError as error:
+                faults.append(str(error))
+            else:
+                return ""
+        return faults[0]
+
+    def checked(self, args: _Args, named: _Kwargs) -> tuple[_Args, _Kwargs]:
+        """Return the arguments with the keywords among them; raise if they do not fit."""
+        kwargs = {**named, **self.keywords}
+        twice = next((name for name in self.keywords if name in named), None)
+        # As Python says it.
+        fault = f"multiple values for argument {twice!r}" if twice else self.misfit(args, named)
+        if self.signature and fault:
+            raise misfit_error(
+                callee_name(self.model), self.signature, fault, self.given, args, kwargs
+            )
+        return args, kwargs
+
+    def offered(self) -> tuple[_Args, _Kwargs]:
+        """Return the arguments for a caller who passed none: the model's own example, or none."""
+        signature = self.signature
+        unfit = None
+        takes_some = signature is None or bool(signature.parameters)
+        if takes_some and (not self.keywords or self.misfit((), {})):
+            for attribute in _EXAMPLES:
+                example = self._example(attribute)
+                if example is None:
+                    continue
+                args, named = self.spread(example)
+                # A mapping that is no set of keywords is no use as what transformers offers.
+                foreign = attribute == "dummy_inputs" and isinstance(example, Mapping) and args
+                if not (foreign or named.keys() & self.keywords or self.misfit(args, named)):
+                    return args, {**named, **self.keywords}
+                unfit = unfit or attribute
+        if signature and not self.keywords and self.misfit((), {}):
+            offers = f"its {unfit} does not fit" if unfit else f"the model has no {_EITHER}"
+            raise nothing_given_error(callee_name(self.model), signature, why=offers)
+        return self.checked((), {})
+
+    def _example(self, attribute: str) -> Any:
+        try:
+            example = getattr(self.model, attribute, None)
+            if callable(example) and not isinstance(example, torch.Tensor | Mapping):
+                example = example()
+        except Exception as error:
+            raise InputError(
+                f"{type(self.model).__name__}.{attribute} raised when it was asked for inputs",
+                why=error_text(error),
+                fix="give input_to_model",
+            ) from error
+        device = _device_of(self.model)
+        return example if device is None else map_tensors(lambda one: one.to(device), example)

@@ -1,0 +1,96 @@
+"""Results that compute only when they are asked: iterators, coroutines, containers of some.
+
+A drawing has what they compute, as it has what a generator yields: they are run to their end.
+"""
+
+import asyncio
+import itertools
+import types
+from collections.abc import AsyncGenerator, Callable, Iterator
+from typing import Any
+
+from tbscope.messages import error_text
+from tbscope.sources.torch.compat.tensors import flat, map_leaves
+
+__all__ = ["LAZY_ITERATORS", "computed"]
+
+LAZY_ITERATORS: tuple[type[Iterator[Any]], ...] = (
+    *(types.GeneratorType, map, zip, filter, enumerate, reversed, type(reversed([]))),
+    *map(type, map(iter, ([], (), set(), {}, {}.values(), {}.items()))),
+    *[kind for kind in vars(itertools).values() if hasattr(kind, "__next__")],
+)
+"""The iterators of Python that compute, or may compute, each entry when it is asked for.
+
+Not any iterator: to read one of a file, a socket or a data set takes something away.
+"""
+
+_COROUTINES = (types.CoroutineType, types.AsyncGeneratorType)
+_UNFINISHED: tuple[type, ...] = (*LAZY_ITERATORS, *_COROUTINES)
+
+# Some never end.
+_MOST_ENTRIES = 1_000
+
+
+def computed(result: Any, tell: Callable[[str], None] = lambda _: None) -> Any:
+    """Return a result with a list in the place of each iterator, and what each coroutine gives.
+
+    Args:
+        result: What a model returned; only plain containers are looked into.
+        tell: Told in one sentence of what could not be computed.
+    """
+    if isinstance(result, _UNFINISHED):
+        return _finished(result, tell)
+    try:
+        if not any(isinstance(leaf, _UNFINISHED) for leaf in flat(result)):
+            return result
+    except Exception:  # noqa: BLE001
+        # A list that holds itself, or a mapping that cannot be read: it is taken as it is.
+        return result
+    return map_leaves(
+        lambda leaf: _finished(leaf, tell) if isinstance(leaf, _UNFINISHED) else leaf, result
+    )
+
+
+def _finished(unfinished: Any, tell: Callable[[str], None]) -> Any:
+    if isinstance(unfinished, _COROUTINES):
+        return computed(_awaited(unfinished), tell)
+    entries: list[Any] = []
+    try:
+        entries.extend(computed(one, tell) for one in itertools.islice(unfinished, _MOST_ENTRIES))
+    except Exception as error:
+        # The model ran to its end; what it gave raises for whoever asks, and nobody may.
+        if isinstance(unfinished, types.GeneratorType):
+            raise
+        tell(
+            f"the model gave a {type(unfinished).__name__} that raised when it was asked for its "
+            f"entries: {error_text(error)}"
+        )
+    if len(entries) == _MOST_ENTRIES:
+        tell(
+            f"the model gave a {type(unfinished).__name__}, which was asked for {_MOST_ENTRIES:,} "
+            "entries: what it would give after these is not in the graph"
+        )
+    return entries
+
+
+def _awaited(unfinished: Any) -> Any:
+    """Run a coroutine to its end in a loop of its own, also where another loop runs now."""
+    generates = isinstance(unfinished, types.AsyncGeneratorType)
+    outer = asyncio._get_running_loop()
+    asyncio._set_running_loop(None)
+    loop = asyncio.new_event_loop()
+    try:
+        return loop.run_until_complete(_collected(unfinished) if generates else unfinished)
+    finally:
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.close()
+        asyncio._set_running_loop(outer)
+
+
+async def _collected(generator: AsyncGenerator[Any, Any]) -> list[Any]:
+    entries: list[Any] = []
+    async for entry in generator:
+        entries.append(entry)
+        if len(entries) == _MOST_ENTRIES:
+            break
+    return entries

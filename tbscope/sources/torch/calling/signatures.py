@@ -1,0 +1,300 @@
+"""Signatures: which parameters a callable has, which of them each argument fills, and misfits."""
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from inspect import Parameter
+from types import MethodType
+from typing import Any, ClassVar, TypeAlias
+from weakref import WeakKeyDictionary
+
+import torch
+
+from tbscope.errors import InputError
+from tbscope.ir.metadata import Constant
+from tbscope.messages import shown
+from tbscope.sources.torch.calling.dummy_inputs import size_advice
+from tbscope.sources.torch.compat.modules import uncompiled
+from tbscope.utils.validation import attribute_of
+
+__all__ = [
+    "Arrangements",
+    "argument_names",
+    "entry_point",
+    "keywords_in",
+    "misfit_error",
+    "nothing_given_error",
+    "positional_in",
+    "required_in",
+    "short_signature",
+    "signature_of",
+    "with_article",
+]
+
+_Callable: TypeAlias = Callable[..., Any]
+_DEFAULT_LENGTH = 20
+_BY_POSITION = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+_BY_KEYWORD = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
+# The names that arguments have where no parameter is known.
+_UNKNOWN = inspect.Signature(
+    [Parameter("args", Parameter.VAR_POSITIONAL), Parameter("kwargs", Parameter.VAR_KEYWORD)]
+)
+
+
+def entry_point(model: _Callable) -> _Callable:
+    """Return the function whose parameters a model's inputs fill: a module's forward."""
+    if isinstance(model, torch.nn.Module):
+        # What `torch.compile` made of it takes anything.
+        model = uncompiled(model)
+        unwritten = getattr(type(model), "forward", None) is torch.nn.Module.forward
+        forward: _Callable = model.__call__ if unwritten else model.forward
+        return forward
+    if isinstance(model, functools.partial) and isinstance(model.func, torch.nn.Module):
+        return functools.partial(entry_point(model.func), *model.args, **model.keywords)
+    return model
+
+
+def signature_of(fn: _Callable, *, follow_wrapped: bool = True) -> inspect.Signature | None:
+    """Return the parameters of a callable as its author declares them; None if it tells none.
+
+    Args:
+        fn: The callable; a module stands for its forward.
+        follow_wrapped: Whether a decorator that keeps what it wraps (`functools.wraps`) is looked
+            through.
+    """
+    if isinstance(fn, torch.nn.Module | functools.partial):
+        fn = entry_point(fn)
+    try:
+        return inspect.signature(fn, follow_wrapped=follow_wrapped)
+    except Exception:  # noqa: BLE001  Also what the `__getattr__` of the user's raises.
+        # Python cannot inspect a function or method of TorchScript.
+        arguments = attribute_of(attribute_of(fn, "schema"), "arguments")
+    if arguments is None:
+        return None
+    return inspect.Signature(
+        [
+            Parameter(
+                argument.name,
+                Parameter.POSITIONAL_OR_KEYWORD,
+                default=argument.default_value if argument.has_default_value() else Parameter.empty,
+            )
+            for argument in arguments
+            if argument.name != "self"
+        ]
+    )
+
+
+def positional_in(signature: inspect.Signature) -> list[str]:
+    """Return the names that a positional argument can fill, in order."""
+    return [each.name for each in signature.parameters.values() if each.kind in _BY_POSITION]
+
+
+def keywords_in(signature: inspect.Signature) -> set[str]:
+    """Return the names that a keyword can fill."""
+    return {each.name for each in signature.parameters.values() if each.kind in _BY_KEYWORD}
+
+
+def required_in(signature: inspect.Signature) -> list[str]:
+    """Return the names without a default, in order."""
+    return [
+        each.name
+        for each in signature.parameters.values()
+        if each.default is each.empty and each.kind in _BY_POSITION + _BY_KEYWORD
+    ]
+
+
+def argument_names(
+    fn: _Callable, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> list[tuple[str, Any]]:
+    """Name the arguments of one call by the parameters that they fill.
+
+    Args:
+        fn: What is called; for a module, its `forward`.
+        args: The positional arguments.
+        kwargs: The keyword arguments.
+    Returns:
+        Pairs of name and argument in the order of the parameters. What falls into
+        `*rest` is `rest.0`, `rest.1`; keywords of no written name come last.
+        Positional arguments of a callable that does not take them so, or has no signature, are
+        `args.0`, `args.1`.
+    """
+    try:
+        bound = (signature_of(fn) or _UNKNOWN).bind_partial(*args, **kwargs)
+    except TypeError:
+        bound = _UNKNOWN.bind(*args, **kwargs)
+    pairs: list[tuple[str, Any]] = []
+    for name, given in bound.arguments.items():
+        kind = bound.signature.parameters[name].kind
+        if kind is Parameter.VAR_POSITIONAL:
+            pairs += [(f"{name}.{at}", each) for at, each in enumerate(given)]
+        elif kind is Parameter.VAR_KEYWORD:
+            pairs += given.items()
+        else:
+            pairs.append((name, given))
+    return pairs
+
+
+class Arrangements(dict[tuple[Any, ...], list[str]]):
+    """How the arguments of methods are named and ordered, for the calls of one run.
+
+    Calls that are alike share an arrangement: Python needs longer to bind the arguments of a call
+    than many a module to run.
+    """
+
+    # The arrangements of all runs, by function.
+    _of_functions: ClassVar[WeakKeyDictionary[Any, dict[tuple[Any, ...], list[str]]]] = (
+        WeakKeyDictionary()
+    )
+
+    def of(
+        self, fn: _Callable, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> tuple[list[str], Sequence[Any]]:
+        """Return the names of the arguments of one call, and the arguments (see `argument_names`).
+
+        Args:
+            fn: What is called.
+            args: The positional arguments.
+            kwargs: The keyword arguments.
+        """
+        # One function, as many positional arguments, and the same keywords in the same order.
+        method = fn.__func__ if type(fn) is MethodType else None
+        alike = (method, len(args), *kwargs)
+        names = None if method is None else self.get(alike)
+        if names is None:
+            known = {} if method is None else self._of_functions.setdefault(method, {})
+            names = known.get(alike[1:])
+            if names is None:
+                places = [None] * len(args)
+                names = [name for name, _ in argument_names(fn, places, dict.fromkeys(kwargs))]
+                known[alike[1:]] = names
+            if method is not None:
+                self[alike] = names
+        return names, (*args, *[kwargs[key] for key in names[len(args) :]]) if kwargs else args
+
+
+def short_signature(signature: inspect.Signature) -> inspect.Signature:
+    """Return a signature that prints in short, `(x, mask=None)`: long defaults as `...`."""
+    return inspect.Signature(
+        [
+            each.replace(annotation=each.empty, default=_short(each.default))
+            for each in signature.parameters.values()
+        ]
+    )
+
+
+def _short(default: Any) -> Any:
+    if default is Parameter.empty:
+        return default
+    try:
+        text = "" if isinstance(default, torch.Tensor) else repr(default)
+    except Exception:  # noqa: BLE001  The user's code.
+        text = ""
+    return Constant(text if 0 < len(text) <= _DEFAULT_LENGTH else "...")
+
+
+# -- misfits
+
+_SHOWN_ITEMS = 6
+_SHOWN_TEXT = 30
+_LEAVE_OUT = ", and leave out what it does not take"
+
+
+def nothing_given_error(name: str, signature: inspect.Signature, *, why: str) -> InputError:
+    """Return the error for a model that needs inputs and was called without any."""
+    return InputError(
+        f"{name}() needs {_listed(required_in(signature))}, and no inputs were given",
+        why=f"input_to_model is None, and {why}",
+        fix=_how_to_give(signature),
+    )
+
+
+def misfit_error(
+    name: str,
+    signature: inspect.Signature,
+    fault: str,
+    given: Any,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+) -> InputError:
+    """Return the error for arguments that do not fit.
+
+    Args:
+        name: The callee, as its author wrote it (`Net.forward`).
+        signature: Its parameters.
+        fault: Why the arguments do not fit, as Python says it.
+        given: The `input_to_model` that the arguments were made from.
+        args: All positional arguments.
+        kwargs: All keyword arguments.
+    """
+    written = f"{name.rpartition('.')[2]}{short_signature(signature)}"
+    texts = [_show(arg) for arg in args] + [f"{name}={_show(arg)}" for name, arg in kwargs.items()]
+    if len(texts) > _SHOWN_ITEMS:
+        texts[_SHOWN_ITEMS:] = [f"and {len(texts) - _SHOWN_ITEMS} more"]
+    why = f"{written} was given ({', '.join(texts)})"
+    if isinstance(given, Mapping) and any(arg is given for arg in args):
+        others = [str(key) for key in given if key not in keywords_in(signature)]
+        if others:
+            why += f"; the mapping is one argument, as {_listed(others[:_SHOWN_ITEMS])} "
+            why += "is no parameter" if len(others) == 1 else "are no parameters"
+    fix = _how_to_give(signature)
+    if len(args) > len(positional_in(signature)):
+        fix += _LEAVE_OUT
+        if isinstance(given, tuple | list):
+            one = "[img]" if isinstance(given, list) else "inputs"
+            fix += f"; to give all of it as one argument, wrap it: input_to_model=({one},)"
+        fix = size_advice(given) or fix
+    elif any(key not in signature.parameters for key in kwargs):
+        fix += _LEAVE_OUT
+    return InputError(f"{name}() cannot be called so: {fault}", why=why, fix=fix)
+
+
+def with_article(value: Any) -> str:
+    """Name a value that stands where it cannot be used (`a str 'resnet'`)."""
+    if value is None:
+        return "None"
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    name = type(value).__name__
+    article = "an" if name[0].lower() in "aeiou" else "a"
+    text = f" {shown(value)}" if isinstance(value, str | int | float) else ""
+    return f"{article} {name}{text[:_SHOWN_TEXT]}"
+
+
+def _how_to_give(signature: inspect.Signature) -> str:
+    """Say what to write for the parameters that have no default."""
+    taken, required = positional_in(signature), required_in(signature)
+    positional = [name for name in required if name in taken]
+    keywords = [name for name in required if name not in taken]
+    ways = []
+    if len(positional) == 1:
+        ways.append(f"input_to_model={positional[0]}")
+    elif positional:
+        ways.append(f"input_to_model=({', '.join(positional)})")
+    if keywords:
+        ways.append(f"kwargs={{{', '.join(f'{name!r}: {name}' for name in keywords)}}}")
+    return f"give {' and '.join(ways) or 'no inputs'}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Return the quoted names as a list in prose: `'x'`, `'x' and 'y'`, `'x', 'y' and 'z'`."""
+    quoted = [shown(name) for name in names]
+    return " and ".join(filter(None, (", ".join(quoted[:-1]), quoted[-1])))
+
+
+def _show(value: Any) -> str:
+    """Show one argument in a few words: `Tensor(2, 3)`, `4`, `dict of 'x', 'y'`."""
+    name = type(value).__name__
+    if isinstance(value, torch.Tensor):
+        # A nested tensor has no one shape.
+        return name if value.is_nested else f"{name}({', '.join(map(str, value.shape))})"
+    if isinstance(value, str) and len(value) > _SHOWN_TEXT:
+        return f"{name} of length {len(value)}"
+    if value is None or isinstance(value, bool | int | float | complex | str):
+        return shown(value)
+    if isinstance(value, Mapping):
+        try:
+            keys = [repr(key) if type(key) is str else shown(key) for key in value]
+        except Exception:  # noqa: BLE001  It cannot be read, and is shown by its class.
+            return name
+        return f"{name} of {', '.join(keys[:_SHOWN_ITEMS]) or 'nothing'}"
+    return f"{name} of {len(value)}" if isinstance(value, list | tuple) else name

@@ -1,0 +1,1 @@
+"""The private parts of torch, each named once, with its fallback."""

@@ -1,0 +1,248 @@
+"""What TorchScript computes without tensors: numbers, texts, lists, dicts; known where they can be.
+
+Such an operation is no node of a graph. What it gives is known where what it is given is known;
+what it asks of a tensor, and not of its values, where the size or the element type is.
+"""
+
+import builtins
+import math
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from tbscope.sources.fx.aliasing import Held, Slot, slots_in
+from tbscope.sources.torchscript.types import dtype_code
+from tbscope.sources.torchscript.values import Number, is_known, is_open, origins
+
+__all__ = ["CHANGES", "GIVES_ENTRY", "PLAIN", "QUESTIONS", "READ_OUT", "compute", "is_followed"]
+
+READ_OUT = frozenset(
+    {
+        *("aten::Int", "aten::Float", "aten::Bool", "aten::Complex", "aten::IntImplicit"),
+        *("aten::FloatImplicit", "aten::ScalarImplicit", "aten::item", "aten::is_nonzero"),
+        "prim::tolist",
+    }
+)
+"""What hands the content of a tensor to the code."""
+
+
+def _size(tensor: Slot, dimension: Any = None) -> Held:
+    shape = tensor.type.shape
+    if dimension is not None:
+        return _length(tensor, dimension)
+    if shape is None:
+        return _asked(tensor, "size()")
+    return [_length(tensor, at) for at in range(len(shape))]
+
+
+def _length(tensor: Slot, dimension: Any) -> Held:
+    shape = tensor.type.shape
+    if shape is not None and type(dimension) is int and -len(shape) <= dimension < len(shape):
+        length = shape[dimension]
+        if length is not None:
+            return length
+    return _asked(tensor, f"size({dimension})")
+
+
+def _rank(tensor: Slot) -> Held:
+    shape = tensor.type.shape
+    return _asked(tensor, "dim()") if shape is None else len(shape)
+
+
+def _count(tensor: Slot) -> Held:
+    shape = tensor.type.shape or (None,)
+    if tensor.type.shape is None or None in shape:
+        return _asked(tensor, "numel()")
+    return math.prod(length or 0 for length in shape)
+
+
+def _dtype(tensor: Slot) -> Held:
+    code = dtype_code(tensor.type.dtype)
+    return _asked(tensor, "dtype") if code is None else code
+
+
+def _is_floating(tensor: Slot) -> Held:
+    name = tensor.type.dtype
+    unknown = name == "unknown"
+    return _asked(tensor, "dtype") if unknown else name.startswith(("float", "bfloat"))
+
+
+def _is_on(kind: str) -> Callable[[Slot], Held]:
+    return lambda tensor: tensor.type.device.partition(":")[0] == kind
+
+
+def _asked(tensor: Slot, text: str) -> Number:
+    name = "" if tensor.value is None else tensor.value.name
+    return Number(f"{name}.{text}", (tensor,))
+
+
+QUESTIONS: dict[str, Callable[..., Held]] = {
+    "aten::size": _size,
+    "aten::dim": _rank,
+    "aten::numel": _count,
+    "aten::len": lambda tensor: _length(tensor, 0),
+    "aten::is_floating_point": _is_floating,
+    "prim::dtype": _dtype,
+    "prim::device": lambda tensor: torch.device(tensor.type.device),
+    **{f"prim::is_{kind}": _is_on(kind) for kind in ("cuda", "cpu")},
+}
+"""What answers, by what TorchScript calls it, from what is known of a tensor."""
+
+_IDENTITY = ("aten::__is__", "aten::__isnot__")
+
+
+def compute(kind: str, given: list[Held]) -> Held:
+    """Return what an operation gives; a `Number` where that is not known.
+
+    Args:
+        kind: What TorchScript calls it (`aten::add`).
+        given: What it is given.
+    """
+    label = kind.partition("::")[2]
+    if kind in _IDENTITY and len(given) == 2 and given[1] is None and type(given[0]) is not Number:
+        return (given[0] is None) is (kind == "aten::__is__")
+    holds = bool(given) and type(given[0]) in (list, tuple, dict)
+    function = _ON_CONTAINERS.get(kind) if holds else None
+    if function is not None:
+        if is_open(given[0]):
+            # Whichever entry it is, of one tensor alone it is that.
+            slots = dict.fromkeys(slots_in(given[0])) if kind == "aten::__getitem__" else {}
+            return next(iter(slots)) if len(slots) == 1 else _unknown(label, given)
+        if kind in _BY_KEY and not is_known(given[1:2]):
+            return _unknown(label, given)
+    elif is_known(given):
+        function = PLAIN.get(kind)
+    if function is None:
+        return _unknown(label, given)
+    try:
+        return function(*given)
+    except (ArithmeticError, LookupError, TypeError, ValueError):
+        return _unknown(label, given)
+
+
+def is_followed(kind: str, given: list[Held]) -> bool:
+    """Tell whether it is known what a list or a dict holds after one of `CHANGES`.
+
+    Args:
+        kind: What TorchScript calls the change.
+        given: The list or dict, and what else it is given.
+    """
+    container, *others = given
+    if is_open(container) or kind not in _ON_CONTAINERS:
+        return False
+    if kind in _BY_KEY:
+        return is_known(others[:1])
+    return kind not in _OF_OTHERS or type(others[0]) in (list, tuple, dict)
+
+
+def _unknown(label: str, given: list[Held]) -> Number:
+    texts = [str(entry) for entry in given if type(entry) in (Number, int, float, bool, str)]
+    return Number(f"{label.strip('_')}({', '.join(texts)})", origins(given))
+
+
+def _add(one: Any, other: Any, scale: Any = 1) -> Any:
+    return one + other if scale == 1 else one + other * scale
+
+
+def _subtract(one: Any, other: Any, scale: Any = 1) -> Any:
+    return one - other * scale
+
+
+def _divide(one: Any, other: Any, rounding: Any = None) -> Any:
+    if rounding == "floor":
+        return one // other
+    return math.trunc(one / other) if rounding == "trunc" else one / other
+
+
+def _slice(nest: Any, start: Any = None, end: Any = None, step: Any = 1) -> Any:
+    return nest[slice(start, end, step)]
+
+
+def _same(given: Any, *_: Any) -> Any:
+    return given
+
+
+def _named(home: Any, *names: str) -> dict[str, Callable[..., Any]]:
+    """Return functions that TorchScript calls as Python does."""
+    return {f"aten::{name}": getattr(home, name) for name in names}
+
+
+PLAIN: dict[str, Callable[..., Any]] = {
+    **_named(operator, "mul", "floordiv", "mod", "pow", "neg", "abs"),
+    **_named(operator, "eq", "ne", "lt", "le", "gt", "ge", "__and__", "__or__", "__not__"),
+    **_named(math, "floor", "ceil", "sqrt"),
+    **_named(builtins, "round"),
+    "aten::add": _add,
+    "aten::sub": _subtract,
+    "aten::rsub": lambda one, other, scale=1: other - one * scale,
+    "aten::div": _divide,
+    "aten::true_divide": operator.truediv,
+    "aten::floor_divide": operator.floordiv,
+    "aten::remainder": operator.mod,
+    **dict.fromkeys(("aten::Int", "aten::IntImplicit"), int),
+    **dict.fromkeys(("aten::Float", "aten::FloatImplicit"), float),
+    "aten::Bool": bool,
+    **dict.fromkeys(("aten::ScalarImplicit", "aten::item", "prim::NumToTensor"), _same),
+    **dict.fromkeys(("aten::to", "aten::detach", "aten::clone", "aten::as_tensor"), _same),
+    "prim::abs": abs,
+    "prim::max": max,
+    "prim::min": min,
+}
+"""What computes numbers of numbers, by what TorchScript calls it."""
+
+
+def _pop(nest: Any, key: Any = -1, *default: Any) -> Any:
+    return nest.pop(key, *default) if isinstance(nest, dict) else nest.pop(key)
+
+
+def _joined(one: Any, other: Any) -> Any:
+    if type(one) is not type(other) or isinstance(one, dict):
+        raise TypeError("these are not joined")
+    return one + other
+
+
+_ON_CONTAINERS: dict[str, Callable[..., Any]] = {
+    "aten::__getitem__": operator.getitem,
+    "aten::slice": _slice,
+    "aten::len": len,
+    "aten::append": list.append,
+    "aten::extend": list.extend,
+    "aten::insert": list.insert,
+    "aten::_set_item": operator.setitem,
+    "aten::__contains__": lambda nest, entry: (
+        entry in nest if isinstance(nest, dict) or is_known(nest) else Number("contains")
+    ),
+    "aten::pop": _pop,
+    "aten::Delete": _pop,
+    "aten::get": dict.get,
+    "aten::keys": list,
+    "aten::values": lambda nest: list(nest.values()),
+    "aten::items": lambda nest: list(nest.items()),
+    "aten::update": dict.update,
+    "aten::copy": lambda nest: nest.copy(),
+    "aten::list": list,
+    "aten::add": _joined,
+    "aten::add_": list.extend,
+    "aten::mul": operator.mul,
+}
+
+CHANGES = frozenset(
+    f"aten::{name}"
+    for name in (
+        *("append", "extend", "insert", "_set_item", "pop", "Delete", "update", "reverse"),
+        *("clear", "add_", "sort", "popitem", "setdefault", "remove"),
+    )
+)
+"""What changes a list or a dict that it is given."""
+
+GIVES_ENTRY = frozenset(f"aten::{name}" for name in ("pop", "popitem", "setdefault"))
+"""Those that give an entry; all others give the list or dict itself, or nothing."""
+
+# Those that tell one entry by its key or its place, and those that take the entries of another.
+_BY_KEY = frozenset(
+    f"aten::{name}"
+    for name in ("__getitem__", "_set_item", "insert", "pop", "Delete", "get", "__contains__")
+)
+_OF_OTHERS = frozenset(f"aten::{name}" for name in ("extend", "add_", "update"))

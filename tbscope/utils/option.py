@@ -1,0 +1,117 @@
+"""What an option is: its default, its help, its type, and what tells a wrong value.
+
+It knows none of them: these are declared in `options`.
+"""
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any, Literal, TypeVar, get_args, get_origin
+from typing import get_type_hints as hints_of
+
+from tbscope.utils.validation import check_choice, check_truth
+
+__all__ = ["Option", "check_values", "declared_in", "shows_options", "take_values"]
+
+_Taker = TypeVar("_Taker", bound=Callable[..., object])
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option.
+
+    Attributes:
+        default: What it is where nothing is asked for.
+        help: One line, as the command and the documentation print it.
+        unset: What None stands for, where that is the default and is not plain.
+        check: Raises ArgumentError unless it is given a value of the option; None where its
+            type tells (a truth, one of some texts), and where what takes the option finds out.
+        name: Its name in Python; the command writes it with `-` for `_`.
+        type: Its type.
+    """
+
+    default: Any
+    help: str
+    unset: str = ""
+    check: Callable[[Any], None] | None = None
+    name: str = ""
+    type: Any = None
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The texts that it may be, where these are a closed set or a part of its type."""
+        return tuple(_literals(self.type))
+
+
+def _literals(kind: Any) -> Iterator[str]:
+    for part in get_args(kind):
+        if isinstance(part, str):
+            yield part
+        elif not isinstance(part, list):
+            yield from _literals(part)
+
+
+@cache
+def declared_in(group: Any) -> dict[str, Option]:
+    """Return the options that a `TypedDict` declares, by name."""
+    found = {}
+    for name, hint in hints_of(group, include_extras=True).items():
+        kind, option = get_args(hint)
+        found[name] = replace(option, name=name, type=kind)
+    return found
+
+
+def check_values(options: Mapping[str, Option], values: Mapping[str, object]) -> None:
+    """Check the values of options; what is no value of one of them is left alone.
+
+    Args:
+        options: The options, by name.
+        values: The values of some of them.
+    Raises:
+        ArgumentError: One is no value of its option.
+    """
+    for name, option in options.items():
+        if name not in values:
+            continue
+        if option.check is not None:
+            option.check(values[name])
+        elif option.type in (bool, bool | None):
+            none = (option.unset or "as it is") if type(None) in get_args(option.type) else ""
+            check_truth(name, values[name], none=none)
+        elif get_origin(option.type) is Literal:
+            check_choice(name, values[name], option.choices)
+
+
+def take_values(options: Mapping[str, Option], values: dict[str, Any]) -> dict[str, Any]:
+    """Remove the values of some options from a mapping and return them, others as declared."""
+    return {name: values.pop(name, option.default) for name, option in options.items()}
+
+
+def shows_options(function: _Taker) -> _Taker:
+    """Have `help()` and each reader of the signature see all options with their defaults.
+
+    Type checkers and editors read names and types of the options from `**options: Unpack[Group]`,
+    where a default has no place; this puts them into the signature that Python shows.
+
+    >>> from typing import Annotated, TypedDict, Unpack
+    >>> class Group(TypedDict, total=False):
+    ...     cards: Annotated[bool, Option(True, "Draw cards.")]
+    >>> @shows_options
+    ... def draw(graph: str, **drawing: Unpack[Group]) -> None: ...
+    >>> str(inspect.signature(draw).parameters["cards"])
+    'cards: bool = True'
+    """
+    signature = inspect.signature(function)
+    *others, options = signature.parameters.values()
+    if options.kind is not inspect.Parameter.VAR_KEYWORD:
+        raise TypeError(f"{function.__qualname__} does not end in **options")
+    (group,) = get_args(options.annotation)
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    shown = [
+        inspect.Parameter(name, keyword, default=option.default, annotation=option.type)
+        for name, option in declared_in(group).items()
+    ]
+    changed: Any = function
+    changed.__signature__ = signature.replace(parameters=[*others, *shown])
+    return function

@@ -1,0 +1,320 @@
+"""Where events go: finds, in anything like a SummaryWriter, the object that takes events.
+
+Writers are known by what they offer and not by their class, so none of their packages
+is imported. This file knows nothing of graphs: an event reaches it as bytes.
+"""
+
+import inspect
+import os
+import sys
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from google.protobuf.message import Message
+from tensorboard.compat.proto.event_pb2 import Event, TaggedRunMetadata
+from tensorboard.compat.proto.summary_pb2 import SummaryMetadata
+from tensorboard.compat.proto.tensor_pb2 import TensorProto
+from tensorboard.compat.proto.tensor_shape_pb2 import TensorShapeProto
+from tensorboard.compat.proto.types_pb2 import DT_STRING
+
+from tbscope.errors import WriterError
+from tbscope.formats.compressed import RECORD_FIELD
+from tbscope.graphdef.wire import delimited, field, varint
+from tbscope.messages import shown
+from tbscope.utils.validation import attribute_of
+from tbscope.writing.records import (
+    await_free_name,
+    file_path,
+    foresee_failure,
+    has_lost_its_thread,
+    speed_up,
+    write_at_once,
+    writing_failed,
+)
+
+__all__ = [
+    "PROFILE_TAG",
+    "ROUTES",
+    "Route",
+    "check_writer",
+    "describe",
+    "listed_tag",
+    "log_directory",
+    "open_sink",
+    "write_graph_event",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One way from a writer towards the object that takes its events.
+
+    Attributes:
+        name: What the writer must offer.
+        holder: Who offers it, for the reader of an error.
+        call: Whether it is called, or taken as it is.
+        ends: Whether the object that offers it takes events itself.
+        package: The package of which the writer must be; empty for any.
+    """
+
+    name: str
+    holder: str
+    call: bool = False
+    ends: bool = False
+    package: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.name}{'()' if self.call or self.ends else ''} ({self.holder})"
+
+
+ROUTES = (
+    Route("_get_file_writer", "a SummaryWriter of torch, tensorboardX or tbscope", call=True),
+    Route("add_event", "a FileWriter or an EventFileWriter", ends=True),
+    Route("file_writer", "an object around a FileWriter"),
+    Route("event_writer", "an object around an EventFileWriter"),
+    Route("experiment", "a logger of Lightning"),
+    Route("writer", "a tracker of Accelerate"),
+    Route("tb_writer", "the TensorBoard callback of transformers"),
+    Route("smw", "tensorboardX's GlobalSummaryWriter"),
+)
+"""The ways that are tried, in this order; the first that a writer offers is taken."""
+
+# `tensorboard.summary.Writer` offers its event file by no public name.
+_PRIVATE_ROUTES = (
+    Route("_output", "a tensorboard.summary.Writer", package="tensorboard"),
+    Route("_ev_writer", "its output to a directory", package="tensorboard"),
+)
+
+PROFILE_TAG = "profile"
+"""The entry in the page's list that holds the figures of the graph of the run."""
+
+# The plugin's names for a tag with a graph (graphs_plugin.py, `info_impl`).
+_TAGGED = "graph_run_metadata_graph"
+_TAGGED_WITH_STATS = "graph_run_metadata"
+# The field of a RunMetadata that holds graphs, and the field of one of these for the graph as it
+# was before anything was optimised (tensorboard/compat/proto/config.proto).
+_FUNCTION_GRAPHS, _GRAPH = 4, 2
+_RECORD_KEY = varint(RECORD_FIELD << 3 | 2)
+_NO_NAME = "a name that no writer has"
+_BLANK_TRACKER = ("accelerate.tracking", "GeneralTracker")
+
+
+def check_writer(writer: object) -> None:
+    """Refuse an object that offers none of the routes, before any work is done for it.
+
+    Nothing is called and no property is read, so no file is opened by it.
+
+    Raises:
+        WriterError: The object is no writer.
+    """
+    if not _writes_nothing(writer) and _find_route(writer) is None:
+        raise _not_a_writer(writer, writer, [])
+
+
+def open_sink(writer: object) -> Any:
+    """Return the object behind a writer that takes events; a closed writer opens a new file.
+
+    Args:
+        writer: Any object that offers one of `ROUTES`.
+    Returns:
+        An object with `add_event`; None where the writer stands in for one on the ranks
+        of a distributed run that write nothing.
+    Raises:
+        WriterError: No route leads to such an object.
+    """
+    holder: Any = writer
+    trail: list[Route] = []
+    while len(trail) <= len(ROUTES):
+        if _writes_nothing(holder):
+            return None
+        route = _find_route(holder)
+        if route is None:
+            break
+        if route.ends:
+            return holder
+        trail.append(route)
+        holder = _follow(holder, route)
+    raise _not_a_writer(writer, holder, trail)
+
+
+def _follow(holder: Any, route: Route) -> Any:
+    """Go one step of the way; a closed writer opens a file by that.
+
+    Raises:
+        WriterError: The file cannot be opened.
+    """
+    directory = ""
+    try:
+        found = getattr(holder, route.name)
+        if not route.call:
+            return found
+        if getattr(holder, "file_writer", found) is None:
+            directory = log_directory(holder) or getattr(holder, "logdir", "")
+            if os.path.isdir(directory):
+                foresee_failure(directory, getattr(holder, "filename_suffix", ""))
+                await_free_name(holder, directory)
+        return found()
+    except WriterError:
+        raise
+    except Exception as error:
+        raise writing_failed(directory, error) from error
+
+
+def log_directory(sink: Any) -> str:
+    """Return the log directory that a sink reports; empty where it reports none."""
+    directory = sink.get_logdir() if hasattr(sink, "get_logdir") else ""
+    return os.fspath(directory) if isinstance(directory, str | os.PathLike) else ""
+
+
+def write_graph_event(
+    sink: Any,
+    graph_def: bytes,
+    *,
+    tag: str | None = None,
+    step: int,
+    stats: bytes | None = None,
+    record: bytes = b"",
+) -> None:
+    """Write one event with a graph, one more with the figures of a run's graph, and flush.
+
+    Args:
+        sink: An object with `add_event`, as `open_sink` returns it.
+        graph_def: A serialised GraphDef.
+        tag: Its entry in the page's list of tags; None for the graph of the run, "Default".
+        step: Of two graphs of one tag, the page shows that of the higher step.
+        stats: A serialised RunMetadata with the figures of the graph's nodes; None where
+            it has none. Those of the graph of the run are an entry of their own,
+            `PROFILE_TAG`.
+        record: All that the graph holds, as `tbscope.formats.compressed` makes it; empty for none.
+            TensorBoard passes it over.
+    Raises:
+        WriterError: The sink belongs to the process that this one was forked from, or it
+            cannot write. Then its file is as it was, if it is one of TensorBoard's, torch's
+            or tensorboardX's.
+
+    Source: tensorboard/plugins/graph/graphs_plugin.py (`info_impl`, `graph_impl`)
+    """
+    if has_lost_its_thread(sink):
+        raise WriterError(
+            f"cannot write a graph to the {type(sink).__name__} of another process",
+            why="this process was forked, and the thread that writes its events was not",
+            fix="make a writer in this process: writer = tbscope.SummaryWriter(log_dir)",
+        )
+    speed_up(sink)
+    datas = [event.SerializeToString() for event in _events(graph_def, tag, step, stats)]
+    if record:
+        datas[0] += _RECORD_KEY + delimited(record)
+    try:
+        if not write_at_once(sink, datas):
+            for data in datas:
+                sink.add_event(_event_class(sink).FromString(data))
+            if hasattr(sink, "flush"):
+                sink.flush()
+    except Exception as error:
+        raise writing_failed(file_path(sink) or log_directory(sink), error) from error
+
+
+def _events(graph_def: bytes, tag: str | None, step: int, stats: bytes | None) -> list[Event]:
+    """Return the events of a graph: two for a graph of the run with figures, otherwise one."""
+    if tag is None:
+        events = [Event(wall_time=time.time(), step=step, graph_def=graph_def)]
+        if stats is not None:
+            profile = TaggedRunMetadata(tag=listed_tag(PROFILE_TAG), run_metadata=stats)
+            events.append(Event(wall_time=time.time(), step=step, tagged_run_metadata=profile))
+        return events
+    event = Event(wall_time=time.time(), step=step)
+    plugin = SummaryMetadata.PluginData(
+        plugin_name=_TAGGED if stats is None else _TAGGED_WITH_STATS, content=b"1"
+    )
+    # A RunMetadata with one graph, as two would be mixed up. Both are fields of messages, one in
+    # the other, and joined as such: nothing is parsed for it.
+    metadata = (stats or b"") + field(_FUNCTION_GRAPHS, field(_GRAPH, graph_def))
+    event.summary.value.add(
+        tag=listed_tag(tag),
+        metadata=SummaryMetadata(plugin_data=plugin),
+        tensor=TensorProto(
+            dtype=DT_STRING,
+            string_val=[metadata],
+            tensor_shape=TensorShapeProto(dim=[TensorShapeProto.Dim(size=1)]),
+        ),
+    )
+    return [event]
+
+
+def listed_tag(tag: str) -> str:
+    """Return a tag as the log holds it: with a blank behind it, which the page does not show.
+
+    TensorBoard takes each tag of a run for what its first event was, so a graph under the tag
+    of a scalar would hide one of both, whichever came last. With the blank they have two tags.
+
+    Source: tensorboard/backend/event_processing/plugin_event_accumulator.py (`_ProcessEvent`);
+    tensorboard/data/server/run.rs (`StageTimeSeries`)
+    """
+    return f"{tag} "
+
+
+def _event_class(sink: object) -> type[Message]:
+    """Return the class of events that a sink takes: the one that its own module uses.
+
+    tensorboardX takes no events but its own, and drops its thread at any other.
+    """
+    # The first class that took events decides; one derived from it hands them on.
+    for cls in reversed(type(sink).__mro__):
+        module = sys.modules.get(cls.__module__) if "add_event" in vars(cls) else None
+        found = getattr(getattr(module, "event_pb2", None), "Event", None)
+        if isinstance(found, type) and issubclass(found, Message):
+            return found
+    event: type[Message] = Event
+    return event
+
+
+def _find_route(holder: object) -> Route | None:
+    # A class offers what its objects offer, and yet is no writer itself.
+    if isinstance(holder, type):
+        return None
+    return next((route for route in (*ROUTES, *_PRIVATE_ROUTES) if _offers(holder, route)), None)
+
+
+def _offers(holder: object, route: Route) -> bool:
+    """Tell whether an object has the attribute of a route; a property counts without being read."""
+    if route.package and type(holder).__module__.partition(".")[0] != route.package:
+        return False
+    try:
+        found = inspect.getattr_static(holder, route.name)
+    except AttributeError:
+        # Not in the object or its class, but a proxy may know the name.
+        found = attribute_of(holder, route.name)
+    return callable(attribute_of(holder, route.name)) if route.ends else found is not None
+
+
+def _writes_nothing(holder: object) -> bool:
+    """Tell whether an object only stands in for a writer, as on all ranks but the first.
+
+    Lightning's takes any name at all; Accelerate's is a tracker of no kind.
+    """
+    cls = type(holder)
+    return (
+        attribute_of(holder, _NO_NAME) is not None
+        or (cls.__module__, cls.__qualname__) == _BLANK_TRACKER
+    )
+
+
+def _not_a_writer(writer: object, end: object, trail: list[Route]) -> WriterError:
+    way = "".join(f".{route.name}{'()' if route.call else ''}" for route in trail)
+    return WriterError(
+        f"cannot write a graph to {describe(writer)}",
+        why=(f"its {way} is {describe(end)}, which has" if way else "it has")
+        + f" none of {', '.join(map(str, ROUTES))}",
+        fix="give a SummaryWriter, e.g. tbscope.SummaryWriter('runs/x')",
+    )
+
+
+def describe(value: object) -> str:
+    """Describe an object in a short text; paths and small constants show their value."""
+    if value is None or isinstance(value, str | int | float | os.PathLike):
+        return shown(value)
+    if isinstance(value, type):
+        return f"the class {value.__module__}.{value.__qualname__} (not an object of it)"
+    cls = type(value)
+    return f"an object of class {cls.__module__}.{cls.__qualname__}"
