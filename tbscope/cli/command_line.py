@@ -26,7 +26,7 @@ COMMANDS: Mapping[str, str] = {
     "run": "Run a script whose SummaryWriters draw what tbscope draws.",
     "demo": "Write the graph of a small Transformer.",
 }
-"""What `--help` lists. The command NAME is the function of that name in the file `commands/NAME.py`."""
+"""The list of `--help`; the function NAME of `commands/NAME.py` is the command."""
 
 
 class _Commands(click.Group):
