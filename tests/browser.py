@@ -210,6 +210,13 @@ window.tbscope = (() => {
 })();
 """
 
+# After each change the page paints the whole graph once more, three times as large.
+_NO_MINIMAP = """
+customElements.whenDefined('tf-graph-minimap').then(({prototype}) => {
+  prototype.init = () => ({update() {}, zoom() {}});
+});
+"""
+
 
 def write_runs(logdir: Path, messages: Mapping[str, GraphDef]) -> None:
     """Write graphs as the run graphs of runs of these names, with TensorBoard's own writer."""
@@ -303,20 +310,37 @@ class Browser:
             )
         self._playwright = sync_playwright().start()
         self._browser = self._playwright.chromium.launch(executable_path=program, args=_FLAGS)
+        self._free: list[Page] = []
 
     def new_page(self, *, size: tuple[int, int] = (1400, 900), dark: bool = False) -> Page:
         """Give an empty page, for a reader whose system is dark or light."""
         width, height = size
-        scheme: Any = "dark" if dark else "light"
-        return self._browser.new_page(
-            viewport={"width": width, "height": height}, color_scheme=scheme
-        )
+        page = self._free.pop() if self._free else self._browser.new_page()
+        page.set_viewport_size({"width": width, "height": height})
+        page.emulate_media(color_scheme="dark" if dark else "light")
+        return page
 
-    def open(self, url: str, *, size: tuple[int, int] = (1600, 1000)) -> "GraphPage":
+    def take_back(self, page: Page) -> None:
+        """Empty a page, to give it again: a new one has a process of its own, which must start.
+
+        What stands in the storage of its origin and scripts that it begins with would stay.
+        """
+        page.unroute_all()
+        page.context.clear_permissions()
+        page.goto("about:blank")
+        # As in a new page, the mouse is over nothing.
+        page.mouse.move(0, 0)
+        self._free.append(page)
+
+    def open(
+        self, url: str, *, size: tuple[int, int] = (1200, 800), minimap: bool = False
+    ) -> "GraphPage":
         """Open the Graphs dashboard and wait until a graph is drawn."""
         width, height = size
         page = self._browser.new_page(viewport={"width": width, "height": height})
         page.add_init_script(_SCRIPT)
+        if not minimap:
+            page.add_init_script(_NO_MINIMAP)
         return GraphPage(page, url)
 
     def __enter__(self) -> Self:

@@ -3,20 +3,34 @@
 No law of hypothesis is held to a time: where a machine does much else, it would tell nothing.
 """
 
+import contextlib
 import gc
+import importlib
 import os
 import signal
-import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+from exporters import remember_operators
 from hypothesis import HealthCheck, settings
-from sweeps import FILES, is_sweep
+from sweeps import FILES, counted, is_sweep
+from warm import run_tests_warm
 
-collect_ignore = [] if is_sweep() else [*FILES]
+# What loads all that there is when it is loaded has no examples.
+collect_ignore = ["warmed.py", *([] if is_sweep() else FILES)]
+
+# Else each process compiles every test anew, which is half of what it takes to collect them.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # Else an example has 200 ms, and all of them together may be made in a second.
-settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "patient",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    max_examples=counted(100, 40),
+)
 settings.load_profile("patient")
 
 # Before torch is loaded, which reads it once; what a test starts takes it over.
@@ -64,6 +78,16 @@ def show(browser, server):
         tab.close()
 
 
+@pytest.fixture(scope="module")
+def few_objects():
+    """Have the garbage collector leave out what is there, for tests of which each asks it for all.
+
+    A run on fake tensors does, for the caches that hold some.
+    """
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def nobody_waits():
     """End what waits for a training step that never comes: until then all models run uncompiled."""
@@ -83,8 +107,25 @@ def pytest_xdist_auto_num_workers(config):
     return (os.cpu_count() or 1) + 1
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session):
+    """Have each of several processes begin with other tests: what one compiles, the others load."""
+    worker = getattr(session.config, "workerinput", None)
+    if worker is None or session.config.args != session.config.getini("testpaths"):
+        return
+    names = sorted(path.stem for path in Path(__file__).parent.glob("test_*.py"))
+    first = int(worker["workerid"].removeprefix("gw")) * len(names) // worker["workercount"]
+    for name in [*names[first:], *names[:first]]:
+        if f"{name}.py" not in collect_ignore:
+            # What fails fails once more where it is collected, and is told there.
+            with contextlib.suppress(Exception, pytest.skip.Exception):
+                importlib.import_module(name)
+
+
 def pytest_collection_finish():
     """Have the garbage collector leave out what all tests share, which is most of what there is."""
+    if "onnx" in sys.modules:
+        remember_operators()
     gc.collect()
     gc.freeze()
 
@@ -98,14 +139,6 @@ def pytest_pyfunc_call(pyfuncitem):
     if pyfuncitem.get_closest_marker("alone") is None or len(sys._current_frames()) == 1:
         return None
     assert _ALONE not in os.environ, "its file starts threads when it is loaded"
-    options = ["-q", "-p", "no:xdist", "-p", "no:randomly", "-p", "no:cacheprovider"]
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", *options, pyfuncitem.nodeid],
-        cwd=pyfuncitem.config.rootpath,
-        env={**os.environ, _ALONE: "1"},
-        check=False,
-        capture_output=True,
-        text=True,
-    )
+    done = run_tests_warm(pyfuncitem.nodeid, env={_ALONE: "1"})
     assert done.returncode == 0, done.stdout + done.stderr
     return True

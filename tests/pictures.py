@@ -103,8 +103,8 @@ def draw_gallery(chosen: list[Sight]) -> dict[str, "Attempt"]:
         said = {sight.name: draw(sight, logdir) for sight in chosen}
         with TensorBoard(logdir) as server, Browser() as browser:
             for suffix, theme in (("", ""), ("-dark", _DARK)):
-                small = browser.open(server.url + theme, size=_SIZE)
-                large = browser.open(server.url + theme, size=_LARGE)
+                small = browser.open(server.url + theme, size=_SIZE, minimap=True)
+                large = browser.open(server.url + theme, size=_LARGE, minimap=True)
                 for sight in chosen:
                     take_pictures(small, large, sight, sight.name, suffix)
                     if not suffix and said[sight.name].drawn:
@@ -285,8 +285,8 @@ def draw_ranks() -> None:
             with tbscope.SummaryWriter(here / "log" / run) as writer:
                 writer.add_graph(tbscope.merge_ranks(graphs, unfolded=unfolded))
         with TensorBoard(here / "log") as server, Browser() as browser:
-            small = browser.open(server.url, size=_SIZE)
-            large = browser.open(server.url, size=_LARGE)
+            small = browser.open(server.url, size=_SIZE, minimap=True)
+            large = browser.open(server.url, size=_LARGE, minimap=True)
             for run, box, _ in shown.values():
                 page = large if box else small
                 page.show(run)
@@ -311,7 +311,7 @@ def draw_profile() -> None:
         with tbscope.SummaryWriter(folder) as writer:
             writer.add_graph(model, {"pixel_values": torch.rand(4, 3, 224, 224)}, profile=True)
         with TensorBoard(Path(folder)) as server, Browser() as browser:
-            page = browser.open(server.url, size=(1180, 900))
+            page = browser.open(server.url, size=(1180, 900), minimap=True)
             page.show(".", "profile", profile=True)
             page.color_by("compute_time")
             for box in ("encoder", "encoder/stages"):
@@ -331,7 +331,7 @@ def draw_tutorial() -> None:
         with contextlib.redirect_stdout(io.StringIO()):
             exec("\n".join(code), {"__name__": "tutorial"})
         with TensorBoard(Path("runs")) as server, Browser() as browser:
-            page = browser.open(server.url, size=(1100, 800))
+            page = browser.open(server.url, size=(1100, 800), minimap=True)
             page.show("digits")
             _keep_whole(page, "tutorial-first")
             page.expand("blocks")

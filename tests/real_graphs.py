@@ -6,7 +6,7 @@ import warnings
 import tbscope
 from tbscope.ir.graph import Graph, Node
 from tests.sweeps import sampled
-from tests.zoo.models import build, catalogue
+from tests.zoo.models import Example, build, catalogue
 
 EVERY = (
     *("BertModel", "GPT2LMHeadModel", "LlamaForCausalLM", "T5ForConditionalGeneration"),
@@ -25,12 +25,20 @@ _ENDS = ("input", "parameter", "buffer")
 
 
 @functools.cache
-def real_graph(name: str) -> Graph:
-    """Give the graph of one of `KINDS` with its kernels; nobody may change it."""
+def real_model(name: str) -> Example:
+    """Give one of `KINDS`; nobody may change it."""
     (entry,) = (entry for entry in catalogue() if entry.name == name)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        example = build(entry)
+        return build(entry)
+
+
+@functools.cache
+def real_graph(name: str) -> Graph:
+    """Give the graph of one of `KINDS` with its kernels; nobody may change it."""
+    example = real_model(name)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
         return tbscope.trace(example.model, example.inputs, kernels=True)
 
 

@@ -70,6 +70,7 @@ class SavedPage:
     """
 
     def __init__(self, browser: Browser, path: Path, *, at: str = "", dark: bool = False) -> None:
+        self._browser = browser
         self.page = browser.new_page(dark=dark)
         self.errors: list[str] = []
         self.asked: list[str] = []
@@ -78,6 +79,10 @@ class SavedPage:
         self.page.on("request", lambda request: self.asked.append(request.url))
         self.address = path.as_uri()
         self.page.goto(self.address + at)
+
+    def put_away(self) -> None:
+        """Give the page back, for another test."""
+        self._browser.take_back(self.page)
 
     @property
     def drawn(self) -> Drawn:

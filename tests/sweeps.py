@@ -36,3 +36,8 @@ def sampled(every: Iterable[Case], few: Iterable[Case]) -> list[Case]:
     strange = [case for case in few if case not in every]
     assert not strange, f"no such cases: {strange}"
     return every if is_sweep() else few
+
+
+def counted(every: int, few: int) -> int:
+    """Give how many examples a law is tried with: few, or every one where all are asked for."""
+    return every if is_sweep() else few

@@ -20,6 +20,11 @@ _FRAME = """<!doctype html><body style="margin: 0">
 </iframe>"""
 
 
+def stand_alone(page, url):
+    """Have nothing but the tab in the page, whose frame asks the server."""
+    page.route(f"{url}/", lambda route: route.fulfill(body=_FRAME))
+
+
 class Tab:
     """The tab, alone in a page or in TensorBoard's.
 
@@ -30,13 +35,13 @@ class Tab:
     """
 
     def __init__(self, browser, url, address="", size=(1400, 900), whole=False):
+        self._browser, self._whole = browser, whole
         self.page = browser.new_page(size=size)
         self.errors = []
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
         self.page.on("console", lambda message: self.errors.append(message.text))
         if not whole:
-            # The frame asks the server; the page around it is none of TensorBoard's.
-            self.page.route(f"{url}/", lambda route: route.fulfill(body=_FRAME))
+            stand_alone(self.page, url)
         self.page.goto(f"{url}/#tbscope{address}")
         self.frame = self.page.frame_locator("iframe")
         self.frame.locator(THINGS).first.wait_for()
@@ -71,7 +76,14 @@ class Tab:
     def close(self):
         """Close the page, in which nothing may have gone wrong."""
         assert [error for error in self.errors if _KNOWN not in error] == []
-        self.page.close()
+        self.put_away()
+
+    def put_away(self):
+        """Give the page back; that of TensorBoard has a storage, and is closed."""
+        if self._whole:
+            self.page.close()
+        else:
+            self._browser.take_back(self.page)
 
 
 def at(**place):

@@ -13,6 +13,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sweeps import counted
 from torch import nn
 from torch.ao.quantization import FakeQuantize, quantize_dynamic
 from torch.nn.utils import parametrizations, prune
@@ -298,7 +299,12 @@ def test_each_kind_trains_on_as_if_it_was_not_drawn(kind, mode):
     check([kind], mode, again=False, fuse=None)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[*HealthCheck], derandomize=True)
+@settings(
+    max_examples=counted(40, 16),
+    deadline=None,
+    suppress_health_check=[*HealthCheck],
+    derandomize=True,
+)
 @given(
     kinds=st.lists(st.sampled_from(sorted(KINDS)), min_size=1, max_size=4),
     mode=MODES,

@@ -286,9 +286,9 @@ LISTS = {"list", "tuple"}
 WORDS = {"blank", "word", "eval", "no", "number as text", "percent", "bracket", "pattern"}
 TEXTS = {*WORDS, "slash", "slashes", "dots", "NUL", "newline", "emoji", "300 characters"}
 TAGS = TEXTS - {"blank", "NUL", "newline"}
-ANY_TEXT = {*TEXTS, "empty text", "surrogate", "1 MB"}
+ANY_TEXT = {*TEXTS, "empty text", "surrogate", "256 KB"}
 GRAPHS = {"graph", "empty graph"}
-GIVING_FUNCTIONS = {"function of None", "function of text", "function of 1 MB"}
+GIVING_FUNCTIONS = {"function of None", "function of text", "function of 256 KB"}
 FUNCTIONS = {
     *GIVING_FUNCTIONS,
     *("lambda", "raising function", "function of itself", "raises mutely", "no call"),
@@ -429,7 +429,7 @@ OF_CALLS = {
         *("None", "module class"),
         # The model itself has no name.
         *("empty text", "list of empty"),
-        *("function of text", "function of 1 MB", "function of itself"),
+        *("function of text", "function of 256 KB", "function of itself"),
     },
     "modules_to_functions(modules entry)": {*CLASSES, *ANY_TEXT, "numpy text", "Text"},
     "modules_to_functions(domain)": {

@@ -5,6 +5,7 @@ from random import Random
 import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
+from sweeps import counted
 
 from tbscope.page.flow import lost_exits
 from tbscope.page.glyphs import Series
@@ -80,7 +81,7 @@ def parts(glyph):
     return frozenset(one.name for one in (glyph.members if isinstance(glyph, Series) else [glyph]))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=counted(300, 80), deadline=None)
 @given(SEEDS, COUNTS, st.sampled_from([PLAIN, CARDS, CIRCLES]))
 def test_both_models_tell_the_same_of_any_level(seed, count, ops):
     hierarchy = Hierarchy(nodes_of(seed, count, ops))
@@ -95,7 +96,7 @@ def test_both_models_tell_the_same_of_any_level(seed, count, ops):
             event(f"{what}: {'some' if found else 'none'}")
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=counted(300, 80), deadline=None)
 @given(SEEDS, COUNTS, st.sampled_from([PLAIN, CARDS]))
 def test_where_the_flow_is_kept_no_end_of_it_is_lost(seed, count, ops):
     # What hangs on circles alone is cut off, too: `circles.py` draws those as nodes.

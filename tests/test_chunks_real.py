@@ -10,6 +10,7 @@ from gallery_models import SIGHTS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from real_graphs import KINDS, real_graph
+from sweeps import counted
 from torch import nn
 
 import tbscope
@@ -87,7 +88,7 @@ def wide(count, inputs, **how):
     return tbscope.trace(Wide(count, **how), graph_inputs)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=counted(25, 10), deadline=None)
 @given(
     count=st.sampled_from([20, 60, 110, 160]),
     inputs=st.sampled_from([1, 4, 150]),

@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from real_graphs import KINDS, real_graph
+from sweeps import counted
 from test_functions import Stack
 from test_random_models import WIDTH, models
 from torch import nn
@@ -54,7 +55,12 @@ def test_uses_of_one_definition_have_one_colour_on_the_page(name):
     assert any(boxes > 1 for boxes, _ in found.values())
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[*HealthCheck], derandomize=True)
+@settings(
+    max_examples=counted(40, 16),
+    deadline=None,
+    suppress_health_check=[*HealthCheck],
+    derandomize=True,
+)
 @given(model=models)
 def test_uses_of_one_definition_of_a_random_model_have_one_colour(model):
     torch.manual_seed(0)

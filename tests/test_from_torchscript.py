@@ -1,12 +1,13 @@
 """Graphs of TorchScript: what they tell is what an eager call of the model tells."""
 
-import subprocess
+import inspect
 import sys
 import warnings
 
 import pytest
 import torch
 from torch import nn
+from warm import run_warm
 
 import tbscope
 from tests.agreement import check_whole, disagreements
@@ -432,9 +433,9 @@ def branches(depth):
 
 def test_branches_in_branches_without_end_are_refused():
     assert tbscope.from_torchscript(branches(40)).nodes
-    scripted, limit = branches(280), sys.getrecursionlimit()
+    scripted, limit = branches(120), sys.getrecursionlimit()
     # How deep a test begins depends on the process that runs it.
-    sys.setrecursionlimit(700)
+    sys.setrecursionlimit(len(inspect.stack(0)) + 400)
     try:
         with pytest.raises(tbscope.ArgumentError) as caught:
             tbscope.from_torchscript(scripted)
@@ -586,7 +587,10 @@ def test_from_torchscript_refuses_what_is_no_script():
 
 
 WITHOUT = """
+import sys
 import torch
+for name in [name for name in sys.modules if name.partition(".")[0] == "tbscope"]:
+    del sys.modules[name]
 script = torch.jit.trace(torch.nn.ReLU(), torch.ones(1))
 for name in ("ScriptModule", "ScriptFunction", "load"):
     delattr(torch.jit, name)
@@ -597,9 +601,7 @@ tbscope.from_torchscript(script)
 
 
 def test_a_torch_without_torchscript_draws_models_and_says_what_it_lacks():
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", WITHOUT], capture_output=True, text=True, check=False
-    )
+    done = run_warm("-c", WITHOUT)
 
     assert "= relu(%input, inplace=False), scope: ReLU" in done.stdout
     assert "no graph can be read of TorchScript" in done.stderr

@@ -10,6 +10,7 @@ from expansion import expand
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from real_graphs import KINDS, real_graph
+from sweeps import counted
 from test_random_models import WIDTH, models
 from told import told
 
@@ -37,7 +38,12 @@ def test_the_definitions_of_a_real_model_expand_to_it(name):
     hold(real_graph(name))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[*HealthCheck], derandomize=True)
+@settings(
+    max_examples=counted(60, 24),
+    deadline=None,
+    suppress_health_check=[*HealthCheck],
+    derandomize=True,
+)
 @given(model=models, training=st.booleans())
 def test_the_definitions_of_a_random_model_expand_to_it(model, training):
     torch.manual_seed(0)

@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from real_graphs import KINDS, real_graph
 from same_graph import differences
+from sweeps import counted
 from test_random_models import WIDTH, models
 
 import tbscope
@@ -85,14 +86,19 @@ def test_every_constant_survives_wherever_it_stands(odd):
         max_leaves=20,
     )
 )
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=counted(200, 60), deadline=None, derandomize=True)
 def test_every_nest_survives(nest):
     build = GraphBuilder()
     build.output("out", build.op("op", build.input("x", (1,)), nest))
     hold(build.graph)
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[*HealthCheck], derandomize=True)
+@settings(
+    max_examples=counted(20, 10),
+    deadline=None,
+    suppress_health_check=[*HealthCheck],
+    derandomize=True,
+)
 @given(model=models, training=st.booleans(), kernels=st.booleans())
 def test_a_random_model_survives(model, training, kernels):
     torch.manual_seed(0)

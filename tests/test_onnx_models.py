@@ -25,7 +25,7 @@ def bert():
     config = transformers.BertConfig(
         **SMALL,
         hidden_size=16,
-        num_hidden_layers=3,
+        num_hidden_layers=2,
         num_attention_heads=2,
         intermediate_size=32,
         max_position_embeddings=16,
@@ -35,7 +35,7 @@ def bert():
 
 
 def gpt2():
-    config = transformers.GPT2Config(**SMALL, n_embd=16, n_layer=3, n_head=2, n_positions=16)
+    config = transformers.GPT2Config(**SMALL, n_embd=16, n_layer=2, n_head=2, n_positions=16)
     return transformers.GPT2LMHeadModel(config), {"input_ids": IDS}
 
 
@@ -58,7 +58,8 @@ def whisper():
         pad_token_id=0,
         bos_token_id=1,
         eos_token_id=2,
-        **{f"{part}_layers": 2 for part in ("encoder", "decoder")},
+        encoder_layers=1,
+        decoder_layers=2,
         **{f"{part}_attention_heads": 2 for part in ("encoder", "decoder")},
         **{f"{part}_ffn_dim": 32 for part in ("encoder", "decoder")},
         decoder_start_token_id=1,

@@ -1,12 +1,17 @@
-"""What the options of a drawing change in TensorBoard's page, and what a click there shows."""
+"""What options change in TensorBoard's page, what a click there shows, and merged graphs."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from browser import Browser, TensorBoard, write_runs
+from llama import spread
 from nasty_models import NASTY
+from real_graphs import real_graph
 from sweeps import sampled
+from test_merge_ranks import Net as RankNet
+from test_merge_ranks import pipeline, plain
 from test_page_models import boxes_of, gpt2, resnet
 from torch import nn
 from torch.nn import functional
@@ -65,6 +70,30 @@ OPTIONS = {
 }
 
 
+def joined():
+    """Give graphs of ranks that differ, and do something together."""
+    return [RankNet(r, layers=(0, 1)[: 1 + r]).join("all_reduce", (0, 1)).graph() for r in (0, 1)]
+
+
+def alike():
+    """Give one rank of many, whose layers are spread over all of them."""
+    with tbscope.fake_world(1024, mesh={"dp": 128, "tp": 8}) as mesh:
+        model = spread((64, 32, 8, 8, 48), 2, mesh)
+        return tbscope.trace(model, torch.zeros(1, 8, dtype=torch.int64), fake=True)
+
+
+MERGED = {
+    "folded": lambda: [replace(plain(0), rank=rank, world_size=1024) for rank in range(1024)],
+    "stages": lambda: pipeline(lanes=2),
+    "joined": joined,
+}
+RANKS = {
+    "folded": ["ranks_0-1023_CPU:0"],
+    "stages": ["ranks_0-1_CPU:0", "ranks_2-3_CPU:0", "ranks_4-5_CPU:0"],
+    "joined": ["ranks_0_CPU:0", "ranks_0-1_CPU:0", "ranks_1_CPU:0"],
+}
+
+
 @pytest.fixture(scope="module")
 def messages():
     torch.manual_seed(0)
@@ -81,6 +110,11 @@ def messages():
         made[f"nasty {name}"] = tbscope.to_graph_def(graph, color_by="class")
     model, given = resnet(1)
     made["search resnet"] = tbscope.to_graph_def(tbscope.trace(model, given, training=True))
+    made["labels"] = tbscope.to_graph_def(real_graph("BertModel"), labels="class")
+    for name, make in MERGED.items():
+        made[f"merged {name}"] = tbscope.to_graph_def(tbscope.merge_ranks(make()))
+    merged = tbscope.merge_ranks([alike()], alike=("dp", "tp"))
+    made["merged alike"] = tbscope.to_graph_def(merged)
     return made
 
 
@@ -322,3 +356,54 @@ def test_every_key_of_the_state_dict_of_a_gpt2_finds_its_node(page):
     assert [key for key in found if key.replace(".", "/") not in found[key]] == []
     page.show("gpt2 module").expand_all()
     assert page.nodes["lm_head"].circles == ["lm_head/weight"]
+
+
+# -- labels --------------------------------------------------------------------------------
+
+
+def test_every_key_finds_its_node_where_boxes_tell_classes(page):
+    graph = real_graph("BertModel")
+    keys = [node.name for node in graph.nodes if node.kind == "parameter"]
+    found = page.show("labels").search_all(keys)
+    assert [
+        key for key in keys if not any(name.replace("/", ".").endswith(key) for name in found[key])
+    ] == []
+    assert (
+        "encoder/layer/0_Layer/attention/self/query/encoder.layer.0.attention.self.query.bias"
+        in (found["encoder.layer.0.attention.self.query.bias"])
+    )
+
+
+def test_the_boxes_of_a_list_tell_their_class(page):
+    page.show("labels").expand("encoder")
+    page.expand("encoder/layer")
+    held = {name for name in page.nodes if name.startswith("encoder/layer/")}
+    assert held == {"encoder/layer/0_Layer", "encoder/layer/1_Layer"}
+
+
+# -- merged graphs --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", MERGED)
+def test_the_legend_lists_the_ranks_and_every_box_opens(page, name):
+    page.show(f"merged {name}")
+    legend = page.color_by("device")
+    assert sorted(one["device"] for one in legend) == [
+        f"/device:{one}" for one in sorted(RANKS[name])
+    ]
+    page.expand_all()
+    assert page.errors == []
+    assert [node for node in page.nodes if node.endswith("Net/0")] or "0" in page.nodes
+
+
+def test_one_rank_that_stands_for_all_opens_to_its_last_box(page):
+    page.show("merged alike")
+    assert [one["device"] for one in page.color_by("device")] == ["/device:ranks_0-1023_CPU:0"]
+    closed = len(page.nodes)
+    page.expand_all()
+    assert page.errors == []
+    for layer in (0, 1):
+        inside = [node for node in page.nodes if f"layers/{layer}/attention/" in node]
+        assert any(node.endswith("/wo") or "/wo/" in node for node in inside), inside
+        assert any(node.rpartition("/")[2].startswith("all_reduce") for node in inside), inside
+    assert len(page.nodes) > closed

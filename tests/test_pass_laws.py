@@ -9,6 +9,7 @@ from build import values_in
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from real_graphs import operations, origins, real_graph
+from sweeps import counted
 from test_random_models import WIDTH, models
 
 import tbscope
@@ -74,7 +75,12 @@ def test_every_pass_keeps_the_invariants_of_a_real_model(name):
     assert str(graph) == text
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[*HealthCheck], derandomize=True)
+@settings(
+    max_examples=counted(30, 12),
+    deadline=None,
+    suppress_health_check=[*HealthCheck],
+    derandomize=True,
+)
 @given(model=models, training=st.booleans(), options=st.sampled_from(OPTIONS))
 def test_every_pass_keeps_the_invariants_of_a_random_model(model, training, options):
     torch.manual_seed(0)

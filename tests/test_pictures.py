@@ -35,7 +35,7 @@ def page(tmp_path_factory, drawings):
     logdir = tmp_path_factory.mktemp("gallery")
     write_runs(logdir, drawings)
     with TensorBoard(logdir) as server, Browser() as browser:
-        yield browser.open(server.url)
+        yield browser.open(server.url, minimap=True)
 
 
 def test_every_picture_is_shown_and_every_one_shown_exists():

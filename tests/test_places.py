@@ -11,6 +11,7 @@ from card_facts import facts
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from real_graphs import real_graph
+from sweeps import counted
 from test_random_models import WIDTH, models
 
 import tbscope
@@ -90,7 +91,12 @@ def test_nothing_is_lost_and_each_module_has_what_ran_in_it(name, way):
     check_sums(real_graph(name), way)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[*HealthCheck], derandomize=True)
+@settings(
+    max_examples=counted(60, 24),
+    deadline=None,
+    suppress_health_check=[*HealthCheck],
+    derandomize=True,
+)
 @given(model=models, way=st.sampled_from(WAYS), hide=st.booleans())
 def test_nothing_is_lost_of_a_random_model(model, way, hide):
     torch.manual_seed(0)

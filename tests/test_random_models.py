@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from tests.sweeps import counted
 from tests.zoo.check import check
 
 WIDTH = 4
@@ -92,7 +93,12 @@ leaves = st.sampled_from(sorted(LEAVES)).map(lambda name: LEAVES[name]())
 models = programs(st.recursive(leaves, programs, max_leaves=6))
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[*HealthCheck], derandomize=True)
+@settings(
+    max_examples=counted(40, 16),
+    deadline=None,
+    suppress_health_check=[*HealthCheck],
+    derandomize=True,
+)
 @given(model=models, training=st.booleans())
 def test_a_random_model_is_drawn_as_the_oracles_saw_it(model, training):
     torch.manual_seed(0)

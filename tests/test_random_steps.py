@@ -7,6 +7,7 @@ from copy import deepcopy
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sweeps import counted
 from test_random_models import WIDTH, models
 from training_steps import BackwardKernels, backward_nodes, gradients_of
 
@@ -37,7 +38,12 @@ def adam(model):
     return torch.optim.Adam(learnt) if learnt else None
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[*HealthCheck], derandomize=True)
+@settings(
+    max_examples=counted(40, 16),
+    deadline=None,
+    suppress_health_check=[*HealthCheck],
+    derandomize=True,
+)
 @given(model=models, training=st.booleans())
 def test_a_random_step_is_recorded_whole_and_in_its_place(model, training):
     model.train(training)

@@ -11,6 +11,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
+from sweeps import counted
 from torch import nn
 
 import tbscope
@@ -89,7 +90,12 @@ def test_each_row_of_a_real_model_counts_its_module(real):
         check_holdings(rows[name], module)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[*HealthCheck], derandomize=True)
+@settings(
+    max_examples=counted(60, 24),
+    deadline=None,
+    suppress_health_check=[*HealthCheck],
+    derandomize=True,
+)
 @given(model=models, frozen=st.integers(0, 3))
 def test_a_random_tree_of_modules_counts_as_torch_counts(model, frozen):
     for parameter in list(model.parameters())[:frozen]:
@@ -118,7 +124,12 @@ class Lends(nn.Module):
         return self.model(x)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[*HealthCheck], derandomize=True)
+@settings(
+    max_examples=counted(40, 16),
+    deadline=None,
+    suppress_health_check=[*HealthCheck],
+    derandomize=True,
+)
 @given(model=models, which=st.integers(0, 5), above=st.booleans())
 def test_a_random_tree_of_which_a_part_is_lent_counts_as_torch_counts(model, which, above):
     count = len(list(model.modules()))

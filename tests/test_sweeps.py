@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from sweeps import FILES, sampled
+from sweeps import FILES, counted, sampled
 
 README = Path(__file__).parents[1] / "README.md"
 
@@ -14,6 +14,7 @@ def test_all_cases_run_where_they_are_asked_for(monkeypatch, asked, found):
     if asked is not None:
         monkeypatch.setenv("TBSCOPE_SWEEP", asked)
     assert sampled(iter([1, 2, 3]), iter([3, 1])) == found
+    assert counted(3, 2) == len(found)
 
 
 def test_a_sample_holds_no_case_that_the_whole_does_not_have():

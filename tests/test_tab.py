@@ -171,7 +171,7 @@ def test_a_graph_that_is_written_later_appears(browser, tmp_path):
             writer.add_graph(nested())
         run = tab.frame.get_by_label("Run", exact=True)
         expect(run.locator("option")).to_have_text(["first", "second"], timeout=60_000)
-        tab.page.close()
+        tab.put_away()
 
 
 # -- the server -------------------------------------------------------------------------------

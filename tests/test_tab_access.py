@@ -5,7 +5,7 @@ import torch
 from browser import TensorBoard
 from playwright.sync_api import expect
 from saved import nested
-from tab import THINGS, Tab, at
+from tab import THINGS, Tab, at, stand_alone
 from torch import nn
 
 import tbscope
@@ -317,14 +317,15 @@ def test_what_a_search_selects_is_said(show):
 
 def test_a_frame_that_loads_hidden_fits_itself_when_it_appears(browser, server):
     page = browser.new_page(size=(1280, 800))
-    page.goto("about:blank")
+    stand_alone(page, server.url)
     page.goto(f"{server.url}/#tbscope{at(run='tall')}")
     tab = page.frame_locator("iframe")
     tab.locator(THINGS).first.wait_for()
     page.wait_for_timeout(300)
     shown = tab.locator("#world").get_attribute("transform")
-    page.close()
+    browser.take_back(page)
     page = browser.new_page(size=(1280, 800))
+    stand_alone(page, server.url)
     page.add_init_script(
         "if (window === window.top) document.addEventListener('DOMContentLoaded', () => {"
         " const style = document.createElement('style'); style.id = 'hiding';"

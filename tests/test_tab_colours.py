@@ -192,7 +192,7 @@ def test_an_overlay_that_is_written_later_is_listed(browser, tmp_path):
             writer.add_overlay("later", graph, {"0": 1})
             option = tab.frame.locator("#mode optgroup[label=Overlays] option")
             expect(option).to_have_text(["later"], timeout=60_000)
-            tab.page.close()
+            tab.put_away()
 
 
 # -- words and numbers ------------------------------------------------------------------------

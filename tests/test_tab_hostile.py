@@ -12,7 +12,7 @@ import pytest
 from log_files import log, tagged
 from playwright.sync_api import expect
 from sweeps import is_sweep, sampled
-from tab import THINGS, answer, at
+from tab import THINGS, answer, at, stand_alone
 from tensorboard.compat.proto.config_pb2 import RunMetadata
 from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.graph_pb2 import GraphDef
@@ -85,7 +85,8 @@ def logdir(tmp_path_factory):
 class Shown:
     """The tab with whatever it shows: a picture, or a message."""
 
-    def __init__(self, browser, server, address):
+    def __init__(self, browser, server, address, whole=False):
+        self._browser, self._whole = browser, whole
         self.page = browser.new_page()
         self.errors = []
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
@@ -93,6 +94,8 @@ class Shown:
         self.page.on("dialog", lambda dialog: self.errors.append("a dialog"))
         self.page.on("request", self._watch)
         self.server = server
+        if not whole:
+            stand_alone(self.page, server.url)
         self.page.goto(f"{server.url}/#tbscope{address}")
         self.frame = self.page.frame_locator("iframe")
 
@@ -110,16 +113,19 @@ class Shown:
         for frame in self.page.frames:
             assert not frame.evaluate("window.alerted || false")
             assert frame.locator("#world img, #card img, #graphs img").count() == 0
-        self.page.close()
         assert self.errors == []
+        if self._whole:
+            self.page.close()
+        else:
+            self._browser.take_back(self.page)
 
 
 @pytest.fixture
 def show(browser, server):
     opened = []
 
-    def open_tab(address):
-        opened.append(Shown(browser, server, address))
+    def open_tab(address, **options):
+        opened.append(Shown(browser, server, address, **options))
         return opened[-1]
 
     yield open_tab
@@ -177,7 +183,7 @@ def test_a_long_name_is_cut_where_it_is_shown_and_found_all_the_same(show):
 
 
 def test_names_of_runs_and_tags_are_text(show):
-    tab = show(at(run=MARKUP, tag=MARKUP))
+    tab = show(at(run=MARKUP, tag=MARKUP), whole=True)
     tab.frame.locator(THINGS).first.wait_for()
     for run in ("run\u202e&p.tbscope.node=x%zz'", "tags"):
         tab.frame.get_by_label("Run", exact=True).select_option(run)
@@ -189,7 +195,7 @@ def test_names_of_runs_and_tags_are_text(show):
         expect(tab.frame.locator("#card h2")).to_be_visible()
         expect(tab.frame.locator("#message")).to_be_hidden()
     address = tab.page.evaluate("location.hash")
-    again = show(address.removeprefix("#tbscope"))
+    again = show(address.removeprefix("#tbscope"), whole=True)
     expect(again.frame.get_by_label("Tag", exact=True)).to_have_value(TAGS[3])
 
 

@@ -97,7 +97,7 @@ def tab(browser, server):
         # The browser reports an answer with the status 400 that the panel shows as a message.
         known = ("Three.js", "status of 400")
         assert [error for error in one.errors if not any(part in error for part in known)] == []
-        one.page.close()
+        one.put_away()
 
 
 @pytest.fixture
@@ -118,7 +118,7 @@ def page(browser, tmp_path):
     for one in opened:
         assert one.errors == []
         assert {asked.partition("#")[0] for asked in one.asked} == {one.address}
-        one.page.close()
+        one.put_away()
 
 
 # -- the table of modules ---------------------------------------------------------------------
@@ -151,7 +151,7 @@ def test_nothing_is_asked_for_before_a_panel_opens(browser, server):
     found.frame.get_by_role("tab", name="Functions").click()
     expect(Panels(found.frame).count).to_have_text("5 functions")
     assert [one.partition("?")[0] for one in asked] == ["modules", "record"]
-    found.page.close()
+    found.put_away()
 
 
 @pytest.mark.parametrize("where", ["tab", "page"])
@@ -371,7 +371,7 @@ def test_tensorboard_without_a_log_directory_says_so(browser, logdir):
         expect(panels.body.locator(".why")).to_contain_text(
             "TensorBoard was started without --logdir"
         )
-        found.page.close()
+        found.put_away()
 
 
 def test_what_looks_like_a_script_is_text_in_each_panel(tab):

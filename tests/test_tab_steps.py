@@ -212,7 +212,7 @@ def show(browser, tmp_path):
     yield open_page
     for page in opened:
         assert page.errors == []
-        page.page.close()
+        page.put_away()
 
 
 def middle(thing):

@@ -35,6 +35,11 @@ class Saved:
         self.page.on("console", lambda message: self.errors.append(message.text))
         self.page.goto(f"file://{path}")
         self.page.locator("#world .thing").first.wait_for()
+        self._browser = browser
+
+    def put_away(self):
+        """Give the page back, for another test."""
+        self._browser.take_back(self.page)
 
 
 @pytest.fixture(params=sampled(["tab", "file"], ["file"]))
@@ -54,7 +59,7 @@ def show(request, browser, tmp_path):
     yield open_viewer
     for one in opened:
         assert [error for error in one.errors if "Three.js" not in error] == []
-        one.page.close()
+        one.put_away()
 
 
 def save(viewer, entry):
@@ -121,7 +126,7 @@ def test_the_svg_looks_by_itself_as_it_looks_in_the_viewer(show, browser, tmp_pa
     assert seen == own
     assert len(seen) > 20
     assert errors == []
-    alone.close()
+    browser.take_back(alone)
 
 
 def test_the_png_has_twice_the_size_and_shows_the_drawing(show):
@@ -195,8 +200,8 @@ def test_the_tab_saves_the_whole_page(browser, server, tmp_path):
     saved.page.locator("#save").click()
     assert not saved.page.get_by_role("button", name="Whole page").is_visible()
     assert saved.errors == []
-    saved.page.close()
-    tab.page.close()
+    saved.put_away()
+    tab.put_away()
 
 
 def test_the_page_comes_as_text_and_a_graph_that_is_gone_is_said(server, browser):
@@ -211,7 +216,7 @@ def test_the_page_comes_as_text_and_a_graph_that_is_gone_is_said(server, browser
     tab.frame.locator("#save").click()
     tab.frame.get_by_role("button", name="Whole page").click()
     tab.frame.locator("#message", has_text="gone").wait_for()
-    tab.page.close()
+    tab.put_away()
 
 
 def test_the_link_is_copied_or_shown(show, browser):

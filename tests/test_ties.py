@@ -1,16 +1,14 @@
 """Ties: every key of the state_dict whose tensor was read finds a node by the page's search."""
 
 import re
-import warnings
 
 import pytest
 import torch
-from real_graphs import KINDS
+from real_graphs import KINDS, real_graph, real_model
 from torch import nn
 
 import tbscope
 from tbscope.passes.tied_parameters import name_ties
-from tests.zoo.models import build, catalogue
 
 
 class Net(nn.Module):
@@ -105,11 +103,7 @@ def test_the_graph_itself_and_its_numbers_stay():
 
 @pytest.mark.parametrize("name", KINDS)
 def test_every_key_of_a_real_model_that_was_read_is_found(name):
-    (entry,) = (entry for entry in catalogue() if entry.name == name)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        example = build(entry)
-        graph = tbscope.trace(example.model, example.inputs)
+    example, graph = real_model(name), real_graph(name)
     names = "\n".join(node.name for node in tbscope.to_graph_def(graph, templates=False).node)
     state = example.model.state_dict()
     read = {state[node.name].data_ptr() for node in graph.nodes if node.name in state}

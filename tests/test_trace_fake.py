@@ -15,6 +15,8 @@ from torch.fx.experimental.symbolic_shapes import (
 
 import tbscope
 
+pytestmark = pytest.mark.usefixtures("few_objects")
+
 
 def shapes(graph):
     return [

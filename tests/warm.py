@@ -78,6 +78,14 @@ def run_warm(*words, cwd=None, env=None):
             return subprocess.CompletedProcess(words, code, *printed)
 
 
+def run_tests_warm(name, **options):
+    """Run tests of this repository with pytest, in a process in which no other thread is."""
+    words = ("-q", "-p", "no:xdist", "-p", "no:randomly", "-p", "no:cacheprovider")
+    # What is loaded already is no test, and asserts nothing.
+    late = ("-W", "ignore::pytest.PytestAssertRewriteWarning")
+    return run_warm("-m", "pytest", *words, *late, name, cwd=ROOT, **options)
+
+
 def _serve():
     """Fork a program for each order; return the order in the program, and None at the end."""
     importlib.import_module("warmed")
