@@ -102,7 +102,7 @@ class _Types(pickle.Unpickler):
         return partial(_called, f"{module}.{name}")
 
     def persistent_load(self, pid: Any, /) -> str:
-        """Return the dtype name of a storage (`float32`), or `unknown` if torch has no class of it."""
+        """Return the dtype name of a storage (`float32`), or `unknown` if torch lacks it."""
         # The storage class in the pickle is the substitute that `find_class` has returned.
         (storage_name,) = pid[1].args
         storage_class = getattr(torch, storage_name.rpartition(".")[2], None)

@@ -117,7 +117,7 @@ def _sample(parameter: _Parameter, held: Held) -> Held:
 
 
 def _entry_of(table: tuple[Any, ...]) -> Callable[[int], Any]:
-    """Return a function that maps a number of TorchScript to torch's object in a table."""
+    """Return a function from TorchScript's numbers to entries; other numbers stay as they are."""
     return lambda code: table[code] if 0 <= code < len(table) else code
 
 
@@ -132,7 +132,7 @@ _WORDS: dict[str, Callable[[int], Any]] = {
 
 @functools.lru_cache(maxsize=4096)
 def operator_of(schema: str) -> Operator | None:
-    """Return the operator with a schema, or None if torch.ops has none that runs outside TorchScript.
+    """Return the operator with a schema, or None if no operator of it runs outside TorchScript.
 
     Args:
         schema: The schema of a node (`aten::add.Tensor(Tensor self, ...) -> Tensor`).

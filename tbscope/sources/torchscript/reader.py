@@ -1,7 +1,7 @@
 """Reader of TorchScript nodes, as a `Reader` that takes `Step`s for the nodes of a program.
 
-The type of a result is in the graph, or follows from running the operation on tensors without
-content; the schema of the operator lists the tensors that are read, written and viewed.
+The type of a result is in the graph, or follows from running the operation on meta or fake
+tensors; the schema of the operator lists the tensors that are read, written and viewed.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,8 +18,8 @@ from tbscope.sources.fx.scopes import Places
 __all__ = ["Journal", "ScriptReader", "Step"]
 
 Journal: TypeAlias = dict[int, tuple[Any, Any]]
-"""Changed slots, lists and dicts with their state before, by `id`. The state of a slot is its value,
-the number of the node that returned the value, and its type; the state of a container is a copy."""
+"""Changed slots, lists and dicts with their earlier states, by `id`. The state of a slot is its
+value, the number of the node that returned the value, and its type; a container's is a copy."""
 
 
 class Step(NamedTuple):
@@ -78,7 +78,7 @@ class ScriptReader(Reader):
         written: Sequence[Slot] = (),
         shows: Mapping[int, Slot] | None = None,
     ) -> Held:
-        """Add the outputs of an operation; record the earlier state of each slot that it writes into."""
+        """Add the outputs of an operation; record the state of each slot before its write."""
         for slot in written:
             self.note(slot)
         return super().give(node, told, read, written, shows)
