@@ -40,8 +40,8 @@ STACK_LIMIT = 250
 all of them, in about a second."""
 
 CHAIN_LIMIT = 1000
-"""The most glyphs on one level for which the page is sure to appear, in some ten seconds. A chain
-of twice as many leaves it blank, since dagre's longest path recurses."""
+"""The most glyphs on one level that the page still draws, in some ten seconds. A chain of twice as
+many leaves it blank, since dagre's longest path recurses."""
 
 SERIES_SIZE = 5
 """The fewest members of a series that is folded (hierarchy.ts:474, `DefaultHierarchyParams`)."""
