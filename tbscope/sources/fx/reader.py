@@ -245,7 +245,7 @@ class Reader:
         return place
 
     def enter(self, node: ProgramNode) -> tuple[Scope | None, Source | None]:
-        """Return the scope and the line of a node that is appended next; its scopes are now used."""
+        """Return the scope and the line of a node that is appended next; mark its scopes used."""
         place = self.where(node)
         around = place[0]
         while around not in self._busy:
