@@ -1,4 +1,4 @@
-"""Colour seeds: extra nodes that make TensorBoard's page give equal boxes equal colours.
+"""Colour seeds: extra nodes that make equal boxes equal in colour on TensorBoard's page.
 
 The page compares boxes in the order in which it meets them, a box before its contents, and
 regards two boxes as equal only if it has already compared their contents: a sort by depth that
