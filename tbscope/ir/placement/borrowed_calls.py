@@ -145,10 +145,10 @@ def _borrowed(graph: Graph, homes: Mapping[Run | None, Scope]) -> Iterator[tuple
 
 
 def _is_of(home: Scope, around: Iterable[Scope]) -> bool:
-    """Whether one of these scopes belongs to the module of `home`, as another scope of it.
+    """Whether one of these scopes is another scope of the module of `home`.
 
-    A module contains the parts that it calls. A part outside of the scope `home` was called by
-    another method of the module, not by the module's call.
+    Then the module contains the part that it calls. The part's scope is not inside `home`, because
+    another method of the module called it, and not a call of the module.
     """
     place = home.parent, home.part.label, home.part.attribute
     return any((one.parent, one.part.label, one.part.attribute) == place for one in around)
@@ -164,7 +164,7 @@ def is_shared(call: Call) -> bool:
 
 
 def _add_circling(graph: Graph, callers: Mapping[Scope, Scope], guests: Guests) -> None:
-    """Place calls with their callers if the box of their module's parent would be on a cycle.
+    """Place calls with their callers if the box that contains their module would be on a cycle.
 
     A placement that does not break the cycle is taken back.
     """
@@ -172,9 +172,7 @@ def _add_circling(graph: Graph, callers: Mapping[Scope, Scope], guests: Guests) 
     for scope, caller in callers.items():
         if scope not in guests.hosts:
             around = set(upward(caller))
-            levels[
-                next((ancestor for ancestor in upward(scope) if ancestor in around), None)
-            ].append(scope)
+            levels[next((outer for outer in upward(scope) if outer in around), None)].append(scope)
     for level, scopes in levels.items():
         circling = _circling(graph, level, guests)
         tried = [scope for scope in scopes if unit_of(scope, level) in circling]

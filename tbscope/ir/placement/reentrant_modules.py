@@ -68,11 +68,7 @@ def _never_called_with_work(graph: Graph) -> dict[Scope, None]:
 
 def _holder(scope: Scope, working: Mapping[Scope, None]) -> Scope | None:
     return next(
-        (
-            ancestor
-            for ancestor in scope.ancestors()
-            if ancestor.kind != "container" or ancestor in working
-        ),
+        (outer for outer in scope.ancestors() if outer.kind != "container" or outer in working),
         None,
     )
 
