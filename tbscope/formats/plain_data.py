@@ -367,7 +367,7 @@ def _kind_of(hint: Any) -> Kind:
 
 
 def _record(make: Any, **others: Kind | None) -> Record:
-    """Return the record of a class; `others` are the kinds of some fields, or None to omit a field."""
+    """Return the record of a class; `others` sets kinds of fields, or omits a field (None)."""
     hints = get_type_hints(make) or get_type_hints(make.__init__)
     kinds = {name: _kind_of(hints[name]) for name in signature(make).parameters} | others
     return Record(make, {name: kind for name, kind in kinds.items() if kind is not None})
