@@ -207,7 +207,7 @@ def part_row(part: Part, costs: Costs, *, depth: int, all_parameters: int) -> Ro
     ]
     outputs = [_shapes(call.results, "out") for call in part.calls]
     holds = part.holds
-    own = {parameter_key(part, param): param for param in part.held if param.kind == "parameter"}
+    own = {parameter_key(part, item): item for item in part.held if item.kind == "parameter"}
     return {
         "depth": depth,
         "module": part.title,
@@ -218,8 +218,8 @@ def part_row(part: Part, costs: Costs, *, depth: int, all_parameters: int) -> Ro
         "calls": len(part.calls),
         "input": inputs[0] if inputs else None,
         "output": outputs[0] if outputs else None,
-        "varies": any(shapes != inputs[0] for shapes in inputs)
-        or any(shapes != outputs[0] for shapes in outputs),
+        "varies": any(item != inputs[0] for item in inputs)
+        or any(item != outputs[0] for item in outputs),
         "parameters": holds.parameters,
         "own_parameters": sum(map(numbers_in, own.values())),
         "trainable_parameters": holds.trainable,
