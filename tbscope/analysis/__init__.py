@@ -1,1 +1,1 @@
-"""What is counted and told of a graph: costs, totals, notes and the summary."""
+"""Figures of a graph: costs, totals, notes and the summary."""

@@ -1,7 +1,7 @@
-"""Folding: equal parts that follow each other, as the layers of a model, on one line.
+"""Folding of the summary: consecutive equal parts, such as a model's layers, print as one line.
 
-Modules that were called are equal if their calls are uses of the same definitions, as
-`Graph.functions` finds them; other parts are compared by their figures.
+Called modules are equal if their calls are uses of equal definitions (`Graph.functions`); other
+parts are compared by their figures.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -16,12 +16,13 @@ from tbscope.ir.scopes import Scope
 __all__ = ["Definitions", "Line", "equal_parts", "lines_of"]
 
 Definitions: TypeAlias = Callable[[], Mapping[Scope, Definition]]
-"""Returns the definition of each call, by its scope."""
+"""A function that returns the definition of each call by scope."""
 
-# Modules that no module registers are called `?0`, `?1`, through the whole run.
+# Unregistered modules are numbered throughout the run, `?0`, `?1`.
 _ADOPTED = "?"
 
-# Times of equal parts differ, and the backward pass does less in the first of them.
+# Times and backward FLOPs are left out: times differ between equal parts, and the first of them
+# computes fewer gradients.
 _COMPARED = (
     *("class", "kind", "calls", "varies", "flops", "activation_bytes"),
     *("input", "output", "uncounted"),
@@ -32,10 +33,10 @@ class Line(NamedTuple):
     """One line of the printed table.
 
     Attributes:
-        parts: The equal parts that it is for, the first one first.
-        depth: How far it is indented.
-        title: Their name: `fc`, or `0-11`.
-        times: How many equal parts are side by side.
+        parts: The equal parts of the line, in order.
+        depth: The level of indentation.
+        title: The name of the parts: `fc`, or `0-11`.
+        times: The number of equal siblings.
     """
 
     parts: list[Part]
@@ -45,14 +46,14 @@ class Line(NamedTuple):
 
 
 def lines_of(root: Part, depth: int | None, equal: Mapping[Part, int]) -> Iterator[Line]:
-    """Yield the lines of a table, one for equal parts that are numbered on: `0`, `1` as `0-1`.
+    """Yield the lines of a table; equal parts with consecutive numbers share a line (`0-1`).
 
-    Each line below one of several parts is for as many.
+    Each line below a shared line represents as many parts.
 
     Args:
         root: The outermost part.
-        depth: The most parts around one that still has a line; None for any number.
-        equal: A number for each part, the same for equal ones; empty to fold none.
+        depth: The largest number of enclosing parts of a part with a line; None for no limit.
+        equal: A number for each part, equal for equal parts; empty to fold no parts.
     """
     pending = [Line([root], 0, root.title, 1)]
     while pending:
@@ -65,47 +66,47 @@ def lines_of(root: Part, depth: int | None, equal: Mapping[Part, int]) -> Iterat
 def equal_parts(
     root: Part, rows: Mapping[Part, Row], definitions: Definitions
 ) -> Mapping[Part, int]:
-    """Return a number for each part, the same for equal ones; nothing if none is numbered on.
+    """Return a number for each part, equal for equal parts; empty if no siblings are consecutive.
 
-    Equal are modules whose calls are uses of the same definitions, and that learn alike, down to
-    the last part: shapes may differ.
+    Modules are equal if their calls are uses of equal definitions, if their parameters agree in
+    `requires_grad`, and if their submodules are equal; shapes may differ.
 
     Args:
         root: The outermost part.
         rows: The row of each part.
-        definitions: Called only if parts are numbered on.
+        definitions: Called only if there are siblings with consecutive numbers.
     """
     parts = list(walk(root))
     if not any(_numbered_on(*pair) for part in parts for pair in pairwise(part.children)):
         return {}
-    known = definitions()
+    definition_of = definitions()
     numbers: dict[tuple[Any, ...], int] = {}
-    found: dict[Part, int] = {}
+    number_of: dict[Part, int] = {}
     for part in reversed(parts):
         row = rows[part]
-        used = tuple([known[scope] for scope in part.scopes if scope in known])
+        used = tuple([definition_of[scope] for scope in part.scopes if scope in definition_of])
         key = (
             used or (part.class_name, str([row[name] for name in _COMPARED])),
             row["shared_parameters"],
-            # A definition takes any parameters; only whether they are frozen is no part of it.
+            # A definition does not contain `requires_grad`, so it is added here.
             tuple(
                 [
-                    (one.name, one.requires_grad) if used else one._replace(number=-1)
-                    for one in part.held
+                    (param.name, param.requires_grad) if used else param._replace(number=-1)
+                    for param in part.held
                 ]
             ),
-            tuple([(_title(child), found[child]) for child in part.children]),
+            tuple([(_title(child), number_of[child]) for child in part.children]),
         )
-        found[part] = numbers.setdefault(key, len(numbers))
-    return found
+        number_of[part] = numbers.setdefault(key, len(numbers))
+    return number_of
 
 
 def _below(line: Line, equal: Mapping[Part, int]) -> Iterator[Line]:
-    """Yield the lines of the children; of a line for several parts, of all together."""
+    """Yield the lines of the children of a line's parts, for all of these parts together."""
     runs: list[list[list[Part]]] = []
     for together in zip(*(part.children for part in line.parts), strict=True):
         last, part = runs[-1][-1][0] if runs and equal else None, together[0]
-        # A parameter that others have, too, would count twice in their sum.
+        # The sum of a line would count a shared parameter of these parts twice.
         if (
             last is not None
             and _numbered_on(last, part)
@@ -127,5 +128,5 @@ def _numbered_on(part: Part, after: Part) -> bool:
 
 
 def _title(part: Part) -> str:
-    """Return the name of a part in equal ones; one that no module registers is numbered on."""
+    """Return the name of a part for comparison; the numbers of unregistered modules are dropped."""
     return _ADOPTED if part.name is None and part.title.startswith(_ADOPTED) else part.title

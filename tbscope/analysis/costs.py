@@ -1,7 +1,7 @@
-"""Costs: what operations compute and what memory they take, by node, by scope, in all.
+"""Costs: compute and memory of operations, by node, by scope and in total.
 
-They are told of a graph as it was recorded, not of one that a pass has changed for the
-drawing: what is left out of a drawing has run all the same.
+The graph must be as recorded, and not changed by passes for a drawing: an operation that the
+drawing leaves out ran nevertheless.
 """
 
 import math
@@ -32,7 +32,7 @@ __all__ = [
     "work_of",
 ]
 
-# What cuts the way of a gradient: what reads a tensor for its sizes alone does, too.
+# Operations that stop gradients, among them those that read only the shape of a tensor.
 _CUTS = frozenset(
     {
         *("detach", "detach_", "empty_like", "full_like", "ones_like", "rand_like"),
@@ -45,21 +45,21 @@ _FLOATS = ("float", "bfloat", "complex")
 
 @dataclass(slots=True)
 class Costs:
-    """What one operation, or all in a scope, compute and take.
+    """Compute and memory of one operation, or of all operations in a scope.
 
     Attributes:
         flops: Floating-point operations of matrix products, convolutions and attention, two
-            for each multiplication with its addition.
-        backward_flops: Those of the backward pass: where it was recorded, of what ran, else as
-            far as gradients are needed.
-        activation_bytes: Bytes of the storages that results take: views take none.
-        moved_bytes: Bytes of all tensors that are read and given, where something is computed
-            or copied.
+            for each multiply-add.
+        backward_flops: FLOPs of the backward pass: of its operations if it was recorded, else of
+            the gradients that training would need.
+        activation_bytes: Bytes of the storages of the results, without views.
+        moved_bytes: Bytes of all tensors that are read and written by operations that compute or
+            copy something.
         saved_bytes: Bytes of results that a recorded backward pass has read.
-        duration_us: How long it ran, in microseconds; None where that was not measured.
-        operations: How many operations these are.
-        calls: How many module calls began there.
-        uncounted: How often each kernel ran that computes and has no formula.
+        duration_us: Duration in microseconds; None if it was not measured.
+        operations: The number of operations.
+        calls: The number of module calls that began in the scope.
+        uncounted: The number of runs of each kernel that computes but has no FLOPs formula.
     """
 
     flops: int = 0
@@ -74,11 +74,11 @@ class Costs:
 
     @property
     def intensity(self) -> float | None:
-        """FLOPs for each byte that is moved; None where none is."""
+        """FLOPs per moved byte, or None if no bytes are moved."""
         return self.flops / self.moved_bytes if self.moved_bytes else None
 
     def add(self, other: "Costs") -> None:
-        """Add what another one tells."""
+        """Add other costs to these."""
         self.flops += other.flops
         self.backward_flops += other.backward_flops
         self.activation_bytes += other.activation_bytes
@@ -96,10 +96,10 @@ def node_costs(graph: Graph, *, backward: bool = True) -> dict[Node, Costs]:
     """Return the costs of each operation.
 
     Args:
-        graph: A graph as it was recorded.
-        backward: Whether those of the backward pass are asked for, too.
+        graph: A graph as recorded.
+        backward: Whether to compute the costs of the backward pass, too.
     Raises:
-        ArgumentError: It is no graph.
+        ArgumentError: The argument is not a graph.
     """
     require_graph(graph, "node_costs")
     check_truth("backward", backward)
@@ -127,7 +127,7 @@ def node_costs(graph: Graph, *, backward: bool = True) -> dict[Node, Costs]:
                 if any(inputs[place] in gradients for place in part.inputs)
             )
         if recorded:
-            # What has run is counted; no rule says what would run.
+            # The recorded backward pass replaces the estimate from `node.gradients`.
             cost.saved_bytes = saved.get(node, 0)
             if node.phase == "backward":
                 cost.flops, cost.backward_flops = 0, cost.flops
@@ -138,11 +138,11 @@ def node_costs(graph: Graph, *, backward: bool = True) -> dict[Node, Costs]:
 
 
 def uncounted_kernels(node: Node, uncounted: Mapping[str, str]) -> list[str]:
-    """Return the kernels that a node's FLOPs leave out, as often as they ran.
+    """Return the kernels that a node's FLOPs leave out, once per run of the kernel.
 
     Args:
         node: An operation.
-        uncounted: Those of its graph.
+        uncounted: `Graph.uncounted` of its graph.
     """
     if node.flops == 0 or uncounted.keys().isdisjoint(node.kernels):
         return []
@@ -150,9 +150,9 @@ def uncounted_kernels(node: Node, uncounted: Mapping[str, str]) -> list[str]:
 
 
 def scope_work(graph: Graph) -> dict[Scope, Costs]:
-    """Return the FLOPs and the kernels without of each scope that has some, and of no others.
+    """Return the FLOPs and uncounted kernels of each scope that has any, without other costs.
 
-    It takes a small part of the time of all costs.
+    This takes a small part of the time of `scope_costs`.
     """
     totals: dict[Scope, Costs] = defaultdict(Costs)
     uncounted = graph.uncounted
@@ -171,17 +171,17 @@ def scope_work(graph: Graph) -> dict[Scope, Costs]:
 
 
 def work_of(node: Node, graph: Graph) -> Costs:
-    """Return the FLOPs and the kernels without of one node."""
+    """Return the FLOPs and uncounted kernels of one node."""
     return Costs(node.flops or 0, uncounted=Counter(uncounted_kernels(node, graph.uncounted)))
 
 
 def scope_costs(graph: Graph) -> dict[Scope, Costs]:
-    """Return the costs of all that ran in each scope and below it.
+    """Return the costs of all operations in each scope and below it.
 
     Args:
-        graph: A graph as it was recorded.
+        graph: A graph as recorded.
     Raises:
-        ArgumentError: It is no graph.
+        ArgumentError: The argument is not a graph.
     """
     require_graph(graph, "scope_costs")
     totals: dict[Scope, Costs] = {scope: Costs() for scope in graph.scopes()}
@@ -196,13 +196,13 @@ def scope_costs(graph: Graph) -> dict[Scope, Costs]:
 
 
 def graph_costs(graph: Graph, *, backward: bool = True) -> Costs:
-    """Return the costs of everything that ran.
+    """Return the costs of all operations of a graph.
 
     Args:
-        graph: A graph as it was recorded.
+        graph: A graph as recorded.
         backward: As for `node_costs`.
     Raises:
-        ArgumentError: It is no graph.
+        ArgumentError: The argument is not a graph.
     """
     require_graph(graph, "graph_costs")
     whole = Costs(calls=len(graph.calls))
@@ -215,37 +215,37 @@ def graph_costs(graph: Graph, *, backward: bool = True) -> Costs:
 
 
 def needs_gradient(graph: Graph) -> frozenset[Value]:
-    """Return the values through which gradients flow back in training.
+    """Return the values through which gradients would flow back in training.
 
-    These are on a way from a parameter that requires one to an output of the graph, along
-    floats only and through nothing that cuts it. It is taken that a loss reads every
-    output, and that no input needs a gradient.
+    A value needs a gradient if a path of floating-point values leads from a trainable parameter
+    through it to an output of the graph, and no operation on the path stops gradients. The
+    assumptions are that a loss reads every output, and that no input requires a gradient.
     """
     flows = [node for node in graph.nodes if node.kind in OPERATIONS and not _cuts(node)]
-    found: set[Value] = set()
+    reachable: set[Value] = set()
     for node in graph.nodes:
         if node.kind == "parameter" and node.attributes.get("requires_grad"):
-            found.update(node.outputs)
+            reachable.update(node.outputs)
     for node in flows:
-        if not found.isdisjoint(_written(node.control_inputs)):
-            # Into what it reads, another one wrote that needs a gradient, through a view.
-            made = [value for value in node.inputs if value.producer.kind not in STATE]
-            found.update(value for value in made if value.dtype.startswith(_FLOATS))
-        if not found.isdisjoint(node.inputs):
-            found.update(value for value in node.outputs if value.dtype.startswith(_FLOATS))
-    wanted: set[Value] = set()
+        if not reachable.isdisjoint(_written(node.control_inputs)):
+            # A control dependency that needs a gradient wrote into an operand, through a view.
+            operands = [value for value in node.inputs if value.producer.kind not in STATE]
+            reachable.update(value for value in operands if value.dtype.startswith(_FLOATS))
+        if not reachable.isdisjoint(node.inputs):
+            reachable.update(value for value in node.outputs if value.dtype.startswith(_FLOATS))
+    needed: set[Value] = set()
     for output in graph.outputs:
-        wanted.update(found.intersection((output.value, *_written(output.control_inputs))))
+        needed.update(reachable.intersection((output.value, *_written(output.control_inputs))))
     for node in reversed(flows):
-        if not wanted.isdisjoint(node.outputs):
-            wanted.update(found.intersection((*node.inputs, *_written(node.control_inputs))))
-    return frozenset(wanted)
+        if not needed.isdisjoint(node.outputs):
+            needed.update(reachable.intersection((*node.inputs, *_written(node.control_inputs))))
+    return frozenset(needed)
 
 
 def _cuts(node: Node) -> bool:
-    """Tell whether no gradient flows back through an operation, by its kernels.
+    """Whether no gradient flows back through an operation, according to its kernels.
 
-    So `x.data` does not differ from `x.detach()`. What fills an `out` has no backward pass.
+    `x.data` and `x.detach()` run equal kernels. An operation with `out=` has no backward pass.
     """
     if any(name == "out" and nest is not None for name, nest in node.arguments):
         return True
@@ -257,54 +257,55 @@ def _written(writers: Iterable[Node]) -> list[Value]:
 
 
 def has_backward(graph: Graph) -> bool:
-    """Tell whether a backward pass was recorded."""
+    """Whether a backward pass was recorded."""
     return any(node.phase == "backward" for node in graph.nodes)
 
 
 def saved_bytes(graph: Graph) -> dict[Node, int]:
-    """Return the bytes that each operation has made and a backward pass has read.
+    """Return the bytes of each operation's results that a recorded backward pass has read.
 
-    They are alive from the one pass to the other. Views are counted once, with what they show;
-    parameters and inputs are there anyhow. A loss, at which a pass begins, is not saved.
+    These bytes stay allocated from the forward pass to the backward pass. Views are counted once,
+    with their base; parameters and inputs are not counted, since they exist anyway. The loss is not
+    saved: the backward pass begins with a tensor of its shape.
     """
     saved: dict[Value, None] = {}
     for node in graph.nodes:
         if node.phase == "backward" and node.role != "maker" and node.op != "ones_like":
             for value in node.inputs:
-                # What gives what it reads, or a view of it, hands that on.
-                shown = value
-                while (maker := shown.producer).inputs and (
+                # A view, or an operation without kernels, is replaced by the tensor that it reads.
+                base = value
+                while (maker := base.producer).inputs and (
                     maker.role == "view" or not maker.kernels
                 ):
-                    shown = maker.inputs[0]
-                saved[shown] = None
-    found: dict[Node, int] = {}
+                    base = maker.inputs[0]
+                saved[base] = None
+    bytes_of: dict[Node, int] = {}
     for value in saved:
         maker = value.producer
         if maker.kind in OPERATIONS and maker.phase == "forward":
-            found[maker] = found.get(maker, 0) + (value.size_bytes or 0)
-    return found
+            bytes_of[maker] = bytes_of.get(maker, 0) + (value.size_bytes or 0)
+    return bytes_of
 
 
-# -- what one rank has of what is spread over several ----------------------------------------
+# -- local shards of distributed tensors -----------------------------------------------------
 
 
 def numbers_here(one: Parameter) -> int:
-    """Return how many numbers of a parameter a rank holds."""
+    """Return the number of elements of a parameter on this rank."""
     return _numbers_in(one.shape if one.sharding is None else one.sharding.shape)
 
 
 def bytes_here(one: Parameter) -> int:
-    """Return how many bytes of a parameter a rank holds."""
+    """Return the bytes of a parameter on this rank."""
     return int(one.size_bytes * _share_here(one.shape, one.sharding))
 
 
 def flops_here(node: Node) -> int:
-    """Return the floating-point operations that a rank does of those of a node.
+    """Return the share of a node's floating-point operations that this rank computes.
 
-    They are those of whole tensors. A rank does as much of them as it has of the tensor of which
-    it has least: of a product whose rows are spread that is the result, of one whose sums are
-    spread an operand.
+    `Node.flops` counts for global tensors. A rank computes the smallest fraction that it has of any
+    operand or result: of the result if a product is sharded by rows, of an operand if a product is
+    sharded along the summed dimension.
     """
     if not node.flops:
         return 0
@@ -317,7 +318,7 @@ def flops_here(node: Node) -> int:
 
 
 def communication_bytes(graph: Graph) -> dict[Node, int]:
-    """Return how many bytes each operation moves between ranks, as one of them sees it."""
+    """Return the bytes that each operation moves between ranks, from the view of one rank."""
     return {
         node: node.collective.moved_bytes
         for node in graph.nodes

@@ -1,7 +1,7 @@
-"""Notes: what a run tells that no drawing shows, found in the finished graph.
+"""Notes: remarks on a run that no drawing shows, derived from the finished graph.
 
-What Python read, what was given and not used, what is random, what FLOPs leave out: few
-sentences, however large the model.
+They report tensor data that Python read, unused inputs, modules and parameters, random operations,
+and kernels missing from FLOPs: few sentences, however large the model.
 """
 
 import re
@@ -18,27 +18,27 @@ from tbscope.messages import first_of
 
 __all__ = ["Read", "find_notes"]
 
-# What would be more notes of one kind is told as a number.
+# Further notes on a subject are replaced by their number.
 _MOST_NOTES = 20
 _MOST_NAMED = 6
-# What runs inside of a scripted module is seen, but not in which part of it.
+# The operations of a scripted module are recorded, but not which of its submodules ran them.
 _SCRIPTED = "torch.jit."
 
 _DECIDES = frozenset({"bool", "is_nonzero", "equal", "allclose"})
-# What Python calls for `range(x)` and for `numpy.asarray(x)`.
+# The methods that Python calls for `range(x)` and for `numpy.asarray(x)`.
 _PROTOCOLS = {"index": "__index__", "array": "__array__"}
 
-# A step of a path that is a number, or ends in one after `_`.
+# A component of a path that is a number, or ends in a number after `_`.
 _NUMBER = re.compile(r"(?<![^._])[0-9]+(?![^.])")
 
 
 class Read(NamedTuple):
-    """One time that Python read the content of a tensor.
+    """One read of a tensor's data by Python.
 
     Attributes:
-        value: What it held.
-        by: What read it: `bool`, `item`, `tolist`.
-        source: Where in the user's code; None where that is not known.
+        value: The value of the tensor.
+        by: The method that read it: `bool`, `item`, `tolist`.
+        source: The line of the user's code, or None if unknown.
     """
 
     value: Value
@@ -49,14 +49,14 @@ class Read(NamedTuple):
 def find_notes(
     graph: Graph, *, reads: Iterable[Read], whole: bool, stood_in: Set[int] = frozenset()
 ) -> list[Note]:
-    """Return the notes of a run that is over, the most important first.
+    """Return the notes of a completed run, the most important first.
 
     Args:
-        graph: Its graph.
-        reads: What Python read of its tensors.
-        whole: Whether it ran to its end: of one that did not, nobody knows what it would have
-            used.
-        stood_in: The numbers of the parameters in whose place others were used.
+        graph: The graph of the run.
+        reads: The reads of its tensors by Python.
+        whole: Whether the run reached its end. An aborted run has no notes on unused objects, since
+            it might have used them later.
+        stood_in: The numbers of the parameters that were replaced by other tensors.
     """
     unused = [*_input_notes(graph), *_unused_notes(graph, stood_in)] if whole else []
     notes = [*_read_notes(reads), *unused]
@@ -66,14 +66,14 @@ def find_notes(
     return [*notes, *_flops_notes(graph)]
 
 
-# -- what Python read ----------------------------------------------------------------------
+# -- reads by Python -----------------------------------------------------------------------
 
 
 def _read_notes(reads: Iterable[Read]) -> Iterator[Note]:
-    """Return one note for each line of code that reads tensors, however often it does."""
+    """Yield a note for each line of code that reads tensors, however often it does."""
     lines: dict[tuple[str, object], list[Read]] = {}
     for read in reads:
-        # Of what has no line it is told by the operation that gave it.
+        # Reads without a line are grouped by the operation that produced the tensor.
         line: object = read.source or read.value.producer.op
         lines.setdefault((read.by, line), []).append(read)
     for (by, _), group in lines.items():
@@ -88,7 +88,7 @@ def _read_notes(reads: Iterable[Read]) -> Iterator[Note]:
         yield Note(text, first.source, node, "python")
 
 
-# -- what was not used ---------------------------------------------------------------------
+# -- unused inputs, modules and parameters -------------------------------------------------
 
 
 def _input_notes(graph: Graph) -> Iterator[Note]:
@@ -106,17 +106,17 @@ def _input_notes(graph: Graph) -> Iterator[Note]:
 
 
 def _unused_notes(graph: Graph, stood_in: Set[int]) -> list[Note]:
-    """Tell of modules in which nothing ran, and of parameters that nothing read."""
+    """Return notes on modules in which nothing ran, and on parameters that nothing read."""
     scopes = (*{node.scope for node in graph.nodes}, *[call.scope for call in graph.calls])
     ran = {scope.qualified_name for scope in with_above(scopes)}
     idle: set[str] = set()
     for module in graph.modules:
         numbers = {parameter.number for parameter in module.parameters}
-        # Others may have been used in the place of all that it holds.
+        # If all tensors of a module were replaced, the replacements may have been used instead.
         if module.name not in ran and not (numbers and numbers <= stood_in):
             idle.add(module.name)
     names = {node.name for node in graph.nodes if node.kind in STATE}
-    # One that is named like an input has a number to its name.
+    # A parameter with the name of an input has a number after its name.
     read = names.union([name.partition("~")[0] for name in names if "~" in name])
     used: set[int] = set()
     unread: list[tuple[Module, str, Parameter]] = []
@@ -140,13 +140,13 @@ def _unused_notes(graph: Graph, stood_in: Set[int]) -> list[Note]:
 
 
 def _idle_notes(graph: Graph, idle: set[str], used: set[int]) -> list[Note]:
-    """Tell of the outermost modules in which nothing ran, alike ones together."""
+    """Return notes on the outermost modules in which nothing ran, with similar ones grouped."""
     groups: dict[tuple[str, str], _Idle] = {}
     group, seen = _Idle(""), set(used)
     for module in graph.modules:
         if module.name not in idle or module.class_name.startswith(_SCRIPTED):
             continue
-        # What is in a module follows it.
+        # Submodules follow their parent in `graph.modules`, so `group` is the parent's.
         if not module.name or module.name.rpartition(".")[0] not in idle:
             label = module.class_name.rpartition(".")[2]
             group = groups.setdefault((_pattern(module.name), label), _Idle(label))
@@ -155,20 +155,20 @@ def _idle_notes(graph: Graph, idle: set[str], used: set[int]) -> list[Note]:
             if parameter.kind == "parameter" and parameter.number not in seen:
                 seen.add(parameter.number)
                 group.parameters += numbers_in(parameter)
-    ordered = sorted(groups.values(), key=lambda one: -one.parameters)
-    notes = [Note(one.text(), topic="unused") for one in ordered if one.parameters]
-    empty = [one for one in groups.values() if not one.parameters]
+    by_size = sorted(groups.values(), key=lambda entry: -entry.parameters)
+    notes = [Note(entry.text(), topic="unused") for entry in by_size if entry.parameters]
+    empty = [entry for entry in groups.values() if not entry.parameters]
     if empty:
-        total = sum(len(one.names) for one in empty)
+        total = sum(len(entry.names) for entry in empty)
         what = "a module" if total == 1 else f"{total:,} modules"
-        named = first_of([one.title() for one in empty], _MOST_NAMED)
+        named = first_of([entry.title() for entry in empty], _MOST_NAMED)
         notes.append(Note(f"nothing ran in {what} without parameters: {named}", topic="unused"))
     return _few(notes, "modules in which nothing ran")
 
 
 @dataclass
 class _Idle:
-    """Modules of one class in which nothing ran, with the parameters in them."""
+    """Modules of one class in which nothing ran, with the number of elements in parameters."""
 
     label: str
     names: list[str] = field(default_factory=list)
@@ -203,11 +203,11 @@ def _parameter_notes(unread: Iterable[tuple[str, Parameter]]) -> list[Note]:
     return _few(notes, "kinds of parameters that no operation reads")
 
 
-# -- what FLOPs leave out ------------------------------------------------------------------
+# -- kernels missing from FLOPs ------------------------------------------------------------
 
 
 def _flops_notes(graph: Graph) -> Iterator[Note]:
-    """Name the kernels whose work FLOPs leave out, by the reason, those first that ran most."""
+    """Yield a note for each reason with the kernels missing from FLOPs, the most frequent first."""
     ran = Counter(chain.from_iterable([node.kernels for node in graph.nodes if node.flops != 0]))
     reasons: dict[str, Counter[str]] = defaultdict(Counter)
     for kernel, why in graph.uncounted.items():
@@ -217,7 +217,7 @@ def _flops_notes(graph: Graph) -> Iterator[Note]:
         yield Note(f"FLOPs leave out {_counted(times)}: {why}", topic="flops")
 
 
-# -- words ---------------------------------------------------------------------------------
+# -- texts ---------------------------------------------------------------------------------
 
 
 def _pattern(name: str) -> str:

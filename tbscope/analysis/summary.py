@@ -1,4 +1,4 @@
-"""The summary of a graph: the table of its modules, as rows and as text, and tallies of it."""
+"""The summary of a graph: the table of its modules as rows and as text, and counts by class."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,24 +32,24 @@ if TYPE_CHECKING:
 
 __all__ = ["Summary", "add_rows", "costs_row", "part_row", "tally"]
 
-# Parts that are deeper are not indented further.
+# The indentation ends at this depth.
 _MOST_INDENTED = 30
 _MOST_NAMED = 6
 
-# A narrow terminal has no room for these, the first one first.
+# The columns that are left out on a narrow terminal, in this order.
 _LEAST_NEEDED = ("input", "share", "activation_bytes", "calls", "output", "class")
 
-# What runs inside of a scripted module is seen, but not in which part of it.
+# The operations of a scripted module are recorded, but not which of its submodules ran them.
 _SCRIPTED = "torch.jit."
 
-# The figures of a row of several parts are the sums of these.
+# The columns that are summed in a row of several parts.
 _SUMMED = (
     *("calls", "parameters", "own_parameters", "trainable_parameters", "shared_parameters"),
     *("share", "parameter_bytes", "buffers", "buffer_bytes", "flops", "backward_flops"),
     *("activation_bytes", "moved_bytes", "saved_bytes", "duration_us"),
 )
 
-# These are in no row of an operation, nor in a tally's totals.
+# The keys that are omitted from rows of operations and from the totals of `tally`.
 _LEFT_OUT = ("profile", "uncounted", "reasons", "tied")
 
 
@@ -59,21 +59,21 @@ class Summary:
     `print(summary)` prints it as plain text, `summary.show()` for the terminal.
 
     Args:
-        graph: The graph as it was recorded.
-        depth: The most modules around one that still has a line; None for any number. The
-            figures of a line are those of all below it, so none is lost.
-        columns: The columns beside the tree, as keys of the rows; None for those with figures
-            that differ or are not 0.
-        fold: Whether equal modules that are numbered on print as one line, with the sum of
+        graph: The graph as recorded.
+        depth: The largest number of enclosing modules of a module with a line; None for no limit.
+            The figures of a line include all modules below it, so the totals stay complete.
+        columns: The columns beside the tree, as keys of the rows; None for the columns with
+            figures that differ or are not 0.
+        fold: Whether equal modules with consecutive numbers print as one line, with the sum of
             their figures.
 
     Attributes:
-        rows: For each module a mapping from names to plain numbers and words, never folded.
-        totals: The figures of the whole.
+        rows: For each module a mapping from names to plain numbers and texts, never folded.
+        totals: The figures of the whole model.
         footer: The lines below the table, the totals among them: titles and texts.
 
     Raises:
-        ArgumentError: There is no such column, or the depth is no number of modules.
+        ArgumentError: A column does not exist, or the depth is not a number of modules.
     """
 
     def __init__(
@@ -100,8 +100,8 @@ class Summary:
         numbers = self._root.holds.parameters
         self._rows: dict[Part, Row] = {}
         for part in parts:
-            around = 0 if part.parent is None else self._rows[part.parent]["depth"] + 1
-            row = part_row(part, costs[part], depth=around, all_parameters=numbers)
+            enclosing = 0 if part.parent is None else self._rows[part.parent]["depth"] + 1
+            row = part_row(part, costs[part], depth=enclosing, all_parameters=numbers)
             self._rows[part] = row
         self.rows: list[Row] = [
             row for row in self._rows.values() if depth is None or row["depth"] <= depth
@@ -109,7 +109,7 @@ class Summary:
         self.totals = _totals(graph, parts, costs[self._root])
         self._columns = chosen_columns(columns, self.rows)
         self._chosen = columns is not None
-        # Nodes of parameters without sizes count nothing, and 0 would be wrong.
+        # Parameter nodes without sizes count no elements, so a total of 0 would be wrong.
         counted = bool(numbers) or all(node.kind != "parameter" for node in graph.nodes)
         self.footer = [*_footer(self.totals, counted=counted)]
 
@@ -121,15 +121,15 @@ class Summary:
         return str(self)
 
     def show(self) -> None:
-        """Print it: by rich if that is installed and a terminal reads, else as text."""
+        """Print the summary, with rich if it is installed and stdout is a terminal, or as text."""
         if not shows_rich(self):
             print(self)  # noqa: T201  That is the purpose of the method.
 
     def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "RenderResult":
-        """Yield the table as rich draws it, with as many columns as have room."""
+        """Yield the table in rich's form, with the columns that fit the terminal's width."""
         columns, left_out = self._columns, []
         for name in () if self._chosen else _LEAST_NEEDED:
-            # Rich has one more space between columns.
+            # Rich adds a space between columns.
             if self._table(columns).width + len(columns) <= options.max_width:
                 break
             left_out += [column.title for column in columns if column.name == name]
@@ -153,8 +153,12 @@ class Summary:
         """The lines of the table, each with its row."""
 
         def definitions() -> Mapping[Scope, Definition]:
-            uses = ((use.scope, one) for one in Functions(self._graph) for use in one.uses)
-            return {scope: one for scope, one in uses if scope is not None}
+            uses = (
+                (use.scope, definition)
+                for definition in Functions(self._graph)
+                for use in definition.uses
+            )
+            return {scope: definition for scope, definition in uses if scope is not None}
 
         equal = equal_parts(self._root, self._rows, definitions) if self._fold else {}
         lines = lines_of(self._root, self._depth, equal)
@@ -162,7 +166,7 @@ class Summary:
 
 
 def _parts_with_costs(graph: Graph) -> tuple[Part, Mapping[Part, Costs]]:
-    """Return the outermost part of a graph, and the costs of all that ran in each part."""
+    """Return the outermost part of a graph, and the costs of all operations in each part."""
     tree = ModuleTree(graph, count_nodes=not lists_parameters(graph))
     root = tree.top
     costs: dict[Part, Costs] = defaultdict(Costs)
@@ -189,11 +193,11 @@ def part_row(part: Part, costs: Costs, *, depth: int, all_parameters: int) -> Ro
 
     Args:
         part: The part.
-        costs: The costs of all that ran in it.
-        depth: How many parts are around it.
-        all_parameters: Numbers in the parameters of the whole model.
+        costs: The costs of all operations in it.
+        depth: The number of its enclosing parts.
+        all_parameters: The number of elements in the parameters of the whole model.
     """
-    taken = [
+    inputs = [
         {
             path: shape
             for position, (name, nest) in enumerate(call.arguments)
@@ -201,9 +205,9 @@ def part_row(part: Part, costs: Costs, *, depth: int, all_parameters: int) -> Ro
         }
         for call in part.calls
     ]
-    gave = [_shapes(call.results, "out") for call in part.calls]
+    outputs = [_shapes(call.results, "out") for call in part.calls]
     holds = part.holds
-    own = {parameter_key(part, one): one for one in part.held if one.kind == "parameter"}
+    own = {parameter_key(part, item): item for item in part.held if item.kind == "parameter"}
     return {
         "depth": depth,
         "module": part.title,
@@ -212,9 +216,10 @@ def part_row(part: Part, costs: Costs, *, depth: int, all_parameters: int) -> Ro
         "kind": part.kind,
         "scope": part.scopes[0].path if part.scopes else None,
         "calls": len(part.calls),
-        "input": taken[0] if taken else None,
-        "output": gave[0] if gave else None,
-        "varies": any(one != taken[0] for one in taken) or any(one != gave[0] for one in gave),
+        "input": inputs[0] if inputs else None,
+        "output": outputs[0] if outputs else None,
+        "varies": any(item != inputs[0] for item in inputs)
+        or any(item != outputs[0] for item in outputs),
         "parameters": holds.parameters,
         "own_parameters": sum(map(numbers_in, own.values())),
         "trainable_parameters": holds.trainable,
@@ -228,50 +233,52 @@ def part_row(part: Part, costs: Costs, *, depth: int, all_parameters: int) -> Ro
 
 
 def costs_row(costs: Costs) -> Row:
-    """Return costs as entries of a row; None for FLOPs of which none could be counted."""
-    known = costs.flops or costs.backward_flops or not costs.uncounted
+    """Return costs as entries of a row, with None for FLOPs if no kernel's could be counted."""
+    counted = costs.flops or costs.backward_flops or not costs.uncounted
     return {
-        "flops": costs.flops if known else None,
-        "backward_flops": costs.backward_flops if known else None,
+        "flops": costs.flops if counted else None,
+        "backward_flops": costs.backward_flops if counted else None,
         "uncounted": dict(costs.uncounted),
         "activation_bytes": costs.activation_bytes,
         "moved_bytes": costs.moved_bytes,
         "saved_bytes": costs.saved_bytes,
-        "intensity": costs.intensity if known else None,
+        "intensity": costs.intensity if counted else None,
         "duration_us": costs.duration_us,
     }
 
 
 def add_rows(rows: list[Row]) -> Row:
-    """Return the row of several equal parts: sums of numbers, else the entries of the first."""
-    whole = dict(rows[0])
-    shapes = whole["input"], whole["output"]
-    whole["varies"] = any(row["varies"] or (row["input"], row["output"]) != shapes for row in rows)
+    """Return the row of several equal parts: sums of figures, and other entries of the first."""
+    total = dict(rows[0])
+    shapes = total["input"], total["output"]
+    total["varies"] = any(row["varies"] or (row["input"], row["output"]) != shapes for row in rows)
     for name in _SUMMED:
-        known = [row[name] for row in rows if row[name] is not None]
-        whole[name] = sum(known) if known else None
-    counted = whole["flops"] is not None and whole["moved_bytes"]
-    whole["intensity"] = whole["flops"] / whole["moved_bytes"] if counted else None
-    return whole
+        figures = [row[name] for row in rows if row[name] is not None]
+        total[name] = sum(figures) if figures else None
+    counted = total["flops"] is not None and total["moved_bytes"]
+    total["intensity"] = total["flops"] / total["moved_bytes"] if counted else None
+    return total
 
 
 def _shapes(nest: Nest, path: str) -> dict[str, Shape | None]:
-    """Return the shape of each tensor in a nest by its path: `logits`, `out.0`, `past.0.key`.
+    """Return the shape of each tensor in a pytree by its path: `logits`, `out.0`, `past.0.key`.
 
-    The keys of an outermost mapping are paths by themselves, as in the names of a graph's outputs.
+    The keys of an outermost dict are paths by themselves, as in the names of a graph's outputs.
     """
-    whole = "" if path == "out" and isinstance(nest, dict) else path
-    return {path: entry.shape for path, entry in walk_nest(nest, whole) if isinstance(entry, Value)}
+    prefix = "" if path == "out" and isinstance(nest, dict) else path
+    return {
+        path: entry.shape for path, entry in walk_nest(nest, prefix) if isinstance(entry, Value)
+    }
 
 
 # -- the lines below the table --------------------------------------------------------------
 
 
 def _totals(graph: Graph, parts: Sequence[Part], costs: Costs) -> Row:
-    """Return the totals of a graph, under the keys of a row and some more.
+    """Return the totals of a graph, under the keys of a row and four additional keys.
 
-    These are: `unregistered_parameters`, `tied` for the names of tied parameters, `reasons` why
-    kernels have no FLOPs, and `profile` for how times were measured.
+    The additional keys are: `unregistered_parameters`, `tied` for the names of tied parameters,
+    `reasons` for the reason why a kernel has no FLOPs, and `profile` for `Graph.profile`.
     """
     holds = parts[0].holds
     return {
@@ -293,7 +300,7 @@ def _totals(graph: Graph, parts: Sequence[Part], costs: Costs) -> Row:
 
 
 def _tied(parts: Sequence[Part]) -> list[tuple[str, ...]]:
-    """Return the names of each parameter that has several."""
+    """Return the names of each parameter with several names."""
     names: dict[int | str, dict[str, None]] = {}
     for part in parts:
         if part.name is not None:
@@ -301,7 +308,7 @@ def _tied(parts: Sequence[Part]) -> list[tuple[str, ...]]:
                 if parameter.kind == "parameter":
                     name = f"{part.name}.{parameter.name}".lstrip(".")
                     names.setdefault(parameter_key(part, parameter), {})[name] = None
-    return [tuple(several) for several in names.values() if len(several) > 1]
+    return [tuple(aliases) for aliases in names.values() if len(aliases) > 1]
 
 
 def _footer(totals: Mapping[str, Any], *, counted: bool) -> Iterator[tuple[str, str]]:
@@ -324,7 +331,7 @@ def _footer(totals: Mapping[str, Any], *, counted: bool) -> Iterator[tuple[str, 
         also = f", {flops_text(backward)} backward" if backward else ""
         yield "FLOPs", f"{flops_text(totals['flops'])} forward{also}"
     if totals["uncounted"]:
-        # The most frequent first, with their reason if it is a rare one.
+        # The most frequent kernels come first; only rare reasons are printed.
         reasons = totals["reasons"]
         common = Counter(reasons.values()).most_common(1)[0][0] if reasons else ""
         texts = []
@@ -347,21 +354,21 @@ def _footer(totals: Mapping[str, Any], *, counted: bool) -> Iterator[tuple[str, 
 
 
 def tally(graph: Graph, summary: Summary) -> dict[str, Any]:
-    """Count the nodes, calls, operations and classes of a graph.
+    """Return counts of the nodes, calls, operations and classes of a graph.
 
     Args:
-        graph: A graph as it was recorded.
+        graph: A graph as recorded.
         summary: Its summary.
     Returns:
-        Plain data: the number of `nodes` of each kind (leaf modules are "op"), of `calls`, and the
-        `depth` of modules in each other; the `totals`; a row for each of the `ops` and `classes`,
-        the most frequent first.
+        Plain data: the number of `nodes` of each kind (leaf modules are "op") and of `calls`, the
+        `depth` of the module tree, the `totals`, and a row for each of the `ops` and `classes`, the
+        most frequent first.
     """
     costs: dict[str, Costs] = defaultdict(Costs)
     for node, cost in node_costs(graph).items():
         costs[node.op].add(cost)
     modules = [row for row in summary.rows if row["class"]]
-    # Each operation counts itself as one.
+    # `Costs.operations` of a node is 1, so the sum is the number of operations.
     ops = [
         {"op": op, "count": cost.operations, **_plain(costs_row(cost))}
         for op, cost in costs.items()
@@ -369,17 +376,17 @@ def tally(graph: Graph, summary: Summary) -> dict[str, Any]:
     classes: dict[str, Row] = {}
     for row in modules:
         new = {"class": row["class"], "modules": 0, "calls": 0, "own_parameters": 0}
-        one = classes.setdefault(row["class"], new)
-        one["modules"] += 1
-        one["calls"] += row["calls"]
-        one["own_parameters"] += row["own_parameters"]
+        row_of_class = classes.setdefault(row["class"], new)
+        row_of_class["modules"] += 1
+        row_of_class["calls"] += row["calls"]
+        row_of_class["own_parameters"] += row["own_parameters"]
     return {
         "nodes": Counter("op" if node.kind == "module" else node.kind for node in graph.nodes),
         "calls": len(graph.calls),
         "depth": 1 + max((row["depth"] for row in modules), default=-1),
         "totals": _plain(summary.totals),
         "ops": sorted(ops, key=lambda row: (-row["count"], row["op"])),
-        "classes": sorted(classes.values(), key=lambda one: (-one["modules"], one["class"])),
+        "classes": sorted(classes.values(), key=lambda row: (-row["modules"], row["class"])),
     }
 
 

@@ -1,4 +1,4 @@
-"""The columns of the summary: the keys of its rows that it prints, each with its text."""
+"""Columns of the printed summary: keys of its rows, each with a title and a format."""
 
 from collections.abc import Callable, KeysView, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
@@ -12,9 +12,9 @@ from tbscope.utils.validation import is_word
 __all__ = ["Column", "Row", "chosen_columns"]
 
 Row: TypeAlias = dict[str, Any]
-"""One line of the table; `docs/summary.md` lists its keys."""
+"""The figures of one part; `docs/summary.md` lists the keys."""
 
-# More shapes than fit in so many characters are counted.
+# Shapes beyond this number of characters are replaced by their number.
 _SHAPES_WIDTH = 36
 
 
@@ -22,10 +22,10 @@ class Column(NamedTuple):
     """One column.
 
     Attributes:
-        name: The key of the rows that it shows.
-        title: Its title.
+        name: The key of the rows.
+        title: The title.
         text: Returns the cell of a row.
-        numeric: Whether it is aligned at the right.
+        numeric: Whether it is right-aligned.
     """
 
     name: str
@@ -35,7 +35,7 @@ class Column(NamedTuple):
 
 
 def _shapes_text(shapes: Mapping[str, Shape | None] | None, *, varies: bool, named: bool) -> str:
-    """Return as many shapes as have room, and the number of the others."""
+    """Return the shapes that fit into a cell, and the number of the remaining shapes."""
     if not shapes:
         return "" if shapes is None else "-"
     texts: list[str] = []
@@ -47,7 +47,7 @@ def _shapes_text(shapes: Mapping[str, Shape | None] | None, *, varies: bool, nam
             if shape is not None
             else "(*)"
         )
-        # A path like `out.0` is a place alone.
+        # A path like `out.0` shows only a position, so it is left out.
         if named and path.partition(".")[0] != "out":
             text = f"{path} {text}"
         width += len(text) + 2
@@ -88,14 +88,14 @@ def _trainable(row: Row) -> str:
 
 
 def _class(row: Row) -> str:
-    # A model without a name is called by its class already.
+    # The title of an unnamed model is its class already.
     return "" if row["name"] == "" and row["class"] == row["module"] else str(row["class"])
 
 
 def _plain(
     name: str, title: str, write: Callable[[Any], str], *, none: str = "", numeric: bool = True
 ) -> Column:
-    """Return a column of one key, empty where the row has a 0 or an empty text."""
+    """Return a column for one key, with an empty cell for 0 and for an empty text."""
 
     def text(row: Row) -> str:
         if row[name] is None:
@@ -142,12 +142,12 @@ def chosen_columns(names: Sequence[str] | None, rows: Sequence[Row]) -> list[Col
     """Return the columns beside the tree.
 
     Args:
-        names: Keys of the rows; None for those with figures that differ or are not 0.
+        names: Keys of the rows; None for the columns with figures that differ or are not 0.
         rows: All rows.
     Returns:
-        The columns in this order.
+        The columns in the order of `names`.
     Raises:
-        ArgumentError: There is no such column.
+        ArgumentError: A column does not exist.
     """
     if names is None:
         return [column for name, column in _COLUMNS.items() if _is_shown(name, rows)]
@@ -170,7 +170,7 @@ def chosen_columns(names: Sequence[str] | None, rows: Sequence[Row]) -> list[Col
 
 
 def _is_shown(name: str, rows: Sequence[Row]) -> bool:
-    """Whether a column is shown unasked: not if it would say the same everywhere."""
+    """Whether a column is shown by default: not if its cells would all be equal."""
     if name == "calls":
         return any(row["calls"] > 1 for row in rows)
     if name == "trainable_parameters":

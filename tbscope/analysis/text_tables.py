@@ -1,4 +1,4 @@
-"""Tables: rows under titles, drawn by rich on a terminal and as plain text anywhere else."""
+"""Tables: rows under titles, rendered by rich on a terminal and as plain text elsewhere."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -13,12 +13,12 @@ __all__ = ["Table", "shows_rich"]
 
 
 class Table(NamedTuple):
-    """Some rows under their titles.
+    """Rows under their titles.
 
     Attributes:
         titles: The title of each column; all empty for a table without a head.
         rows: The cells of each row.
-        numeric: Whether each column is aligned at the right.
+        numeric: Whether each column is right-aligned.
         footer: Titles and texts below the rows; None for a table without rules.
     """
 
@@ -42,7 +42,7 @@ class Table(NamedTuple):
         return max(map(len, self._lines()), default=0)
 
     def _lines(self) -> list[str]:
-        """Return the rows, with the titles before them, all of one width."""
+        """Return the title row and the rows, padded to equal width."""
         heads = [self.titles] if any(self.titles) else []
         cells = [[visible(cell) for cell in row] for row in (*heads, *self.rows)]
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
@@ -55,7 +55,7 @@ class Table(NamedTuple):
         ]
 
     def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "RenderResult":
-        """Yield the table as rich draws it."""
+        """Yield the table in rich's form (the protocol of rich renderables)."""
         from rich import box
         from rich.table import Table as RichTable
         from rich.text import Text
@@ -78,10 +78,10 @@ class Table(NamedTuple):
 
 
 def shows_rich(*things: object) -> bool:
-    """Print things by rich if it is installed and standard output is a terminal, else nothing.
+    """Print objects with rich if it is installed and standard output is a terminal.
 
     Returns:
-        Whether they were printed.
+        Whether the objects were printed.
     """
     if not sys.stdout.isatty():
         return False

@@ -1,10 +1,10 @@
-"""Units: counts, FLOPs, bytes and times in a few characters."""
+"""Units: short texts for counts, FLOPs, bytes and times."""
 
 from collections.abc import Sequence
 
 __all__ = ["bytes_text", "count_text", "duration_text", "flops_text"]
 
-# Parameters are counted in billions, FLOPs in giga, as their users do.
+# Parameters are usually counted in billions (B), FLOPs in giga (G).
 _COUNTS = ("", "k", "M", "B", "T")
 _FLOPS = ("", "k", "M", "G", "T", "P", "E")
 _BYTES = (" B", " KiB", " MiB", " GiB", " TiB", " PiB", " EiB")
@@ -33,13 +33,13 @@ def duration_text(duration_us: float) -> str:
 
 def _scaled(number: float, base: int, units: Sequence[str]) -> str:
     if abs(number) > _MOST_FLOAT:
-        # Sizes in a file add up to more than a float can be.
+        # Sizes from a file can add up to more than a float can represent.
         return f"more than 1e300{units[-1]}"
     step = 0
-    # A number that would be rounded up to the next unit is written in that one.
+    # A number that would round up to the next unit is written in the next unit.
     while step + 1 < len(units) and abs(number) >= base - 0.5:
         number /= base
         step += 1
-    # Three digits of it.
+    # Three significant digits.
     digits = next((some for some in (2, 1) if abs(round(number, some)) < 10 ** (3 - some)), 0)
     return f"{number:,.{digits}f}{units[step]}"

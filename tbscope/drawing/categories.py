@@ -1,6 +1,6 @@
-"""Categories: the label by which TensorBoard colours a node under "XLA cluster".
+"""Categories: the labels by which TensorBoard colours nodes under "XLA cluster".
 
-Any text will do: the page gives each its own colour, and a box stripes by the share of
+A label may be any text: the page assigns a colour to each, and stripes a box by the share of
 each label in it (tensorboard/plugins/graph/tf_graph_common/graph.ts, `_XlaCluster`).
 """
 
@@ -33,14 +33,15 @@ Category: TypeAlias = Literal[
     "difference",
     "none",
 ]
-"""A category that tbscope knows by itself; "none" gives no colours, as None does."""
+"""A built-in category; "none" means no colours, like None."""
 
 ColorBy: TypeAlias = Category | Mapping[str, str] | Callable[[Node], str | None]
-"""What a node is coloured by: a category; a mapping from the name of a node, or from a qualified
-name or printed path of a scope, to a label; or a function of a node."""
+"""The source of labels: a category; a mapping from the name of a node, or from the qualified name
+or printed path of a scope, to a label; or a function of a node."""
 
 
-# The first of them of which a word is found, in the name of the operation or of a kernel.
+# The kind of an operation is the first in this order whose words match the name of the operation
+# or of one of its kernels.
 _KINDS = (
     ("recurrent", r"lstm|gru|rnn"),
     ("attention", r"attention"),
@@ -71,7 +72,8 @@ _KINDS = (
 )
 KINDS = frozenset({"other", *(kind for kind, _ in _KINDS)})
 """The kinds of operations, by which drawings are coloured by default."""
-# These are found within a name, the others are all of one, but for what torch puts around it.
+# The words of these kinds match anywhere in a name. Those of the others must be the whole name,
+# apart from prefixes and suffixes that torch adds (`native_`, `2d`).
 _WITHIN = frozenset({"recurrent", "attention", "convolution", "norm", "pooling"})
 _WITHIN |= {"dropout", "embedding", "loss"}
 _PATTERNS = [
@@ -81,7 +83,7 @@ _PATTERNS = [
 
 
 def check_color_by(color_by: ColorBy | None) -> None:
-    """Raise ArgumentError unless this is something that nodes can be coloured by."""
+    """Raise ArgumentError unless this is a valid value of the option `color_by`."""
     known = get_args(Category)
     is_function = callable(color_by) and not isinstance(color_by, type)
     if isinstance(color_by, Mapping):
@@ -106,15 +108,15 @@ def label_nodes(
     Args:
         graph: The graph as it is drawn.
         color_by: The category, the mapping or the function.
-        facts: What is told of each node that stands for a module. A function of the user's
-            finds it in the node's `attributes`, if that node is none of the user's graph.
-        originals: The node of the user's graph, as `graph.nodes` has it, of which each one is
-            the copy. A function is asked for that.
+        facts: The info card's facts of each node that represents a module. If the node has no
+            original, a user's function finds these facts in the `attributes` of its argument.
+        originals: The node of the user's graph (in `graph.nodes`) of which each node is a copy.
+            A user's function is called with the original.
     Returns:
-        Labels by node. Nodes without one keep the page's neutral colour.
+        Labels by node. Nodes without a label keep the page's neutral colour.
     Raises:
-        ArgumentError: `color_by` is none, its function gave no text, or its mapping names
-            nothing in the graph.
+        ArgumentError: `color_by` is invalid, its function returned neither a text nor None, or
+            its mapping matches nothing in the graph.
     """
     check_color_by(color_by)
     if color_by == "none":
@@ -126,16 +128,16 @@ def label_nodes(
     if color_by == "class":
         return _class_labels(graph)
     if isinstance(color_by, str):
-        give = _CATEGORIES[color_by]
-        return {node: label for node in graph.nodes if (label := give(node)) is not None}
+        label_of = _CATEGORIES[color_by]
+        return {node: label for node in graph.nodes if (label := label_of(node)) is not None}
     labels: dict[Node, str] = {}
     for node in graph.nodes:
-        about = originals.get(node) if originals else None
-        if about is None:
-            told = facts.get(node) if facts else None
-            about = node if told is None else replace(node, attributes=told)
+        argument = originals.get(node) if originals else None
+        if argument is None:
+            card_facts = facts.get(node) if facts else None
+            argument = node if card_facts is None else replace(node, attributes=card_facts)
         label = ask(
-            *(color_by, about),
+            *(color_by, argument),
             option="color_by",
             place=f"the node {shown(node.name)}",
             fix="have it give a text, or None for no colour, for every node",
@@ -156,7 +158,7 @@ def label_nodes(
 
 
 def _labels_of(color_by: Mapping[Any, Any]) -> dict[str, str]:
-    """Read a mapping from names to labels."""
+    """Check a mapping from names to labels, and return it with all labels as texts."""
     labels = entries_of(color_by, option="color_by")
     for name, label in labels.items():
         if type(name) is not str or type(label) not in (str, int, float, bool):
@@ -193,9 +195,12 @@ def _by_mapping(graph: Graph, labels: Mapping[str, str]) -> dict[Node, str]:
 
 
 def _trainable(node: Node) -> str | None:
-    """Tell whether what a node reads of parameters is learnt; None where it reads none."""
-    held = [value.producer for value in node.inputs] if node.kind != "parameter" else [node]
-    flags = [one.attributes.get("requires_grad") for one in held if one.kind == "parameter"]
+    """Return whether the parameters that a node reads are trainable; None if it reads none.
+
+    A parameter counts as its own reader.
+    """
+    sources = [value.producer for value in node.inputs] if node.kind != "parameter" else [node]
+    flags = [one.attributes.get("requires_grad") for one in sources if one.kind == "parameter"]
     if not flags:
         return None
     return "trainable" if all(flags) else "partly frozen" if any(flags) else "frozen"
@@ -206,36 +211,40 @@ def _mesh(node: Node) -> str | None:
 
 
 def _difference(node: Node) -> str | None:
-    """Return what became of a node, where it stands in the graph of a difference."""
-    told = node.attributes.get("difference")
-    return told if isinstance(told, str) else None
+    """Return the change of a node in the graph of a difference; None in any other graph."""
+    change = node.attributes.get("difference")
+    return change if isinstance(change, str) else None
 
 
 def kind_of(node: Node) -> str | None:
-    """Return the kind of an operation: "convolution", "shape"; None for what runs nothing.
+    """Return the kind of an operation ("convolution", "shape"); None for any other node.
 
-    A gradient is of the kind of the operation that it differentiates, and what a parameter gets
-    is of that of the gradient: so a module has the same colours in the model and in `gradients`.
+    A gradient has the kind of the operation that it differentiates, and the node that stores
+    the gradient of a parameter has the kind of that gradient: so a module has equal colours in
+    the model and in the box `gradients`.
     """
     if node.kind not in OPERATIONS:
         return None
     while "gradient_of" in node.attributes and node.inputs:
-        before = node.inputs[-1].producer
-        if before.phase != "backward" or before.kind not in OPERATIONS:
+        gradient = node.inputs[-1].producer
+        if gradient.phase != "backward" or gradient.kind not in OPERATIONS:
             break
-        node = before
-    of = node.attributes.get("differentiates")
-    if isinstance(of, str) and (kind := _kind(of, ())) != "other":
+        node = gradient
+    differentiated = node.attributes.get("differentiates")
+    if isinstance(differentiated, str) and (kind := _kind(differentiated, ())) != "other":
         return kind
     if node.role == "view":
         return "shape"
-    called = node.attributes.get("operation")
-    return _kind(called if isinstance(called, str) else node.op, tuple(node.kernels))
+    operation = node.attributes.get("operation")
+    return _kind(operation if isinstance(operation, str) else node.op, tuple(node.kernels))
 
 
 @lru_cache(4096)
 def _kind(operation: str, kernels: tuple[str, ...]) -> str:
-    """Return the kind of what is called so and ran these; a model repeats a few of them."""
+    """Return the kind of an operation by its name and kernels.
+
+    Results are cached, since a model repeats a few operations.
+    """
     names = [operation.lower(), *(kernel.removeprefix("aten::") for kernel in kernels)]
     for kind, pattern in _PATTERNS:
         find = pattern.search if kind in _WITHIN else pattern.fullmatch
@@ -257,11 +266,13 @@ _CATEGORIES: dict[str, Callable[[Node], str | None]] = {
 def _class_labels(graph: Graph) -> dict[Node, str]:
     """Return the class of each node.
 
-    That is the class of the module that a node stands for, or which holds the parameter; the
-    operation, where it is none. What a training step does for a module is of its class, and
-    a gradient is of the operation that it differentiates.
+    A node that represents a module has the class of that module, and a parameter, buffer or
+    constant the class of the module in whose scope it is. Any other operation has its own name.
+    In a training step, the nodes in the optimizer's scope of a module, or in the gradients'
+    scope of a module drawn as a node, have the class of that module; other gradients have the
+    name of the operation that they differentiate.
     """
-    # By the path of each module that was called: its class, and whether it is drawn as a node.
+    # The class of each called module, and whether it is drawn as a node, by path.
     classes = {call.scope.parts: (call.scope.part.label, False) for call in graph.calls}
     for node in graph.nodes:
         if node.kind == "module" and node.scope is not None:
@@ -269,7 +280,10 @@ def _class_labels(graph: Graph) -> dict[Node, str]:
 
     @cache
     def served(scope: "Scope") -> tuple[str, bool] | None:
-        """Find the innermost module that a scope of a training step mirrors."""
+        """Return the innermost module that a scope of a training step mirrors.
+
+        The path of this kind of scope contains the path of the module.
+        """
         path = scope.parts
         parts = (path[begin:end] for end in range(len(path), 1, -1) for begin in range(1, end))
         return next((classes[part] for part in parts if part in classes), None)
@@ -292,18 +306,18 @@ def _class_labels(graph: Graph) -> dict[Node, str]:
 
 
 def _rank_labels(graph: Graph, *, by_stage: bool) -> dict[Node, str]:
-    """Return the ranks of each node in words, or the stage of a pipeline that they run.
+    """Return the ranks of each node as text, or the pipeline stage that they run.
 
     Args:
         graph: The graph as it is drawn.
-        by_stage: Whether the stage is asked for, which not all nodes have.
+        by_stage: Whether labels are stages, which not all nodes have, and not ranks.
     """
     stages = {part.scope: part.stage for part in graph.parts}
     ranks_in: dict[str, list[int]] = {}
     for part in graph.parts:
         ranks_in.setdefault(part.scope, []).extend(part.ranks)
-    # Nothing is around the graph of ranks that all ran the same. In each phase of a training step
-    # the box of a rank has the same name.
+    # A graph of ranks that all ran the same operations has no box for them. The box of a rank has
+    # an equal name in each phase of a training step.
     box_around = Nearest[str](
         lambda scope: str(scope.part) if scope.kind == "rank" else None, top=""
     )

@@ -1,10 +1,12 @@
 """Chunks: boxes around parts of a level that the page could not draw, or not draw whole.
 
-The page grows slow where a level holds more than about a hundred shapes, and blank where
-a chain on one level is twice as long as a thousand. Where fifteen or more stand together,
-it takes those with many more edges than the others out of the flow, and with them all that
-is reached only through them. Such levels are cut by the order of execution: `0` to `1999`
-into `0-49`, `50-99` and so on. A level that needs no cut gets none.
+The page is slow if a level has more than about a hundred glyphs, and blank if a chain on one
+level is twice as long as a thousand. On a level of fifteen or more, it takes the glyphs with
+many more edges than the others out of the flow, and with them all glyphs that are reached only
+through them. These levels are split in the order of execution: `0` to `1999` into `0-49`,
+`50-99` and so on. A level that the page draws well has no chunks.
+
+`placement/split_levels.py` decides which children share a chunk; this file names the chunks.
 """
 
 import re
@@ -26,7 +28,7 @@ from tbscope.page.op_types import RESERVED
 
 __all__ = ["find_chunks", "rename"]
 
-# What most of a chunk are called, and their first and last number.
+# The stem of the names of most members of a chunk, and their first and last number.
 _Span = tuple[str, int, int]
 
 _ENDS = frozenset({"Input", "Output"})
@@ -41,17 +43,18 @@ def find_chunks(
     rounds: Collection[str] = (),
     modules: Collection[str] = (),
 ) -> dict[str, str]:
-    """Find the boxes and nodes that must be grouped in chunks.
+    """Return new names for the boxes and nodes that must be grouped in chunks.
 
     Args:
-        hierarchy: All nodes, by their names.
-        crowded: Its levels that the page cannot draw well, outer ones first.
-        bundles: The names of boxes that are no modules: they may be cut like operations.
-        rounds: The names of boxes that are no modules, and in which modules were called.
-        modules: The names of nodes that are modules.
+        hierarchy: All nodes of the drawing.
+        crowded: The levels that the page cannot draw well, outer levels first.
+        bundles: The names of boxes of functions or loop iterations in which no module was
+            called: they may go into chunks like operations.
+        rounds: The names of boxes of functions or loop iterations in which modules were called.
+        modules: The names of nodes that represent modules.
     Returns:
-        The new name of each box and each node that stands in a chunk, by its name: for
-        `rename`. No new name is one that is there.
+        The new name of each box or node that moves into a chunk, by its old name, for
+        `rename`. No new name is in use already.
     """
     mapping: dict[str, str] = {}
     circles = [item.name for item in hierarchy.items.values() if item.embedded]
@@ -61,8 +64,8 @@ def find_chunks(
     for box, level in crowded.items():
         above = f"{box.name}/" if box.name else ""
         names = [above + label for label in level.labels]
-        # They cannot stand in a chunk: the node that is named like its box, the card that tells of
-        # the box, and the boxes of the function panel.
+        # Children that cannot move into a chunk: the node that is named like its box, the info
+        # card of the box, and the boxes of the function panel.
         pinned = {
             place
             for place, (label, op) in enumerate(zip(level.labels, level.ops, strict=True))
@@ -70,8 +73,9 @@ def find_chunks(
             or op == ASIDE_OP
             or (not box.name and label.startswith(LIBRARY))
         }
-        # Those whose names users know: boxes, modules, parameters, inputs and outputs. The inputs
-        # and outputs of the whole graph that stand right in it have boxes of their own.
+        # Children whose names users rely on: boxes, modules, parameters, inputs and outputs.
+        # Inputs and outputs that are nodes at the top level are not among them: they share boxes
+        # of their own.
         state = {at for at, op in enumerate(level.ops) if is_state(op)}
         known = state.union(
             at
@@ -88,13 +92,18 @@ def find_chunks(
 
 
 def rename(names: Iterable[str], mapping: Mapping[str, str]) -> list[str]:
-    """Rename the boxes and nodes that have a new name from `find_chunks`, and all inside them."""
+    """Return names after the moves into chunks.
+
+    Args:
+        names: Names of boxes and nodes.
+        mapping: The new names from `find_chunks`; they apply to everything inside, too.
+    """
     known: dict[str, str] = {"": "", **mapping}
     renamed = []
     for name in names:
         new = known.get(name)
         if new is None:
-            # What is known of the boxes around it is told once to all that stand in them.
+            # The new name of each enclosing box is cached for the other nodes in it.
             missing = []
             above = name
             while above not in known:
@@ -114,27 +123,34 @@ def _is_end(op: str) -> bool:
 
 
 class _Cutter:
-    """Cuts one level, and the chunks of it that are still too large."""
+    """Splits one level into chunks, and chunks that are still too large again."""
 
     def __init__(self, level: Siblings, unique: UniqueNames, above: str) -> None:
         self._level = level
         self._unique = unique
         self._above = above
-        # Operations and boxes are counted in the order of execution.
+        # The number of each operation and box in the order of execution, from 1 on.
         inner = [at for at in range(len(level)) if at not in level.ends]
         self._counted = {place: number for number, place in enumerate(inner, 1)}
 
     def cut(
         self, pinned: set[int], modules: set[int], rounds: set[int]
     ) -> Iterator[tuple[int, str]]:
-        """Yield each child that stands in a chunk, and the path of the chunks around it."""
+        """Yield the index of each child that moves into a chunk, and the path of its chunks.
+
+        Args:
+            pinned: The children that must stay on the level.
+            modules: The children whose names users rely on.
+            rounds: Boxes in which modules were called, and parameters.
+        """
         pending = [(self._level, list(range(len(self._level))), "")]
-        # Of more modules than the page can draw, those of each part may be parted again.
+        # If the level has more children than the page can draw, chunks of modules may be split
+        # again, too.
         every = modules if len(self._level) <= CHAIN_LIMIT else set()
         while pending:
             level, places, path = pending.pop()
             if path:
-                # What had to be parted may be parted again, but for boxes of inputs or of modules.
+                # A chunk may be split again, but not a chunk of inputs, of outputs or of modules.
                 known = {at for at, place in enumerate(places) if place in every}
                 listed = len(known) + sum(map(is_state, level.ops)) == len(level)
                 ends = {at for at, op in enumerate(level.ops) if _is_end(op)}
@@ -152,17 +168,25 @@ class _Cutter:
             ]
 
     def _labels(self, groups: Groups, path: str) -> list[str]:
-        """A name for each chunk."""
+        """Return a name for each chunk.
+
+        Names are, in this order of preference: the common name of inputs or outputs, the stem
+        with the first and last number of the members, and a count (`ops.1-50`).
+
+        Args:
+            groups: The indices of the children in each chunk.
+            path: The path of the enclosing chunks; empty if there are none.
+        """
         spans = [self._span(group) for group in groups]
         room: dict[str, int] = {}
         last: dict[str, int] = {}
-        # The stems whose numbers do not rise from chunk to chunk.
+        # Stems whose numbers do not rise from chunk to chunk are of no use in names.
         unclear: set[str] = set()
         for stem, first, to in filter(None, spans):
             if first <= last.get(stem, -1):
                 unclear.add(stem)
             last[stem] = to
-            # The longest name with each fits.
+            # The stem is cut for all chunks alike, so that the longest name fits, too.
             rest = BOX_ROOM - len(f"{first}-{to}")
             room[stem] = max(min(rest, room.get(stem, rest)), 0)
         labels = []
@@ -182,9 +206,9 @@ class _Cutter:
         return labels
 
     def _ends_label(self, group: list[int]) -> str | None:
-        """The name that inputs or outputs share: `past`, for `past.0.key` and others.
+        """Return the common name of inputs or outputs: `past`, for `past.0.key` and others.
 
-        Parameters have one, too.
+        Parameters are called `parameters`. None if the group contains anything else.
         """
         if all(is_state(self._level.ops[place]) for place in group):
             return "parameters"
@@ -195,18 +219,21 @@ class _Cutter:
         label = _short(min(stems), BOX_ROOM)
         if len(stems) > 1 or not label or label in RESERVED:
             return "inputs" if "Input" in ends else "outputs"
-        # What comes in and what goes out often have one name.
+        # An input and an output often have equal names.
         taken = self._above + label in self._unique
         return f"out.{label}" if "Output" in ends and taken else label
 
     def _span(self, group: list[int]) -> _Span | None:
-        """The stem of most members' names, and their first and last number."""
+        """Return the most frequent stem of the members' names, and their first and last number.
+
+        None if fewer than two members, or fewer than a tenth, have it.
+        """
         found: dict[str, list[int]] = {}
         labels = [self._level.labels[place] for place in group]
         for numbered in filter(None, map(read_number, labels)):
             found.setdefault(numbered[0], []).append(numbered[1])
         for label in labels:
-            # The first call of a module, before `fc.1`.
+            # `fc` is the first call of a module whose later calls are `fc.1` and so on.
             if f"{label}." in found:
                 found[f"{label}."].append(0)
         stem, numbers = max(found.items(), key=lambda entry: len(entry[1]), default=("", []))
@@ -216,7 +243,7 @@ class _Cutter:
 
 
 def _short(stem: str, room: int) -> str:
-    """Shorten a stem to so many characters, by whole words where that is possible."""
+    """Return a stem cut to a number of characters, between words if possible."""
     if len(stem) <= room:
         return stem
     bare = stem.rstrip("_.-")

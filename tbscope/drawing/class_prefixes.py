@@ -1,8 +1,8 @@
-"""Families: what the classes of a model begin with, and their names without it.
+"""Class prefixes: the prefix that the classes of a model share, and their names without it.
 
 `RTDetrEncoderLayer`, `RTDetrMultiheadAttention`, `RTDetrMLPPredictionHead`: the page shows some
-thirteen characters of each, of which six tell nothing. What is still too long for the legend is
-shortened there.
+thirteen characters of each, and the first six are equal. Names that are still too long for the
+legend of classes are shortened further (`shown_whole`).
 """
 
 import re
@@ -14,22 +14,22 @@ from tbscope.page.label_widths import blanks_to_fit, fits_box
 
 __all__ = ["find_family", "short_names", "shown_whole"]
 
-# As words are joined in the name of a class: `RT`, `Detr`, `MLP`, `Wav2`, `V2`.
+# The words that a class name is made of: `RT`, `Detr`, `MLP`, `Wav2`, `V2`.
 _WORD = re.compile(r"[A-Z]+[0-9]*(?=[A-Z][a-z]|_|\Z)|[A-Z]?[a-z]+[0-9]*|[0-9]+|_+|.")
-# So many classes at least have to begin alike, and half of all.
+# A prefix must be shared by at least this number of classes, and by this part of all.
 _FEWEST = 3
 _PART = 0.5
 _TORCHS = "torch."
-# Before the rest of a name.
+# The mark in place of words that were left out.
 _LEFT_OUT = ".."
 _LETTER = re.compile("[A-Za-z]")
 
 
 def short_names(graph: Graph) -> dict[str, str]:
-    """Return the names of the classes of a graph's modules as they are drawn, where they differ.
+    """Return the drawn names of classes that differ from their own names, by class.
 
-    What most classes that are none of torch's begin with is left out, where the page would cut
-    one of them; of the model itself, which has the family's name, the rest is.
+    The prefix that most classes outside of torch share is left out, if the page would cut one
+    of these names. The model itself is named by the prefix alone.
     """
     calls = graph.calls
     labels = {call.scope.part.label for call in calls if not call.class_name.startswith(_TORCHS)}
@@ -50,7 +50,7 @@ def short_names(graph: Graph) -> dict[str, str]:
 
 
 def find_family(labels: Iterable[str]) -> str:
-    """Return the longest beginning, in whole words, that most names share; empty for none.
+    """Return the longest prefix of whole words that most names share, or an empty text.
 
     >>> find_family(["GPT2Model", "GPT2Block", "GPT2MLP", "NewGELUActivation"])
     'GPT2'
@@ -68,10 +68,10 @@ def find_family(labels: Iterable[str]) -> str:
 
 
 def shown_whole(title: str) -> str:
-    """Return an entry of the legend as the page shows it whole, if that can be had.
+    """Return an entry of the legend in a form that the page shows whole, if there is one.
 
-    It gets blanks behind it, with which the page writes smaller. Where these do not help, words
-    are left out before the last ones, which tell the kind of module, and a mark stands for them.
+    Trailing blanks make the page choose a smaller font. If they do not suffice, words before
+    the last ones, which name the kind of module, are replaced by a mark.
 
     >>> shown_whole("DecoderLayer"), shown_whole("DisentangledSelfAttention")
     ('DecoderLayer   ', 'Dis..SelfAttention')
@@ -94,6 +94,6 @@ def shown_whole(title: str) -> str:
 
 
 def _with_blanks(label: str) -> str:
-    """Return a label with the blanks for which the page shows it whole; empty if none help."""
+    """Return a label with the trailing blanks that make the page show it whole, or empty text."""
     blanks = blanks_to_fit(label)
     return "" if blanks is None else label + " " * blanks

@@ -1,11 +1,11 @@
-"""Template seeds: nodes that have TensorBoard's page give equal boxes equal colours.
+"""Colour seeds: extra nodes that make equal boxes equal in colour on TensorBoard's page.
 
-The page compares boxes in the order in which it meets them, a box before what is in it,
-and takes two boxes for equal only if it has compared what is in them already: a sort by
-depth that should see to that does nothing in Chrome, Edge and Safari. One copy of each
-structure, the flat ones first, placed before all nodes, puts that right. The copies stand
-in scopes that the page takes for functions: it keeps them out of the graph, and shows
-them in its Functions panel, which so becomes a legend of module classes.
+The page compares boxes in the order in which it meets them, a box before its contents, and
+regards two boxes as equal only if it has already compared their contents: a sort by depth that
+should ensure this has no effect in Chrome, Edge and Safari. A copy of each structure, flat
+structures first, placed before all nodes, is the workaround. The copies are in scopes that the
+page takes for functions: it keeps them out of the graph, and shows them in its Functions panel,
+which so becomes a legend of module classes.
 
 Source: tensorboard/plugins/graph/tf_graph_common/template.ts (`clusterSimilarSubgraphs`)
 """
@@ -38,27 +38,28 @@ _ALL, _OTHERS = "Classes", "Others"
 _ILLEGAL = re.compile(r"[^A-Za-z0-9_]")
 _ORDINAL = re.compile(r"\.[0-9]+(st|nd|rd|th)?\Z")
 _LETTER = re.compile("[A-Za-z]")
-# What a box of several that follow one another is called by: `step.0-11`, `ops.5-17`.
+# Names of boxes with a range of numbers: `step.0-11`, `ops.5-17`.
 _SPAN = re.compile(r"(.*?[A-Za-z])s?[._]?[0-9]+-[0-9]+\Z")
 
-# What a level that is cut has: they tell where it was cut, and no kind of block.
+# Names of chunks that only count: they name a place of a split, and no kind of block.
 _CHUNK = re.compile(r"(ops|parts)\.[0-9]+-[0-9]+(\.[0-9]+(st|nd|rd|th))?")
 
-# How many of the most frequent structures are tried for one place among the hues.
+# The number of the most frequent structures that are tried for one position among the hues.
 _TRIED = 32
-# What only completes the legend may take so many nodes, or this part of the graph's.
+# Seeds that only complete the legend have at most this number of nodes, or this fraction
+# (1 / 20) of the graph's nodes.
 _LEGEND = 300
 _LEGEND_PART = 20
 _ENDS = ("Input", "Output")
 
 
 class NodeHead(NamedTuple):
-    """What the page reads of one NodeDef before its attributes.
+    """The fields of a NodeDef before its attributes.
 
     Attributes:
-        name: Its name; that of a seed, in a scope of the library.
-        op: Its op type.
-        inputs: What it reads, as in `NodeDef.input`; a seed, among the others of its scope.
+        name: The name; a seed's name is in a scope of the function library.
+        op: The op type.
+        inputs: The inputs, as in `NodeDef.input`; a seed reads only seeds of its own scope.
     """
 
     name: str
@@ -67,17 +68,17 @@ class NodeHead(NamedTuple):
 
 
 def seeds(hierarchy: Hierarchy, classes: Mapping[str, str]) -> list[NodeHead]:
-    """Make the nodes that have the page colour equal boxes equally.
+    """Return the nodes that make the page colour equal boxes equally.
 
     Args:
-        hierarchy: The nodes of a GraphDef that has no seeds.
-        classes: The class of the module that a box stands for (`GPT2Block`), by the name
-            of the box. A box that is none is called by its label.
+        hierarchy: The nodes of a GraphDef without seeds.
+        classes: The class of the module that a box represents (`GPT2Block`), by the name of
+            the box. A box without a class is titled by its label.
     Returns:
-        Copies of one box of each structure that several boxes have, flat ones first,
-        without what is embedded and without edges from outside; none of what occurs once.
-        They are never more than the nodes of the graph, nor so many that the page would
-        no longer colour it.
+        Copies of one box of each structure that several boxes have, flat structures first,
+        without embedded nodes and edges from outside. Structures that occur once have no copy.
+        Seeds are never more than the nodes of the graph, nor so many that the page would no
+        longer colour it.
     """
     structures = Structures(hierarchy)
     chosen = _chosen(hierarchy, structures, classes)
@@ -91,7 +92,7 @@ def seeds(hierarchy: Hierarchy, classes: Mapping[str, str]) -> list[NodeHead]:
     made: list[NodeHead] = []
     for structure in _order_apart(chosen, structures):
         title = titles[structure]
-        # The page leaves out the ending, where nothing but letters stand before it.
+        # The page hides the ending only after a name of letters, digits and underscores.
         ending = "" if _ILLEGAL.search(title) else LIBRARY_ENDING
         own = f"{LIBRARY}{title}{ending}"
         scope = own if structure in frequent else bundle + title.rstrip()
@@ -102,12 +103,12 @@ def seeds(hierarchy: Hierarchy, classes: Mapping[str, str]) -> list[NodeHead]:
 def _chosen(
     hierarchy: Hierarchy, structures: Structures, classes: Mapping[str, str]
 ) -> list[Structure]:
-    """Choose the structures to seed, flat ones first.
+    """Return the structures to seed, flat structures first.
 
-    Those in repeated boxes must be: else the boxes around them do not match. Other modules that
-    occur several times complete the legend.
+    Structures inside of repeated boxes are needed: without them, the enclosing boxes do not
+    match. Other modules that occur several times complete the legend, as far as there is room.
     """
-    depth = attrgetter("depth")
+    by_depth = attrgetter("depth")
     needed = {
         child: None
         for structure in structures.all
@@ -116,39 +117,39 @@ def _chosen(
         if not _is_nest(child.box)
     }
     size = [item.embedded for item in hierarchy.items.values()].count(False)
-    # Seeds must not make a graph with colours one that has none.
+    # A graph must not lose its colours by the number of its seeds.
     room = min(size, COLOURED_LIMIT - size) if size <= COLOURED_LIMIT else size
     taken: list[Structure] = []
     used = 0
-    for structure in sorted(needed, key=depth):
+    for structure in sorted(needed, key=by_depth):
         if used + structure.size > room:
             break
         used += structure.size
         taken.append(structure)
     room = min(room, used + max(_LEGEND, size // _LEGEND_PART))
-    for structure in sorted(structures.all, key=depth):
+    for structure in sorted(structures.all, key=by_depth):
         if structure.count < 2 or structure in needed or structure.box.name not in classes:
             continue
         if used + structure.size <= room:
             used += structure.size
             taken.append(structure)
-    return sorted(taken, key=depth)
+    return sorted(taken, key=by_depth)
 
 
 def _order_apart(chosen: list[Structure], structures: Structures) -> list[Structure]:
-    """Order structures of one depth so that those seen together have different hues.
+    """Order structures of one depth so that structures seen together have different hues.
 
-    The page gives hues in the order in which it meets structures, every tenth the same one. The
-    most frequent structures take the hues that are least used, and parents, children and
-    neighbours take different ones.
+    The page assigns hues in the order in which it meets structures, and repeats them after ten.
+    The most frequent structures get the least used hues, and parents, children and neighbours
+    get different hues.
 
     Args:
-        chosen: Structures, flat ones first.
-        structures: All of them.
+        chosen: The structures to seed, flat structures first.
+        structures: All structures of the graph.
     """
     if len(chosen) <= HUES:
         return chosen
-    # Each structure, and those right around it.
+    # Each structure with its direct parents.
     families = {structure: [structure] for structure in structures.all}
     for structure in structures.all:
         for child in structure.children:
@@ -160,27 +161,27 @@ def _order_apart(chosen: list[Structure], structures: Structures) -> list[Struct
     for structure in chosen:
         levels[structure.depth].append(structure)
     for level in levels.values():
-        left = sorted(level, key=lambda structure: -structure.count)
+        remaining = sorted(level, key=lambda structure: -structure.count)
         first = len(ordered)
-        places = sorted(range(first, first + len(left)), key=lambda at: load[at % HUES])
+        places = sorted(range(first, first + len(remaining)), key=lambda at: load[at % HUES])
         placed: dict[int, Structure] = {}
-        for place in places:
-            hue = place % HUES
+        for index in places:
+            hue = index % HUES
             clashes = [
                 sum(seen[family][hue] for family in families[structure])
-                for structure in left[:_TRIED]
+                for structure in remaining[:_TRIED]
             ]
-            structure = left.pop(clashes.index(min(clashes)))
-            placed[place] = structure
+            structure = remaining.pop(clashes.index(min(clashes)))
+            placed[index] = structure
             load[hue] += structure.count
             for family in families[structure]:
                 seen[family][hue] += 1
-        ordered += [placed[place] for place in sorted(placed)]
+        ordered += [placed[index] for index in sorted(placed)]
     return ordered
 
 
 def _is_nest(box: Box) -> bool:
-    """Tell whether a box holds inputs or outputs, which no legend need tell."""
+    """Whether a box contains inputs or outputs, which need no entry in the legend."""
     child: Box | Item = box
     while isinstance(child, Box) and child.children:
         child = next(iter(child.children.values()))
@@ -190,16 +191,18 @@ def _is_nest(box: Box) -> bool:
 def _titles(
     chosen: list[Structure], classes: Mapping[str, str], ops: set[str]
 ) -> dict[Structure, str]:
-    """Name each structure after its class.
+    """Return a unique title for each structure, from its class.
 
-    The most frequent structure of a class has its plain name. Another is told apart by its
-    label (`Block_cross`), by a box that it has and the first has not (`Layer_attn`), or by a
-    number where the page would cut that. What the page would cut all the same loses the words
-    at its beginning (`..EncoderLayer`), or has blanks behind it for which the page writes smaller.
+    The most frequent structure of a class has the plain name of the class. Another structure
+    is distinguished by its label (`Block_cross`), by a box that only it contains (`Layer_attn`),
+    or by a number if the page would cut that. A title that the page would still cut loses its
+    first words (`..EncoderLayer`), or gets trailing blanks, for which the page chooses a smaller
+    font.
     """
     plain: dict[str, Structure] = {}
     titles: dict[Structure, str] = {}
-    # The page takes each node for a call whose op type is the name of a function.
+    # The page takes a node whose op type is the name of a function for a call of it, so that
+    # titles must differ from op types.
     taken = (op.removesuffix(LIBRARY_ENDING) for op in ops if op.endswith(LIBRARY_ENDING))
     unique = UniqueNames(
         [*taken, _ALL, _OTHERS],
@@ -219,22 +222,25 @@ def _titles(
 
 
 def _class_of(box: Box, classes: Mapping[str, str]) -> str:
-    """The class of a box in letters that the page shows whole: `steps` for `step.0-11`."""
-    around: Box | None = box
+    """Return the class of a box in legal characters: `steps` for `step.0-11`.
+
+    A box that is named by a number alone has the class of its parent and `_part`.
+    """
+    ancestor: Box | None = box
     parts = ""
-    while around is not None and around.name:
-        wish = classes.get(around.name) or _ORDINAL.sub("", _SPAN.sub(r"\1s", around.label))
-        title = _ILLEGAL.sub("_", wish).lstrip("_")
-        # Numbers alone are a part of something.
+    while ancestor is not None and ancestor.name:
+        name = classes.get(ancestor.name) or _ORDINAL.sub("", _SPAN.sub(r"\1s", ancestor.label))
+        title = _ILLEGAL.sub("_", name).lstrip("_")
+        # A number alone is no title: the parent names this box.
         if _LETTER.search(title):
             return title + parts
         parts = "_part"
-        around = around.parent
+        ancestor = ancestor.parent
     return "Box"
 
 
 def _difference(box: Box, other: Box) -> str:
-    """A word that tells a box from another of its class; empty where there is none."""
+    """Return a word that distinguishes a box from another of its class, or an empty text."""
     inner = (label for label, child in box.children.items() if isinstance(child, Box))
     for word in (box.label, *inner):
         if word != other.label and word not in other.children and _LETTER.search(word):
@@ -243,16 +249,18 @@ def _difference(box: Box, other: Box) -> str:
 
 
 def _copy(box: Box, scope: str, structures: Structures) -> Iterator[NodeHead]:
-    """Yield copies of the nodes that the page compares in a box."""
+    """Yield copies of the nodes in a box that the page compares, with their edges in the box."""
     inside = f"{box.name}/"
     cut = len(box.name)
     for item in structures.items_below(box):
-        read = [(source, False) for source in item.sources]
-        read += [(source, True) for source in item.controls]
+        sources = [(source, False) for source in item.sources]
+        sources += [(source, True) for source in item.controls]
         inputs: dict[str, str] = {}
-        for one, waits in read:
-            # What is embedded reads others.
-            for source, control in read_through(one, waits) if one.embedded else [(one, waits)]:
+        for node, only_control in sources:
+            # Embedded nodes are not copied; their sources count as sources of the reader.
+            for source, control in (
+                read_through(node, only_control) if node.embedded else [(node, only_control)]
+            ):
                 if source.name.startswith(inside) and not source.embedded:
                     name = scope + source.name[cut:]
                     inputs.setdefault(name, f"^{name}" if control else name)
@@ -260,12 +268,16 @@ def _copy(box: Box, scope: str, structures: Structures) -> Iterator[NodeHead]:
 
 
 def _alone(hierarchy: Hierarchy, count: int, *, shares: bool) -> int | None:
-    """How many of these seeds have a function of their own; None for no seeds at all.
+    """Return the number of seeds that get a function of their own, or None for no seeds at all.
 
-    Where others share one in any case, that is one more. Functions count as shapes of the first
-    level when the page looks there for shapes with many lines, to put them aside. Where that would
-    hit what else stayed in the flow, the most frequent ones have their own, and all others share
-    one.
+    Functions count as glyphs of the top level when the page looks there for glyphs with many
+    lines to put aside. If that changed which glyphs are put aside, only the most frequent seeds
+    get their own function, and the others share one.
+
+    Args:
+        hierarchy: The nodes without seeds.
+        count: The number of seeds that may have a function of their own.
+        shares: Whether further seeds share one function in any case.
     """
     root, most = hierarchy.root, count + shares
     if not most:
@@ -274,7 +286,7 @@ def _alone(hierarchy: Hierarchy, count: int, *, shares: bool) -> int | None:
         return count
 
     def put_aside(functions: int) -> set[str]:
-        """Return what the page puts aside at the root with so many functions in it."""
+        """Return the glyphs that the page puts aside at the root, with that many functions."""
         added = [f"{LIBRARY}{number}" for number in range(functions)]
         root.children.update((name, Box(name, name, root)) for name in added)
         aside = {shape.name for shape in read_scene(hierarchy, root).aside}
@@ -283,7 +295,7 @@ def _alone(hierarchy: Hierarchy, count: int, *, shares: bool) -> int | None:
         return aside
 
     unseeded = put_aside(0)
-    # One more for what all others share.
+    # The shared function counts, too.
     for alone, functions in ((count, most), (HUES, HUES + 1), (0, 1)):
         if functions <= most and put_aside(functions) == unseeded:
             return alone

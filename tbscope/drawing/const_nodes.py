@@ -1,9 +1,9 @@
-"""Circles: which parameters TensorBoard cannot draw as small circles without harm.
+"""Constant nodes: the parameters that cannot be drawn as small circles beside their readers.
 
-An operation that has circles and, in its own box, no neighbour is put aside by the page
-(tensorboard/plugins/graph/tf_graph_common/render.ts, `extractHighDegrees`): its edges
-are cut to stubs, of which it shows five. `nn.MultiheadAttention` runs one such kernel
-over all of its parameters. There, parameters are better drawn as nodes.
+The page puts an operation aside that has circles but no neighbour in its own box
+(tensorboard/plugins/graph/tf_graph_common/render.ts, `extractHighDegrees`): it cuts the edges to
+stubs, and shows five of them. An example is `nn.MultiheadAttention`, which runs one kernel over
+all of its parameters. There, parameters are drawn as nodes.
 """
 
 from collections.abc import Collection, Set
@@ -19,21 +19,21 @@ _CONSTANTS = frozenset({"constant"})
 
 
 def parameters_to_draw(graph: Graph, names: Names, *, constants_only: bool = False) -> set[Node]:
-    """Return the parameters, buffers and constants that must be nodes, for an operation's sake.
+    """Return the parameters, buffers and constants that must be drawn as nodes.
 
-    Such an operation may be a leaf module drawn as one node: one of a list whose members are
-    called one by one, with other operations in between.
+    These are the ones that an operation without a neighbour in its own box reads, in whatever
+    box they are, and the ones that only Python reads (`float(self.scale)`). The operation may
+    be a leaf module drawn as one node, such as a member of a list whose members are called one
+    by one, with other operations in between.
 
     Args:
         graph: The graph.
         names: The names of its nodes.
-        constants_only: Whether parameters and buffers are nodes in any case.
-    Returns:
-        Those that an operation reads which has no neighbour in its own box, wherever they
-        stand, and those that only Python reads (`float(self.scale)`).
+        constants_only: Whether parameters and buffers are nodes in any case, so that only
+            constants are considered.
     """
     circles = _CONSTANTS if constants_only else OWNED
-    # A circle stands beside its reader alone: those which no node reads, but Python, are nodes.
+    # The page draws a circle only beside its reader, so that one without readers is a node.
     found = {node for node in graph.nodes if node.kind in circles}
     if found:
         for output in graph.outputs:
@@ -46,7 +46,11 @@ def parameters_to_draw(graph: Graph, names: Names, *, constants_only: bool = Fal
 
 
 def _without_neighbour(graph: Graph, names: Names, circles: Set[str]) -> dict[Node, str]:
-    """Return each operation that has circles and no neighbour in its box, with that box."""
+    """Return each operation that has circles and no neighbour in its box, with that box.
+
+    The box is a prefix of names that ends in `/`; empty at the top level, whose operations are
+    left out.
+    """
     alone: dict[Node, str] = {}
     named = names.nodes
     for node in graph.nodes:
@@ -71,14 +75,14 @@ def _without_neighbour(graph: Graph, names: Names, circles: Set[str]) -> dict[No
 
 
 def read_by_stacks(graph: Graph, stacks: Collection[Node]) -> set[Node]:
-    """Return the parameters and the like that nothing reads but stacks of blocks."""
+    """Return the parameters, buffers and constants that only stacks of blocks read."""
     return read_only_by(graph, set(stacks))
 
 
 def is_one_alone(graph: Graph, stacks: Collection[Node]) -> bool:
-    """Tell whether a stack of blocks reads no operation, and none reads it.
+    """Whether some stack of blocks has no edge to or from an operation.
 
-    In a box around everything it would have circles and no neighbour.
+    In a root box, that stack would have circles and no neighbour.
     """
     joined: set[Node] = set()
     for node in graph.nodes if stacks else ():
@@ -89,7 +93,15 @@ def is_one_alone(graph: Graph, stacks: Collection[Node]) -> bool:
 
 
 def move_out_of_leaves(graph: Graph, names: Names, parameters: set[Node]) -> None:
-    """Have parameters that are nodes stand beside their leaf module: below, it would be a box."""
+    """Rename the parameters of leaf modules that are drawn as nodes: `fc.weight` beside `fc`.
+
+    As `fc/weight`, they would turn the node of the leaf module into a box.
+
+    Args:
+        graph: The graph.
+        names: Changed in place.
+        parameters: The parameters that are drawn as nodes.
+    """
     leaves = {node.scope for node in graph.nodes if node.kind == "module"}
     taken = {*names.nodes.values(), *names.scopes.values(), *names.outputs, *names.cards}
     for node in graph.nodes:

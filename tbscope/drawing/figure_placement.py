@@ -1,8 +1,8 @@
-"""Places: where in a drawing the figures of a graph's nodes stand.
+"""Placement of figures: the drawn node or info card at which each figure of the graph is shown.
 
-What passes leave out keeps its figure: it stands where the operation has become part of
-another one, else at a neighbour of the same scope, else at the card of that scope. So the
-figures of a box add up to those of all that ran in its scope, drawn or not.
+Operations that passes removed keep their figures: a figure is shown at the node into which its
+operation was merged, else at a neighbour of its scope, else at the info card of that scope. So
+the figures in a box add up to those of all operations that ran in its scope, drawn or not.
 """
 
 from bisect import bisect_left
@@ -26,21 +26,21 @@ from tbscope.page.series import fold
 __all__ = ["Origin", "Place", "place_figures"]
 
 Place: TypeAlias = Node | Scope
-"""A drawn node, or the scope whose card it is."""
+"""The place of a figure: a drawn node, or a scope, which means its info card."""
 
-# Places of operations with their positions in the graph, in order.
+# Drawn nodes with the indices of the operations in the graph that they represent, in order.
 _Row: TypeAlias = list[tuple[int, Node]]
-# The page takes no figures of what is on no device.
+# The page ignores figures of nodes without a device.
 _DEVICE = "cpu"
 
 
 class Origin(NamedTuple):
-    """The nodes of a copy, as they were before passes changed it.
+    """The nodes of a graph and of its copy, as they were before passes changed the copy.
 
     Attributes:
         twins: The copy of each node.
         kernels: The copy of each kernel inside an operation, and that operation.
-        outputs: What each copy of a node gave.
+        outputs: The original outputs of each copied node.
     """
 
     twins: dict[Node, Node]
@@ -49,7 +49,7 @@ class Origin(NamedTuple):
 
     @classmethod
     def of(cls, graph: Graph, copy: Graph) -> "Origin":
-        """Remember what a new copy of a graph holds."""
+        """Record a graph and its new copy, which no pass has changed yet."""
         twins = dict(zip(graph.nodes, copy.nodes, strict=True))
         kernels = {
             kernel: (twin_kernel, node)
@@ -67,35 +67,34 @@ def place_figures(
     layout: Layout,
     stood_for: Mapping[Node | Scope, Node],
 ) -> list[Stat]:
-    """Put figures on the drawn graph: as attributes, and as the stats that the page colours by.
+    """Add figures to the drawn graph: as attributes, and as the stats by which the page colours.
 
     Args:
         figures: Numbers of nodes and scopes of the graph.
-        origin: What the copy of the graph held before passes changed it.
+        origin: The nodes of the graph and of its copy before passes changed the copy.
         drawn: The copy as it is drawn; its nodes get attributes.
-        layout: How it is drawn; its cards, and the nodes that stand for modules, get facts.
-        stood_for: The node that stands for operations of the copy, and for scopes, which are
-            part of it now.
+        layout: The layout of the copy; info cards and nodes that represent modules get facts.
+        stood_for: The node that represents each operation and each scope of a stack of blocks.
     Returns:
-        The stats of all nodes, with those that only shape colours; of those without a figure
-        for a colouring they tell nothing. None where no node has one.
+        The stats of all nodes, colour seeds included; 0 for a node without a figure. Empty if
+        no figure feeds a colouring.
     """
     places = _Places(origin, drawn, layout, stood_for)
     times: dict[Place, float] = defaultdict(float)
     sizes: dict[Place, int] = defaultdict(int)
     for figure in figures:
-        held: dict[Place, list[Number]] = defaultdict(list)
+        numbers_at: dict[Place, list[Number]] = defaultdict(list)
         for target, number in figure.numbers.items():
             place = places.of(target)
-            # Where nothing at all is drawn, nothing can tell a number.
+            # An empty drawing has no place.
             if place is not None:
-                held[place].append(number)
+                numbers_at[place].append(number)
             circle = places.circle_of(target)
             if circle is not None:
                 _tell(circle.attributes, figure, number)
-        # By each scope, the figures of everything in it and below it.
-        inside: dict[Scope, list[Number]] = defaultdict(list)
-        for place, numbers in held.items():
+        # The figures in each scope, at any depth.
+        numbers_in: dict[Scope, list[Number]] = defaultdict(list)
+        for place, numbers in numbers_at.items():
             number = figure.join(numbers)
             if isinstance(place, Node):
                 facts = layout.facts.get(place, place.attributes)
@@ -105,14 +104,14 @@ def place_figures(
             if figure.as_bytes:
                 sizes[place] += round(number * figure.as_bytes)
             for scope in upward(place.scope if isinstance(place, Node) else place):
-                inside[scope].append(number)
+                numbers_in[scope].append(number)
         for card in layout.told:
-            if card.scope in inside:
-                _tell(card.facts, figure, figure.join(inside[card.scope]))
+            if card.scope in numbers_in:
+                _tell(card.facts, figure, figure.join(numbers_in[card.scope]))
     if not times and not sizes:
         return []
     stacks = _stacks(layout)
-    # What has no stat the page hatches, and hides its name: so all has one, if only of nothing.
+    # The page hatches nodes without stats and hides their names, so every node has one.
     stats = [
         Stat(
             name,
@@ -129,17 +128,17 @@ def place_figures(
     for head, value in zip(layout.outputs, values, strict=True):
         stack = stacks.get(head.name, "")
         stats.append(Stat(head.name, device, 0.0, 0, (value.shape,), stack))
-    # A box has nothing to tell but sums, and one of the panel stands in no other.
+    # Boxes show only sums; boxes of the panel are in no other box, so this 1 adds to nothing.
     return stats + [Stat(seed.name, device, 0.0, 1) for seed in layout.seeds]
 
 
 def _tell(
     facts: dict[str, Any], figure: Figure, number: Number, *, flops: Number | None = None
 ) -> None:
-    """Add a figure to the facts of a card, under a name that is free or has the same number."""
-    told = facts | {"flops": flops} if flops else facts
+    """Add a figure to the facts of a card; `_` is appended to a name with another number."""
+    shown_facts = facts | {"flops": flops} if flops else facts
     name = figure.name
-    while told.get(name, number) != number:
+    while shown_facts.get(name, number) != number:
         name += "_"
     facts[name] = number
     if figure.unit:
@@ -147,9 +146,9 @@ def _tell(
 
 
 def _drawn_places(drawn: Graph, layout: Layout) -> Iterator[tuple[Place, str, str]]:
-    """Return each place with its name in the GraphDef and its device, in the GraphDef's order.
+    """Yield each place with its name in the GraphDef and its device, in the GraphDef's order.
 
-    What is embedded in what reads it is none: the page has no figures of it.
+    Embedded nodes are no places: the page shows no figures of them.
     """
     first = ""
     on_device: set[Scope] = set()
@@ -167,29 +166,29 @@ def _drawn_places(drawn: Graph, layout: Layout) -> Iterator[tuple[Place, str, st
 
 
 def _stacks(layout: Layout) -> dict[str, str]:
-    """Return the stack of each node that the page folds with its siblings."""
+    """Return the stack of each node that the page folds with its siblings, by name."""
     levels: dict[str, dict[str, str]] = defaultdict(dict)
     for head in chain(layout.nodes, layout.outputs):
         if head.name[-1].isdigit() and not is_embedded(head.op):
             levels[head.name.rpartition("/")[0]][head.name] = head.op
-    found: dict[str, str] = {}
+    stack_of: dict[str, str] = {}
     for box, ops in levels.items():
         if len(ops) >= SERIES_SIZE:
             names = list(ops)
             labels = [name.rpartition("/")[2] for name in names]
             for stack, places in fold(labels, list(ops.values())).items():
-                found.update({names[place]: f"{box}/{stack}" for place in places})
-    return found
+                stack_of.update({names[place]: f"{box}/{stack}" for place in places})
+    return stack_of
 
 
 class _Places:
     """Finds the place of each node and each scope of a graph.
 
     Args:
-        origin: What the copy of the graph held before passes changed it.
+        origin: The nodes of the graph and of its copy before passes changed the copy.
         drawn: The copy as it is drawn.
-        layout: How it is drawn.
-        stood_for: What is part of another node now.
+        layout: The layout of the copy.
+        stood_for: The node that represents each operation and scope of a stack of blocks.
     """
 
     def __init__(
@@ -202,7 +201,7 @@ class _Places:
         self._origin, self._stood_for = origin, stood_for
         self._order = {twin: at for at, twin in enumerate(origin.outputs)}
         entries = zip(drawn.nodes, layout.nodes, strict=True)
-        # What is embedded in what reads it has no colour.
+        # The page does not colour embedded nodes.
         self._embedded = {node for node, entry in entries if is_embedded(entry.op)}
         self._shown = dict.fromkeys(node for node in drawn.nodes if node not in self._embedded)
         modules = {node.scope: node for node in drawn.nodes if node.kind == "module" and node.scope}
@@ -215,7 +214,7 @@ class _Places:
         self._known: dict[Node, Place | None] = {}
 
     def of(self, target: Target) -> Place | None:
-        """Return the place of a figure of a node or a scope; None where nothing is drawn."""
+        """Return the place of a figure of a node or a scope; None if nothing is drawn."""
         if isinstance(target, Scope):
             return self._told_around(target) or self._near(target, -1)
         if target in self._origin.kernels:
@@ -226,19 +225,19 @@ class _Places:
             place: Place | None = self._direct(twin)
             readers = self._readers.get(target) if target.kind not in OPERATIONS else None
             if place is None and readers:
-                # A parameter stands at its first reader, in its own scope if there is one.
+                # The place of a parameter is its first reader, preferably in its own scope.
                 inside = (reader for reader in readers if reader.scope is target.scope)
                 place = self.of(next(inside, readers[0]))
             self._known[target] = place or self._near(target.scope, self._order[twin])
         return self._known[target]
 
     def circle_of(self, target: Target) -> Node | None:
-        """Return the circle of a parameter, if its figure stands at the node that reads it."""
+        """Return the circle of a parameter, or None if it is not drawn as a circle."""
         twin = self._origin.twins.get(target) if isinstance(target, Node) else None
         return twin if twin in self._embedded else None
 
     def _direct(self, twin: Node) -> Node | None:
-        """Return the drawn node that an operation is, or has become part of."""
+        """Return the drawn node that is an operation, or into which it was merged; else None."""
         if twin in self._shown:
             return twin
         if twin in self._stood_for:
@@ -246,10 +245,12 @@ class _Places:
         place = self._module_around(twin.scope)
         if place is not None and twin.kind in OPERATIONS:
             return place
-        givers = [value.producer for value in self._origin.outputs[twin]]
-        # Where all that it gave was handed on, the last of its kernels stands for it.
+        producers = [value.producer for value in self._origin.outputs[twin]]
+        # An operation that only returned its inputs is represented by the last of its kernels.
         kernels = twin.body.nodes if twin.body is not None else []
-        return next((one for one in (*givers, *reversed(kernels)) if one in self._shown), None)
+        return next(
+            (node for node in (*producers, *reversed(kernels)) if node in self._shown), None
+        )
 
     @cached_property
     def _readers(self) -> dict[Node, list[Node]]:
@@ -260,22 +261,26 @@ class _Places:
         return found
 
     def _near(self, scope: Scope | None, at: int) -> Place | None:
-        """Return a place for a node that is not drawn, near to it and not outside of its box.
+        """Return a place near a node that is not drawn, and in its box if possible.
 
-        That is an operation of the same scope, the card of the scope, or anything in it;
-        where nothing of it is drawn, the same for the scope around it.
+        This is an operation of its scope, else the info card of the scope, else any operation
+        in it. If the scope is not drawn at all, the enclosing scope is searched.
+
+        Args:
+            scope: The scope of the node.
+            at: The index of the node in the graph; -1 for a scope itself.
         """
         row = self._rows(scope)
         if row is None:
             return next(iter(self._shown), None)
         if isinstance(row, Scope):
             return row
-        # The next place, or the last one before.
+        # The next drawn node in the order of the graph, or the last if there is none.
         return row[min(bisect_left(row, at, key=itemgetter(0)), len(row) - 1)][1]
 
     @cached_property
     def _rows(self) -> "Nearest[_Row | Scope]":
-        """The nearest to a scope: the drawn operations in it, its card, or those below."""
+        """The candidates in a scope: its drawn operations, its info card, or operations below."""
         own: dict[Scope | None, _Row] = {}
         inside: dict[Scope | None, _Row] = {}
         for twin, at in self._order.items():

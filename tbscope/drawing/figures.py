@@ -1,7 +1,7 @@
-"""Figures: numbers that stand at the operations and modules of a graph.
+"""Figures: numbers of operations and modules, such as times, memory or a user's own.
 
-A figure has a name, under which the cards of the page show it, and feeds the page's two
-colourings by numbers, or one of them. Where a number is drawn is decided in `places.py`.
+Info cards show a figure under its name. It feeds one or both of the page's colourings by
+numbers. `figure_placement.py` decides at which node each number is shown.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -16,34 +16,35 @@ from tbscope.page.constants import EXACT_INTEGER
 __all__ = ["Figure", "Number", "Target", "by_kernel", "profile_figures", "sum_of", "to_figure"]
 
 Number: TypeAlias = int | float
-"""What one figure may be: finite, and not below 0."""
+"""A number of a figure; finite, and not below 0."""
 
 Target: TypeAlias = Node | Scope
-"""What a number is the number of: a node, or a scope itself."""
+"""The owner of a number: a node, or a scope itself."""
 
-# The page's units, each so many of the one before (tf_graph_common/util.ts).
+# The page's units and the factors between them (tf_graph_common/util.ts).
 _BYTES = ("B", "KB", "MB", "GB", "TB", "PB")
 _BYTE_STEP, _TIME_STEP = 1024, 1000
-# The largest number with a fraction takes so many bytes, so that others differ from it.
+# Fractional numbers are scaled so that the largest is just below this number of bytes: bytes are
+# integers, and numbers should differ.
 _LARGEST = _BYTE_STEP**4
-# Above it, the page tells minutes, and 60 is no step of a thousand.
+# From a minute on, the page shows minutes, whose factor is 60 and not a thousand.
 _MOST_US = 60 * _TIME_STEP**2
-# More of them are no float.
+# Scales beyond this power of a step do not fit in a float.
 _MOST_STEPS = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One number for each of some nodes and scopes of a graph.
+    """A number for some nodes and scopes of a graph.
 
     Attributes:
-        name: What cards call it (`duration_us`).
-        numbers: The numbers of nodes of any kind, and of scopes themselves, beside those of
-            the nodes inside.
-        as_us: As how many microseconds a 1 is coloured under "Compute time"; 0 for not.
-        as_bytes: As how many bytes a 1 is coloured under "Memory"; 0 for not.
-        unit: What these stand for, as text; empty where that is plain.
-        most: Whether the figure of several is the largest one, and not the sum.
+        name: The name on info cards (`duration_us`).
+        numbers: The numbers of nodes of any kind, and of scopes themselves; the latter do not
+            include the nodes inside.
+        as_us: The microseconds under "Compute time" that represent 1; 0 to not colour by time.
+        as_bytes: The bytes under "Memory" that represent 1; 0 to not colour by memory.
+        unit: The meaning of the page's units, as text; empty if they are meant literally.
+        most: Whether figures are joined by their maximum, and not by their sum.
     """
 
     name: str
@@ -54,34 +55,35 @@ class Figure:
     most: bool = False
 
     def join(self, numbers: Iterable[Number]) -> Number:
-        """Return the figure of several nodes together."""
+        """Return the joint figure of several nodes: their sum, or their maximum."""
         return max(numbers, default=0) if self.most else sum_of(numbers)
 
 
 def sum_of(numbers: Iterable[Number]) -> Number:
-    """Return the sum of numbers: whole ones exactly, others without the noise of binary."""
-    found = list(numbers)
-    if len(found) == 1:
-        return found[0]
-    if all(type(number) is int for number in found):
-        return sum(found)
-    return float(f"{fsum(found):.12g}")
+    """Return the sum of numbers: exact for integers, rounded to 12 digits for floats."""
+    values = list(numbers)
+    if len(values) == 1:
+        return values[0]
+    if all(type(number) is int for number in values):
+        return sum(values)
+    return float(f"{fsum(values):.12g}")
 
 
 def to_figure(name: str, numbers: Mapping[Target, Number]) -> Figure:
     """Return a figure that feeds both colourings.
 
-    If it fed one alone, the page would colour all black under the other. Whole numbers are
-    as many bytes, so that the page's sums are exact; others so many that they differ. The
-    microseconds are so many that the page tells all of them in steps of a thousand.
+    With one alone, the page would colour all nodes black under the other. Integers are counted
+    as that number of bytes, so that the page's sums are exact, and other numbers are scaled so
+    that they differ. Microseconds are scaled so that all of the page's units differ by a factor
+    of a thousand.
     """
-    given = numbers.values()
-    total = sum(given)
+    values = numbers.values()
+    total = sum(values)
     bytes_power = 0
-    if total > EXACT_INTEGER or any(type(number) is float for number in given):
-        bytes_power = _power(_BYTE_STEP, max(given), _LARGEST)
+    if total > EXACT_INTEGER or any(type(number) is float for number in values):
+        bytes_power = _power(_BYTE_STEP, max(values), _LARGEST)
     time_power = _power(_TIME_STEP, total, _MOST_US)
-    # How much one unit of the page's memory stands for.
+    # The value that one of the page's memory units represents.
     unit = f"1 {_BYTES[0]} is {_scale(_BYTE_STEP, -bytes_power):g}"
     if 0 <= bytes_power < len(_BYTES):
         unit = f"1 {_BYTES[bytes_power]} is 1"
@@ -95,7 +97,7 @@ def to_figure(name: str, numbers: Mapping[Target, Number]) -> Figure:
 
 
 def _power(step: int, number: Number, limit: int) -> int:
-    """Return the power of a step by which a number grows to just below a limit, or shrinks."""
+    """Return the power of a step that scales a number, up or down, to just below a limit."""
     if not number:
         return 0
     power = floor((log(limit) - log(number)) / log(step))
@@ -110,14 +112,14 @@ def _scale(step: int, power: int) -> Number:
 def by_kernel(
     node: Node, number: Number, of_kernel: Callable[[Node], Number | None]
 ) -> dict[Target, Number]:
-    """Return an operation's number, or the numbers of its kernels where they add up to it."""
+    """Return the numbers of an operation's kernels if they add up to its own, else its own."""
     kernels = node.body.nodes if node.body is not None else None
     numbers: dict[Target, Number] = {kernel: of_kernel(kernel) or 0 for kernel in kernels or ()}
     return numbers if numbers and isclose(fsum(numbers.values()), number) else {node: number}
 
 
 def profile_figures(graph: Graph) -> tuple[Figure, ...]:
-    """Return the figures of a graph that were measured; none where nothing was."""
+    """Return the measured figures of a graph; none if it has no profile."""
     if graph.profile is None:
         return ()
     times: dict[Target, Number] = {}

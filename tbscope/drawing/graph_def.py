@@ -1,6 +1,6 @@
-"""The GraphDef: one NodeDef for each node of a graph, each of its outputs, and each card.
+"""The GraphDef: one NodeDef for each node of a graph, each of its outputs, and each info card.
 
-It is made as bytes: a log needs no message.
+It is built as bytes, since a log needs no protobuf message.
 """
 
 from collections import Counter
@@ -30,9 +30,9 @@ from tbscope.ir.scopes import Scope
 
 __all__ = ["graph_def_bytes"]
 
-# What torch's graphs, and TensorFlow's of this form, say they were made by.
+# The producer version in torch's graphs, and in TensorFlow's graphs of this form.
 _PRODUCER = 22
-# Facts that hardly two nodes share.
+# Facts that differ between nearly all nodes, so that a cache of their entries would not help.
 _OWN = ("module", "name")
 # The start of the field `name` (tensorboard/compat/proto/node_def.proto).
 _NAME = b"\x0a"
@@ -47,15 +47,15 @@ _VERSIONS = field(4, b"\x08" + varint(_PRODUCER))
 def graph_def_bytes(
     graph: Graph, layout: Layout, *, labels: Mapping[Node, str] | None = None
 ) -> bytes:
-    """Return the GraphDef of a graph that keeps the invariants, serialised.
+    """Return the serialised GraphDef of a graph that keeps the invariants.
 
     Args:
-        graph: The graph; where leaf modules are nodes of kind "module", they are drawn so.
-        layout: How it is drawn.
-        labels: The label by which each node is coloured, where there is one.
+        graph: The graph; its leaf modules may be nodes of kind "module".
+        layout: Names, op types, inputs, info cards and colour seeds.
+        labels: The label by which each node is coloured; nodes may be missing.
     Returns:
-        A message: the seeds of the colours, the nodes in the order of the graph, its
-        outputs, and the cards of its modules.
+        The colour seeds, the nodes in the order of the graph, its outputs, and the info cards
+        of its modules, as one message.
     Raises:
         ConversionError: A shape has a negative size.
 
@@ -65,7 +65,7 @@ def graph_def_bytes(
 
 
 class _Builder:
-    """Joins the bytes of nodes to those of one GraphDef; what many nodes share is made once."""
+    """Serialises the nodes of one GraphDef; fields that many nodes share are cached."""
 
     def __init__(self, graph: Graph, layout: Layout, labels: Mapping[Node, str]) -> None:
         self._graph = graph
@@ -75,7 +75,8 @@ class _Builder:
         self._parameters = parameters_by_place(graph)
         self._facts = FactEntries()
         self._scopes: Once[Scope | None, bytes] = Once(_scope_entry)
-        # A source has many nodes; to compare it costs as much as to print it.
+        # Many nodes share a source. The key is its id, since a comparison of sources costs as
+        # much as printing one.
         self._sources: dict[int, bytes] = {}
         self._outputs = Once(outputs_entries)
         self._types: Once[tuple[str, Shape | None, str], bytes] = Once(_type_fields)
@@ -103,11 +104,11 @@ class _Builder:
         name, op, inputs = head
         data = delimited(name.encode())
         fields = [_NAME, data, self._ops[op]]
-        made = self._inputs
-        # What reads it names it so, mostly.
-        made[name] = _INPUT + data
+        input_fields = self._inputs
+        # Most readers refer to the node by its plain name.
+        input_fields[name] = _INPUT + data
         if inputs:
-            fields += [made[text] for text in inputs]
+            fields += [input_fields[text] for text in inputs]
         return fields
 
     def _add_node(self, node: Node, head: NodeHead) -> None:
@@ -155,9 +156,9 @@ class _Builder:
         self._nodes.append(field(_NODE, b"".join(fields)))
 
     def _add_facts(self, fields: list[bytes], facts: dict[str, Nest]) -> list[str]:
-        """Add the entries of facts, and return the keys of those that are too large."""
+        """Add the entries of facts, and return the keys of facts that are too large."""
         for name in _OWN:
-            # What is too large stays among the others, to be named in its place.
+            # A fact that is too large has no entry, and is reported by `join` below.
             if name in facts and (entry := self._facts.make(name, facts[name])):
                 fields.append(entry)
                 del facts[name]
@@ -166,24 +167,24 @@ class _Builder:
         return too_large
 
     def _facts_of(self, node: Node, head: NodeHead) -> dict[str, Nest]:
-        """Return the facts of a node that its info card shows beside its edges, by name."""
-        told = self._layout.facts.get(node)
-        facts = (node.attributes if told is None else told).copy()
+        """Return the facts that the info card of a node shows beside its edges, by name."""
+        module_facts = self._layout.facts.get(node)
+        facts = (node.attributes if module_facts is None else module_facts).copy()
         kind = node.kind
         if kind in OPERATIONS:
             if node.op != head.op:
                 facts["op"] = node.op
-            if told is None and node.flops != 0:
+            if module_facts is None and node.flops != 0:
                 if node.flops is not None:
                     facts["flops"] = node.flops
-                # The kernels whose FLOPs are not known.
+                # Kernels without a FLOP formula.
                 if kernels := uncounted_kernels(node, self._graph.uncounted):
                     facts["flops_not_counted"] = uncounted_text(Counter(kernels))
         elif node.name != head.name and not node.name.isdigit():
             facts["name"] = node.name
         if node.arguments:
             self._add_arguments(node, facts)
-            # What its result tells is left out.
+            # Arguments `dtype` and `device` that equal those of the result are left out.
             for value in node.outputs[:1]:
                 for name, fact in (("dtype", f"torch.{value.dtype}"), ("device", value.device)):
                     if name in facts and str(facts[name]) == fact:
@@ -191,9 +192,9 @@ class _Builder:
         return facts
 
     def _add_arguments(self, node: Node, facts: dict[str, Nest]) -> None:
-        """Tell the constants among the arguments, by the names of the operation's parameters.
+        """Add the constant arguments to facts, under the names of the operation's parameters.
 
-        Sizes that were given one by one (`x.expand(2, 3)`) are told under one name.
+        Sizes that are separate arguments (`x.expand(2, 3)`) become one list under one name.
         """
         arguments = node.arguments
         names = self._graph.signatures.get(node.attributes.get("operation", node.op), ())
@@ -203,22 +204,22 @@ class _Builder:
                 continue
             name = keyword or (names[position] if position < len(names) else None)
             if name and position == len(names) - 1 and kind is int:
-                more = [given for key, given in arguments[position:] if key is None]
-                if len(more) > 1 and all(type(given) is int for given in more):
-                    facts.setdefault(name, more)
+                sizes = [given for key, given in arguments[position:] if key is None]
+                if len(sizes) > 1 and all(type(given) is int for given in sizes):
+                    facts.setdefault(name, sizes)
                     return
             facts.setdefault(name or f"arg{position}", nest)
 
     def _add_state(self, fields: list[bytes], node: Node) -> list[str]:
-        """Add the entries of a parameter or buffer, and return the keys of those too large."""
+        """Add the facts of a parameter or buffer, and return the keys of facts too large."""
         value = node.outputs[0]
-        known = self._parameters.get((node.scope, attribute_of(node)))
+        parameter = self._parameters.get((node.scope, attribute_of(node)))
         facts: dict[str, Nest] = {**node.attributes, "name": node.name, "shape": value.shape}
-        size_bytes = known.size_bytes if known else value.size_bytes
+        size_bytes = parameter.size_bytes if parameter else value.size_bytes
         if size_bytes is not None:
             facts["bytes"] = size_bytes
-        if known and known.requires_grad is not None:
-            facts["requires_grad"] = known.requires_grad
+        if parameter and parameter.requires_grad is not None:
+            facts["requires_grad"] = parameter.requires_grad
         return self._add_facts(fields, facts)
 
 
@@ -231,7 +232,7 @@ def _device_field(device: str) -> bytes:
 
 
 def _type_fields(typed: tuple[str, Shape | None, str]) -> bytes:
-    """Return all that a device, a shape and a dtype tell of a node with one output."""
+    """Return the fields of a node with one output of this device, shape and dtype."""
     device, shape, dtype = typed
     return _device_field(device) + outputs_entries(((shape, dtype),))
 

@@ -1,14 +1,14 @@
-"""Cards: what the page tells of the call of a module, drawn as a box or as a node.
+"""Info cards: the facts that the page shows for the call of a module, drawn as a box or a node.
 
-Every attribute of a call stands in `_add_facts`, for both; after them come the module's
-hyper-parameters, each by its own name.
+`_add_facts` lists every attribute of a call, for both, and then the module's hyper-parameters
+under their own names.
 
-The card of a node that stands for a module (`passes/leaves.py`) shows them beside the node's
-own attributes. TensorBoard shows no attributes for a box. So each box of a module holds one
-more node, named like the module's class, without edges. Its op type is `NoOp`, which the
-page puts aside (tensorboard/plugins/graph/tf_graph_common/render.ts,
-`extractPredefinedSource`): it stands in the upper right corner of the opened box, out of
-the flow, and the card of the whole model under "Auxiliary Nodes".
+A node that represents a module (`passes/collapse_leaves.py`) shows them beside its own
+attributes. TensorBoard shows no attributes for a box, so the box of a module contains an extra
+node without edges, named like the module's class. Its op type is `NoOp`, which the page puts
+aside (tensorboard/plugins/graph/tf_graph_common/render.ts, `extractPredefinedSource`): in the
+upper right corner of the opened box, out of the flow, and for the whole model under "Auxiliary
+Nodes".
 """
 
 from collections import Counter
@@ -26,17 +26,17 @@ from tbscope.ir.scopes import Scope
 
 __all__ = ["Card", "blank_cards", "leaf_facts", "module_cards", "uncounted_text"]
 
-# Many values are of few types.
+# Values are many, their types few.
 _known_type = lru_cache(maxsize=1000)(type_text)
 
 
 class Card(NamedTuple):
-    """What is told of one call of a module that is drawn as a box.
+    """The extra node that shows the facts of a module call drawn as a box.
 
     Attributes:
-        scope: Its scope.
+        scope: The scope of the call.
         label: The name of the module's class.
-        facts: What the page shows, by name.
+        facts: The attributes that the page shows, by name.
     """
 
     scope: Scope
@@ -47,36 +47,38 @@ class Card(NamedTuple):
 def leaf_facts(
     graph: Graph, work: Mapping[Scope, Costs], parts: Mapping[Scope, Part]
 ) -> dict[Node, dict[str, Nest]]:
-    """Return the facts on the card of each node that stands for a module.
+    """Return the facts on the info card of each node that represents a module.
 
     Args:
         graph: The graph as it is drawn, with leaf modules as nodes.
-        work: What ran in each scope, as far as that is known.
-        parts: The part that each scope belongs to, with what it holds.
+        work: The costs of the operations in each scope; scopes may be missing.
+        parts: The part of the module tree that each scope belongs to, with parameter totals.
     Returns:
-        By node the attributes of its own, then those of the call in its scope.
+        The node's own attributes, then the facts of the call in its scope, by node.
     """
     calls = {call.scope: call for call in graph.calls}
-    found: dict[Node, dict[str, Nest]] = {}
+    facts_of: dict[Node, dict[str, Nest]] = {}
     for node in graph.nodes:
         call = calls.get(node.scope) if node.kind == "module" and node.scope else None
         if call is None:
             continue
         part = parts[call.scope]
-        held = list(call.parameters)
+        tensors = list(call.parameters)
         if part.children or part.borrowed:
-            held += held_below(part)
+            tensors += held_below(part)
         types: dict[str, str] = {}
-        for one in held:
-            text = f"{one.name} {_known_type(one.shape, one.dtype, 'cpu', one.sharding)}"
-            types[one.kind] = f"{types[one.kind]}, {text}" if one.kind in types else text
+        for tensor in tensors:
+            text = (
+                f"{tensor.name} {_known_type(tensor.shape, tensor.dtype, 'cpu', tensor.sharding)}"
+            )
+            types[tensor.kind] = f"{types[tensor.kind]}, {text}" if tensor.kind in types else text
         facts = node.attributes.copy()
         if not node.outputs and not node.kernels:
-            # No edge tells what it gives: no tensor.
+            # A node without outputs has no edge that shows its results.
             facts["results"] = _type_text(call.results)
-        holds = part.holds if held else None
-        found[node] = _add_facts(facts, call, work.get(call.scope), holds, types=types)
-    return found
+        totals = part.holds if tensors else None
+        facts_of[node] = _add_facts(facts, call, work.get(call.scope), totals, types=types)
+    return facts_of
 
 
 def module_cards(
@@ -85,25 +87,23 @@ def module_cards(
     parts: Mapping[Scope, Part],
     embedded: Collection[Node] = (),
 ) -> Iterator[Card]:
-    """Yield a card for each module call that is drawn as a box.
+    """Yield a card for each module call that is drawn as a box, in the order of the calls.
 
     Args:
         graph: The graph as it is drawn, with leaf modules as nodes.
-        work: What ran in each scope, as far as that is known.
-        parts: The part that each scope belongs to, with what it holds.
-        embedded: Nodes that make no box of their scope.
-    Yields:
-        Cards in the order of the calls. A module whose call holds no node has no box.
+        work: The costs of the operations in each scope; scopes may be missing.
+        parts: The part of the module tree that each scope belongs to, with parameter totals.
+        embedded: Nodes that do not turn their scope into a box.
     """
     boxes = _boxes(graph, embedded)
     times: Counter[str] = Counter()
     for call in graph.calls:
         name, scope = call.qualified_name or call.scope.path, call.scope
         times[name] += 1
-        # One that runs again in its scope has the card of the first call there.
+        # A call that reruns in the scope of an earlier call shares the card of that call.
         if scope in boxes and not call.number:
-            holds = parts[scope].holds if parts[scope].holds.tensors else None
-            facts = _add_facts({}, call, work.get(scope), holds, number=times[name])
+            totals = parts[scope].holds if parts[scope].holds.tensors else None
+            facts = _add_facts({}, call, work.get(scope), totals, number=times[name])
             yield Card(scope, scope.part.label, facts)
 
 
@@ -113,13 +113,13 @@ def blank_cards(
     told: Iterable[Card],
     embedded: Collection[Node] = (),
 ) -> Iterator[Card]:
-    """Return a card without facts for each of some scopes that is a box without a card.
+    """Yield an empty card for each of some scopes that is a box without a card.
 
     Args:
         graph: The graph as it is drawn.
-        scopes: Scopes of which something is to be told.
-        told: The cards that there are.
-        embedded: Nodes that make no box of their scope.
+        scopes: The scopes that need a card, for figures.
+        told: The existing cards.
+        embedded: Nodes that do not turn their scope into a box.
     """
     boxes = _boxes(graph, embedded).difference([card.scope for card in told])
     for scope in dict.fromkeys(scopes):
@@ -128,7 +128,7 @@ def blank_cards(
 
 
 def _boxes(graph: Graph, embedded: Collection[Node]) -> set[Scope]:
-    """Return the scopes that are boxes: something stands in them, and no node for them."""
+    """Return the scopes that are drawn as boxes: they contain a node, and are not nodes."""
     boxes = with_above({node.scope for node in graph.nodes if node not in embedded})
     return boxes.difference([node.scope for node in graph.nodes if node.kind == "module"])
 
@@ -142,23 +142,25 @@ def _add_facts(
     types: Mapping[str, str] | None = None,
     number: int = 1,
 ) -> dict[str, Nest]:
-    """Add what a card tells of a call, and hyper-parameters, with `_` after a name that is taken.
+    """Add the facts of a call, then hyper-parameters; `_` is appended to names in use.
 
     Args:
-        facts: What the card tells already.
+        facts: The facts of the card so far; changed in place.
         call: The call.
-        work: What ran, as far as that is known.
-        holds: How much its parameters and buffers are, with those of all below it, called or not;
-            None for nothing.
-        types: Of a node, its parameters and buffers with their types, by kind: of a whole box, it
-            would be too much. None for a box, which tells what a node has as shapes and edges, or
-            in its name.
-        number: Which call of its module it is, counted from 1.
+        work: The costs of its operations; None if unknown.
+        holds: The totals of its parameters and buffers, with those of all modules below it, called
+            or not; None if there are none.
+        types: For a node, its parameters and buffers with their types as text, by kind. None for a
+            box, for which that would be too much; a box shows arguments and results as facts, which
+            a node shows by its edges.
+        number: The number of the call among those of its module, from 1 on.
+    Returns:
+        `facts`.
     """
     owned = types or {}
-    # A node of buffers alone leaves out how many numbers there are to learn; a box says 0.
+    # A node with buffers alone has no parameter count; a box says 0.
     learnt = holds if types is None or "parameter" in owned else None
-    told: dict[str, Nest] = {
+    call_facts: dict[str, Nest] = {
         "class": call.class_name,
         "module": call.qualified_name or None,
         "call": number if number > 1 else None,
@@ -173,12 +175,12 @@ def _add_facts(
         "flops_not_counted": uncounted_text(work.uncounted) if work and work.uncounted else None,
     }
     if learnt and learnt.trainable == learnt.parameters:
-        del told["trainable_parameter_count"]
+        del call_facts["trainable_parameter_count"]
     if types is None:
         arguments = [(name, _type_text(nest)) for name, nest in call.arguments]
         texts = [f"{name}: {text}" if name else text for name, text in arguments]
-        told |= {"arguments": ", ".join(texts) or None, "results": _type_text(call.results)}
-    facts |= {name: fact for name, fact in told.items() if fact is not None}
+        call_facts |= {"arguments": ", ".join(texts) or None, "results": _type_text(call.results)}
+    facts |= {name: fact for name, fact in call_facts.items() if fact is not None}
     for name, value in call.hyperparameters.items():
         free = name
         while free in facts:
@@ -188,13 +190,16 @@ def _add_facts(
 
 
 def uncounted_text(uncounted: Mapping[str, int]) -> str:
-    """Return the kernels without formula, the most frequent first: `aten::add x24, aten::gelu`."""
+    """Return the kernels without a FLOP formula as text, the most frequent first.
+
+    For example `aten::add x24, aten::gelu`.
+    """
     ordered = sorted(uncounted.items(), key=lambda counted: (-counted[1], counted[0]))
     return ", ".join(f"{name} x{times}" if times > 1 else name for name, times in ordered)
 
 
 def _type_text(nest: Any) -> str:
-    """Return a nest with the types of its tensors: `(Float(1, 2), None)`."""
+    """Return a pytree as text, with the types of its tensors: `(Float(1, 2), None)`."""
     if isinstance(nest, Value):
         return _known_type(nest.shape, nest.dtype, nest.device, nest.sharding)
     if isinstance(nest, dict):

@@ -1,8 +1,9 @@
-"""The layout: under which name, as which op type and with which inputs everything is drawn.
+"""The layout: the name, op type and inputs under which each node and output is drawn.
 
-What the page makes of a GraphDef it decides by these alone; attributes only tell. So they
-are settled first, all together: names, what must not be folded, what stands in chunks,
-and the seeds of the colours.
+The page derives the drawing of a GraphDef from these alone; attributes only add information. So
+they are determined first and together. `lay_out` names everything, assigns distinct op types to
+siblings that must not be folded, adds boxes for functions and loops to levels that are too full,
+splits levels that the page still cannot draw into chunks, and at last adds colour seeds.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -38,24 +39,24 @@ from tbscope.page.op_types import op_type
 __all__ = ["Layout", "lay_out"]
 
 _OP_TYPES = {"input": "Input", "parameter": "Parameter", "buffer": "Buffer", "constant": "Tensor"}
-# TensorBoard draws what has `Const` in its op type as a small circle.
+# TensorBoard draws a node with `Const` in its op type as a small circle.
 _CIRCLES = {"parameter": "ParameterConst", "buffer": "BufferConst", "constant": "Const"}
-# The page puts a node of this type aside, out of the flow.
+# The page puts nodes of this op type aside, out of the flow.
 _CARD = "NoOp"
 
 
 @dataclass(slots=True)
 class Layout:
-    """All that is drawn, in the order of the GraphDef.
+    """The names, op types and inputs of everything that is drawn, in the order of the GraphDef.
 
     Attributes:
-        nodes: One head for each node of the graph.
-        outputs: One for each of its outputs.
-        cards: One for each card.
-        told: The cards.
-        boxes: The name of the box of each scope; empty for one at the top level.
-        facts: What is told of each node that stands for a module.
-        seeds: What makes equal boxes equal in colour; no part of the graph.
+        nodes: The head of each node of the graph.
+        outputs: The head of each of its outputs.
+        cards: The head of each info card.
+        told: The info cards.
+        boxes: The name of the box of each scope; empty if its contents are at the top level.
+        facts: The facts of each node that represents a module.
+        seeds: Extra nodes that make equal boxes equal in colour; not part of the graph.
     """
 
     nodes: list[NodeHead]
@@ -81,22 +82,24 @@ def lay_out(
     stacks: Collection[Node] = (),
     labels: Labels = "name",
 ) -> Layout:
-    """Settle how a graph is drawn.
+    """Determine how a graph is drawn.
 
     Args:
         graph: A graph that keeps the invariants.
-        style: How scopes are named.
-        root: Whether all names begin with the one scope that holds all (see `name_graph`).
-        circles: Whether parameters and buffers are small circles beside what reads them,
-            wherever that can be drawn, or nodes like others.
-        templates: Whether equal boxes are made to have equal colours.
-        cards: Whether the box of each module holds a node that tells of it.
-        helpers: Whether functions and loops are boxes: where a level is too full, or every
-            function, or none; not where a user's own function names all boxes.
-        work: What ran in each scope, for the cards; None where that is not known.
-        also: Further scopes whose boxes need such a node.
-        stacks: Nodes that stand for many equal blocks: what they alone read is a circle.
-        labels: Whether modules that are called by a number tell their class in style "tf".
+        style: The naming style of scopes.
+        root: Whether all names begin with the root scope (see `name_graph`).
+        circles: Whether parameters and buffers are small circles beside their readers, as far
+            as these can be drawn, or nodes like others.
+        templates: Whether to add colour seeds, which make equal boxes equal in colour.
+        cards: Whether the box of each module contains an info card.
+        helpers: Whether functions and loops are boxes: on levels that are too full, or every
+            function, or none. Ignored if a user's own function names the boxes.
+        work: The costs of the operations in each scope, for info cards; None if unknown.
+        also: Further scopes whose boxes need an info card.
+        stacks: Nodes that represent many equal blocks: parameters that only they read are
+            circles.
+        labels: Whether the names of modules with a number for a name include their class in
+            style "tf".
     Returns:
         The layout; no two of its names are equal.
     """
@@ -120,14 +123,14 @@ def lay_out(
     if helpers != "none" and not callable(style):
         drawing = _bundled(drawing, every=helpers == "all")
     if drawing.names.ends and drawing.hierarchy.root in drawing.crowded:
-        # What is cut into chunks are nodes, and inputs and outputs may share a box.
+        # Inputs and outputs may share a chunk only as nodes, so their own boxes are undone.
         given.boxed_ends = False
         drawing.hierarchy.forget()
         drawing = _Drawing(given, drawing.bundles)
     drawing.cut()
     layout, hierarchy = drawing.layout, drawing.hierarchy
     if templates:
-        # The class of the module that each box stands for, or whose gradients are in it.
+        # The class of the module that each box represents, or whose gradients it contains.
         classes = {
             name: short.get(scope.part.label, scope.part.label)
             for scope, name in layout.boxes.items()
@@ -135,7 +138,7 @@ def lay_out(
             and (scope.kind == "module" or (scope.phase != "forward" and scope.part.attribute))
         }
         made = seeds(hierarchy, classes)
-        # The page counts their boxes when it looks for what to put aside at the top level.
+        # The page counts the seeds' boxes when it looks for glyphs to put aside at the top level.
         count = len({seed.name.partition("/")[0] for seed in made})
         if bears_seeds(hierarchy, count, drawing.levels.get(hierarchy.root)):
             layout.seeds = made
@@ -145,21 +148,21 @@ def lay_out(
 
 @dataclass(slots=True)
 class _Given:
-    """What is drawn, and how.
+    """The graph and the options of a layout.
 
     Attributes:
         graph: The graph.
-        style: How scopes are named.
-        root: Whether all names begin with the one scope that holds all.
+        style: The naming style of scopes.
+        root: Whether all names begin with the root scope.
         circles: Whether parameters are circles.
-        facts: What is told of each node that stands for a module.
-        embedded: What is a circle wherever it is read.
-        told: The cards of modules.
-        also: Further scopes whose boxes need a card.
-        short: How classes are called that are not called by their whole names.
-        tells_classes: Whether modules that are called by a number tell their class.
-        boxed_ends: Whether inputs and outputs whose names the page would cut are boxes.
-        guests: What stands in the box of who called it.
+        facts: The facts of each node that represents a module.
+        embedded: Nodes that are circles beside every reader.
+        told: The info cards of modules.
+        also: Further scopes whose boxes need an info card.
+        short: The shortened names of classes, by class.
+        tells_classes: Whether the names of modules with a number for a name include their class.
+        boxed_ends: Whether inputs and outputs whose names the page would cut are in boxes.
+        guests: The calls and nodes that are drawn in the box of their caller.
     """
 
     graph: Graph
@@ -177,21 +180,21 @@ class _Given:
 
 
 class _Drawing:
-    """One way to draw a graph, which may be tried and left.
+    """A candidate drawing of a graph, which may be replaced by another one.
 
     Args:
-        given: What is drawn, and how.
-        bundles: Boxes that are no scopes of the graph; None for none.
+        given: The graph and the options.
+        bundles: Boxes of functions and loops, which are no scopes of the graph; None for none.
 
     Attributes:
-        given: What is drawn, and how.
-        names: The name of everything.
-        layout: What the page is given of it.
-        hierarchy: How the page reads that.
-        levels: The levels of many things as they were read last; those of another hierarchy
-            where it was made anew since.
+        given: The graph and the options.
+        names: The names of scopes, nodes, outputs and cards.
+        layout: The layout for these names.
+        hierarchy: The page's tree of this layout.
+        levels: The levels with many children when they were last read. They may belong to an
+            earlier hierarchy if that was rebuilt since.
         crowded: The levels that the page cannot draw well.
-        full: The levels with so many loose operations that it is hard to read, and how many.
+        full: The number of loose operations on each level that has too many to be readable.
     """
 
     def __init__(self, given: _Given, bundles: Stands | None = None) -> None:
@@ -200,7 +203,7 @@ class _Drawing:
         stands = find_stands(graph, circles=given.circles, bundles=bundles, guests=given.guests)
         self._told = list(given.told)
         if given.also:
-            # A list that is no box has no card either.
+            # A list whose members are drawn beside each other has no box, and so no card.
             apart = set(stands.beside.values())
             scopes = [scope for scope in given.also if scope not in apart]
             self._told += blank_cards(graph, scopes, self._told, given.embedded)
@@ -218,13 +221,17 @@ class _Drawing:
         self._arrange(self._without_circles(self.names))
 
     def _without_circles(self, names: Names) -> set[Node]:
-        """Return the parameters that must be nodes where all is named so."""
+        """Return the parameters that must be drawn as nodes under these names."""
         given = self.given
-        found = parameters_to_draw(given.graph, names, constants_only=not given.circles)
-        return found - given.embedded
+        nodes = parameters_to_draw(given.graph, names, constants_only=not given.circles)
+        return nodes - given.embedded
 
     def _arrange(self, no_circles: set[Node]) -> None:
-        """Settle op types and levels; draw these parameters as nodes."""
+        """Determine op types, the layout and its crowded levels.
+
+        Args:
+            no_circles: The parameters that are drawn as nodes from now on.
+        """
         given = self.given
         if no_circles:
             move_out_of_leaves(given.graph, self.names, no_circles)
@@ -243,7 +250,7 @@ class _Drawing:
         self._ops = ops
         self._join()
         levels = find_siblings(self.hierarchy)
-        # The page folds nothing that it would put aside then.
+        # Series that the page would put aside once folded are kept apart, and read again.
         in_vain = {
             f"{box.name}/{label}" if box.name else label
             for box, level in levels.items()
@@ -263,7 +270,7 @@ class _Drawing:
         self.full = {box: count for box, count in loose.items() if count > MANY_LOOSE}
 
     def _join(self) -> None:
-        """Join names, op types and inputs to what the page is given."""
+        """Build the layout and its hierarchy from names, op types and inputs."""
         given, ops, names = self.given, self._ops, self.names
         graph, of_nodes = given.graph, names.nodes
         ends = zip(names.outputs, graph.outputs, strict=True)
@@ -290,19 +297,19 @@ class _Drawing:
         self.hierarchy = Hierarchy(chain(layout.nodes, layout.outputs, layout.cards))
 
     def wanting(self) -> Iterator[tuple[Scope | None, Sequence[Stage]]]:
-        """Yield the scope of each level that is too full, and what may part it."""
+        """Yield the scope of each level that is too full, and the stages that may relieve it."""
         scopes: dict[str, Scope | None] = {"": None}
         scopes.update((name, scope) for scope, name in self.names.scopes.items())
         for box in {**self.crowded, **self.full}:
             stages = STAGES
             if box not in self.crowded:
-                # It needs no cut: no module need move.
+                # The page can draw this level, so modules stay where they are.
                 stages = ("functions", "steps") if self.full[box] > MOST_LOOSE else ("functions",)
             if box.name in scopes:
                 yield scopes[box.name], stages
 
     def cut(self) -> None:
-        """Cut what the page cannot draw into chunks."""
+        """Split the levels that the page cannot draw into chunks."""
         given, names, bundles = self.given, self.names, self.bundles
         free = set() if bundles is None else set(bundles.free)
         boxes = [] if bundles is None else [one for one in bundles.all if one.kind != "container"]
@@ -320,15 +327,19 @@ class _Drawing:
             chunked = Names(
                 dict(zip(names.scopes, rename(names.scopes.values(), mapping), strict=True)),
                 dict(zip(names.nodes, rename(names.nodes.values(), mapping), strict=True)),
-                *(rename(some, mapping) for some in (names.outputs, names.cards, names.ends)),
+                *(
+                    rename(old_names, mapping)
+                    for old_names in (names.outputs, names.cards, names.ends)
+                ),
             )
-            # What has lost its neighbours to other chunks has no circles either.
-            found = self._without_circles(chunked)
-            if found <= self._no_circles:
+            # An operation that lost its neighbours to other chunks cannot have circles: its
+            # parameters become nodes, and levels are examined again.
+            no_circles = self._without_circles(chunked)
+            if no_circles <= self._no_circles:
                 self.names = chunked
                 self._moved = True
                 break
-            self._arrange(found - self._no_circles)
+            self._arrange(no_circles - self._no_circles)
         if self._moved and given.style == "tf":
             tell_keys(given.graph, self.names)
         if self._moved:
@@ -336,7 +347,12 @@ class _Drawing:
 
 
 def _bundled(drawing: _Drawing, *, every: bool) -> _Drawing:
-    """Return a drawing with boxes for functions and loops where levels are too full."""
+    """Return a drawing with boxes for functions and loops on levels that are too full.
+
+    Args:
+        drawing: The drawing without these boxes; it is returned if it needs none.
+        every: Whether every function is a box.
+    """
     if not every and not drawing.crowded and not drawing.full:
         return drawing
     bundler = Bundler(drawing.given.graph, drawing.given.guests)
@@ -352,7 +368,8 @@ def _bundled(drawing: _Drawing, *, every: bool) -> _Drawing:
             drawing = _Drawing(drawing.given, bundler.found)
         for level, stages in drawing.wanting():
             for stage in stages:
-                # What is in a box now may leave a level that is drawn well.
+                # Once a stage has made boxes, the level may be drawn well: it is drawn again
+                # before its next stage is tried.
                 if (level, stage) not in tried:
                     tried.add((level, stage))
                     if bundler.bundle(level, stage):
@@ -364,10 +381,10 @@ def _bundled(drawing: _Drawing, *, every: bool) -> _Drawing:
 def _inputs(
     values: Iterable[Value], control_inputs: Iterable[Node], names: dict[Node, str]
 ) -> list[str]:
-    """Return the references of a node, data first.
+    """Return the inputs of a NodeDef, data inputs first.
 
-    TensorBoard drops a reference to the same node as the one before it, whatever its
-    output (tf_graph_common/graph.ts, `normalizeInputs`); an empty one keeps them apart.
+    TensorBoard drops an input from the node of the preceding input, whichever output it reads
+    (tf_graph_common/graph.ts, `normalizeInputs`); an empty input between them prevents that.
     """
     references: list[str] = []
     last: Node | None = None

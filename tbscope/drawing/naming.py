@@ -1,8 +1,8 @@
 """Names: the strings under which TensorBoard shows scopes, nodes and outputs.
 
-A name is a path, its parts parted by `/`, and every proper prefix of it is a box. No two
-names are equal: those of nodes and scopes, of the chunks around them and of the seeds in the
-panel of functions are claimed from one `UniqueNames` each. This file knows nothing of protobuf.
+A name is a path, whose parts are separated by `/`, and every proper prefix of it is a box. No
+two names are equal: names of nodes and scopes, names of chunks, and titles of colour seeds are
+claimed from one `UniqueNames` each. This file does not use protobuf.
 """
 
 import re
@@ -35,35 +35,35 @@ __all__ = [
 ]
 
 Style: TypeAlias = Literal["tf", "torch"] | Callable[[Scope], str]
-"""How a scope gets its name: "tf" by attributes (`Net/layer1/0`), "torch" as it prints
+"""The naming style of scopes: "tf" for attributes (`Net/layer1/0`), "torch" for the printed path
 (`Net/Sequential[layer1]/Linear[0]`), or a function that returns the whole name."""
 
 Labels: TypeAlias = Literal["name", "class"]
-"""What names a module that its holder knows by a number: that alone (`0`), or its class, too."""
+"""The label of a module whose attribute is a number: that number (`0`), or its class as well."""
 
-# A module in a list, and a stack of several: no attribute of a module holds a dot.
+# The attribute of a module in a list, or of a stack of blocks: a real attribute contains no dot.
 _NUMBER = re.compile(r"[0-9]+|.*\.[0-9]+-[0-9]+")
 # One part of a name under TensorFlow's rule for node names, without `\` and `>`, which
 # the page's colourings cannot address.
 _ILLEGAL = re.compile(r"[^A-Za-z0-9_.-]")
-# What a user's function may return: TensorFlow's rule and the brackets of PyTorch's paths.
+# Names that a user's function may return: TensorFlow's rule and the brackets of PyTorch's paths.
 _LEGAL_PATH = re.compile(r"[A-Za-z0-9_.\\>,()\[\]-]+(/[A-Za-z0-9_.\\>,()\[\]-]+)*")
-# No browser shows more, and a name stands in every edge.
+# Limits in characters: no browser shows more, and every edge repeats a name.
 _MOST_OF_PART = 250
 _MOST_OF_PATH = 10_000
-# So many tensors of one argument or result stand side by side without a box.
-# One tensor may be given under many names.
+# The most names that are listed for a tensor that was passed as several arguments.
 _MOST_NAMES = 3
+# The most tensors of one argument or result that are drawn side by side without a box.
 _MOST_ENDS = 4
 _REPEATED = re.compile(r"~[0-9]+\Z")
-# Scopes that leave a name to a module that has it, too.
+# Kinds of scopes that get a number if a module has an equal name.
 _NO_MODULES = frozenset({"hand", "function", "rank"})
 
 
 def with_ordinal(name: str, number: int) -> str:
     """Return `relu.2nd` for `relu` and 2, `relu.11th` for 11.
 
-    TensorBoard folds siblings that end in consecutive numbers; it does not fold these. And
+    TensorBoard folds siblings whose names end in consecutive numbers, but not these. And
     `relu.2` would be a later call of a module.
     """
     ends = {1: "st", 2: "nd", 3: "rd"}
@@ -72,7 +72,7 @@ def with_ordinal(name: str, number: int) -> str:
 
 
 class UniqueNames:
-    """Hands out names and never the same one twice."""
+    """A set of names in use, which returns each name only once."""
 
     def __init__(
         self,
@@ -80,23 +80,22 @@ class UniqueNames:
         *,
         numbered: Callable[[str, int], str] = with_ordinal,
     ) -> None:
-        """Start with names that are taken already.
+        """Start with names that are in use already.
 
         Args:
             taken: These names.
-            numbered: How a name is told from others that are the same: from the name and 2,
-                3, ... it makes another one.
+            numbered: Returns an alternative for a name in use, from the name and 2, 3, ...
         """
         self._taken = set(taken)
         self._numbered = numbered
-        # What number a name had last, so that a thousand equal ones are not counted each time.
+        # The last number of each name, so that a thousand equal names cost no quadratic time.
         self._counts: dict[str, int] = {}
 
     def __contains__(self, name: str) -> bool:
         return name in self._taken
 
     def reserve_above(self, names: Iterable[str]) -> None:
-        """Take the names of the boxes around what is called so; they may be taken already."""
+        """Mark the names of all boxes that enclose these names as used."""
         for name in names:
             above = name.rpartition("/")[0]
             while above and above not in self._taken:
@@ -104,7 +103,7 @@ class UniqueNames:
                 above = above.rpartition("/")[0]
 
     def claim(self, wish: str) -> str:
-        """Take a name, and return it: the wish, or the wish with a number where others have it."""
+        """Mark a name as used, and return it: the wish, or with a number if that is in use."""
         taken = self._taken
         name = wish
         if name in taken:
@@ -119,15 +118,15 @@ class UniqueNames:
 
 @dataclass(slots=True)
 class Names:
-    """The name of everything that a GraphDef names.
+    """The names in a GraphDef.
 
     Attributes:
-        scopes: The name of each scope; empty for one that a user's style puts at the
-            top level.
+        scopes: The name of each scope; empty for a root left out of the names, and for a
+            scope that a user's style puts at the top level.
         nodes: The name of each node.
         outputs: The name of each output of the graph, in order.
-        cards: The name of each card, in order.
-        ends: The boxes of inputs and outputs that stand alone in them.
+        cards: The name of each info card, in order.
+        ends: The names of boxes that contain a single input or output.
     """
 
     scopes: dict[Scope, str] = field(default_factory=dict)
@@ -147,30 +146,30 @@ def name_graph(
     classes: Mapping[str, str] | None = None,
     boxed_ends: bool = False,
 ) -> Names:
-    r"""Name every scope, node and output of a graph, each differently.
+    r"""Return a unique name for every scope, node and output of a graph.
 
-    Scopes choose first, then inputs and outputs, parameters and buffers, and at last
-    operations, so that the names which a user knows stay as they are.
+    Scopes are named first, then inputs and outputs, parameters and buffers, and at last
+    operations, so that names from the user's code stay unchanged.
 
     Args:
         graph: Any graph; leaf modules may be collapsed to nodes.
-        style: How scopes are named.
-        root: Whether the names of all begin with the one scope that holds all, so that the
-            page opens with a single box. None: only in style "torch", or where boxes below
-            it are called by a number alone (the page sorts those before all others, so
-            that their colours go wrong). A function decides by itself.
-        cards: The scope and the label of each further node that tells of a scope.
-        stands: What is drawn elsewhere than where it ran; a function does not ask for it.
-        classes: Where modules that are called by a number tell their class in style "tf"
-            (`0_Block`): how classes are called that are not called by their whole names. None
-            where they do not.
-        boxed_ends: Whether an input or output whose name the page would cut stands in a box
-            of its own, which shows more of it.
+        style: The naming style of scopes.
+        root: Whether all names begin with the root scope, so that the page opens with a single
+            box. None: only in style "torch", or if boxes right below it are named by a number
+            alone (the page sorts those before all others, so that their colours go wrong).
+            Ignored if the style is a function.
+        cards: The scope and the label of each info card.
+        stands: The scopes and nodes that are drawn in another box than their own; ignored if
+            the style is a function.
+        classes: The shortened names of classes, by class; modules that are named by a number
+            then include their class in style "tf" (`0_Block`). None to leave the class out.
+        boxed_ends: Whether an input or output whose name the page would cut is in a box of its
+            own, which shows more of the name.
     Returns:
         Names that are legal in a GraphDef and harmless in TensorBoard's page. In style
         "tf" each also fits `^[A-Za-z0-9.][A-Za-z0-9_.\\/>-]*$`.
     Raises:
-        ArgumentError: The style is none, or its function gave what cannot be a name.
+        ArgumentError: The style is invalid, or its function returned an illegal name.
 
     Source: tensorflow/python/framework/ops.py (`_VALID_OP_NAME_REGEX`).
     """
@@ -182,7 +181,7 @@ def name_graph(
     if root is None and classes is None and top:
         inside = [scope for scope in scopes if scope.parent is top]
         numbered = {scope for scope in inside if str(scope.part.attribute).isdigit()}
-        # Leaf modules are no boxes.
+        # Leaf modules are nodes, which need no root.
         leaves = [node.scope for node in graph.nodes if node.kind == "module"] if numbered else []
         if numbered.difference(leaves):
             top = None
@@ -195,10 +194,10 @@ def name_graph(
 
 
 def _root(graph: Graph, scopes: list[Scope]) -> Scope | None:
-    """The one scope around everything that ran; None where there is none.
+    """Return the scope that contains everything that ran, or None if there is none.
 
-    A root to which a recording gave a name, and one that is itself drawn as a node, are
-    more than a box around everything.
+    A root that was named by a recording, or that is itself drawn as a node, does not count:
+    its name is needed.
     """
     tops = [scope for scope in scopes if scope.parent is None]
     if len(tops) != 1 or tops[0].part.attribute:
@@ -225,10 +224,10 @@ def check_style(style: Style) -> None:
 
 
 def attribute_of(node: Node) -> str:
-    """The attribute that holds a parameter, buffer or constant: `weight`.
+    """Return the attribute of the module that contains a parameter, buffer or constant: `weight`.
 
-    It is the last part of a qualified name, without the number that a second model's
-    gets in a recording (`fc.weight~2`). What no module holds keeps its whole name.
+    It is the last part of the qualified name, without the number that the name has for a second
+    model in a recording (`fc.weight~2`). A node without a scope keeps its whole name.
     """
     name = node.name
     if "~" in name:
@@ -237,7 +236,7 @@ def attribute_of(node: Node) -> str:
 
 
 def parameters_by_place(graph: Graph) -> dict[tuple[Scope | None, str], Parameter]:
-    """Return the parameters and buffers of modules by the scope of a call and the attribute."""
+    """Return the parameters and buffers of modules, by scope of the call and attribute."""
     return {
         (call.scope, parameter.name): parameter
         for call in graph.calls
@@ -246,14 +245,19 @@ def parameters_by_place(graph: Graph) -> dict[tuple[Scope | None, str], Paramete
 
 
 def tell_keys(graph: Graph, names: Names) -> None:
-    """Have each parameter and buffer end in its key of the state_dict, also in another box."""
+    """Rename parameters and buffers in other boxes, so that names end in the state_dict key.
+
+    Args:
+        graph: The graph.
+        names: Changed in place.
+    """
     taken = set(names.nodes.values())
     for node in graph.nodes:
         if node.kind not in STATE:
             continue
         name, key = names.nodes[node], node.name
-        found = f"/{name}".replace("/", ".").endswith(f".{key}")
-        if not found and key == _legal(key):
+        ends_in_key = f"/{name}".replace("/", ".").endswith(f".{key}")
+        if not ends_in_key and key == _legal(key):
             wish = "/".join([*name.split("/")[:-1], key])
             if wish not in taken:
                 taken.add(wish)
@@ -261,7 +265,7 @@ def tell_keys(graph: Graph, names: Names) -> None:
 
 
 class _Namer:
-    """Names the things of one graph."""
+    """Names the scopes, nodes and outputs of one graph."""
 
     def __init__(self, style: Style, stands: Stands, classes: Mapping[str, str] | None) -> None:
         self.names = Names()
@@ -273,7 +277,12 @@ class _Namer:
         self._parts: dict[str, str] = {}
 
     def name_scopes(self, scopes: Iterable[Scope], left_out: Scope | None = None) -> None:
-        """Name scopes that come parents first; what stands in one left out is at the top."""
+        """Name scopes.
+
+        Args:
+            scopes: The scopes, parents first.
+            left_out: The root, if names do not include it; its contents are at the top level.
+        """
         if callable(self._style):
             self._name_scopes_by_function(self._style, scopes)
             return
@@ -283,12 +292,12 @@ class _Namer:
         for scope in scopes:
             text, changed = print_part(stands.parts.get(scope, scope.part))
             holder = scope
-            # A member of a list that has no box has its name, too: `resnets.0`.
+            # The name of a list without a box becomes part of its members' names: `resnets.0`.
             while holder in stands.beside:
                 holder = stands.beside[holder]
                 above, also = print_part(holder.part)
                 text, changed = f"{above}.{text}", changed or also
-            # A guest gives way.
+            # A scope drawn in another box is named after that box's own children.
             is_guest = holder is scope and scope in stands.scopes
             level = stands.scopes.get(holder, holder.parent)
             levels.setdefault(level, []).append((scope, text, changed or is_guest))
@@ -296,10 +305,14 @@ class _Namer:
             self.names.scopes[left_out] = ""
             del levels[None]
         named: list[Scope | None] = [left_out or None]
-        for around in named:
-            prefix = f"{self.names.scopes[around]}/" if around and self.names.scopes[around] else ""
-            wishes = levels.get(around, [])
-            # What a module is really called goes before what had to be changed.
+        for enclosing in named:
+            prefix = (
+                f"{self.names.scopes[enclosing]}/"
+                if enclosing and self.names.scopes[enclosing]
+                else ""
+            )
+            wishes = levels.get(enclosing, [])
+            # Unchanged names of modules are claimed first, before changed ones.
             wishes.sort(key=lambda wish: (wish[2], wish[0].kind in _NO_MODULES))
             for scope, wish, _ in wishes:
                 text = wish if prefix else self._first(wish)
@@ -308,14 +321,14 @@ class _Namer:
 
     def _tf_part(self, part: ScopePart) -> tuple[str, bool]:
         """Return `layer1` for a module, `loss` for a block by hand, and whether it was changed."""
-        # A module that none registers has a number for an attribute, which tells nothing.
+        # The attribute of an unregistered module is `?` and a number, which means nothing to users.
         unnamed = part.attribute is None or part.attribute.startswith("?")
         wish = part.label if unnamed else str(part.attribute)
         if self._classes is not None and _NUMBER.fullmatch(wish) and not unnamed:
             wish = f"{wish}_{self._classes.get(part.label, part.label)}"
         text = self._part(wish)
         if not any(map(str.isalnum, text)):
-            # Nothing is left of a name in another alphabet; the class tells more than `unnamed`.
+            # A name in another alphabet has no legal character; the class is better than `unnamed`.
             text = self._part(part.label)
         return _numbered(text, wish, part.index)
 
@@ -331,35 +344,36 @@ class _Namer:
             )
             _check_path(name, scope)
             self.names.scopes[scope] = self._claim(name) if name else ""
-        # A box that is no scope itself is a name that no operation may take.
+        # Every prefix of a scope's name is a box, so no operation may have that name.
         self._unique.reserve_above(self.names.scopes.values())
 
     def name_ends(self, graph: Graph, *, boxed: bool) -> None:
-        """Name the inputs and the outputs, which all stand at the top level, or in boxes there."""
+        """Name the inputs and the outputs, which are at the top level, or in boxes there."""
         inputs = self._claim_ends([_input_path(node) for node in graph.inputs], "in", boxed=boxed)
         self.names.nodes.update(zip(graph.inputs, inputs, strict=True))
         outputs = [output.name for output in graph.outputs]
         self.names.outputs = self._claim_ends(outputs, "out", boxed=boxed)
 
     def _claim_ends(self, paths: list[str], word: str, *, boxed: bool) -> list[str]:
-        counts = Counter(head for head, rest in map(_head_and_rest, paths) if rest)
-        # A box for each nest of many tensors (a cache), or of a name as long as a label.
+        tensors_in = Counter(head for head, rest in map(_head_and_rest, paths) if rest)
+        # A pytree of several tensors has a box if they are many (a cache), or if the page would
+        # cut its name as the label of a node.
         boxes: dict[str, str] = {}
-        for head, count in counts.items():
+        for head, count in tensors_in.items():
             name = self._first(self._part(head, word))
             if count > _MOST_ENDS or (count > 1 and not fits_node(name)):
                 boxes[head] = self._claim(f"{word}.{name}" if name in self._unique else name)
         names = [""] * len(paths)
-        wishes = [self._first(self._part(path, word)) for path in paths]
-        for index in sorted(range(len(paths)), key=lambda at: wishes[at] != paths[at]):
-            wish = wishes[index]
+        labels = [self._first(self._part(path, word)) for path in paths]
+        for index in sorted(range(len(paths)), key=lambda at: labels[at] != paths[at]):
+            wish = labels[index]
             head, rest = _head_and_rest(paths[index])
             if head in boxes:
                 wish = "/".join([boxes[head], *(self._part(part) for part in rest.split("."))])
             else:
                 label = f"{word}.{wish}" if wish in self._unique else wish
                 if boxed and not fits_node(label):
-                    # The page writes more characters smaller: a longer label may be whole.
+                    # The page's font is smaller for more characters: a longer label may be whole.
                     longer = f"{label}.{word}"
                     is_better = label == wish and fits_box(longer) and not fits_box(label)
                     self.names.ends.append(self._claim(longer if is_better else label))
@@ -369,7 +383,7 @@ class _Namer:
         return names
 
     def name_nodes(self, nodes: list[Node]) -> None:
-        """Name what is left: parameters and buffers, then operations and constants."""
+        """Name the remaining nodes: parameters and buffers, then operations and constants."""
         names, scopes, stands = self.names.nodes, self.names.scopes, self._stands.nodes
         for node in sorted(nodes, key=lambda node: node.kind not in STATE):
             kind, scope = node.kind, node.scope
@@ -381,7 +395,7 @@ class _Namer:
                 names[node] = self.claim_below(stands.get(node, scope), node.op)
 
     def claim_below(self, scope: Scope | None, text: str) -> str:
-        """Take a name for what stands in a scope."""
+        """Claim a name in the box of a scope, and return it."""
         above = self.names.scopes[scope] if scope else ""
         part = self._part(text)
         return self._claim(f"{above}/{part}" if above else self._first(part))
@@ -393,16 +407,16 @@ class _Namer:
         return part or instead
 
     def _first(self, part: str) -> str:
-        """Make a legal part fit to be the first one."""
-        # A user's style may rely on underscores, but TensorFlow's rule forbids them here.
+        """Return a legal part of a name in a form that is legal as the first part, too."""
+        # TensorFlow's rule forbids a leading underscore here; other styles may rely on it.
         if self._style == "tf" or part.startswith("__"):
             part = part.lstrip("_-") or "unnamed"
-        # Of a key of every JavaScript object, the case is another one.
+        # Keys of every JavaScript object break the page, so their case is changed.
         return part[0].swapcase() + part[1:] if part in RESERVED else part
 
 
 def _input_path(node: Node) -> str:
-    """Return the path of an input; of one that was given twice, `input_ids_and_labels`."""
+    """Return the path of an input; `input_ids_and_labels` if it was passed as both."""
     also = str(node.attributes.get("also", ""))
     if not also:
         return node.name
@@ -414,7 +428,10 @@ def _input_path(node: Node) -> str:
 
 
 def _head_and_rest(path: str) -> tuple[str, str]:
-    """Part the path of an input or output: `cache` and `0.key`; of a plain tuple, `out.1`."""
+    """Split the path of an input or output, `cache.0.key`, into `cache` and `0.key`.
+
+    The head of an entry of a plain tuple includes its index: `out.1`.
+    """
     head, _, rest = path.partition(".")
     if head == "out" and rest:
         number, _, rest = rest.partition(".")
@@ -423,7 +440,7 @@ def _head_and_rest(path: str) -> tuple[str, str]:
 
 
 def _torch_part(part: ScopePart) -> tuple[str, bool]:
-    """Return `Sequential[layer1]`, and whether it was changed."""
+    """Return `Sequential[layer1]`, and whether characters were replaced."""
     wish, text = part.label, _legal(part.label) or "unnamed"
     if part.attribute is not None:
         wish += f"[{part.attribute}]"
@@ -432,7 +449,7 @@ def _torch_part(part: ScopePart) -> tuple[str, bool]:
 
 
 def _legal(text: str) -> str:
-    """Return a text as a part of a name: other characters as `_`, cut where it is long."""
+    """Return a text as a part of a name: illegal characters as `_`, cut after 250 characters."""
     return _ILLEGAL.sub("_", text if len(text) <= _MOST_OF_PART else f"{text[:_MOST_OF_PART]}...")
 
 
@@ -441,7 +458,7 @@ def _numbered(text: str, wish: str, index: int) -> tuple[str, bool]:
 
 
 def _check_path(name: object, scope: Scope) -> None:
-    """Raise ArgumentError unless this can be the name of a scope; empty is the top level."""
+    """Raise ArgumentError unless this is a legal name of a scope; empty means the top level."""
     if type(name) is not str:
         why = f"it gave {type(name).__name__}, and a name is a str"
     elif len(name) > _MOST_OF_PATH:

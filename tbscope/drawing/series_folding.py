@@ -1,9 +1,9 @@
-"""Series: keeps TensorBoard from folding siblings into one node that are not alike.
+"""Series folding: distinct op types keep TensorBoard from folding siblings that are not alike.
 
 The page folds five or more siblings of one op type whose names end in consecutive
 numbers (tensorboard/plugins/graph/tf_graph_common/hierarchy.ts, `detectSeries`). That is
 right for equal layers or parameters of one list, and for the calls of one module in a loop.
-`conv1` to `conv5` are five different things: they get op types of their own, `Conv2d[conv1]`.
+`conv1` to `conv5` are five different modules: each gets its own op type, `Conv2d[conv1]`.
 """
 
 import re
@@ -26,7 +26,7 @@ __all__ = ["folded_in_vain", "op_type_apart", "op_types_apart"]
 
 _DIGITS = "0123456789"
 _DIGIT = re.compile("[0-9]")
-# Facts that tell one layer of a list from the next, and no difference between them.
+# Facts that differ between equal layers of a list, and so do not count as a difference.
 _OWN = frozenset({"module", "flops", "flops_not_counted"})
 
 
@@ -36,45 +36,45 @@ def op_types_apart(
     facts: Mapping[Node, Mapping[str, Nest]],
     ops: Mapping[Node | Output, str],
 ) -> dict[Node | Output, str]:
-    """Find op types for the nodes that would be folded and must not be.
+    """Return new op types for the nodes and outputs that would be folded and must not be.
 
     Args:
         graph: The graph as it is drawn, with leaf modules as nodes.
         names: The names of its nodes.
-        facts: What is told of each node that stands for a module.
+        facts: The facts of each node that represents a module.
         ops: The op type of each node.
     Returns:
-        For each such node or output its op type, as `Conv2d[conv1]`; the others keep theirs.
+        The new op type (`Conv2d[conv1]`) by node or output; all others keep their op types.
     """
     found: dict[tuple[str, str], list[tuple[int, Node | Output]]] = defaultdict(list)
-    things: list[tuple[Node | Output, str]] = [*names.nodes.items()]
-    things += zip(graph.outputs, names.outputs, strict=True)
-    for thing, name in things:
+    entries: list[tuple[Node | Output, str]] = [*names.nodes.items()]
+    entries += zip(graph.outputs, names.outputs, strict=True)
+    for entry, name in entries:
         # Circles are never folded.
-        if name[-1] in _DIGITS and not is_embedded(ops[thing]):
+        if name[-1] in _DIGITS and not is_embedded(ops[entry]):
             above = name.rstrip(_DIGITS)
-            # The page reads no number where another digit stands before it.
+            # The page ignores a number if its stem contains another digit.
             if not _DIGIT.search(above, above.rfind("/") + 1):
-                found[above, ops[thing]].append((int(name[len(above) :]), thing))
+                found[above, ops[entry]].append((int(name[len(above) :]), entry))
     parameters = cache(partial(parameters_by_place, graph))
     apart: dict[Node | Output, str] = {}
     for (above, _), members in found.items():
         numbers = sorted(members, key=itemgetter(0))
-        # Numbers that follow one another are as far from their places.
-        ways = [number - at for at, (number, _) in enumerate(numbers)]
-        for _, row in groupby(zip(ways, numbers, strict=True), key=itemgetter(0)):
-            run = [thing for _, (_, thing) in row]
+        # Number minus index is constant along a run of consecutive numbers.
+        offsets = [number - at for at, (number, _) in enumerate(numbers)]
+        for _, row in groupby(zip(offsets, numbers, strict=True), key=itemgetter(0)):
+            run = [entry for _, (_, entry) in row]
             if len(run) < SERIES_SIZE:
                 continue
             stem = above[above.rfind("/") + 1 :]
-            kinds = [_kind(thing, stem, facts, parameters) for thing in run]
+            kinds = [_kind(entry, stem, facts, parameters) for entry in run]
             before_folds = False
             for _, alike in groupby(zip(kinds, run, strict=True), key=itemgetter(0)):
-                group = [thing for _, thing in alike]
-                # Two series side by side would become one.
+                group = [entry for _, entry in alike]
+                # The page would join two adjacent series, so every second one is kept apart.
                 before_folds = len(group) >= SERIES_SIZE and not before_folds
                 if not before_folds:
-                    apart.update({thing: op_type_apart(thing, ops[thing]) for thing in group})
+                    apart.update({entry: op_type_apart(entry, ops[entry]) for entry in group})
     return apart
 
 
@@ -87,10 +87,10 @@ def _kind(
     """Return a key that is equal for members of a series that are alike.
 
     Args:
-        thing: A member.
+        thing: A member of the series.
         stem: The part of its label before its number.
-        facts: What is told of each node that stands for a module.
-        parameters: Returns the parameters of modules by their places.
+        facts: The facts of each node that represents a module.
+        parameters: Returns the parameters of modules by scope and attribute.
     """
     if isinstance(thing, Output):
         listed = "." in thing.name and not thing.name.startswith("out.")
@@ -98,21 +98,21 @@ def _kind(
     types = tuple([(value.shape, value.dtype) for value in thing.outputs])
     if thing.kind == "input":
         return types if "." in thing.name else thing.name
-    told = facts.get(thing, thing.attributes)
+    shown_facts = facts.get(thing, thing.attributes)
     again = thing.kind == "module" and thing.scope is not None and thing.scope.part.index > 0
-    if again and "module" in told:
-        # One module called again and again.
-        return str(told["module"])
+    if again and "module" in shown_facts:
+        # Repeated calls of one module are alike.
+        return str(shown_facts["module"])
     if stem and not again:
-        # Its number is a part of a name that the user chose.
+        # The number is part of a name that the user chose: `conv1`.
         return thing.name
-    alike = {name: fact for name, fact in told.items() if name not in _OWN}
+    alike = {name: fact for name, fact in shown_facts.items() if name not in _OWN}
     if thing.kind in STATE:
-        known = parameters().get((thing.scope, attribute_of(thing)))
-        alike["requires_grad"] = None if known is None else known.requires_grad
-    # A value is shown by an edge.
-    given = [(key, map_nest(nest, _constant)) for key, nest in thing.arguments]
-    return types, form_of((alike, given)) or repr((alike, given))
+        parameter = parameters().get((thing.scope, attribute_of(thing)))
+        alike["requires_grad"] = None if parameter is None else parameter.requires_grad
+    # Only constants count among the arguments, since values are shown by edges.
+    arguments = [(key, map_nest(nest, _constant)) for key, nest in thing.arguments]
+    return types, form_of((alike, arguments)) or repr((alike, arguments))
 
 
 def _constant(given: Nest) -> Nest:
@@ -120,9 +120,10 @@ def _constant(given: Nest) -> Nest:
 
 
 def folded_in_vain(level: Siblings) -> list[str]:
-    """Return the labels of what the page would fold and then put aside, whole in itself.
+    """Return the labels of a level's series if folding them breaks the flow.
 
-    That are layers of a list between which their parent works: their stack has all its lines.
+    Examples are layers of a list between which their parent runs operations: their stack has
+    the lines of all layers, so that the page puts it aside. Unfolded, the flow stays whole.
     """
     stacks = level.series()
     if not stacks or len(level) > CHAIN_LIMIT:
@@ -133,7 +134,7 @@ def folded_in_vain(level: Siblings) -> list[str]:
 
 
 def op_type_apart(thing: Node | Output, op: str) -> str:
-    """Return the op type of a thing that must not be folded: `Linear[0]`, `Output[logits]`."""
+    """Return an op type that keeps a node or output unfolded: `Linear[0]`, `Output[logits]`."""
     if isinstance(thing, Node) and thing.kind == "module" and thing.scope is not None:
         return op_type(str(thing.scope.part))
     return op_type(f"{op}[{thing.name}]")

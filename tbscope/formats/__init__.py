@@ -1,1 +1,1 @@
-"""Forms in which a graph is kept outside of Python, without loss: its schema is docs/formats.md."""
+"""Lossless file formats of a graph; the schema is in docs/formats.md."""

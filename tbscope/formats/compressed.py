@@ -1,8 +1,8 @@
-"""Records: a graph as compressed JSON, which stands in an event file beside its drawing.
+"""Records: a graph as compressed JSON in an event file, next to its drawing.
 
-The drawing leaves out what TensorBoard's page does not show; the record leaves out nothing. It is
-a field of the event that TensorBoard's messages do not have, and that every reader of protobuf
-passes over. The page shows nothing of it.
+The drawing omits whatever TensorBoard's page does not show; the record is complete. It is a field
+that TensorBoard's event message does not define, so protobuf readers skip it, and the page does not
+show it.
 """
 
 import zlib
@@ -15,27 +15,28 @@ from tbscope.utils.gc_pause import not_collecting
 __all__ = ["RECORD_FIELD", "graph_of_record", "record_of"]
 
 RECORD_FIELD = 29_794
-"""The number of the field in an event that holds a record.
+"""The field number of a record in an event.
 
 Source: tensorboard/compat/proto/event.proto (its own fields have numbers up to 10)
 """
 
-# The fastest: of JSON it leaves hardly more than the slowest does.
+# The fastest level: even the slowest is hardly smaller for JSON.
 _LEVEL = 1
-# Of our own JSON zlib leaves a twentieth; of a graph of a million nodes it is as large.
+# The limits against decompression bombs: zlib reduces our JSON to a twentieth, and a graph of a
+# million nodes takes about 2**28 bytes of it.
 _MOST_TIMES = 60
 _MOST_BYTES = 2**28
 
 
 def record_of(graph: Graph) -> bytes:
-    """Return the record of what is known to be a graph; empty for one that is too large for it."""
+    """Return the record of a graph, whose type is not checked; empty if the graph is too large."""
     with not_collecting():
-        # In a function of its own: all that it made is gone before the collector comes back.
+        # A separate function frees all temporary objects before the garbage collector resumes.
         text = compact_json(graph)
     if len(text) > _MOST_BYTES:
         return b""
     packed = zlib.compress(text, _LEVEL)
-    # One that says the same again and again is not taken for a trap.
+    # A more repetitive text is stored uncompressed, so that readers do not reject its ratio.
     return packed if len(text) <= len(packed) * _MOST_TIMES else zlib.compress(text, 0)
 
 
@@ -43,8 +44,8 @@ def graph_of_record(record: bytes) -> Graph:
     """Return the graph of a record.
 
     Raises:
-        ArgumentError: It is none, is damaged, claims more than a record of its size can hold, or
-            is of a later version.
+        ArgumentError: The bytes are not a record, are damaged, would inflate to more than a record
+            of this size can, or are of a later version.
     """
     most = min(_MOST_BYTES, len(record) * _MOST_TIMES)
     inflate = zlib.decompressobj()

@@ -1,4 +1,4 @@
-"""Graphs as JSON: a text that keeps all that a graph holds, and reads back to an equal graph."""
+"""Graphs as JSON: a lossless text form, which reads back as an equal graph."""
 
 import json
 from typing import Any
@@ -14,35 +14,36 @@ _LOOKED_AT = 256
 
 
 def graph_to_json(graph: Graph) -> str:
-    """Return a graph as JSON, one table a line; the same graph gives the same text.
+    """Return a graph as JSON, one table a line; equal graphs have equal texts.
 
     Args:
-        graph: Any graph; it stays as it is.
+        graph: Any graph; it is not changed.
     Returns:
-        ASCII, as docs/formats.md describes it.
+        ASCII text in the format of docs/formats.md.
     Raises:
-        ArgumentError: It is no graph.
+        ArgumentError: The argument is not a graph.
     """
     require_graph(graph, "graph_to_json")
-    lines = [f'"{name}":{_text(held)}' for name, held in encode_graph(graph).items()]
+    lines = [f'"{name}":{_text(table)}' for name, table in encode_graph(graph).items()]
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 def compact_json(graph: Graph) -> bytes:
-    """Return the JSON of what is known to be a graph, on one line."""
+    """Return the JSON of a graph, whose type is not checked, on one line."""
     return _text(encode_graph(graph)).encode("ascii")
 
 
 def _text(data: Any) -> str:
-    # A number may be of another library; what holds itself has not come so far.
+    # `default` converts integers of other libraries. Cycles need no check, since `encode_graph`
+    # does not return for cyclic data.
     return json.dumps(data, separators=(",", ":"), default=int, check_circular=False)
 
 
 def graph_from_json(text: str | bytes) -> Graph:
-    """Return the graph that a text in JSON describes.
+    """Return the graph that a JSON text describes.
 
     Raises:
-        ArgumentError: It is no JSON, describes no graph, or one of a later version.
+        ArgumentError: The text is not JSON, or describes no graph, or a graph of a later version.
     """
     try:
         data = json.loads(text, parse_constant=_refuse)
@@ -55,7 +56,7 @@ def graph_from_json(text: str | bytes) -> Graph:
 
 
 def is_json(start: bytes) -> bool:
-    """Tell by its first bytes whether a file holds a graph as JSON."""
+    """Whether a file contains a graph as JSON, from its first bytes."""
     start = start[:_LOOKED_AT].lstrip()
     return start.startswith(b"{") and f'"{FORMAT}"'.encode() in start
 

@@ -1,7 +1,7 @@
-"""Writes a graph as plain data, as docs/formats.md describes it, and reads it back.
+"""Plain data of a graph: a writer and a reader for the format of docs/formats.md.
 
-What many nodes share (types, scopes, places in the code) stands once, in a table, and is named by
-its number there. The classes of a graph say which fields they have, and of which types.
+Items that many nodes share (types, scopes, source lines) are written once, in a table, and
+referred to by their row number. The fields and their types come from the classes of the graph.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -52,15 +52,15 @@ from tbscope.messages import shown
 __all__ = ["FORMAT", "decode_graph", "encode_graph"]
 
 FORMAT = "tbscope.Graph"
-"""What a graph says that it is, under the key "format"."""
+"""The value of the key "format" in the data of a graph."""
 
 _VERSION = 4
-# Beyond, many readers of JSON lose digits.
+# The largest integer that all readers of JSON represent exactly.
 _EXACT = 2**53
 _MOST_TEXT = 1000
-# JSON has all of their constants; most need no call.
+# JSON represents all constants of these types; most constants need no call of `nest`.
 _PLAIN = frozenset({str, bool, NoneType})
-# By which attribute a row names the one around it, which comes before it.
+# The attribute of a row that refers to its parent row, which comes before it.
 _AROUND: dict[str, Callable[[Any], Any]] = {
     "scopes": attrgetter("parent"),
     "runs": attrgetter("around"),
@@ -70,7 +70,7 @@ _OF_ENTRIES: dict[str, Callable[[list[Any]], Any]] = {"list": list, "tuple": tup
 
 
 class _Type(NamedTuple):
-    """What values have in common: all but the node that gives them."""
+    """The type of a value: all of its fields except producer and index."""
 
     shape: Shape | None
     dtype: str
@@ -82,17 +82,17 @@ def encode_graph(graph: Graph) -> dict[str, Any]:
     """Return a graph as plain data.
 
     Args:
-        graph: Any graph; it stays as it is.
+        graph: Any graph; it is not changed.
     Returns:
-        For each key of docs/formats.md what JSON has for it. A constant of a class of the user's
-        becomes its text.
+        The JSON value for each key of docs/formats.md. A constant of a user's class is written as
+        its text.
     """
     writer = _Writer(graph)
     written: dict[str, Any] = {}
-    # What names others is written before these, and stands behind them.
+    # Rows add the rows that they refer to, so tables are written last to first, then reversed.
     for name, record in reversed(_TABLES.items()):
-        if things := writer.tables[name] or [*writer.shared[name]]:
-            written[name] = record.write(writer, things)
+        if items := writer.tables[name] or [*writer.shared[name]]:
+            written[name] = record.write(writer, items)
     written |= {"version": _VERSION, "format": FORMAT}
     return dict(reversed(written.items()))
 
@@ -101,11 +101,11 @@ def decode_graph(data: Any) -> Graph:
     """Return the graph that plain data describes.
 
     Args:
-        data: What JSON has for what `encode_graph` gives; anything else is refused.
+        data: JSON data in the format of `encode_graph`; any other data is rejected.
     Returns:
-        A graph that keeps every invariant.
+        A graph that satisfies every invariant.
     Raises:
-        ArgumentError: It describes none, or is of another version.
+        ArgumentError: The data does not describe a graph, or is of another version.
     """
     try:
         _check_version(data)
@@ -137,13 +137,14 @@ def _check_version(data: Any) -> None:
 
 
 class _Writer:
-    """One graph while it is written.
+    """The state of the writer for one graph.
 
     Attributes:
-        tables: What the graph lists, and what something else alone names.
-        shared: The tables of what nodes share, as numbers of their rows.
-        known: For each table the numbers in it, by the identity of what the graph holds: to
-            compare it costs as much as to write it.
+        tables: The items that the graph lists, and items that only a reference outside of the
+            graph's lists mentions.
+        shared: The tables of items that nodes share, with their row numbers.
+        known: For each table the row numbers by the identity of the graph's objects, since a
+            comparison of objects costs as much as writing them.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -158,37 +159,38 @@ class _Writer:
         self._values = dict(zip(values, range(len(values)), strict=True))
 
     def add(self, table: str, item: Any) -> int:
-        """Put into a table what the graph holds, behind all around it; return its number."""
+        """Add an item to a table, after its parents; return its row number."""
         numbers, around = self.shared[table], _AROUND.get(table)
         pending = [item]
         while around and (outer := around(pending[-1])) is not None and outer not in numbers:
             pending.append(outer)
-        for each in reversed(pending):
-            number = numbers.setdefault(each, len(numbers))
+        for ancestor in reversed(pending):
+            number = numbers.setdefault(ancestor, len(numbers))
         self.known[table][id(item)] = number
         return number
 
     def types_of(self, values: list[Value]) -> list[int]:
-        """Return the numbers of the types of values."""
+        """Return the row numbers of the types of values."""
         numbers = self.shared["types"]
         kinds = map(attrgetter(*_Type._fields), values)
-        found = [numbers.setdefault(kind, len(numbers)) for kind in kinds]
+        rows = [numbers.setdefault(kind, len(numbers)) for kind in kinds]
         self.tables["types"] = [*starmap(_Type, numbers)]
-        return found
+        return rows
 
     def nodes(self, nodes: list[Node]) -> list[int]:
-        """Return the numbers of nodes; below 0 for those that the graph does not hold."""
-        known = self._nodes
+        """Return the numbers of nodes; below 0 for nodes that are not in the graph."""
+        numbers = self._nodes
         return [
-            known[one] if one in known else self._other("other_nodes", one, known) for one in nodes
+            numbers[node] if node in numbers else self._other("other_nodes", node, numbers)
+            for node in nodes
         ]
 
     def values(self, values: list[Value]) -> list[int]:
-        """Return the numbers of values; below 0 for those that no node of the graph gives."""
-        known = self._values
+        """Return the numbers of values; below 0 for values that no node of the graph outputs."""
+        numbers = self._values
         return [
-            known[one] if one in known else self._other("other_values", one, known)
-            for one in values
+            numbers[value] if value in numbers else self._other("other_values", value, numbers)
+            for value in values
         ]
 
     def _other(self, table: str, item: Any, numbers: dict[Any, int]) -> int:
@@ -197,24 +199,24 @@ class _Writer:
         return number
 
     def arguments(self, arguments: list[Argument]) -> list[Any]:
-        """Return values and constants, with their names where they have one."""
+        """Return arguments as plain data, with the names of keyword arguments."""
         plain, values, nest = _PLAIN, self._values, self.nest
         written = []
-        for name, held in arguments:
-            if type(held) is Value and held in values:
-                one = [values[held]]
+        for name, tree in arguments:
+            if type(tree) is Value and tree in values:
+                encoded = [values[tree]]
             else:
-                one = held if type(held) in plain else nest(held)
-            written.append(one if name is None else {f"={name}": one})
+                encoded = tree if type(tree) in plain else nest(tree)
+            written.append(encoded if name is None else {f"={name}": encoded})
         return written
 
     def nests(self, nests: list[Nest]) -> list[Any]:
-        """Return nests."""
+        """Return pytrees as plain data."""
         plain, nest = _PLAIN, self.nest
-        return [one if type(one) in plain else nest(one) for one in nests]
+        return [tree if type(tree) in plain else nest(tree) for tree in nests]
 
     def nest(self, nest: Nest) -> Any:
-        """Return a nest; what JSON has not becomes a list or an object with one key."""
+        """Return a pytree; leaves and containers that JSON lacks are tagged lists or objects."""
         kind = type(nest)
         if kind is Value:
             return self.values([nest])
@@ -240,7 +242,7 @@ class _Writer:
 
 
 def _with_inner(nodes: Sequence[Node]) -> Iterator[Node]:
-    """Yield nodes, those in a body before the one that it is the body of."""
+    """Yield nodes, each after the nodes of its body."""
     for node in nodes:
         if node.body is not None:
             yield from _with_inner(node.body.nodes)
@@ -248,10 +250,10 @@ def _with_inner(nodes: Sequence[Node]) -> Iterator[Node]:
 
 
 class _Reader:
-    """One graph while it is read.
+    """The state of the reader for one graph.
 
     Attributes:
-        tables: What is read of each table.
+        tables: The items read so far, by table.
     """
 
     def __init__(self) -> None:
@@ -259,7 +261,7 @@ class _Reader:
         self._values: list[Value] = []
 
     def graph(self, data: dict[str, Any]) -> Any:
-        """Return the graph of tables, or raise FieldError."""
+        """Return the graph of the tables, or raise FieldError."""
         for name, record in _TABLES.items():
             try:
                 for item in record.read(self, data.get(name, {})):
@@ -285,15 +287,15 @@ class _Reader:
         return graph
 
     def node(self, number: Any) -> Any:
-        """Return the node of a number."""
+        """Return the node with a number."""
         return _entry(number, self.tables["nodes"], self.tables["other_nodes"])
 
     def value(self, number: Any) -> Any:
-        """Return the value of a number."""
+        """Return the value with a number."""
         return _entry(number, self._values, self.tables["other_values"])
 
     def argument(self, data: Any) -> Argument:
-        """Return an argument."""
+        """Return an argument from plain data."""
         if type(data) is dict and len(data) == 1:
             ((name, nest),) = data.items()
             if name.startswith("="):
@@ -301,19 +303,19 @@ class _Reader:
         return Argument(None, self.nest(data))
 
     def nest(self, data: Any) -> Nest:
-        """Return a nest."""
+        """Return a pytree from plain data."""
         if type(data) is list and len(data) == 1:
             return self.value(data[0])
         if not isinstance(data, dict | list):
             return data
         try:
-            ((form, held),) = dict(data).items()
-            return self._constant(form, held)
+            ((form, contents),) = dict(data).items()
+            return self._constant(form, contents)
         except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
             raise FieldError(f"is {shown(data)}, which is no value and no constant") from error
 
     def _constant(self, form: str, held: Any) -> Nest:
-        """Return a constant that JSON has not; Python raises where it is none."""
+        """Return a constant that JSON lacks; Python raises an error for any other data."""
         if type(held) is str:
             return int(held, 16) if form == "int" else _OF_TEXT[form](held)
         if form == "dict":
@@ -323,7 +325,7 @@ class _Reader:
 
 
 def _entry(number: Any, listed: Sequence[Any], others: Sequence[Any] = ()) -> Any:
-    """Return the entry of a number; below 0 it is that of other things."""
+    """Return the entry with a number; numbers below 0 count in `others`."""
     if type(number) is not int or not -len(others) <= number < len(listed):
         raise FieldError(f"is {shown(number)}, which names nothing: there are {len(listed)}")
     return listed[number] if number >= 0 else others[~number]
@@ -333,15 +335,15 @@ def _entry(number: Any, listed: Sequence[Any], others: Sequence[Any] = ()) -> An
 
 
 def _row_of(table: str) -> Kind:
-    """Return the kind of a field that names a row of a table."""
+    """Return the kind of a field that refers to a row of a table."""
 
     def write(writer: _Writer, items: list[Any]) -> list[int]:
-        # Most rows are in the table: `map` asks for them without a step of Python each.
-        known, places = writer.known[table], list(map(id, items))
-        for one, place in zip(items, places, strict=True):
-            if place not in known:
-                writer.add(table, one)
-        return list(map(known.__getitem__, places))
+        # Most rows are in the table already, and `map` finds them without a Python step each.
+        known, keys = writer.known[table], list(map(id, items))
+        for item, key in zip(items, keys, strict=True):
+            if key not in known:
+                writer.add(table, item)
+        return list(map(known.__getitem__, keys))
 
     def read(reader: _Reader, data: Any) -> Any:
         return _entry(data, reader.tables[table])
@@ -350,22 +352,22 @@ def _row_of(table: str) -> Kind:
 
 
 def _kind_of(hint: Any) -> Kind:
-    """Return the kind of the fields of a type."""
+    """Return the kind of the fields with a type annotation."""
     if hint in _KINDS:
         return _KINDS[hint]
     origin, inner = get_origin(hint), get_args(hint)
     if origin is Literal:
         return word(inner)
     if origin in (Union, UnionType):
-        (one,) = (each for each in inner if each is not NoneType)
-        return optional(_kind_of(one))
+        (inner_hint,) = (argument for argument in inner if argument is not NoneType)
+        return optional(_kind_of(inner_hint))
     if origin in (tuple, list):
         return several(_kind_of(inner[0]), origin)
     return mapping(_kind_of(inner[1])) if inner else _record(hint).row()
 
 
 def _record(make: Any, **others: Kind | None) -> Record:
-    """Return the record of a class; some of its fields are of other kinds, or are left out."""
+    """Return the record of a class; `others` sets kinds of fields, or omits a field (None)."""
     hints = get_type_hints(make) or get_type_hints(make.__init__)
     kinds = {name: _kind_of(hints[name]) for name in signature(make).parameters} | others
     return Record(make, {name: kind for name, kind in kinds.items() if kind is not None})
@@ -389,7 +391,7 @@ _KINDS: dict[Any, Kind] = {
     Run: _row_of("runs"),
 }
 _TYPES = several(Kind(_Writer.types_of, _row_of("types").read), list)
-# Nothing in a table names a later row, and no table a later one.
+# Rows refer to earlier rows and to earlier tables only.
 _TABLES: dict[str, Record] = {
     "shardings": _record(Sharding),
     "types": _record(_Type),

@@ -1,1 +1,1 @@
-"""Module calls as functions: those with the same body share one definition."""
+"""Module calls as functions: calls with equal bodies share a definition."""

@@ -1,9 +1,9 @@
-"""The reading of one call: its signature and its steps, with refs in place of values.
+"""Canonical form of one call: its signature and its steps, with refs in place of values.
 
-Everything gets a number of its own that depends on nothing outside of the call: inputs by
-the order of the arguments and then of the first use, operations by their place among the
-steps. A call is known by its scope; the graph itself, around all calls, by None. Inputs,
-parameters, buffers and constants stand in no call: they are state, which calls are given.
+All numbers in it are relative to the call: inputs are numbered by the order of the arguments and
+then of first use, operations by their index among the steps. A call is identified by its scope; the
+graph itself, which encloses all calls, by None. Input, parameter, buffer and constant nodes belong
+to no call: they are passed to calls as inputs.
 """
 
 import re
@@ -27,13 +27,13 @@ from tbscope.ir.scopes import Inherited, Scope
 
 __all__ = ["CallTree", "Entry", "Reading"]
 
-# The attributes of an operation that tell of one run, and so belong to a use.
+# The attributes of an operation that differ from run to run, and so belong to a use.
 _OF_A_RUN = frozenset({"read_by_python", "thread", "error", "onnx_name", "symbolic_shape"})
 
-# Modules that nobody registers are numbered on through the whole run, `?0`, `?1`.
+# Unregistered modules are numbered throughout the run (`?0`, `?1`), here within the call.
 _ADOPTED = "?"
 
-# Two models of one recording may have parameters of one name; the later has a number behind.
+# Two models in a recording may have parameters of equal names; the later name ends in a number.
 _REPEATED = re.compile(r"~[0-9]+\Z")
 
 
@@ -41,15 +41,16 @@ class CallTree:
     """The calls of one graph.
 
     Args:
-        graph: The graph; it stays as it is.
+        graph: The graph, which is not changed.
 
     Attributes:
-        calls: The calls that ran in each scope of a module, in the order in which they began.
+        calls: The calls that ran in each module scope, in the order in which they began.
         parts: For each call, and for the graph itself (None), the operations and the scopes of
-            the calls that stand right in it, in order; calls come before those in them.
-        place: The place of each operation and of each call among the parts around it.
-        uses: The use of each call that has been read.
-        results: Which tensor among the results of such a call each value is, of those made in it.
+            calls directly in it, in order; outer calls come before inner calls.
+        place: The index of each operation and of each call among the parts of its parent.
+        uses: The use of each call whose canonical form is complete.
+        results: For each of these calls, the index among the tensors of its results for each
+            value that was computed in it.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -61,7 +62,7 @@ class CallTree:
         )
         self.parts: dict[Scope | None, list[Node | Scope]] = {None: []}
         self.parts.update((scope, []) for scope in graph.scopes() if scope in self.calls)
-        # A call begins where its first operation does; one that runs nothing, where the next does.
+        # A call begins with its first operation; a call without operations, with the next one.
         waiting = list(self.calls)
         numbers = {scope: number for number, scope in enumerate(waiting, 1)}
         begun = 0
@@ -78,9 +79,11 @@ class CallTree:
         }
         self.uses: dict[Scope | None, Use] = {}
         self.results: dict[Scope, dict[tuple[Node, int], int]] = {}
-        # Which of all parameters each is: tied ones, which have one node, have one number.
+        # The numbers of parameters: tied parameters share a node, and so a number.
         self._numbers = {
-            (call.scope, held.name): held.number for call in graph.calls for held in call.parameters
+            (call.scope, parameter.name): parameter.number
+            for call in graph.calls
+            for parameter in call.parameters
         }
 
     def _begin(self, scopes: list[Scope]) -> None:
@@ -89,37 +92,37 @@ class CallTree:
             self.parts[around[-1] if around else None].append(scope)
 
     def is_in(self, node: Node, scope: Scope | None) -> bool:
-        """Whether a node is an operation that stands in a call or below it."""
+        """Whether a node is an operation in a call, or in a call inside of it."""
         return node in self.place and (scope is None or scope in self._calls_around(node.scope))
 
     def calls_down_to(self, node: Node, scope: Scope | None) -> tuple[Scope, ...]:
-        """Return the calls between one, or the graph, and an operation, the outermost first."""
+        """Return the calls that enclose an operation inside of `scope`, the outermost first."""
         around = self._calls_around(node.scope)
         return around if scope is None else around[around.index(scope) + 1 :]
 
     def add(self, use: Use) -> None:
-        """Keep the use of a call that has been read."""
+        """Add the use of a call, with the index of each value in its results."""
         self.uses[use.scope] = use
         if use.scope is not None:
-            found = self.results[use.scope] = {}
+            indices = self.results[use.scope] = {}
             for at, value in enumerate(values_in(use.call.results)):
                 if self.is_in(value.producer, use.scope):
-                    found.setdefault((value.producer, value.index), at)
+                    indices.setdefault((value.producer, value.index), at)
 
     def state_name(self, node: Node, call: Call) -> str | None:
-        """Return what a parameter or buffer is called from a module on: `weight`, `fc.weight`.
+        """Return the name of a parameter or buffer relative to a module: `weight`, `fc.weight`.
 
         Returns:
-            None for what neither the module of the call registers nor one below it.
+            The name, or None if neither the module of the call nor its submodules register it.
         """
         if node.kind not in STATE:
             return None
         name = _REPEATED.sub("", node.name)
         if node.scope is not None:
             number = self._numbers.get((node.scope, name.rpartition(".")[2]), -1)
-            for held in call.parameters if number >= 0 else ():
-                if held.number == number:
-                    return held.name
+            for parameter in call.parameters if number >= 0 else ():
+                if parameter.number == number:
+                    return parameter.name
         return _below(name, call.qualified_name)
 
 
@@ -132,11 +135,11 @@ def _below(name: str | None, above: str | None) -> str | None:
 
 
 class Entry(NamedTuple):
-    """What an input of a call is.
+    """The canonical description of an input.
 
     Attributes:
         kind: The kind of the input.
-        name: What it is called, where that is a part of the structure; empty where it is not.
+        name: The name, if it is a part of the structure; empty otherwise.
     """
 
     kind: InputKind
@@ -144,22 +147,23 @@ class Entry(NamedTuple):
 
 
 class Reading:
-    """What one call is, without names, types and times.
+    """The canonical form of one call, without names, types and times.
 
     Args:
         scope: The scope of the call; None for the graph itself.
-        tree: All calls of the graph, those in this one with their uses.
+        tree: All calls of the graph; the calls inside this call have uses already.
         graph: The graph.
 
     Attributes:
-        signatures: Its signatures.
-        entries: What its inputs are.
-        inputs: Their values.
-        waits: The nodes outside that its operations wait for.
-        steps: Its steps.
-        parts: What stands for each of them.
-        results: What it gives.
-        ends: For the graph itself, what each of its outputs waits for.
+        signatures: The signatures of the calls in the scope.
+        entries: The canonical descriptions of the inputs.
+        inputs: The values of the inputs.
+        waits: The nodes outside on which its operations have control dependencies.
+        steps: The steps of the body.
+        parts: The node or use for each step.
+        results: The results of the first call, with refs for tensors; for the graph itself, its
+            outputs by name.
+        ends: For the graph itself, the control dependencies of each output.
     """
 
     def __init__(self, scope: Scope | None, tree: CallTree, graph: Graph) -> None:
@@ -179,7 +183,7 @@ class Reading:
             for node in graph.inputs:
                 for value in node.outputs:
                     self._take(value, Entry("argument", ""))
-        given = [
+        arguments_of_calls = [
             tuple(
                 Argument(name, self._argument(name or str(at), nest, first=number == 0))
                 for at, (name, nest) in enumerate(call.arguments)
@@ -201,9 +205,9 @@ class Reading:
                 call.number,
                 arguments,
                 map_values(call.results, self),
-                tuple((held.name, held.kind) for held in call.parameters),
+                tuple((parameter.name, parameter.kind) for parameter in call.parameters),
             )
-            for call, arguments in zip(self._calls, given, strict=True)
+            for call, arguments in zip(self._calls, arguments_of_calls, strict=True)
         )
         outputs = graph.outputs if scope is None else []
         self.results: Nest = {output.name: self.get(output.value) for output in outputs}
@@ -225,7 +229,7 @@ class Reading:
             node.role,
             node.random,
             node.phase,
-            {key: told for key, told in node.attributes.items() if key not in _OF_A_RUN},
+            {key: value for key, value in node.attributes.items() if key not in _OF_A_RUN},
             self._places_of(node.scope),
         )
 
@@ -235,23 +239,23 @@ class Reading:
         for entry, value in zip(definition.inputs, use.inputs, strict=True):
             name = None
             if self._calls and entry.kind in STATE:
-                # What is state of the call in this one is state of this one, too.
-                way = _below(use.call.qualified_name, self._calls[0].qualified_name)
-                name = None if way is None else f"{way}.{entry.name}"
+                # State of a submodule is state of this module, too.
+                path = _below(use.call.qualified_name, self._calls[0].qualified_name)
+                name = None if path is None else f"{path}.{entry.name}"
             refs.append(self._ref(value, name))
         waits = tuple(map(self._wait, use.waits))
         return CallStep(definition, tuple(refs), waits, self._places_of(scope))
 
     def _places_of(self, scope: Scope | None) -> tuple[Place, ...]:
-        way: list[Scope] = []
+        path: list[Scope] = []
         while scope not in self._places:
             assert scope is not None, "what stands in a call stands below its scope"
-            way.append(scope)
+            path.append(scope)
             scope = scope.parent
-        found = self._places[scope]
-        for one in reversed(way):
-            self._places[one] = found = (*found, self._place(one))
-        return found
+        places = self._places[scope]
+        for inner in reversed(path):
+            self._places[inner] = places = (*places, self._place(inner))
+        return places
 
     def _place(self, scope: Scope) -> Place:
         part = scope.part
@@ -264,7 +268,7 @@ class Reading:
     # -- refs -------------------------------------------------------------------------
 
     def _argument(self, path: str, nest: Nest, *, first: bool) -> Nest:
-        """Return an argument with a ref for each tensor in it, each an input of its own."""
+        """Return an argument with a ref for each of its tensors, each of them a separate input."""
         paths = (path for path, _ in walk(nest, path))
 
         def changed(entry: Nest) -> Nest:
@@ -272,7 +276,7 @@ class Reading:
             if not isinstance(entry, Value):
                 return entry
             if not first or self._tree.is_in(entry.producer, self._scope):
-                # A hook of the module may have made it.
+                # A hook of the module may have computed it, inside of the call.
                 return self.get(entry)
             return self._take(entry, Entry("argument", path))
 
@@ -286,25 +290,25 @@ class Reading:
         return read
 
     def get(self, value: Value, _: Nest = None) -> Ref:
-        """Return the ref of a value, as a mapping from values to refs does."""
+        """Return the ref of a value (the protocol of `Replacement`)."""
         return self._ref(value)
 
     def _ref(self, value: Value, name: str | None = None) -> Ref:
-        """Return the ref of a value; `name` is that which it has as state of a call in this one."""
+        """Return the ref of a value; `name` is its name as state of a call inside this call."""
         node, key = value.producer, (value.producer, value.index)
-        known = self._reads.get(key)
-        if known is not None:
-            return known
+        read = self._reads.get(key)
+        if read is not None:
+            return read
         tree = self._tree
         if tree.is_in(node, self._scope):
-            # The shortest way to it: among the results of the outermost call that gives it.
-            way: list[int] = []
+            # The shortest path ends at the outermost call that has the value among its results.
+            path: list[int] = []
             for scope in tree.calls_down_to(node, self._scope):
-                way.append(tree.place[scope])
+                path.append(tree.place[scope])
                 at = tree.results[scope].get(key)
                 if at is not None:
-                    return Given(tuple(way), at)
-            return Given((*way, tree.place[node]), value.index)
+                    return Given(tuple(path), at)
+            return Given((*path, tree.place[node]), value.index)
         kind: InputKind = "buffer" if node.kind == "buffer" else "parameter"
         if self._calls:
             name = tree.state_name(node, self._calls[0]) or name
@@ -317,8 +321,8 @@ class Reading:
         if tree.is_in(node, self._scope):
             calls = map(tree.place.__getitem__, tree.calls_down_to(node, self._scope))
             return Given((*calls, tree.place[node]), None)
-        known = self._waited.get(node)
-        if known is None:
-            known = self._waited[node] = Read(len(self.waits))
+        read = self._waited.get(node)
+        if read is None:
+            read = self._waited[node] = Read(len(self.waits))
             self.waits.append(node)
-        return known
+        return read

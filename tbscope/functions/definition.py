@@ -1,11 +1,11 @@
-"""Definitions: what calls with the same body have in common, and their uses.
+"""Definitions: the structure that calls with equal bodies share, and their uses.
 
     Layer(%x, %mask; kernel_size=3) -> (%out)
 
-A definition has ordered inputs, a body of steps and ordered outputs. A step names what it
-reads by its place among the inputs, or by the way to the operation that gives it: so two
-calls have the same steps whatever their tensors are called. A use tells what the inputs of
-the definition are in one call.
+A definition has ordered inputs, a body of steps and ordered outputs. A step refers to a tensor by
+its index among the inputs, or by the path to the operation that produces it (`Ref`), so calls have
+equal steps whatever the names of their tensors. A use binds the inputs of the definition to the
+values of one call.
 
 `str(definition)` prints it in the form of a printed graph:
 
@@ -13,7 +13,7 @@ the definition are in one call.
       %1 : Float(1, 2) = Linear(%x), scope: Linear[fc]
       return (%1)
 
-Types are those of the first use; a size in which uses differ is printed as `?`.
+Types are from the first use; a size that differs between uses is printed as `?`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -60,24 +60,25 @@ _MADE_INSIDE = Constant("<made in the call>")
 
 
 class Read(NamedTuple):
-    """What a body has from outside.
+    """A reference to an input of the definition, or to a node outside.
 
     Attributes:
-        place: Its place among the inputs of the definition; of a node that is waited for, its
-            place among those that the body waits for.
+        place: The index among the inputs of the definition; for a control dependency, the index
+            among the nodes outside on which the body depends.
     """
 
     place: int
 
 
 class Given(NamedTuple):
-    """What an operation of a body gives.
+    """A reference to a result of an operation in the body, or to the operation itself.
 
     Attributes:
-        path: The place of a step among those of the body; where what is read inside a call is
-            none of its results, further on among the steps of what is called.
-        output: Which output of the operation at the end of the path, or which tensor among the
-            results of the call there; None for the operation itself, which is waited for.
+        path: The index of a step in the body. For a tensor inside a called definition that is not
+            among the results of the call, further indices lead on through the called steps.
+        output: The index among the outputs of the operation at the end of the path, or among the
+            tensors in the results of the call there; None for a control dependency on the
+            operation itself.
     """
 
     path: tuple[int, ...]
@@ -85,22 +86,22 @@ class Given(NamedTuple):
 
 
 Ref: TypeAlias = Read | Given
-"""What stands in a body where a graph has a value, or a node that is waited for."""
+"""A reference in a body, in place of a graph's value or control dependency."""
 
 InputKind: TypeAlias = Literal["argument", "parameter", "buffer", "captured"]
-"""What an input is: a tensor that the call was given, one that the module or a module in it
-registers, or one that the body read from elsewhere (closures, caches, parameters of others)."""
+"""The kind of an input: a tensor in the call's arguments, one that the module or a submodule
+registers, or one that the body reads from elsewhere (closures, caches, parameters of others)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """One tensor that a definition reads, or is given.
+    """One input tensor of a definition.
 
     Attributes:
-        name: The path of an argument (`mask`, `past.0.key`), the name of a parameter from the
-            module on (`fc.weight`), or what a captured one is called in the first use. No two
-            of a definition have the same.
-        kind: What it is.
+        name: The path of an argument (`mask`, `past.0.key`), the name of a parameter relative to
+            the module (`fc.weight`), or the name of a captured tensor in the first use. Unique in
+            the definition.
+        kind: The kind of the input.
     """
 
     name: str
@@ -108,7 +109,7 @@ class Input:
 
 
 class Place(NamedTuple):
-    """One step of the way from the scope of a use to a scope in it, as a `Scope` has it."""
+    """One scope on the path from the scope of a use to a scope inside, with fields of `Scope`."""
 
     kind: ScopeKind
     label: str
@@ -122,12 +123,12 @@ class Signature(NamedTuple):
 
     Attributes:
         class_name: The full name of the module's class.
-        hyperparameters: What the module's `extra_repr` tells.
-        training: Whether it was in training mode.
-        number: Which of the calls in its scope it is (see `Call`).
-        arguments: What forward was given, in the order of its parameters: refs and constants.
-        results: What it gave.
-        state: The names and kinds of its own parameters and buffers.
+        hyperparameters: The settings that the module's `extra_repr` prints.
+        training: Whether the module was in training mode.
+        number: The number of the call in its scope (see `Call`).
+        arguments: The arguments of forward, in the order of its parameters: refs and constants.
+        results: The results, with refs for tensors.
+        state: The names and kinds of the module's own parameters and buffers.
     """
 
     class_name: str
@@ -144,17 +145,17 @@ class Step(NamedTuple):
 
     Attributes:
         op: The operation.
-        kind: What the node is.
-        inputs: What it reads.
-        arguments: Its arguments, with refs instead of values.
-        waits: What it waits for.
-        outputs: How many values it gives.
-        writes: The places among its inputs that it writes into.
-        role: What it is where it computes nothing.
+        kind: The kind of the node.
+        inputs: The tensors that it reads.
+        arguments: The arguments, with refs instead of values.
+        waits: The control dependencies.
+        outputs: The number of its outputs.
+        writes: The positions among its inputs that it writes into.
+        role: The role of an operation that computes nothing.
         random: Whether it draws random numbers.
-        phase: The part of a training step.
-        attributes: Further facts, without those of a single run.
-        places: Where it stands below the scope of the use; empty for right in it.
+        phase: The phase of a training step.
+        attributes: Further properties, without those that belong to a single run.
+        places: The path from the scope of the use to its scope; empty in the use's own scope.
     """
 
     op: str
@@ -175,10 +176,10 @@ class CallStep(NamedTuple):
     """A use of another definition in a body.
 
     Attributes:
-        definition: What is called.
-        inputs: What its inputs are, in their order.
-        waits: What its `waits` are, in their order.
-        places: The way to its scope from that of the use around it, its own place last.
+        definition: The called definition.
+        inputs: References for the inputs of that definition, in its order.
+        waits: References for the control dependencies of that definition, in its order.
+        places: The path from the scope of the enclosing use to the scope of this use, included.
     """
 
     definition: "Definition"
@@ -194,10 +195,10 @@ class Use:
     Attributes:
         definition: The definition.
         scope: The scope of the call; None for the graph itself.
-        calls: The calls that ran in this scope: nearly always one.
-        inputs: What the inputs of the definition are here, in their order.
-        waits: The nodes outside that operations of the body wait for.
-        parts: What stands here for each step of the body: a node, or a use.
+        calls: The calls that ran in this scope: nearly always a single call.
+        inputs: The values of the definition's inputs in this use, in its order.
+        waits: The nodes outside on which operations of the body have control dependencies.
+        parts: The node, or the use, of this use for each step of the body.
     """
 
     definition: "Definition"
@@ -209,19 +210,19 @@ class Use:
 
     @property
     def call(self) -> Call:
-        """The first call that ran in its scope."""
+        """The first call that ran in the scope."""
         return self.calls[0]
 
     @property
     def outputs(self) -> list[Value]:
-        """What the outputs of the definition are here, in their order."""
+        """The values of the definition's outputs in this use, in its order."""
         return [self.value(ref) for ref in self.definition.outputs.values()]
 
     def value(self, ref: Ref) -> Value:
-        """Return what a ref of the definition is here.
+        """Return the value in this use for a reference in the definition.
 
         Raises:
-            IndexError: The definition has no such ref.
+            IndexError: The definition has no input or step for the reference.
         """
         use = self
         while isinstance(ref, Given):
@@ -233,7 +234,7 @@ class Use:
         return use.inputs[ref.place]
 
     def part(self, path: tuple[int, ...]) -> "Node | Use":
-        """Return the operation or the use at the end of a way through the steps."""
+        """Return the operation or the use at the end of a path through the steps."""
         part: Node | Use = self
         for place in path:
             assert isinstance(part, Use), "an operation has no steps"
@@ -246,22 +247,23 @@ class Use:
 
 @dataclass(eq=False)
 class Definition:
-    """What calls with the same body have in common.
+    """The structure that calls with equal bodies share.
 
     Attributes:
-        name: The class, with a number where another definition of that class came before
-            (`Linear_2`).
+        name: The class, with a number after an earlier definition of that class (`Linear_2`).
         signatures: The calls that ran in the scope of a use, without their tensors: nearly
-            always one; none for the graph itself.
-        inputs: The tensors from outside: first the arguments in the order of the call, nests
-            flattened; then parameters, buffers and captured ones in the order of first use.
-        steps: Its body.
-        results: What the first call gives (see `Signature`); of the graph, its outputs by name.
-        digest: What tells it from all others, in other graphs and processes too: two
-            definitions are the same just if their digests are.
-        ends: Of the graph itself, what each of its outputs waits for.
+            always a single call; none for the graph itself.
+        inputs: The tensors from outside: first the arguments in the order of the call, pytrees
+            flattened; then parameters, buffers and captured tensors in the order of first use.
+        steps: The body.
+        results: The results of the first call (see `Signature`); for the graph itself, its outputs
+            by name.
+        digest: Identifies the definition, also across graphs and processes: two definitions are
+            equal if and only if their digests are equal.
+        ends: For the graph itself, the control dependencies of each output.
         uses: The calls, in order.
-        escapes: What is read outside of a use though no call gave it back, of any use.
+        escapes: References to tensors that are read outside of any of the uses, but are not in
+            the results of its call.
     """
 
     name: str
@@ -281,12 +283,12 @@ class Definition:
 
     @property
     def hyperparameters(self) -> Mapping[str, Any]:
-        """What the module's `extra_repr` tells, by name."""
+        """The settings that the module's `extra_repr` prints, by name."""
         return self.signatures[0].hyperparameters if self.signatures else {}
 
     @property
     def arguments(self) -> tuple[Argument, ...]:
-        """What the call is given, in the order of forward's parameters: refs and constants."""
+        """The arguments of the call, in the order of forward's parameters: refs and constants."""
         return self.signatures[0].arguments if self.signatures else ()
 
     @cached_property
@@ -296,60 +298,62 @@ class Definition:
 
     @cached_property
     def outputs(self) -> dict[str, Ref]:
-        """The tensors that it gives, by name, each once.
+        """The tensors that a use outputs, by name, each once.
 
-        First the results of the call by their paths (`out`, `logits`, `out.1`), then what
-        escapes: what is read outside of some use though no call gave it back.
+        First the results of the call by their paths (`out`, `logits`, `out.1`), then the tensors
+        of `escapes`, which are read outside of some use, but are not in the call's results.
         """
-        found: dict[str, Ref] = {}
+        outputs: dict[str, Ref] = {}
         seen: set[Ref] = set()
         for path, entry in walk(self.results, "" if type(self.results) is dict else "out"):
             if isinstance(entry, (Read, Given)) and entry not in seen:
                 seen.add(entry)
-                found[path] = entry
+                outputs[path] = entry
         for number, ref in enumerate(sorted(self.escapes.difference(seen), key=_order)):
-            found[f"inner.{number}"] = ref
-        return found
+            outputs[f"inner.{number}"] = ref
+        return outputs
 
     @cached_property
     def graph(self) -> Graph:
-        """Its body as a graph.
+        """The body as a graph.
 
-        Arguments and captured tensors are its inputs, parameters and buffers keep their kind, and
-        a use of another definition is one node of the kind "module", called like the definition,
-        which gives all outputs of it. Types are those of the first use; a size is None where those
-        of uses differ. It keeps the invariants of a graph, unless a call in it reads what is only
-        made while it runs: a module that runs elsewhere than where it is registered may.
+        Arguments and captured tensors are its inputs, parameters and buffers keep their kind. A use
+        of another definition is a node of the kind "module" with the definition's name and all of
+        its outputs. Types are from the first use; a size that differs between uses is None. The
+        graph satisfies the invariants, unless a call in it reads a tensor that is only computed
+        during that call, as is possible for a module that runs outside of its parent module.
         """
         return _Body(self).graph
 
     @property
     def head(self) -> str:
-        """What it takes and gives, on one line: `Layer(%x, %mask, eps=None; size=3) -> (%out)`.
+        """Inputs and outputs on one line: `Layer(%x, %mask, eps=None; size=3) -> (%out)`.
 
-        Arguments stand in the order of the call, nests flattened with their paths, constants as
-        they are; captured tensors come after the arguments, as `captured: %scale`.
+        Arguments are in the order of the call, with pytrees flattened to their paths, and constants
+        as they are; captured tensors come after the arguments, as `captured: %scale`.
         """
         names = [f"%{one_line(one.name)}" for one in self.inputs]
-        given = []
+        arguments = []
         for at, (name, nest) in enumerate(self.arguments):
             for path, entry in walk(nest, name or str(at)):
                 if isinstance(entry, Read):
-                    given.append(names[entry.place])
+                    arguments.append(names[entry.place])
                 else:
                     constant = _MADE_INSIDE if isinstance(entry, Given) else entry
-                    given.append(f"{path}={nest_to_text(constant)}")
+                    arguments.append(f"{path}={nest_to_text(constant)}")
         both = zip(names, self.inputs, strict=True)
         if captured := [name for name, one in both if one.kind == "captured"]:
-            given.append(f"captured: {', '.join(captured)}")
+            arguments.append(f"captured: {', '.join(captured)}")
         end = f") -> ({', '.join(f'%{one_line(name)}' for name in self.outputs)})"
-        told = (f"{one_line(key)}={nest_to_text(it)}" for key, it in self.hyperparameters.items())
-        if settings := ", ".join(told):
+        options = (
+            f"{one_line(key)}={nest_to_text(it)}" for key, it in self.hyperparameters.items()
+        )
+        if settings := ", ".join(options):
             end = f"; {settings}{end}"
-        return listed(f"{one_line(self.name)}(", given, end)
+        return listed(f"{one_line(self.name)}(", arguments, end)
 
     def nested(self) -> "Iterator[Definition]":
-        """Return the definitions that its body uses, each once."""
+        """Yield the definitions that the body uses, each once."""
         yield from dict.fromkeys(
             step.definition for step in self.steps if isinstance(step, CallStep)
         )
@@ -369,7 +373,7 @@ def _order(ref: Given) -> tuple[tuple[int, ...], int]:
 
 
 class _Body:
-    """Makes the graph of a body from its first use.
+    """Builds the graph of a body from its first use.
 
     Args:
         definition: The definition.
@@ -381,16 +385,16 @@ class _Body:
     def __init__(self, definition: Definition) -> None:
         self._uses = definition.uses
         self.graph = Graph(definition.name)
-        # The values of the graph, by the place at which the first use has them.
+        # The values of the new graph, by producer and index of the first use's values.
         self._values: dict[tuple[Node, int], Value] = {}
         self._scopes: dict[tuple[Place, ...], Scope | None] = {(): None}
-        for place, one in enumerate(definition.inputs):
-            kind = one.kind if one.kind in STATE else "input"
-            node = self._add(Node(one.name, kind, kind))
+        for place, entry in enumerate(definition.inputs):
+            kind = entry.kind if entry.kind in STATE else "input"
+            node = self._add(Node(entry.name, kind, kind))
             self._give(node, [use.inputs[place] for use in self._uses])
             if kind == "input":
                 self.graph.inputs.append(node)
-        taken = {one.name for one in definition.inputs}
+        taken = {entry.name for entry in definition.inputs}
         nodes = [
             self._open(place, step, f"{place + 1}{'~' * (str(place + 1) in taken)}")
             for place, step in enumerate(definition.steps)
@@ -414,7 +418,7 @@ class _Body:
         return node
 
     def _open(self, place: int, step: Step | CallStep, name: str) -> Node:
-        """Add the node of a step, which gives what it gives and reads nothing yet."""
+        """Add the node of a step, with its outputs, but without inputs."""
         parts = [use.parts[place] for use in self._uses]
         scope = self._scope(step.places)
         if isinstance(step, CallStep):
@@ -446,16 +450,16 @@ class _Body:
         def bound(entry: Nest) -> Nest:
             if not isinstance(entry, Value):
                 return entry
-            known = self._values.get((entry.producer, entry.index))
-            # A hook of the module may have made it.
-            return _MADE_INSIDE if known is None or known.producer is node else known
+            value = self._values.get((entry.producer, entry.index))
+            # A hook of the module may have computed it, inside of the call.
+            return _MADE_INSIDE if value is None or value.producer is node else value
 
         arguments = [Argument(name, map_nest(nest, bound)) for name, nest in part.call.arguments]
         node.arguments = [Argument(None, nest) for _, nest in arguments]
         node.arguments += [
-            Argument(one.name, value)
-            for one, value in zip(called.inputs, node.inputs, strict=True)
-            if one.kind == "captured"
+            Argument(called_input.name, value)
+            for called_input, value in zip(called.inputs, node.inputs, strict=True)
+            if called_input.kind == "captured"
         ]
         assert node.scope is not None, "a call has a scope"
         self.graph.calls.append(
@@ -471,17 +475,17 @@ class _Body:
         )
 
     def _give(self, node: Node, values: Sequence[Value]) -> None:
-        """Have a node give what all uses give there, of the type that they have in common."""
-        first, *others = values
+        """Add an output to a node, with the type that is common to all uses."""
+        first, *rest = values
         shape = first.shape
-        for other in others:
+        for other in rest:
             shape = _common(shape, other.shape)
         value = Value(node, len(node.outputs), shape, first.dtype, first.device)
         node.outputs.append(value)
         self._values.setdefault((first.producer, first.index), value)
 
     def get(self, value: Value, _: Nest = None) -> Value:
-        """Return the value for one of the first use, as a mapping from these does."""
+        """Return the new value for a value of the first use (the protocol of `Replacement`)."""
         return self._values[value.producer, value.index]
 
     def _scope(self, places: tuple[Place, ...]) -> Scope | None:
@@ -497,7 +501,7 @@ class _Body:
 
 
 def _common(one: Shape | None, other: Shape | None) -> Shape | None:
-    """Return a shape without the sizes in which another one differs."""
+    """Return a shape with None for each size that differs; None if the ranks differ."""
     if one is None or other is None or len(one) != len(other):
         return None
     return tuple(a if a == b else None for a, b in zip(one, other, strict=True))

@@ -1,8 +1,8 @@
-"""Functions: what `graph.functions()` gives, the definitions of a graph and all their uses.
+"""Functions: the result of `graph.functions()`, the definitions of a graph and all their uses.
 
-Each call gets a digest of its structure, and equal ones one definition. Calls are taken from
-the inside out, so that the digest of a call names those in it by the digests of their
-definitions. Names, types, sources and what was measured are in no digest.
+Each call is reduced to a canonical form (`Reading`) and hashed; calls with equal digests share a
+definition. Inner calls come first, so that a call's digest contains the digests of the definitions
+that it uses. Names, types, source lines and measurements are not part of a digest.
 """
 
 from collections.abc import Sequence
@@ -24,65 +24,66 @@ __all__ = ["Functions", "find_definitions"]
 
 
 class Functions(Sequence[Definition]):
-    """The definitions of a graph, each after those that it uses.
+    """The definitions of a graph, each after the definitions that it uses.
 
     Args:
-        graph: The graph; it stays as it is.
+        graph: The graph, which is not changed.
     Raises:
-        ArgumentError: It is no graph.
+        ArgumentError: The argument is not a graph.
 
     Attributes:
         graph: The graph.
-        main: What stands outside of all calls: a definition with one use, not among the others.
+        main: The definition of everything outside of all calls, with a single use; it is not an
+            item of this sequence.
     """
 
     def __init__(self, graph: Graph) -> None:
         require_graph(graph, "functions")
         self.graph = graph
-        # What it makes is much, and none of it garbage.
+        # The search creates many objects and no garbage, so the garbage collector is suspended.
         with not_collecting():
-            whole = find_definitions(graph)
-        self.main: Definition = whole.definition
+            main_use = find_definitions(graph)
+        self.main: Definition = main_use.definition
         self._uses: dict[Scope, Use] = {}
-        pending = [whole]
+        pending = [main_use]
         while pending:
             for part in reversed(pending.pop().parts):
                 if isinstance(part, Use):
                     pending.append(part)
                     assert part.scope is not None, "only the graph itself has no scope"
                     self._uses[part.scope] = part
-        # The graph itself comes last, and is none of them.
+        # The last definition is `main`.
         self._definitions = inner_first(self.main, Definition.nested)[:-1]
 
     def use(self, call: Call | Scope) -> Use:
-        """Return the use that a call, or its scope, is.
+        """Return the use for a call or its scope.
 
         Raises:
             NotFoundError: No call of this graph has that scope.
         """
-        found = self._uses.get(call.scope if isinstance(call, Call) else call)
-        if found is None:
+        use = self._uses.get(call.scope if isinstance(call, Call) else call)
+        if use is None:
             raise NotFoundError(
                 f"the graph of {self.graph.name} holds no call {shown(call)}",
                 why="uses are found by the calls of this graph, or by their scopes",
                 fix="graph.functions().use(graph.calls[0])",
             )
-        return found
+        return use
 
     def find(self, name: str) -> Definition:
-        """Return the definition with a name, as it is printed (`Linear_2`).
+        """Return the definition with a printed name (`Linear_2`).
 
         Raises:
-            NotFoundError: None has that name; the message tells near ones.
+            NotFoundError: No definition has that name; the message suggests similar names.
         """
         for definition in self._definitions:
             if definition.name == name:
                 return definition
-        known = [one.name for one in self._definitions]
+        names = [item.name for item in self._definitions]
         raise NotFoundError(
             f"the graph of {self.graph.name} has no definition named {shown(name)}",
             why="definitions are named after their classes, further ones with a number",
-            fix=did_you_mean(str(name), known, "print(graph.functions())"),
+            fix=did_you_mean(str(name), names, "print(graph.functions())"),
         )
 
     @overload
@@ -90,7 +91,7 @@ class Functions(Sequence[Definition]):
     @overload
     def __getitem__(self, index: slice) -> list[Definition]: ...
     def __getitem__(self, index: int | slice) -> Definition | list[Definition]:
-        """Return the definition at a place."""
+        """Return the definition at an index, or the definitions of a slice."""
         return self._definitions[index]
 
     def __len__(self) -> int:
@@ -100,26 +101,26 @@ class Functions(Sequence[Definition]):
         return "\n\n".join(map(str, [*self._definitions, self.main]))
 
     def __repr__(self) -> str:
-        uses = sum(len(one.uses) for one in self._definitions)
+        uses = sum(len(definition.uses) for definition in self._definitions)
         return f"<Functions of {self.graph.name}: {len(self)} definitions, {uses} uses>"
 
 
 def find_definitions(graph: Graph) -> Use:
-    """Find the definitions of a graph's calls.
+    """Return the use of the graph itself, after a search for the definitions of all calls.
 
     Args:
-        graph: A graph that keeps the invariants; it stays as it is.
+        graph: A graph that satisfies the invariants; it is not changed.
     Returns:
-        The one use of the graph itself, from which all others are reached.
+        The single use of the graph itself, from which all other uses are reachable.
     """
     tree = CallTree(graph)
-    known: dict[str, Definition] = {}
+    definitions: dict[str, Definition] = {}
     for scope in reversed(tree.parts):
         reading = Reading(scope, tree, graph)
         digest = _digest(reading)
-        definition = known.get(digest)
+        definition = definitions.get(digest)
         if definition is None:
-            definition = known[digest] = _define(reading, digest)
+            definition = definitions[digest] = _define(reading, digest)
         use = Use(
             definition,
             scope,
@@ -135,12 +136,12 @@ def find_definitions(graph: Graph) -> Use:
         if not use.definition.uses:
             use.definition.name = claim_name(scope.part.label, names, sign="_")
         use.definition.uses.append(use)
-    whole = tree.uses[None]
-    whole.definition.name = graph.name
-    whole.definition.uses.append(whole)
-    for definition in known.values():
+    main_use = tree.uses[None]
+    main_use.definition.name = graph.name
+    main_use.definition.uses.append(main_use)
+    for definition in definitions.values():
         _let_escape(definition)
-    return whole
+    return main_use
 
 
 def _define(reading: Reading, digest: str) -> Definition:
@@ -162,16 +163,16 @@ def _define(reading: Reading, digest: str) -> Definition:
     )
 
 
-# -- what leaves a call -------------------------------------------------------------------
+# -- escaping tensors ---------------------------------------------------------------------
 
 
 def _let_escape(definition: Definition) -> None:
-    """Tell the definitions on the way down to what a body reads in them that it leaves them."""
-    nests = [definition.results, *(one.results for one in definition.signatures[1:])]
+    """Record in called definitions (`escapes`) the inner tensors that this definition reads."""
+    trees = [definition.results, *(signature.results for signature in definition.signatures[1:])]
     for step in definition.steps:
-        nests += step.inputs
-    for nest in nests:
-        for _, ref in walk(nest):
+        trees += step.inputs
+    for tree in trees:
+        for _, ref in walk(tree):
             inner, path = definition, ref.path if isinstance(ref, Given) else ()
             while len(path) > 1:
                 step = inner.steps[path[0]]
@@ -184,25 +185,25 @@ def _let_escape(definition: Definition) -> None:
 
 
 def _digest(reading: Reading) -> str:
-    told = (
+    structure = (
         reading.signatures,
-        # What is captured is told apart by its place alone.
+        # Entries of captured tensors have no name: only their position is part of the digest.
         reading.entries,
         len(reading.waits),
         reading.steps,
         () if reading.signatures else reading.results,
         reading.ends,
     )
-    text = repr(_form(told)).encode("utf-8", "backslashreplace")
+    text = repr(_form(structure)).encode("utf-8", "backslashreplace")
     return blake2b(text, digest_size=16).hexdigest()
 
 
 def _form(told: Any) -> Any:
-    """Return a form with one text for equal things alone: `1`, `1.0` and `True` differ."""
+    """Return a form whose text is equal for equal values only: `1`, `1.0` and `True` differ."""
     if isinstance(told, Definition):
         return told.digest
     if isinstance(told, tuple | list):
         return (type(told).__name__, *map(_form, told))
     if isinstance(told, dict):
-        return ("dict", *[(_form(key), _form(held)) for key, held in told.items()])
+        return ("dict", *[(_form(key), _form(value)) for key, value in told.items()])
     return (type(told).__name__, repr(told))

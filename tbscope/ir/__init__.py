@@ -1,1 +1,1 @@
-"""The graph as plain data, and what is done with it: it knows nothing of torch or protobuf."""
+"""The graph as plain data, and the code that builds, edits and checks it, without torch."""

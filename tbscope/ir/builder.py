@@ -1,4 +1,4 @@
-"""The door through which every source makes a graph: it names, numbers and checks.
+"""The builder with which every source makes a graph: it names, numbers and verifies.
 
     build = GraphBuilder("Net")
     x = build.add_input("x", (1, 2), "float32")
@@ -9,7 +9,7 @@
     build.add_output("out", call.results)
     graph = build.finish()
 
-docs/how-to-add-a-source.md tells the rules that a source keeps.
+docs/how-to-add-a-source.md contains the rules for sources.
 """
 
 from collections.abc import Iterable, Sequence
@@ -34,15 +34,15 @@ from tbscope.ir.scopes import Scope, ScopeKind, ScopePart
 __all__ = ["GraphBuilder", "Names", "SourceKind", "claim_name"]
 
 SourceKind: TypeAlias = Literal["input", "parameter", "buffer", "constant"]
-"""What a node is that is no operation: a source of values."""
+"""The kind of a node that is not an operation: a source of values."""
 
 
 def claim_name(name: str, taken: set[str], *, sign: str = "~") -> str:
-    """Return a name as it is, or with the first number from 2 on that makes it unique.
+    """Return a name unchanged, or with the first number from 2 on that makes it unique.
 
     Args:
         name: The name.
-        taken: The names that are taken; the new one is added.
+        taken: The names in use; the new name is added.
         sign: The text between the name and its number.
     """
     unique, number = name, 2
@@ -53,21 +53,21 @@ def claim_name(name: str, taken: set[str], *, sign: str = "~") -> str:
 
 
 class Names:
-    """Names the nodes of one graph, by running numbers and by paths; no name is given twice."""
+    """Unique names for the nodes of one graph, from running numbers and from paths."""
 
     def __init__(self) -> None:
         self._count = 0
-        # For each name that was given, the number that is tried next.
+        # For each name in use, the next number to try.
         self._next: dict[str, int] = {}
 
     def number(self) -> str:
-        """Return the next running number that is nobody's name."""
+        """Return the next running number that is not yet a name."""
         self._count += 1
         name = str(self._count)
         return self.number() if name in self._next else name
 
     def unique(self, name: str) -> str:
-        """Return a name as it is, or with the first `~number` that makes it unique."""
+        """Return a name unchanged, or with the first `~number` that makes it unique."""
         if name.isdecimal() and int(name) <= self._count:
             name = f"{name}~"
         names, unique = self._next, name
@@ -81,24 +81,24 @@ class Names:
 
 
 class GraphBuilder:
-    """Makes one graph.
+    """Builds one graph.
 
     Args:
         name: The name of the graph: the class of the model.
-        rank: Which process of a distributed run it ran in.
+        rank: The rank of the process in a distributed run.
 
     Attributes:
-        graph: All that was added so far.
-        operations: How many operations it has.
+        graph: The graph so far.
+        operations: The number of its operations.
     """
 
     def __init__(self, name: str, *, rank: int = 0) -> None:
         self.graph = Graph(name, rank=rank)
         self.operations = 0
         self._names = Names()
-        # The next number of the scopes that print alike, by parent, label and attribute.
+        # The next number for each parent, label and attribute.
         self._numbers: dict[tuple[Scope | None, str, str | None], int] = {}
-        # The numbers that are taken: a source may choose its own.
+        # The numbers in use, some of them chosen by the source.
         self._taken: set[tuple[tuple[Scope | None, str, str | None], int]] = set()
         self._output_names: set[str] = set()
         self._append = self.graph.nodes.append
@@ -116,15 +116,15 @@ class GraphBuilder:
         qualified_name: str | None = None,
         index: int | None = None,
     ) -> Scope:
-        """Return a new scope; its number tells it from all that print alike.
+        """Return a new scope, whose number distinguishes it from scopes with equal names.
 
         Args:
             label: The class of the module, or the name of the block.
-            attribute: Under which name its holder has it.
-            parent: The scope around it.
-            kind: What it is.
-            qualified_name: Its name in `named_modules()`.
-            index: Its number, where the source knows it; None for the next one.
+            attribute: The attribute of the module in its parent.
+            parent: The enclosing scope.
+            kind: The kind of the scope.
+            qualified_name: The name in `named_modules()`.
+            index: The number, if the source chooses it; None for the next number.
         """
         alike = (parent, label, attribute)
         if index is None:
@@ -143,7 +143,7 @@ class GraphBuilder:
     def add_call(
         self, scope: Scope, *, class_name: str, arguments: Sequence[Nest] = (), **facts: Any
     ) -> Call:
-        """Add the call of a module whose scope is there already."""
+        """Add the call of a module whose scope exists already."""
         facts.setdefault("qualified_name", scope.qualified_name)
         call = Call(
             scope=scope, class_name=class_name, arguments=list(map(_argument, arguments)), **facts
@@ -163,7 +163,7 @@ class GraphBuilder:
         source: Source | None,
         kernels: list[str],
     ) -> Node:
-        """Append an operation without outputs, unchecked: for a source that watches each one."""
+        """Append an operation without outputs and checks: for sources that observe each one."""
         self.operations += 1
         # By position, as this runs once for each operation of a trace.
         node = Node(
@@ -182,7 +182,7 @@ class GraphBuilder:
         return node
 
     def append(self, node: Node) -> None:
-        """Append an operation that was made before, under a number that it gets now."""
+        """Append an existing operation, which receives its number now."""
         node.name = self._number()
         self.operations += 1
         self._append(node)
@@ -200,18 +200,18 @@ class GraphBuilder:
         scope: Scope | None = None,
         **facts: Any,
     ) -> Node:
-        """Add a node that reads the values in its arguments, and gives one for each shape.
+        """Add a node that reads the values in its arguments, and has one output per shape.
 
         Args:
-            op: What it is called.
-            arguments: Its arguments: values, constants, nests of these; an `Argument` for
-                one that was given by name.
-            outputs: The shape of each value that it gives.
-            dtype: The element type of these.
-            device: Where they are.
-            name: Its name, made unique; None for a running number.
-            kind: What it is.
-            scope: Where it stands; None for the top level.
+            op: The name of the operation.
+            arguments: The arguments: values, constants, pytrees of these; an `Argument` for
+                a keyword argument.
+            outputs: The shape of each output.
+            dtype: The element type of the outputs.
+            device: The device of the outputs.
+            name: The name, which is made unique; None for a running number.
+            kind: The kind of the node.
+            scope: The scope; None for the top level.
             facts: Further fields of `Node`.
         """
         named = [_argument(given) for given in arguments]
@@ -234,7 +234,7 @@ class GraphBuilder:
     def add_op(
         self, op: str, arguments: Iterable[Nest], output: Shape | None, **facts: Any
     ) -> Value:
-        """Add an operation that gives one value; return the value (see `add_node`)."""
+        """Add an operation with one output, and return its value (see `add_node`)."""
         return self.add_node(op, arguments, [output], **facts).outputs[0]
 
     def add_value(
@@ -253,9 +253,9 @@ class GraphBuilder:
         """Append an input, parameter, buffer or constant without outputs, unchecked.
 
         Args:
-            kind: What it is.
-            name: Its name, made unique; None for a running number.
-            scope: Where it stands.
+            kind: The kind of the node.
+            name: The name, which is made unique; None for a running number.
+            scope: The scope of the node.
         """
         unique = self._number() if name is None else self._names.unique(name)
         node = Node(unique, kind, kind, scope)
@@ -267,7 +267,7 @@ class GraphBuilder:
     def add_input(
         self, name: str, shape: Shape | None, dtype: str = "float32", device: str = "cpu"
     ) -> Value:
-        """Add an input of the model under its path (`past.0.key`); return its value."""
+        """Add an input of the model under its path (`past.0.key`), and return its value."""
         return self.add_value(self.append_source("input", name), shape, dtype, device)
 
     def add_output(self, name: str, value: Value, *, control_inputs: Iterable[Node] = ()) -> Output:
@@ -278,10 +278,10 @@ class GraphBuilder:
         return output
 
     def finish(self) -> Graph:
-        """Return the graph, held against every invariant.
+        """Return the graph, after a check of all invariants.
 
         Raises:
-            GraphError: It breaks one.
+            GraphError: The graph breaks an invariant.
         """
         verify(self.graph)
         return self.graph

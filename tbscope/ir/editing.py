@@ -1,9 +1,10 @@
-"""Editing of a graph: the one place that knows where its nodes and values are named.
+"""Editing of a graph: the only file that updates all references to its nodes and values.
 
-A value is named by what reads it (inputs and arguments of nodes), by outputs, by the arguments
-and results of calls, and by bodies; a node by its place among the nodes, by what waits for it
-(nodes, outputs, bodies) and by notes. A pass says what becomes of them, and `apply` sees to all
-of these in one sweep; which node gives a value is changed at once, as passes ask for it.
+References to a value are in inputs and arguments of nodes, in outputs, in the arguments and
+results of calls, and in bodies; references to a node are its place among the nodes, control
+dependencies (of nodes, outputs, bodies) and notes. A pass registers its changes, and `apply`
+updates all references in one sweep; only the producer of a value changes at once, because passes
+read it.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,48 +19,51 @@ __all__ = ["Editor", "cut_call", "read_there", "replace_calls", "replace_nodes",
 
 
 def twin_of(node: Node, name: str, scope: Scope | None) -> Node:
-    """Return a source like another one, under another name and in another scope.
+    """Return a copy of a source, with another name and in another scope.
 
     Args:
-        node: A parameter, a buffer or a constant, which gives one value.
-        name: The name of the new one, which no other node has.
-        scope: Where it stands.
+        node: A parameter, a buffer or a constant, with one output.
+        name: The name of the copy, which no other node has.
+        scope: The scope of the copy.
     """
-    twin = Node(name, node.op, node.kind, scope, source=node.source)
-    twin.attributes = {**node.attributes}
-    held = node.outputs[0]
-    twin.outputs = [Value(twin, 0, held.shape, held.dtype, held.device, held.sharding)]
-    return twin
+    copy = Node(name, node.op, node.kind, scope, source=node.source)
+    copy.attributes = {**node.attributes}
+    original = node.outputs[0]
+    copy.outputs = [
+        Value(copy, 0, original.shape, original.dtype, original.device, original.sharding)
+    ]
+    return copy
 
 
 def read_there(node: Node, values: Mapping[Value, Value]) -> None:
-    """Have one node read other values instead of some, and no other node."""
+    """Replace some values that one node reads; other nodes still read the old values."""
     node.inputs = [values.get(value, value) for value in node.inputs]
     node.arguments = copy_arguments(node.arguments, values)
 
 
 def replace_nodes(graph: Graph, nodes: Sequence[Node]) -> None:
-    """Give a graph other nodes, or an other order of them; all that is read stays among them."""
+    """Set the nodes of a graph, or their order; each value that is read needs its producer."""
     graph.nodes = list(nodes)
 
 
 def replace_calls(graph: Graph, calls: Sequence[Call]) -> None:
-    """Give a graph other calls."""
+    """Set the calls of a graph."""
     graph.calls = list(calls)
 
 
 def cut_call(call: Call) -> None:
-    """Have a call name no values any more: they are inside of something."""
+    """Remove the values from a call whose inside has been collapsed into a node."""
     call.arguments, call.results = [], None
 
 
 class Editor:
-    """Changes of one graph, which are made together.
+    """Changes of one graph, which are applied together.
 
     Args:
         graph: Changed in place, once `apply` is called.
-        reading: Told of each node before it reads something else.
-        giving: Returns what an output is that holds another value from now on.
+        reading: Called with each node before its inputs change.
+        giving: Returns the new form of an output whose value changes, from the output and its
+            new value.
     """
 
     def __init__(
@@ -80,20 +84,20 @@ class Editor:
         self._instead: dict[Node, Sequence[Node]] = {}
 
     def now(self, value: Value) -> Value:
-        """Return what is read instead of a value; the value itself where it stays."""
+        """Return the replacement of a value, or the value itself if it stays."""
         return self._values.get(value, value)
 
     def read_instead(self, value: Value, other: Value) -> None:
-        """Have whatever names a value name another one; calls still tell its type."""
+        """Replace a value by another one in all references; calls still show its own type."""
         self._values[value] = self.now(other)
 
     def give(self, value: Value, node: Node, index: int | None = None) -> None:
-        """Have a node give a value, at once.
+        """Make a node the producer of a value, at once.
 
         Args:
-            value: What another node has given so far.
-            node: What gives it from now on.
-            index: The output whose place it takes; None to be one more, the last.
+            value: A value of another node.
+            node: The new producer.
+            index: The output that the value replaces; None to append the value to the outputs.
         """
         value.producer = node
         if index is None:
@@ -104,21 +108,21 @@ class Editor:
             node.outputs[index] = value
 
     def put_instead(self, node: Node, others: Sequence[Node]) -> None:
-        """Have new nodes stand in the place of a node, which is left out."""
+        """Put new nodes in the place of a node, which is removed."""
         self._instead[node] = others
         self._gone.add(node)
 
     def stand_for(self, node: Node, others: Sequence[Node], *, noted: Node) -> None:
-        """Have what waits for a node wait for others, and notes be about one of them."""
+        """Replace a node by others as a control dependency, and by `noted` in notes."""
         self._waited[node] = others
         self._noted[node] = noted
 
     def fold(self, node: Node, into: Node) -> None:
-        """Make a node part of another one, which reads, gives and runs what it did too."""
+        """Merge a node into another node, which takes over its inputs, outputs and kernels."""
         writes = list(into.writes)
-        for place, value in enumerate(node.inputs):
+        for index, value in enumerate(node.inputs):
             if value.producer is not into:
-                if place in node.writes:
+                if index in node.writes:
                     writes.append(len(into.inputs))
                 into.inputs.append(value)
         into.writes = tuple(writes)
@@ -126,7 +130,7 @@ class Editor:
         into.control_inputs += node.control_inputs
         into.kernels = into.kernels + node.kernels
         if into.body is not None:
-            # Its kernels would no longer be all.
+            # The body would lack the kernels of the merged node.
             let_go(into.body.nodes)
             into.body = None
         for value in node.outputs:
@@ -135,11 +139,11 @@ class Editor:
         self._gone.add(node)
 
     def drop(self, nodes: Iterable[Node], *, word: Nest = None) -> None:
-        """Leave nodes out.
+        """Remove nodes.
 
         Args:
-            nodes: What nothing that stays reads any more.
-            word: What calls name instead of what these gave; None to leave that.
+            nodes: Nodes whose outputs no remaining node reads.
+            word: The text that replaces their outputs in calls; None to leave those as they are.
         """
         nodes = set(nodes)
         self._gone |= nodes
@@ -149,7 +153,7 @@ class Editor:
             )
 
     def apply(self) -> None:
-        """Make the changes."""
+        """Apply all changes."""
         graph, values, gone = self._graph, self._values, self._gone
         if gone:
             graph.nodes = self._standing()
@@ -168,11 +172,11 @@ class Editor:
                 call.arguments = copy_arguments(call.arguments, named)
                 call.results = map_values(call.results, named)
         for node in self._instead:
-            # What stands there now is in its body, and stays.
+            # Its body stays as it is: the nodes in its place may be those of the body.
             node.outputs.clear()
-        # Parameters may be those of the graph of which this one is a copy.
+        # Parameters are excluded, since a copied graph may share them with its original.
         let_go([node for node in gone if node not in self._instead and node.kind not in STATE])
-        # A pass and its editor refer to each other, where these are methods of the pass.
+        # These may be methods of the pass: cutting the reference cycle frees pass and editor.
         self._reading = self._giving = None
 
     def _standing(self) -> list[Node]:
@@ -196,7 +200,7 @@ class Editor:
                 node.inputs = [values.get(value, value) for value in node.inputs]
                 node.arguments = copy_arguments(node.arguments, values)
             elif node.kind == "module":
-                # One that stands for a call tells also the arguments that it did not read.
+                # A collapsed call also lists the arguments that it did not read.
                 node.arguments = copy_arguments(node.arguments, values)
         if node.control_inputs:
             node.control_inputs = self._waits(node.control_inputs, node)
@@ -209,47 +213,47 @@ class Editor:
         body.results = [self.now(value) for value in body.results]
 
     def _waits(self, others: Iterable[Node], node: Node | None) -> list[Node]:
-        """Return what is waited for now; a node never waits for itself."""
-        found: dict[Node, None] = {}
-        for other in others:
-            stands = self._waited.get(other)
-            if stands is not None:
-                found.update(dict.fromkeys(stands))
-            elif other not in self._gone:
-                found[other] = None
+        """Return the updated control dependencies; a node never depends on itself."""
+        dependencies: dict[Node, None] = {}
+        for dependency in others:
+            replacements = self._waited.get(dependency)
+            if replacements is not None:
+                dependencies.update(dict.fromkeys(replacements))
+            elif dependency not in self._gone:
+                dependencies[dependency] = None
         if node is not None:
-            found.pop(node, None)
-        return list(found)
+            dependencies.pop(node, None)
+        return list(dependencies)
 
     def _output(self, output: Output) -> Output:
         if output.control_inputs:
             output = replace(output, control_inputs=tuple(self._waits(output.control_inputs, None)))
-        other = self._values.get(output.value)
-        if other is None:
+        replacement = self._values.get(output.value)
+        if replacement is None:
             return output
         if self._giving is not None:
-            output = self._giving(output, other)
-        return replace(output, value=other)
+            output = self._giving(output, replacement)
+        return replace(output, value=replacement)
 
     def _note(self, note: Note) -> Note:
         node = note.node
         if node is None:
             return note
-        stands = self._noted.get(node)
-        if stands is not None:
-            return replace(note, node=stands)
+        replacement = self._noted.get(node)
+        if replacement is not None:
+            return replace(note, node=replacement)
         return replace(note, node=None) if node in self._gone else note
 
 
 class _InCalls:
-    """What calls name instead of values: of each call, the types are told that it saw.
+    """The replacements of values in calls, where each call still shows the types that it saw.
 
-    Where views between a value and the one that is read instead are left out, a call names a
-    value of its own, which stands at the place of the latter and has the type of the former.
+    If views between a value and its replacement are removed, the call refers to a value of its
+    own, with the producer and index of the replacement and the type of the original.
 
     Args:
-        values: The values that are read instead.
-        words: What is told of values that nothing gives any more.
+        values: The replacements by value.
+        words: The texts for values that no node produces any more.
     """
 
     def __init__(self, values: Mapping[Value, Value], words: Mapping[Value, Nest]) -> None:
@@ -257,18 +261,18 @@ class _InCalls:
         self._words = words
 
     def get(self, value: Value, _: Nest = None) -> Nest:
-        """Return what is named instead of a value; the value itself where it stays."""
-        stands = value
+        """Return the replacement in a call, or the value itself if it stays."""
+        current = value
         if value.index < len(value.producer.outputs):
-            # It may itself be one that an earlier change left to a call.
-            stands = value.producer.outputs[value.index]
-        if stands in self._words:
-            return self._words[stands]
-        other = self._values.get(stands)
-        if other is None:
+            # The value may itself be such a copy, which an earlier change put into a call.
+            current = value.producer.outputs[value.index]
+        if current in self._words:
+            return self._words[current]
+        new = self._values.get(current)
+        if new is None:
             return value
-        if (value.shape, value.dtype, value.device) == (other.shape, other.dtype, other.device):
-            return other
+        if (value.shape, value.dtype, value.device) == (new.shape, new.dtype, new.device):
+            return new
         return Value(
-            other.producer, other.index, value.shape, value.dtype, value.device, value.sharding
+            new.producer, new.index, value.shape, value.dtype, value.device, value.sharding
         )

@@ -1,8 +1,8 @@
-"""The graph: what a model did in one run, as plain data.
+"""The graph: plain data for the operations that a model executed in one run.
 
-Scopes, calls, nodes and values, in the order in which they came. It is the
-middle of tbscope: sources make it, passes tidy it, converters read it. It knows
-nothing of torch, of protobuf, or of files. `str(graph)` prints it, one node a line:
+A graph lists scopes, calls, nodes and values in the order in which they ran. It is the center of
+tbscope: sources build it, passes simplify it, and converters read it. This file imports nothing of
+torch, protobuf or file formats. `str(graph)` prints one node a line:
 
     graph(%x : Float(1, 2)):
       %1 : Float(1, 2) = linear(%x, %layer1.0.weight, %layer1.0.bias), scope: Net/Linear[fc]
@@ -87,38 +87,36 @@ __all__ = [
     "require_graph",
 ]
 
-# A head or an end that is wider takes one line for each of its entries.
+# The first or last line of a printed graph that is wider is split, one line for each entry.
 _WIDTH = 100
 
-# The name of an output that is a tensor, or the entry of a plain tuple or list: its
-# place tells as much.
+# The name of an output that is a tensor, or an entry of a plain tuple or list: the position in
+# the printed `return (...)` already shows it.
 _NAME_THAT_IS_A_PLACE = re.compile(r"out(\.[0-9]+)*")
 
 
 @dataclass(slots=True, eq=False)
 class Graph:
-    """What ran, in order: a list of nodes with the calls and scopes around them.
+    """The nodes that ran, in order, with the calls and scopes that enclose them.
 
     Attributes:
-        name: The class of the model, or what was recorded.
+        name: The class of the model, or the name of the recording.
         nodes: Every node, each after all nodes that it reads.
-        inputs: The nodes of kind "input" in the order of the arguments; they stand
-            in `nodes` too.
-        outputs: The tensors given back, by path.
+        inputs: The nodes of kind "input" in the order of the arguments; they are in `nodes`, too.
+        outputs: The tensors of the result, by path.
         calls: The module calls in the order in which they began.
-        notes: What the drawing alone does not tell.
-        signatures: For each operation the names of its positional arguments, as far as they
-            are known; None where overloads differ.
-        rank: Which process of a distributed run it ran in; 0 in any other run.
+        notes: Remarks that the drawing alone does not show.
+        signatures: For each operation the names of its positional arguments, as far as
+            available; None for an argument that overloads name differently.
+        rank: The process of a distributed run that the graph is from; 0 in any other run.
         modules: Every module of the model, called or not, in the order of `named_modules()`.
-        uncounted: The kernels that ran and compute, and whose operations `Node.flops` does not
-            count, each with the reason.
-        profile: How times and memory were measured; None where they were not.
-        world_size: How many processes the distributed run has; 1 for any other run.
-        mesh: The dimensions of the device mesh that the run is laid out on, outermost first;
-            empty where it has none.
-        parts: The ranks whose graphs are merged in this one, those together that hold and do
-            equally much; empty where it is that of `rank` alone.
+        uncounted: The kernels that ran and compute, but whose operations are not in
+            `Node.flops`, each with the reason.
+        profile: The method and totals of the measurement, or None if nothing was measured.
+        world_size: The number of processes of the distributed run; 1 for any other run.
+        mesh: The dimensions of the device mesh of the run, outermost first; empty without one.
+        parts: The ranks whose graphs are merged in this graph, grouped by equal memory and equal
+            work; empty for the graph of `rank` alone.
     """
 
     name: str
@@ -143,21 +141,21 @@ class Graph:
         return f"<Graph {self.name}: {len(self.nodes)} nodes, {len(self.calls)} calls>"
 
     def scopes(self) -> Iterator[Scope]:
-        """Return every scope in which a node or a call stands, parents first, each once."""
+        """Return each scope that contains a node or a call once, parents first."""
         seen: dict[Scope, None] = {}
-        stands = [call.scope for call in self.calls]
-        for scope in dict.fromkeys([*stands, *[node.scope for node in self.nodes]]):
+        call_scopes = [call.scope for call in self.calls]
+        for scope in dict.fromkeys([*call_scopes, *[node.scope for node in self.nodes]]):
             if scope is None or scope in seen:
                 continue
-            # What came already came after all that is around it.
+            # A scope in `seen` comes after all of its ancestors, so only new ones are added.
             if scope.parent is not None and scope.parent not in seen:
-                above = takewhile(lambda one: one not in seen, scope.ancestors())
-                seen.update(dict.fromkeys(reversed([*above])))
+                missing = takewhile(lambda ancestor: ancestor not in seen, scope.ancestors())
+                seen.update(dict.fromkeys(reversed([*missing])))
             seen[scope] = None
         return iter(seen)
 
     def find(self, name: str) -> Call | Node:
-        """Find one call or node by the name that its user knows.
+        """Find one call or node by a name of the user's code or of the printed graph.
 
         Args:
             name: A module's qualified name (`layer1.0`), a scope path
@@ -166,8 +164,8 @@ class Graph:
         Returns:
             The first call of that module, else the node.
         Raises:
-            NotFoundError: Nothing has that name; the message tells near ones.
-            ArgumentError: It is no text.
+            NotFoundError: No call or node has that name; the message suggests similar names.
+            ArgumentError: The name is not a string.
         """
         name = _plain_name(name, "find")
         for call in self.calls:
@@ -179,24 +177,24 @@ class Graph:
         for node in self.inputs:
             if name in str(node.attributes.get("also", "")).split(", "):
                 return node
-        known = [call.qualified_name for call in self.calls if call.qualified_name]
-        known += [call.scope.path for call in self.calls]
-        known += [node.name for node in self.nodes if node.kind != "op"]
+        names = [call.qualified_name for call in self.calls if call.qualified_name]
+        names += [call.scope.path for call in self.calls]
+        names += [node.name for node in self.nodes if node.kind != "op"]
         raise NotFoundError(
             f"the graph of {self.name} holds nothing named {shown(name)}",
             why="no call, node or scope has that name in this run",
             fix=did_you_mean(
                 name,
-                dict.fromkeys(known),
+                dict.fromkeys(names),
                 "see graph.calls and graph.nodes for what was recorded",
             ),
         )
 
     def find_calls(self, name: str) -> list[Call]:
-        """Return every call of the module with this qualified name, in order.
+        """Return all calls of the module with this qualified name, in order.
 
         Raises:
-            ArgumentError: It is no text.
+            ArgumentError: The name is not a string.
         """
         name = _plain_name(name, "find_calls")
         return [call for call in self.calls if call.qualified_name == name]
@@ -210,23 +208,23 @@ class Graph:
     ) -> Table:
         """The table of the modules: shapes, parameters, FLOPs, bytes, and times if measured.
 
-        `print(graph.summary())` prints it; `.rows` are its figures, ready for pandas.
+        `print(graph.summary())` prints it; `.rows` contains the figures, ready for pandas.
 
         Args:
-            depth: The most modules around one that still has a line; None for any number. The
-                figures of a line are those of all below it.
-            columns: The columns beside the module tree, as keys of the rows; None for those
-                that have something to tell.
-            fold: Whether equal modules that are numbered on (`0`, `1`, `2`) print as one line,
+            depth: The largest number of enclosing modules of a module with a line of its own;
+                None for no limit. The figures of a line include all modules below it.
+            columns: The columns beside the module tree, as keys of the rows; None for all columns
+                that have a figure.
+            fold: Whether equal modules with consecutive numbers (`0`, `1`, `2`) print as one line,
                 with the sum of their figures.
         Raises:
-            ArgumentError: There is no such column, or the depth is no number of modules.
+            ArgumentError: A column does not exist, or the depth is not a number of modules.
         """
         table: Table = way_up("Graph.summary")(self, depth=depth, columns=columns, fold=fold)
         return table
 
     def functions(self) -> Functions:
-        """The module calls as functions: those with the same body share one definition.
+        """The module calls as functions: calls with the same body share one definition.
 
         Two calls are uses of one definition if they have the same class, hyper-parameters and
         inner graph; parameters and shapes may differ. `print(graph.functions())` prints each
@@ -236,30 +234,32 @@ class Graph:
         return functions
 
     def save(self, path: Any, *, depth: int | None = None, **drawing: Any) -> None:
-        """Write the graph to a file, in the form that the end of its name tells.
+        """Write the graph to a file, in the format of the path's extension.
 
         Args:
-            path: The path of a file: `.json` holds all of the graph, and `tbscope.load` reads it;
-                `.html` is a page with boxes that open; `.dot`, `.svg`, `.png`, `.mmd`,
-                `.explorer.json`, `.pb` and `.pbtxt` are for other programs. One that ends in `/`
-                is a folder for an event file. A file is written whole, or not at all.
-            depth: Down to how many boxes around them nodes are drawn in `.dot`, `.svg`, `.png`
-                and `.mmd`; None for all, or as many as fit a page.
-            drawing: How it is drawn (see `Drawing`); not for `.json`.
+            path: The path of a file: `.json` contains the complete graph, and `tbscope.load` reads
+                it; `.html` is a page with boxes that open; `.dot`, `.svg`, `.png`, `.mmd`,
+                `.explorer.json`, `.pb` and `.pbtxt` are for other programs. A path that ends in
+                `/` is a folder for an event file. A file is written completely, or not at all.
+            depth: The largest number of nested boxes in `.dot`, `.svg`, `.png` and `.mmd`; None
+                for all, or as many as fit a page.
+            drawing: Options of the drawing (see `Drawing`); not for `.json`.
         Raises:
-            ArgumentError: The path tells no form, or cannot be written to; an option is none, or
-                does not fit the form; or a program that draws it is not there.
+            ArgumentError: The extension is unknown, or the path cannot be written to; an option
+                does not exist, or does not fit the format; or a program that draws the format is
+                not installed.
         """
         way_up("Graph.save")(self, path, depth=depth, **drawing)
 
     def _repr_html_(self) -> str:
-        """The page of `save("graph.html")` in a frame, as notebooks show it."""
+        """The page of `save("graph.html")` in an iframe, for notebooks."""
         return str(way_up("Graph._repr_html_")(self))
 
     def copy(self) -> "Graph":
         """Return a graph of new nodes, values and calls, which passes may change.
 
-        Scopes are shared, and so is what holds no value (constants, hyper-parameters).
+        Scopes are shared with the original, and so are objects without values (constants,
+        hyper-parameters).
         """
         return copy_graph(self, state=True)
 
@@ -279,8 +279,8 @@ def copy_graph(graph: Graph, *, state: bool) -> Graph:
 
     Args:
         graph: The graph.
-        state: Whether parameters and buffers are new, too. No pass changes one, and they are
-            half of the nodes of most models: a drawing takes those of the graph itself.
+        state: Whether parameters and buffers are copied, too. No pass changes them, and they are
+            half of the nodes of most models, so a drawing shares them with the original.
     """
     nodes: dict[Node, Node] = {}
     values: dict[Value, Value] = {}
@@ -289,7 +289,7 @@ def copy_graph(graph: Graph, *, state: bool) -> Graph:
             nodes[node] = node
             values.update(zip(node.outputs, node.outputs, strict=True))
             continue
-        # By position, and only what is there: this is much of a conversion's time.
+        # Positional, and without copies of empty lists: much of a conversion is spent here.
         nodes[node] = twin = Node(
             node.name,
             node.op,
@@ -298,7 +298,7 @@ def copy_graph(graph: Graph, *, state: bool) -> Graph:
             list(map(values.get, node.inputs, node.inputs)) if node.inputs else [],
             [],
             copy_arguments(node.arguments, values) if node.arguments else [],
-            [nodes.get(other, other) for other in node.control_inputs]
+            [nodes.get(dependency, dependency) for dependency in node.control_inputs]
             if node.control_inputs
             else [],
             node.source,
@@ -331,7 +331,9 @@ def copy_graph(graph: Graph, *, state: bool) -> Graph:
             replace(
                 output,
                 value=values.get(output.value, output.value),
-                control_inputs=tuple(nodes.get(other, other) for other in output.control_inputs),
+                control_inputs=tuple(
+                    nodes.get(dependency, dependency) for dependency in output.control_inputs
+                ),
             )
             for output in graph.outputs
         ],
@@ -343,32 +345,34 @@ def copy_graph(graph: Graph, *, state: bool) -> Graph:
 
 
 def copy_body(body: Body, nodes: dict[Node, Node], values: dict[Value, Value]) -> Body:
-    """Return the kernels of a node's twin, where others stand for what they read outside."""
-    inside = Graph("", body.nodes).copy()
-    # What it hands on is given outside; what a kernel gives, by its twin.
-    twins = dict(zip(body.nodes, inside.nodes, strict=True))
-    for twin in inside.nodes:
-        twin.inputs = [values.get(value, value) for value in twin.inputs]
-        twin.arguments = copy_arguments(twin.arguments, values)
-        if twin.control_inputs:
-            twin.control_inputs = [nodes.get(other, other) for other in twin.control_inputs]
+    """Return a copy of a body for the copy of its node, reading copied nodes and values outside."""
+    copied = Graph("", body.nodes).copy()
+    # A result is an output of a kernel, or an input of the operation that comes from outside.
+    copies = dict(zip(body.nodes, copied.nodes, strict=True))
+    for copy in copied.nodes:
+        copy.inputs = [values.get(value, value) for value in copy.inputs]
+        copy.arguments = copy_arguments(copy.arguments, values)
+        if copy.control_inputs:
+            copy.control_inputs = [
+                nodes.get(dependency, dependency) for dependency in copy.control_inputs
+            ]
     return Body(
-        inside.nodes,
+        copied.nodes,
         [
-            twins[value.producer].outputs[value.index]
-            if value.producer in twins
+            copies[value.producer].outputs[value.index]
+            if value.producer in copies
             else values.get(value, value)
             for value in body.results
         ],
-        [twins[writer] for writer in body.writers],
+        [copies[writer] for writer in body.writers],
     )
 
 
 class _Twins:
-    """What calls of a copy name: the copied values, with the types that the calls saw.
+    """Values for the calls of a copied graph: copied values, with the types that the calls saw.
 
-    A pass that leaves views out has calls name a value that no node lists: it stands where
-    its index says, and tells another type than the one there.
+    After a pass has removed views, a call may refer to a value that is not in any node's outputs:
+    it has the producer and index of the value that remains, but the shape and type of the view.
     """
 
     def __init__(self, nodes: dict[Node, Node], values: dict[Value, Value]) -> None:
@@ -376,12 +380,12 @@ class _Twins:
         self._values = values
 
     def get(self, value: Value, _: Nest = None) -> Nest:
-        """Return the twin of a value; the value itself where another graph gives it."""
-        twin = self._values.get(value)
-        if twin is None and value.producer in self._nodes:
+        """Return the copy of a value, or the value itself if another graph produces it."""
+        copied = self._values.get(value)
+        if copied is None and value.producer in self._nodes:
             node = self._nodes[value.producer]
             return Value(node, value.index, value.shape, value.dtype, value.device, value.sharding)
-        return value if twin is None else twin
+        return value if copied is None else copied
 
 
 def _copy_call(call: Call, values: _Twins) -> Call:
@@ -405,13 +409,13 @@ def _copy_call(call: Call, values: _Twins) -> Call:
 
 
 def require_graph(thing: object, doing: str = "this") -> None:
-    """Check that something is a graph.
+    """Check that an object is a graph.
 
     Args:
-        thing: Anything.
-        doing: What is to be done with it, for the message.
+        thing: Any object.
+        doing: The operation that needs the graph, for the message.
     Raises:
-        ArgumentError: It is none.
+        ArgumentError: The object is not a graph.
     """
     if not isinstance(thing, Graph):
         raise ArgumentError(
@@ -429,24 +433,26 @@ def graph_to_text(graph: Graph, *, sources: bool = False, parameters: bool = Fal
 
     Args:
         graph: The graph.
-        sources: Whether each line ends in the place in the user's code.
+        sources: Whether each line ends with the line of the user's code.
         parameters: Whether parameters and buffers have lines of their own; else they
-            are told only by the operations that read them, by their qualified names.
+            appear only in the operations that read them, by their qualified names.
     Returns:
-        Lines without a line end after the last. An input that was given under two names
-        has both: `%input_ids = %labels : Long(1, 8)`.
+        Lines without a line end after the last. An input that was passed under two names
+        shows both: `%input_ids = %labels : Long(1, 8)`.
     """
     inputs = []
     for node in graph.inputs:
         also = str(node.attributes.get("also", "")).split(", ")
-        others = "".join(f" = %{one_line(name)}" for name in also if name)
-        inputs += [f"{value_name(one)}{others} : {type_to_text(one)}" for one in node.outputs]
+        aliases = "".join(f" = %{one_line(name)}" for name in also if name)
+        inputs += [
+            f"{value_name(value)}{aliases} : {type_to_text(value)}" for value in node.outputs
+        ]
     lines = body_to_lines(graph, sources=sources, parameters=parameters)
     return "\n".join([listed("graph(", inputs, "):"), *lines])
 
 
 def body_to_lines(graph: Graph, *, sources: bool = False, parameters: bool = False) -> list[str]:
-    """Return the lines of a graph below its head: one for each node, and what it returns."""
+    """Return the lines of a graph below its head: one for each node, and the return line."""
     hidden = {"input"} if parameters else {"input", *STATE}
     lines = [
         f"  {node_to_text(node, source=sources)}" for node in graph.nodes if node.kind not in hidden
@@ -463,7 +469,7 @@ def body_to_lines(graph: Graph, *, sources: bool = False, parameters: bool = Fal
 
 
 def listed(start: str, entries: list[str], end: str) -> str:
-    """Return entries between a start and an end: on one line, or where that is wide, on several."""
+    """Return a list between a start and an end, on one line or, if too wide, an entry a line."""
     line = start + ", ".join(entries) + end
     if len(line) <= _WIDTH:
         return line

@@ -1,7 +1,7 @@
-"""What every graph keeps: the invariants, and `verify`, which holds a graph against them.
+"""Invariants of a graph, and `verify`, which checks all of them.
 
-A converter may rely on all of them, so it checks none. Each check first asks in the
-cheapest way whether all is well, and looks for the culprits only where it is not.
+Converters rely on every invariant, so they check none. Each check first runs the cheapest test
+for the whole graph, and searches for the faulty nodes only if that test fails.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -31,8 +31,8 @@ class Invariant(NamedTuple):
 
     Attributes:
         name: One or two words.
-        description: What holds in every graph, one sentence.
-        check: Gives a sentence for each place where it does not hold.
+        description: A sentence that is true of every graph.
+        check: Yields a sentence for each violation.
     """
 
     name: str
@@ -41,12 +41,12 @@ class Invariant(NamedTuple):
 
 
 class _Held(NamedTuple):
-    """What several invariants ask of one graph, found once.
+    """The collections of one graph that several checks use, computed once.
 
     Attributes:
         graph: The graph.
         nodes: Its nodes.
-        values: All that they give.
+        values: The outputs of all nodes.
         scopes: Its scopes, parents first.
     """
 
@@ -57,24 +57,24 @@ class _Held(NamedTuple):
 
 
 def verify(graph: Graph) -> None:
-    """Check that a graph keeps every invariant of `INVARIANTS`.
+    """Check that a graph satisfies every invariant of `INVARIANTS`.
 
     Args:
-        graph: The graph; nothing in it changes.
+        graph: The graph, which is not changed.
     Raises:
-        ArgumentError: It is no graph.
-        GraphError: It breaks at least one; the message tells the first few, and how
-            many there are.
+        ArgumentError: The argument is not a graph.
+        GraphError: The graph violates an invariant; the message lists the first few violations
+            and their number.
     """
     require_graph(graph, "verify")
     check_invariants(graph)
 
 
 def check_invariants(graph: Graph) -> None:
-    """Do what `verify` does, with what is known to be a graph.
+    """Run the checks of `verify` without its test of the argument's type.
 
     Raises:
-        GraphError: It breaks at least one invariant.
+        GraphError: The graph violates an invariant.
     """
     nodes = graph.nodes
     values = frozenset(chain.from_iterable([node.outputs for node in nodes]))
@@ -121,7 +121,7 @@ def _ownership(held: _Held) -> Iterator[str]:
     graph = held.graph
     for node in graph.nodes:
         outputs = node.outputs
-        # Most give one value, their own.
+        # Most nodes have one output, and are checked by this line alone.
         if len(outputs) == 1 and outputs[0].producer is node and outputs[0].index == 0:
             continue
         for index, value in enumerate(outputs):
@@ -175,7 +175,7 @@ def _order(held: _Held) -> Iterator[str]:
     places: dict[Node, int] | None = None
     given: set[Value] = set()
     for place, node in enumerate(graph.nodes):
-        # What is not in the graph at all is the matter of another invariant.
+        # A value that is not in the graph at all is reported by `_edges`.
         if node.inputs and not given.issuperset(node.inputs):
             for value in node.inputs:
                 if value in values and value not in given:
@@ -228,8 +228,8 @@ def _types(held: _Held) -> Iterator[str]:
             shape: object = value.shape
             if isinstance(shape, tuple):
                 for size in shape:
-                    # A size of another integer type (a SymInt), or of over 63 bits, has no form
-                    # in a file.
+                    # A file has no form for another integer type (a SymInt), nor for a size of
+                    # more than 63 bits.
                     if size is not None and (type(size) is not int or not 0 <= size <= _MAX_SIZE):
                         yield f"%{value.name} has the shape {shape!r}, where {size!r} is no size"
                         break
@@ -248,7 +248,7 @@ def _calls(held: _Held) -> Iterator[str]:
     graph = held.graph
     called = {call.scope for call in graph.calls}
     if len(called) < len(graph.calls):
-        # A call may run again in its scope; a number tells which one it is.
+        # A call may rerun in its scope, with another number.
         for (scope, number), count in _repeated((call.scope, call.number) for call in graph.calls):
             yield f"{count} calls have the scope {scope} and the number {number}"
     for scope in held.scopes:
@@ -370,7 +370,7 @@ INVARIANTS = (
 
 
 def _places(graph: Graph) -> dict[Node, int]:
-    """Return the first place of each node in the list."""
+    """Return the first index of each node in the list."""
     places: dict[Node, int] = {}
     for place, node in enumerate(graph.nodes):
         places.setdefault(node, place)
@@ -378,7 +378,7 @@ def _places(graph: Graph) -> dict[Node, int]:
 
 
 def _repeated(items: Iterable[_Item]) -> Iterator[tuple[_Item, int]]:
-    """Return each item that comes more than once, in order of its first coming, with its count."""
+    """Yield each item that occurs more than once, in order of first occurrence, with its count."""
     counts: dict[_Item, int] = {}
     for item in items:
         counts[item] = counts.get(item, 0) + 1

@@ -1,8 +1,8 @@
-"""Ways up: methods of a graph whose makers stand on higher floors.
+"""Late methods: methods of a graph that higher packages implement.
 
-The graph names its homes here and loads each one when it is first called, so that no
-import of this floor leads up: one that did would join all floors in one cycle. Nothing
-else in tbscope is loaded by its name.
+The table names the module of each method, and the first call imports it. An import statement here
+would close a cycle of packages, since all of them import this one. Nothing else in tbscope is
+imported by a name in a string.
 """
 
 from collections.abc import Iterator
@@ -18,51 +18,51 @@ WAYS_UP = {
     "Graph.save": ("tbscope.saving.save", "save_graph"),
     "Graph._repr_html_": ("tbscope.saving.html", "graph_to_frame"),
 }
-"""For each such method the module that has it, and the name in that."""
+"""The module and the object in it that implement each late method."""
 
 
 class Table(Protocol):
-    """The table of a graph's modules, as `tbscope.Summary` is one.
+    """The table of a graph's modules; `tbscope.Summary` implements it.
 
     Attributes:
-        rows: For each module a mapping from names to plain numbers and words.
-        totals: The figures of the whole.
+        rows: For each module a mapping from column names to plain numbers and texts.
+        totals: The figures of the whole model.
     """
 
     rows: list[dict[str, Any]]
     totals: dict[str, Any]
 
     def show(self) -> None:
-        """Print it."""
+        """Print the table."""
 
 
 class Functions(Protocol):
-    """The definitions of a graph's calls, as `tbscope.Functions` has them.
+    """The definitions of a graph's calls; `tbscope.Functions` implements it.
 
     Attributes:
-        main: What stands outside of all calls.
+        main: The definition of everything outside of all calls.
     """
 
     main: Any
 
     def use(self, call: Any) -> Any:
-        """Return the use that a call is."""
+        """Return the use for a call."""
 
     def find(self, name: str) -> Any:
         """Return the definition with a name."""
 
     def __getitem__(self, index: int) -> Any:
-        """Return the definition at a place."""
+        """Return the definition at an index."""
 
     def __len__(self) -> int:
-        """Return how many there are."""
+        """Return the number of definitions."""
 
     def __iter__(self) -> Iterator[Any]:
-        """Return them, each after those that it uses."""
+        """Yield the definitions, each after the definitions that it uses."""
 
 
 @cache
 def way_up(method: str) -> Any:
-    """Return what a method of the graph calls, loaded the first time."""
+    """Return the implementation of a late method, and import its module at the first call."""
     module, name = WAYS_UP[method]
     return getattr(import_module(module), name)

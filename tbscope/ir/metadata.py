@@ -1,4 +1,4 @@
-"""Facts: the plain parts of a graph, which refer to no node and no value."""
+"""Metadata: the plain records of a graph, which refer to neither nodes nor values."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -41,36 +41,36 @@ CollectiveKind = Literal[
     "recv",
     "barrier",
 ]
-"""What ranks do together; `send` and `recv` join two of them, any other all of a group."""
+"""Kinds of communication; `send` and `recv` join two ranks, any other kind all ranks of a group."""
 
 
 @dataclass(frozen=True, slots=True)
 class Collective:
-    """What a node does together with other ranks.
+    """The communication of a node with other ranks.
 
-    Equal collectives of several ranks have the same `kind`, `ranks`, `group` and `sequence`. A
-    `send` to rank 3 is met by the `recv` from this rank that has the same `ranks`, `group` and
+    Matching collectives on several ranks have equal `kind`, `ranks`, `group` and `sequence`. A
+    `send` to rank 3 matches the `recv` from this rank that has equal `ranks`, `group` and
     `sequence`.
 
     Attributes:
-        kind: What they do.
-        reduction: How what they hand in becomes one (`sum`, `avg`, `max`); None where nothing is
-            reduced, `unknown` where torch does not tell.
-        ranks: The ranks of the group, as the whole run counts them, in the order of the group.
-        mesh: The dimension of the device mesh whose group it is (`dp`, `tp`); empty where the
-            group is that of none.
-        input_bytes: Bytes of what this rank hands in; 0 where it only takes (`recv`, and
-            `broadcast` or `scatter` of another one).
-        output_bytes: Bytes of what this rank has of it; 0 where it only gives (`send`, and
-            `gather` or `reduce` to another one).
-        peer: The rank that it sends to or receives from, or where a broadcast, a reduce, a gather
-            or a scatter begins or ends, as the whole run counts; None for any other.
-        group: torch's name for the group: the same on all of its ranks, and another one for
-            another group of the same ranks.
-        sequence: How many collectives ran in this group before it, on this rank and in this run;
-            for `send` and `recv` how many of the same kind with the same peer.
-        asynchronous: Whether the rank goes on at once, and waits for the result later.
-        tensors: How many tensors it moves: above 1 for what is coalesced.
+        kind: The operation.
+        reduction: The reduction of the ranks' inputs (`sum`, `avg`, `max`); None if nothing is
+            reduced, `unknown` if torch does not report it.
+        ranks: The global ranks of the group, in the order of the group.
+        mesh: The dimension of the device mesh whose group it is (`dp`, `tp`); empty for a group
+            of no dimension.
+        input_bytes: Bytes that this rank contributes; 0 if it only receives (`recv`, and
+            `broadcast` or `scatter` from another rank).
+        output_bytes: Bytes of the result on this rank; 0 if it only sends (`send`, and
+            `gather` or `reduce` to another rank).
+        peer: The global rank of the partner of a send or recv, or the root of a broadcast,
+            reduce, gather or scatter; None for any other kind.
+        group: torch's name for the group: equal on all of its ranks, and different for another
+            group of the same ranks.
+        sequence: The number of earlier collectives of this group on this rank in this run;
+            for `send` and `recv` the number of earlier ones of this kind with this peer.
+        asynchronous: Whether the rank continues at once, and waits for the result later.
+        tensors: The number of tensors that it moves: above 1 for a coalesced collective.
     """
 
     kind: CollectiveKind
@@ -87,27 +87,27 @@ class Collective:
 
     @property
     def moved_bytes(self) -> int:
-        """Bytes of what this rank hands in, or of what it has of it, whichever are more."""
+        """The larger of `input_bytes` and `output_bytes`."""
         return max(self.input_bytes, self.output_bytes)
 
     def __str__(self) -> str:
-        told = self.kind if self.reduction is None else f"{self.kind} {self.reduction}"
-        where = f"{self.mesh} " if self.mesh else ""
-        text = f"{told} over {where}({', '.join(map(str, self.ranks))})"
+        operation = self.kind if self.reduction is None else f"{self.kind} {self.reduction}"
+        mesh = f"{self.mesh} " if self.mesh else ""
+        text = f"{operation} over {mesh}({', '.join(map(str, self.ranks))})"
         return text if self.peer is None else f"{text}, with {self.peer}"
 
 
 @dataclass(frozen=True, slots=True)
 class Sharding:
-    """What one rank holds of a tensor that is spread over several.
+    """The local shard of a distributed tensor.
 
-    The shape of a value or a parameter that has one is that of the whole tensor.
+    The shape of a value or a parameter with a sharding is the global shape.
 
     Attributes:
-        shape: Sizes of what this rank holds.
-        placements: For each dimension of the device mesh how the tensor lies along it:
-            `Shard(0)`, `Replicate()`, `Partial(sum)`.
-        mesh: The names of these dimensions of the mesh; `0`, `1` where they have none.
+        shape: Sizes of the shard on this rank.
+        placements: The DTensor placement along each dimension of the device mesh: `Shard(0)`,
+            `Replicate()`, `Partial(sum)`.
+        mesh: The names of these dimensions of the mesh; `0`, `1` for unnamed dimensions.
     """
 
     shape: tuple[int | None, ...]
@@ -116,8 +116,8 @@ class Sharding:
 
     def __str__(self) -> str:
         pairs = zip(self.mesh, self.placements, strict=True)
-        lies = ", ".join(f"{name}: {placement}" for name, placement in pairs)
-        return f"({', '.join('?' if n is None else str(n) for n in self.shape)}) by {lies}"
+        placed = ", ".join(f"{name}: {placement}" for name, placement in pairs)
+        return f"({', '.join('?' if n is None else str(n) for n in self.shape)}) by {placed}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +125,9 @@ class MeshDimension:
     """One dimension of the device mesh of a run.
 
     Attributes:
-        name: What it is called (`dp`); its number where it has no name.
-        size: How many ranks lie along it.
-        coordinate: Where along it this rank lies, counted from 0.
+        name: The name (`dp`), or the number of an unnamed dimension.
+        size: The number of ranks along the dimension.
+        coordinate: The position of this rank along the dimension, counted from 0.
     """
 
     name: str
@@ -136,38 +136,38 @@ class MeshDimension:
 
 
 def dimensions_at(rank: int, sizes: Mapping[str, int]) -> tuple[MeshDimension, ...]:
-    """Return the dimensions of a device mesh over all ranks of a run, as one rank lies in it.
+    """Return the dimensions of a device mesh over all ranks of a run, with one rank's coordinates.
 
     Args:
-        rank: The rank, as the whole run counts them.
+        rank: The global rank.
         sizes: The sizes of the dimensions by their names, outermost first.
 
     >>> [one.coordinate for one in dimensions_at(13, {"pp": 2, "dp": 2, "tp": 4})]
     [1, 1, 1]
     """
-    found = []
+    dimensions = []
     for name, size in reversed([*sizes.items()]):
         rank, coordinate = divmod(rank, size)
-        found.append(MeshDimension(name, size, coordinate))
-    return tuple(reversed(found))
+        dimensions.append(MeshDimension(name, size, coordinate))
+    return tuple(reversed(dimensions))
 
 
-# Fewer are no longer row than a list of them.
+# Fewer ranks with a step between them are as short as a list.
 _LEAST_ROW = 3
 _BITS = re.compile(r"[0-9]+")
 _ON_RANK = re.compile(r"(ranks? [0-9][-0-9,a-z ]*) ([^ ]+)")
 
 
 class Part(NamedTuple):
-    """Ranks of a distributed run that one part of a merged graph shows.
+    """The ranks that one part of a merged graph represents.
 
     Attributes:
-        ranks: Their numbers, in order.
-        scope: The path of the box that holds what they ran; empty where that is all the graph.
-            What they ran of a backward pass and of an optimizer stands in boxes of this name in
+        ranks: The global ranks, in order.
+        scope: The path of the box around the operations of these ranks; empty if the part is the
+            whole graph. Their backward pass and optimizer step are in boxes of this name in
             `gradients` and `optimizer`.
-        stage: Which stage of a pipeline they run; None where there is no pipeline.
-        figures: What one of them holds and does, by the names of the summary's columns.
+        stage: The pipeline stage of the ranks, or None without a pipeline.
+        figures: The memory and work of one of these ranks, by the names of the summary's columns.
     """
 
     ranks: tuple[int, ...]
@@ -182,7 +182,7 @@ class Part(NamedTuple):
 
 
 def ranks_text(ranks: Iterable[int]) -> str:
-    """Return ranks in words, rows of them by their ends.
+    """Return a text for some ranks, with ranges for consecutive or evenly spaced ranks.
 
     >>> ranks_text([3]), ranks_text([0, 1, 2, 3, 8]), ranks_text([0, 2, 4, 6])
     ('rank 3', 'ranks 0-3,8', 'ranks 0-6 step 2')
@@ -194,57 +194,57 @@ def ranks_text(ranks: Iterable[int]) -> str:
 
 
 def _rows(ordered: Sequence[int]) -> Iterator[str]:
-    place = 0
-    while place < len(ordered):
-        first, end = ordered[place], place + 1
+    index = 0
+    while index < len(ordered):
+        first, end = ordered[index], index + 1
         step = ordered[end] - first if end < len(ordered) else 1
         while end < len(ordered) and ordered[end] - ordered[end - 1] == step:
             end += 1
-        if end - place < _LEAST_ROW and step > 1:
-            end = place + 1
+        if end - index < _LEAST_ROW and step > 1:
+            end = index + 1
         last = ordered[end - 1]
         if last == first:
             yield str(first)
         else:
             yield f"{first}-{last}" if step == 1 else f"{first}-{last} step {step}"
-        place = end
+        index = end
 
 
 def device_on(ranks: str, device: str) -> str:
     """Return a device of ranks as one text: `rank 3 cpu`, `ranks 0-7 cuda:0`.
 
     Args:
-        ranks: The ranks in words.
-        device: The device as each of them names it.
+        ranks: The text of the ranks.
+        device: The device as each of these ranks names it.
     """
     return f"{ranks} {device}"
 
 
 def split_device(device: str) -> tuple[str, str]:
-    """Return the ranks of a device in words, and the device as each of them names it.
+    """Return the text of the ranks of a device, and the device as each rank names it.
 
     >>> split_device("ranks 0-7 cuda:0"), split_device("cpu")
     (('ranks 0-7', 'cuda:0'), ('', 'cpu'))
     """
-    found = _ON_RANK.fullmatch(device)
-    return (found[1], found[2]) if found else ("", device)
+    match = _ON_RANK.fullmatch(device)
+    return (match[1], match[2]) if match else ("", device)
 
 
 # -- nodes, parameters and modules -----------------------------------------------------------
 
 
 Shape: TypeAlias = tuple[int | None, ...]
-"""Sizes per dimension; None where a size is not known (the ragged one of a nested tensor)."""
+"""Sizes per dimension; None for an unknown size (the ragged dimension of a nested tensor)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A place in the user's code.
+    """A line of the user's code.
 
     Attributes:
-        file: The path of the file, relative to the import path that holds it.
-        line: The line, counted from 1.
-        function: The name of the function around it.
+        file: The path of the file, relative to the import path that contains it.
+        line: The line number, counted from 1.
+        function: The name of the enclosing function.
     """
 
     file: str
@@ -257,7 +257,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A constant argument that has no literal form in the graph, as its text (`torch.float32`)."""
+    """A constant argument without a literal in the graph, as its text (`torch.float32`)."""
 
     text: str
 
@@ -266,12 +266,12 @@ class Constant:
 
 
 class Gradient(NamedTuple):
-    """What the backward pass of an operation computes where a gradient is asked for.
+    """The cost of an operation's backward pass for some of its inputs.
 
     Attributes:
         flops: Floating-point operations.
-        inputs: Positions among the node's inputs: the work is done if one of these needs a
-            gradient.
+        inputs: Positions among the node's inputs: the operations run if at least one of these
+            inputs needs a gradient.
     """
 
     flops: int
@@ -282,16 +282,16 @@ class Parameter(NamedTuple):
     """A parameter or buffer that a module owns.
 
     Attributes:
-        name: Its attribute in the module (`weight`).
+        name: The attribute in the module (`weight`).
         kind: "parameter" or "buffer".
-        shape: Sizes per dimension; None for one that is not initialised yet.
+        shape: Sizes per dimension; None for an uninitialized (lazy) parameter.
         dtype: The element type (`float32`).
-        device: Where it is (`cpu`, `cuda:0`).
+        device: The device (`cpu`, `cuda:0`).
         size_bytes: Elements times element size, in bytes.
-        requires_grad: Whether a gradient is kept for it.
-        number: Which of all parameters and buffers in the run it is; tied ones have one
-            number. Negative where that is not known.
-        sharding: What this rank holds of it; None where it is not spread over ranks.
+        requires_grad: Whether autograd computes a gradient for it.
+        number: Number among all parameters and buffers in the run, equal for tied parameters.
+            Negative if unknown.
+        sharding: This rank's shard, or None if the tensor is not distributed.
     """
 
     name: str
@@ -309,11 +309,11 @@ class Module(NamedTuple):
     """A module of the model, whether it was called or not.
 
     Attributes:
-        name: Its name in `named_modules()`; empty for the model itself.
-        class_name: The full name of its class.
-        parameters: Its own parameters and buffers, not those of its children.
-        borrowed: Parameters and buffers of children that have their name in another module,
-            each by its path from here (`conv.weight`).
+        name: The name in `named_modules()`; empty for the model itself.
+        class_name: The full name of the class.
+        parameters: The module's own parameters and buffers, without those of its children.
+        borrowed: Parameters and buffers of children that are registered under another module,
+            each by its path from this module (`conv.weight`).
     """
 
     name: str
@@ -324,14 +324,13 @@ class Module(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The facts of one operation that were measured.
+    """The measurements of one operation.
 
     Attributes:
-        duration_us: How long it ran, in microseconds; None where that was not measured.
-        peak_bytes: The most bytes of results that were alive at one moment while it ran;
-            None where that was not measured.
-        at_peak_bytes: Of what it allocated, the bytes that were alive at the moment when in
-            all the run most were; None where that was not measured.
+        duration_us: Duration in microseconds; None if it was not measured.
+        peak_bytes: Peak bytes of live results while the operation ran; None if not measured.
+        at_peak_bytes: Bytes allocated by the operation and live at the moment of the run's peak;
+            None if not measured.
     """
 
     duration_us: float | None = None
@@ -341,21 +340,20 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """How the times and the memory of a graph's nodes were measured.
+    """The method and totals of a measurement of times and memory.
 
     Attributes:
-        steps: Runs that were measured; a node's time is the median of its times in them.
-        warmup: Runs before these.
-        forward_us: The median time of a whole run that nobody watched, in microseconds.
-        watched_us: The median time of a whole run while its operations were timed.
-        operations_us: The sum of the times of all nodes. What `forward_us` is more is spent
+        steps: The number of measured runs; a node's time is the median over these runs.
+        warmup: The number of runs before these.
+        forward_us: The median time of a complete unobserved run, in microseconds.
+        watched_us: The median time of a complete run while its operations were timed.
+        operations_us: The sum of the times of all nodes. The rest of `forward_us` is spent
             between operations, in Python.
-        clock: What told the time: "perf_counter", or "events" on the device; where devices
-            differ, all of them, joined by " and ".
-        peak_bytes: The most bytes of results that were alive at one moment. Parameters,
-            buffers and inputs do not count.
-        spread_us: How far the middle half of the times lies apart of which `forward_us` is
-            the median: the noise. 0 for a single run.
+        clock: The source of the times: "perf_counter", or "events" on the device; with several
+            kinds of devices all clocks, joined by " and ".
+        peak_bytes: The peak bytes of live results. Parameters, buffers and inputs do not count.
+        spread_us: The noise: the width of the middle half of the times whose median is
+            `forward_us`. 0 for a single run.
     """
 
     steps: int
@@ -369,7 +367,7 @@ class Profile:
 
 
 def item_size_bytes(dtype: str) -> int | None:
-    """Return the bytes of one element (`float32` has 4); None where the name does not tell."""
+    """Return the bytes of one element (`float32` has 4), or None if the name has no width."""
     if dtype == "bool":
         return 1
     bits = _BITS.search(dtype)
@@ -381,14 +379,14 @@ def item_size_bytes(dtype: str) -> int | None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Function:
-    """A function of the user's or of a library's that ran.
+    """A function of the user or of a library that ran.
 
     Attributes:
-        name: What it is called; empty for what has no name of its own, such as a list
+        name: The function's name; empty for code without a name of its own, such as a list
             comprehension in an older Python.
         loops: The loops in its code: the first and the last step of each.
-        nested: Whether it was made while another one ran: a closure, or what a decorator puts
-            around others.
+        nested: Whether it was defined inside another function: a closure, or a decorator's
+            wrapper.
     """
 
     name: str
@@ -398,13 +396,13 @@ class Function:
 
 @dataclass(slots=True, eq=False)
 class Run:
-    """One run of a function; compared by identity.
+    """One call frame of a function; compared by identity.
 
     Attributes:
         function: The function.
-        around: The run that called it, of the same module call; None for the outermost, which
+        around: The caller's run within the same module call; None for the outermost run, which
             mostly is the module's own forward.
-        step: Where in the code of that run it was called (see `Node.step`).
+        step: Position of the call in the caller's bytecode (see `Node.step`).
     """
 
     function: Function
@@ -412,12 +410,12 @@ class Run:
     step: int = 0
 
     def chain(self) -> list["Run"]:
-        """Return this run and those around it, the outermost first."""
-        found = [self]
-        while (around := found[-1].around) is not None:
-            found.append(around)
-        return found[::-1]
+        """Return this run and its callers, the outermost first."""
+        runs = [self]
+        while (around := runs[-1].around) is not None:
+            runs.append(around)
+        return runs[::-1]
 
     def outermost(self) -> "Run":
-        """Return the outermost of the runs around this one, or itself."""
+        """Return the outermost caller of this run, or the run itself."""
         return self.chain()[0]

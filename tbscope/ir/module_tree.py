@@ -1,7 +1,7 @@
-"""The tree of modules: those of a graph as their author nested them, with all that is in each.
+"""The module tree of a graph: its modules in the author's nesting, each with all of its calls.
 
-A part is a module with all of its calls, called or not, or a block by hand. Cards, overlays and the
-summary are made of one such tree; each parameter counts once in every part around it.
+A part is a module, called or not, or a block named by the user. Info cards, overlays and the
+summary are built from this tree; each parameter counts once in every enclosing part.
 """
 
 import math
@@ -28,24 +28,24 @@ __all__ = [
 ]
 
 PartKind: TypeAlias = Literal["graph", "module", "container", "scope", "unused"]
-"""The whole graph, a module that was called, one that was not though something in it ran, a block
-by hand, or a module in which nothing ran."""
+"""The kind of a part: the whole graph, a called module, a container (never called, but operations
+ran in it), a block named by the user, or a module in which nothing ran."""
 
 _Place: TypeAlias = tuple[object, object]
 
 
 @dataclass(slots=True, eq=False)
 class Holdings:
-    """Sums over parameters and buffers, each counted once.
+    """Totals over parameters and buffers, each counted once.
 
     Attributes:
-        parameters: Numbers in parameters.
-        trainable: Those of parameters that require a gradient.
-        shared: Those of parameters that a module outside of the part has, too.
+        parameters: Number of elements of the parameters.
+        trainable: Number of elements of the parameters that require a gradient.
+        shared: Number of elements of the parameters that a module outside of the part also has.
         parameter_bytes: Bytes of the parameters.
-        buffers: Numbers in buffers.
+        buffers: Number of elements of the buffers.
         buffer_bytes: Bytes of the buffers.
-        tensors: How many parameters and buffers they are.
+        tensors: Number of parameters and buffers.
     """
 
     parameters: int = 0
@@ -58,11 +58,11 @@ class Holdings:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all of them."""
+        """Bytes of parameters and buffers."""
         return self.parameter_bytes + self.buffer_bytes
 
     def add(self, parameter: Parameter) -> None:
-        """Count a parameter or buffer; one that is not initialised yet has no numbers."""
+        """Count a parameter or buffer; an uninitialized one has no elements."""
         count = numbers_in(parameter)
         self.tensors += 1
         if parameter.kind == "buffer":
@@ -75,7 +75,7 @@ class Holdings:
             self.trainable += count
 
     def add_all(self, other: "Holdings") -> None:
-        """Add the sums of another one; a shared parameter may be shared no longer."""
+        """Add the totals of a part below, except `shared`: both owners may be in this part."""
         self.parameters += other.parameters
         self.trainable += other.trainable
         self.parameter_bytes += other.parameter_bytes
@@ -85,32 +85,32 @@ class Holdings:
 
 
 def numbers_in(parameter: Parameter) -> int:
-    """Return how many numbers a parameter or buffer has; none before it is initialised."""
+    """Return the number of elements of a parameter or buffer; 0 before it is initialized."""
     shape = parameter.shape
     if shape is None:
         return 0
     sizes: Any = shape
-    # Few are unknown; to look at each by itself takes three times as long.
+    # Unknown sizes are rare, and the filter takes three times as long.
     return math.prod([size for size in shape if size is not None] if None in shape else sizes)
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class Part:
-    """A module with its calls, or a block by hand.
+    """A module with its calls, or a block named by the user.
 
     Attributes:
-        kind: What it is.
-        label: The name of its class, or of the block.
-        class_name: The full name of its class; empty for what is no module.
-        attribute: The name under which its holder has it; None for a root and for a block.
-        name: Its qualified name; None for what no module registers.
-        parent: The part around it; None for the outermost.
-        children: The parts in it, as the author wrote them.
-        held: Its own parameters and buffers, those of its children not among them.
-        borrowed: Parameters and buffers of children that are parts of another module.
-        scopes: The scopes of its calls.
-        calls: Its calls.
-        holds: The sums over the parameters and buffers in it and below it.
+        kind: The kind of the part.
+        label: The name of the class, or of the block.
+        class_name: The full name of the class; empty for a part that is not a module.
+        attribute: The attribute of the parent module; None for a root and for a block.
+        name: The qualified name; None for a part that no module registers.
+        parent: The enclosing part; None for the outermost.
+        children: The parts in it, in the author's order.
+        held: The module's own parameters and buffers, without those of its children.
+        borrowed: Parameters and buffers of children that are registered under another module.
+        scopes: The scopes of the calls.
+        calls: The calls.
+        holds: The totals over the parameters and buffers of the part and all parts below.
     """
 
     label: str
@@ -133,17 +133,17 @@ class Part:
 
     @property
     def title(self) -> str:
-        """Its attribute; a root is called by its class, a block by its name."""
+        """The attribute, or the class of a root, or the name of a block."""
         return self.label if self.attribute is None else self.attribute
 
     @property
     def unregistered(self) -> bool:
-        """Whether it is a module that no module registers, so that no model counts it."""
+        """Whether it is a module that no module registers, and so is not part of the model."""
         return self.kind in ("module", "container") and self.name is None
 
 
 def walk(root: Part) -> Iterator[Part]:
-    """Yield a part and all below it, parents first, in the order of the author."""
+    """Yield a part and all parts below it, parents first, in the author's order."""
     pending = [root]
     while pending:
         part = pending.pop()
@@ -152,9 +152,9 @@ def walk(root: Part) -> Iterator[Part]:
 
 
 def held_below(root: Part) -> Iterator[Parameter]:
-    """Yield the parameters below a module, each with its name from there on (`qkv.weight`).
+    """Yield the parameters below a module, each with its relative name (`qkv.weight`).
 
-    Those that no module registers are not among them.
+    Parameters of unregistered modules are left out.
     """
     yield from root.borrowed
     start = len(root.name) + 1 if root.name else 0
@@ -165,24 +165,24 @@ def held_below(root: Part) -> Iterator[Parameter]:
 
 
 def parameter_key(part: Part, parameter: Parameter) -> int | str:
-    """Return the key of a parameter among all others; tied ones have the same."""
+    """Return the key of a parameter in the graph; tied parameters have equal keys."""
     if parameter.number >= 0:
         return parameter.number
     return f"{part.label if part.name is None else part.name}.{parameter.name}"
 
 
 def parameters_in(graph: Graph) -> dict[int | str, Parameter]:
-    """Return the parameters of all modules of a graph, each once, by their keys."""
-    found: dict[int | str, Parameter] = {}
+    """Return the parameters of all modules of a graph by key, each once."""
+    parameters: dict[int | str, Parameter] = {}
     for part in walk(ModuleTree(graph).top):
         for parameter in part.held:
             if parameter.kind == "parameter":
-                found.setdefault(parameter_key(part, parameter), parameter)
-    return found
+                parameters.setdefault(parameter_key(part, parameter), parameter)
+    return parameters
 
 
 def lists_parameters(graph: Graph) -> bool:
-    """Whether the modules of a graph list their parameters; those of a read drawing do not."""
+    """Whether the modules of a graph list their parameters, unlike those of a drawing's graph."""
     return bool(graph.modules) or any(call.parameters for call in graph.calls)
 
 
@@ -191,19 +191,19 @@ class ModuleTree:
 
     Args:
         graph: The graph.
-        count_nodes: Whether the nodes of parameters and buffers count in the parts around them, for
+        count_nodes: Whether the nodes of parameters and buffers count in their enclosing parts, for
             a graph whose modules do not list them.
 
     Attributes:
-        top: The part around everything.
-        part_of: The part of each scope. Several calls of a module have one.
+        top: The outermost part.
+        part_of: The part of each scope. Several calls of a module share a part.
     """
 
     def __init__(self, graph: Graph, *, count_nodes: bool = False) -> None:
         self.top = Part(graph.name, kind="graph")
         self.part_of: dict[Scope, Part] = {}
         self._parts: dict[_Place, Part] = {}
-        # Models without a name, by number.
+        # The models, each with an empty name; its index distinguishes equal qualified names.
         self._roots: list[Module] = []
         self._add_modules(graph)
         self._add_scopes(graph)
@@ -221,79 +221,83 @@ class ModuleTree:
         _count(list(walk(self.top)))
 
     def forget(self) -> None:
-        """Let go of all parts, once no part is read any more."""
-        # They refer to each other: garbage that only the collector finds.
+        """Release all parts, once no part is read any more."""
+        # Parts refer to each other, so otherwise only the garbage collector would free them.
         for part in list(walk(self.top)):
             part.children.clear()
             part.parent = None
 
     def _add_modules(self, graph: Graph) -> None:
-        """Add every module at its place, called or not."""
+        """Add every module at its place in the tree, called or not."""
         for module in graph.modules:
             name = module.name
             if not name:
                 self._roots.append(module)
                 if not module.class_name:
-                    # A model that is no module is known by its parameters alone.
+                    # A model that is not a module has no class: its parameters belong to the graph.
                     self._parts[(len(self._roots) - 1, name)] = self.top
                     self.top.held = module.parameters
                     continue
             root = len(self._roots) - 1
-            above, _, attribute = name.rpartition(".")
-            holder = self._parts.get((root, above)) if name else None
+            parent_name, _, attribute = name.rpartition(".")
+            parent_part = self._parts.get((root, parent_name)) if name else None
             self._parts[(root, name)] = Part(
                 module.class_name.rpartition(".")[2],
-                parent=holder or self.top,
+                parent=parent_part or self.top,
                 class_name=module.class_name,
-                attribute=(attribute if holder else name) or None,
+                attribute=(attribute if parent_part else name) or None,
                 name=name,
                 held=module.parameters,
                 borrowed=module.borrowed,
             )
 
     def _add_scopes(self, graph: Graph) -> None:
-        """Find the part of each scope; a scope of no known module becomes a new part."""
+        """Find the part of each scope; a scope without a listed module becomes a new part."""
         roots: dict[Scope, object] = {}
         if len(self._roots) > 1:
-            # Of several models without a name, a call is of the one whose parameters it has.
+            # With several models in the graph, the parameters of a call identify its model.
             owners = {
-                held.number: root
+                parameter.number: root
                 for (root, _), part in reversed(self._parts.items())
-                for held in part.held
+                for parameter in part.held
             }
             for call in graph.calls:
-                known = [owners[held.number] for held in call.parameters if held.number in owners]
-                for scope in upward(call.scope) if known else ():
+                models = [
+                    owners[parameter.number]
+                    for parameter in call.parameters
+                    if parameter.number in owners
+                ]
+                for scope in upward(call.scope) if models else ():
                     if scope.qualified_name == "":
-                        roots[scope] = known[0]
+                        roots[scope] = models[0]
         for scope in graph.scopes():
-            above = self.part_of[scope.parent] if scope.parent else self.top
+            parent_part = self.part_of[scope.parent] if scope.parent else self.top
             if scope not in roots:
                 roots[scope] = self._root(scope, roots[scope.parent] if scope.parent else None)
             name = scope.qualified_name
             place: _Place = (roots[scope], name)
             if name is None:
-                place = (above, (scope.part.label, scope.part.attribute))
+                place = (parent_part, (scope.part.label, scope.part.attribute))
             part = self._parts.get(place)
             if part is None:
                 part = Part(
-                    scope.part.label, parent=above, attribute=scope.part.attribute, name=name
+                    scope.part.label, parent=parent_part, attribute=scope.part.attribute, name=name
                 )
                 self._parts[place] = part
             elif not part.scopes:
                 part.label = scope.part.label
-                if part.parent is not None and part.parent is not above:
-                    # In a block by hand, in which its holder calls it.
+                if part.parent is not None and part.parent is not parent_part:
+                    # The parent module calls it in a block named by the user.
                     part.parent.children.remove(part)
-                    part.parent = above
-                    above.children.append(part)
+                    part.parent = parent_part
+                    parent_part.children.append(part)
             if part.kind == "unused" or scope.kind == "module":
                 part.kind = scope.kind if scope.kind in ("module", "container") else "scope"
             part.scopes.append(scope)
             self.part_of[scope] = part
 
     def _root(self, scope: Scope, above: object) -> object:
-        """Return the model that a scope belongs to, as the one around it; None if to none."""
+        """Return the model of a scope, by default the model of the parent; None for no model."""
         name, label = scope.qualified_name, scope.part.label
         if name == "":
             if len(self._roots) == 1:
@@ -301,13 +305,13 @@ class ModuleTree:
             classes = [module.class_name.rpartition(".")[2] for module in self._roots]
             return classes.index(label) if label in classes else label
         if above is None and name is not None:
-            # A model that was given a name.
-            return next((place[0] for place in self._parts if place[1] == name), 0)
+            # A model with a name of its own.
+            return next((key[0] for key in self._parts if key[1] == name), 0)
         return above
 
 
 def _parameter_of(node: Node, number: int) -> Parameter:
-    """Return the parameter or buffer of a node; one of unknown sizes counts nothing."""
+    """Return the parameter or buffer of a node; one with unknown sizes counts no elements."""
     value = node.outputs[0]
     known = value.shape is not None and None not in value.shape
     return Parameter(
@@ -322,47 +326,48 @@ def _parameter_of(node: Node, number: int) -> Parameter:
 
 
 def _count(parts: list[Part]) -> None:
-    """Count each parameter once in every part around it.
+    """Count each parameter once in every enclosing part.
 
-    A module that no module registers counts in its own part and not above, as in a model.
+    The parameters of an unregistered module do not count in registered parents, since
+    `model.parameters()` does not include them.
     """
-    holders: dict[int | str, dict[Part, Parameter]] = {}
+    parts_of: dict[int | str, dict[Part, Parameter]] = {}
     for part in parts:
         for parameter in (*part.held, *part.borrowed):
-            holders.setdefault(parameter_key(part, parameter), {})[part] = parameter
+            parts_of.setdefault(parameter_key(part, parameter), {})[part] = parameter
     shared = []
-    for held in holders.values():
-        if len(held) > 1:
-            shared.append(held)
+    for parameters in parts_of.values():
+        if len(parameters) > 1:
+            shared.append(parameters)
         else:
-            ((part, parameter),) = held.items()
+            ((part, parameter),) = parameters.items()
             part.holds.add(parameter)
     for part in reversed(parts):
-        above = _counted_above(part)
-        if above is not None:
-            above.holds.add_all(part.holds)
-    for held in shared:
-        _count_shared(held)
+        parent = _counted_above(part)
+        if parent is not None:
+            parent.holds.add_all(part.holds)
+    for parameters in shared:
+        _count_shared(parameters)
 
 
 def _counted_above(part: Part) -> Part | None:
-    """Return the part in which the parameters of a part count, too."""
-    above = part.parent
-    return None if above is None or (part.unregistered and not above.unregistered) else above
+    """Return the next enclosing part in which the parameters of a part count, or None."""
+    parent = part.parent
+    return None if parent is None or (part.unregistered and not parent.unregistered) else parent
 
 
 def _count_shared(held: dict[Part, Parameter]) -> None:
-    """Count a parameter of several parts, once in all that are around one of them."""
+    """Count a parameter of several parts once in each part that contains at least one of them."""
     parameter = next(iter(held.values()))
-    # A module that no module registers is not of the model.
-    everyone = {part for part in held if part.name is not None} or {*held}
-    inside: Counter[Part] = Counter()
+    # Unregistered modules are not part of the model, so they do not make a parameter shared.
+    owners = {part for part in held if part.name is not None} or {*held}
+    owners_inside: Counter[Part] = Counter()
     for part in held:
-        above: Part | None = part
-        while above is not None:
-            inside[above] += part in everyone
-            above = _counted_above(above)
-    for part, count in inside.items():
+        enclosing: Part | None = part
+        while enclosing is not None:
+            owners_inside[enclosing] += part in owners
+            enclosing = _counted_above(enclosing)
+    for part, count in owners_inside.items():
         part.holds.add(parameter)
-        if parameter.kind == "parameter" and count < len(everyone):
+        if parameter.kind == "parameter" and count < len(owners):
             part.holds.shared += numbers_in(parameter)

@@ -1,10 +1,10 @@
-"""Nodes, the values that flow between them, calls of modules, outputs and notes, and their text.
+"""Nodes of a graph, the values on the edges between them, calls of modules, outputs and notes.
 
-The text is what `str(node)` prints, in the form of TorchScript:
+Each has a text, which `str(node)` prints in the form of TorchScript:
 
     %1 : Float(1, 2) = linear(%x, %layer1.0.weight, %layer1.0.bias), scope: Net/Linear[fc]
 
-Its only reader is a person; nothing parses it.
+The text is for people only; no code parses it.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -55,44 +55,44 @@ __all__ = [
 ]
 
 NodeKind = Literal["op", "module", "input", "parameter", "buffer", "constant"]
-"""What a node is: an operation, a leaf module drawn as one operation, or a source of values."""
+"""The kind of a node: an operation, a leaf module drawn as one operation, or a source of values."""
 
 Role = Literal["view", "cast", "copy", "maker"]
-"""What an operation is that computes nothing.
+"""The role of an operation that computes nothing.
 
-A "view" describes the one tensor that it reads anew, a "cast" gives it in another type or
-on another device, a "copy" gives it once more; a "maker" makes of nothing but numbers a
-tensor that is the same in every run (`arange`). Whoever saw the operation run says it; no
-pass asks for its name.
+A "view" returns another description of the one tensor that it reads, a "cast" converts that tensor
+to another type or device, and a "copy" copies it. A "maker" builds a tensor from numbers alone,
+equal in every run (`arange`). The source that saw the operation run sets the role; passes never
+decide by the name of an operation.
 """
 TOLD = ("error", "fills", "gradient_of", "read_by_python")
-"""The attributes that tell for what more than its result a node has run.
+"""Attributes of nodes that ran for an effect besides their results.
 
-It raised, filled by `out=` what was there before the run, gave a parameter its gradient, or
-gave what Python read.
+The node raised an error, filled an existing tensor by `out=`, set the gradient of a parameter, or
+returned data to Python.
 """
 
 OPERATIONS: frozenset[NodeKind] = frozenset({"op", "module"})
-"""The kinds of nodes that run something: operations, and leaf modules drawn as one."""
+"""Kinds of nodes that run code: operations, and leaf modules drawn as one operation."""
 
 STATE: frozenset[NodeKind] = frozenset({"parameter", "buffer"})
-"""The kinds of nodes that hold what a module registers: the state of a model."""
+"""Kinds of nodes for tensors that a module registers: the state of a model."""
 
 OWNED: frozenset[NodeKind] = STATE | {"constant"}
-"""The kinds of nodes that hold a tensor which was there before: sources, but for inputs."""
+"""Kinds of nodes for tensors that existed before the run: all sources except inputs."""
 
 
 @dataclass(slots=True, eq=False)
 class Value:
-    """One tensor on an edge, at one moment; an in-place operation gives a new value.
+    """One tensor on an edge, at one moment; an in-place operation produces a new value.
 
     Attributes:
-        producer: The node that gives it.
-        index: Which of the producer's outputs it is, counted from 0.
-        shape: Sizes per dimension, None where not known; None for an unknown rank.
+        producer: The node that outputs the value.
+        index: Position among the producer's outputs, counted from 0.
+        shape: Sizes per dimension, None for an unknown size; None for an unknown rank.
         dtype: The element type as torch names it, without `torch.` (`float32`).
         device: The device as torch prints it (`cpu`, `cuda:0`, `meta`).
-        sharding: What this rank holds of it; None where it is not spread over ranks.
+        sharding: This rank's shard of the tensor, or None if the tensor is not distributed.
     """
 
     producer: "Node"
@@ -104,13 +104,13 @@ class Value:
 
     @property
     def name(self) -> str:
-        """The printed name without `%`: the producer's, with `#index` where it gives several."""
+        """Printed name without `%`: the producer's, plus `#index` if it has several outputs."""
         node = self.producer
         return f"{node.name}#{self.index}" if len(node.outputs) > 1 else node.name
 
     @property
     def size_bytes(self) -> int | None:
-        """Bytes of all its elements; None where its sizes or its dtype do not tell."""
+        """Bytes of all elements, or None if a size or the element size is unknown."""
         size = item_size_bytes(self.dtype)
         for length in (None,) if self.shape is None else self.shape:
             size = None if size is None or length is None else size * length
@@ -124,9 +124,9 @@ class Argument(NamedTuple):
     """One argument of an operation or of a call.
 
     Attributes:
-        name: Its keyword or parameter name; None where it was given by position and
-            the name is not known.
-        nest: What was given, tensors as values.
+        name: The keyword or parameter name, or None for a positional argument whose parameter
+            name is unknown.
+        nest: The argument as a pytree, with values for tensors.
     """
 
     name: str | None
@@ -141,31 +141,32 @@ class Node:
         name: Unique in the graph: the path of an input (`past.0.key`), the qualified name
             of a parameter (`layer1.0.weight`), or a running number.
         op: The operation as the user wrote it (`linear`), or the class of a leaf module.
-        kind: What the node is.
-        scope: Where it ran; None at the top level.
-        inputs: The values it reads, in order; one value may stand several times.
-        outputs: The values it gives: results in order, then tensors it wrote into.
-        arguments: All arguments in order, tensors as values and constants as such.
-        control_inputs: Nodes that wrote into storage that this one reads through a view.
-        source: Where in the user's code it was called; None where that is not known.
+        kind: The kind of the node.
+        scope: The scope in which the node ran, or None at the top level.
+        inputs: The values that the node reads, in order; a value may occur several times.
+        outputs: The values that the node produces: results in order, then tensors it wrote into.
+        arguments: All arguments in order, with values for tensors and constants as they are.
+        control_inputs: Nodes that wrote into storage that this node reads through a view.
+        source: The line of the user's code that called the node, or None if unknown.
         kernels: The ATen operations that ran inside, in order (`aten::addmm`).
-        attributes: Further facts by name, as plain constants.
-        body: The kernels as nodes, where they were recorded and are several.
-        flops: Floating-point operations of the kernels that have a formula; None where none
-            of them has one, and one of those that have none computes (`Graph.uncounted`).
-        gradients: What the backward pass computes for it.
-        allocated_bytes: Bytes of the storages that its results take and that did not exist
-            before: none for a view or for what it wrote into.
-        measured: Its time and its memory, where they were measured.
-        role: What it is if it computes nothing; None for any other node.
-        random: Whether it drew random numbers.
-        writes: Positions among `inputs` of the operands that it wrote into, also through a
-            view: an in-place operation its first, a normalisation its running statistics.
-        phase: The part of a training step in which it ran.
-        run: The run of the user's function that called it; None where none is known.
-        step: Where in the code of that function it was called: a number that grows with the
-            lines, and tells what stands on one line apart.
-        collective: What it does together with other ranks; None for any other operation.
+        attributes: Further properties by name, as plain constants.
+        body: The kernels as nodes, if they were recorded and there are several.
+        flops: Floating-point operations of the kernels that have a formula. None if no kernel has
+            a formula and at least one of them computes something (`Graph.uncounted`).
+        gradients: The cost of the backward pass for this node.
+        allocated_bytes: Bytes of newly allocated storages of the results; a view, or a tensor
+            that the node wrote into, adds none.
+        measured: Time and memory, if they were measured.
+        role: The role of an operation that computes nothing; None for any other node.
+        random: Whether the node drew random numbers.
+        writes: Positions among `inputs` of the operands that the node wrote into, also through
+            a view: the first operand of an in-place operation, the running statistics of a
+            normalisation.
+        phase: The phase of a training step in which the node ran.
+        run: The run of the user's function that called the node, or None if unknown.
+        step: Position of the call in the bytecode of that function: it grows with the lines, and
+            separates several calls on one line.
+        collective: The communication with other ranks; None for any other operation.
     """
 
     name: str
@@ -194,21 +195,21 @@ class Node:
 
     @property
     def duration_us(self) -> float | None:
-        """How long it ran, in microseconds; None where that was not measured."""
+        """Duration in microseconds, or None if it was not measured."""
         return None if self.measured is None else self.measured.duration_us
 
     @property
     def peak_bytes(self) -> int | None:
-        """The most bytes of results that were alive while it ran; None where not measured."""
+        """Peak bytes of live results while the node ran, or None if not measured."""
         return None if self.measured is None else self.measured.peak_bytes
 
     @property
     def at_peak_bytes(self) -> int | None:
-        """What it allocated and was alive at the peak of the run; None where not measured."""
+        """Bytes allocated by the node and live at the peak of the run; None if not measured."""
         return None if self.measured is None else self.measured.at_peak_bytes
 
     def measure(self, **facts: Any) -> None:
-        """Take note of some facts of `Measured`; the others stay."""
+        """Set some fields of `measured`; the others keep their values."""
         self.measured = replace(self.measured or Measured(), **facts)
 
     def __str__(self) -> str:
@@ -223,13 +224,13 @@ class Body:
     """The kernels that ran inside an operation, with the edges among them.
 
     Attributes:
-        nodes: One node for each kernel, in order, which reads values of others and of those
-            that the operation reads. They do not stand among the nodes of the graph. None
-            where it could not be seen what each of them reads (under `vmap`).
-        results: For each output of the operation the value that it is: one that a kernel
-            gives, or one that the operation reads and handed on.
-        writers: Those of the kernels that wrote into what was there before the operation, and
-            not into what it made itself.
+        nodes: One node per kernel, in order, which reads values of other kernels and the inputs
+            of the operation; these nodes are not in `Graph.nodes`. None if the inputs of the
+            kernels could not be recorded (under `vmap`).
+        results: For each output of the operation the value that it is: an output of a kernel,
+            or an input that the operation returned unchanged.
+        writers: The kernels that wrote into tensors which existed before the operation, rather
+            than into its own intermediates.
     """
 
     nodes: list[Node]
@@ -238,14 +239,15 @@ class Body:
 
 
 def sources_of(node: Node) -> list[Node]:
-    """Return the nodes that a node reads, and then those that it only waits for."""
+    """Return the producers of a node's inputs, then the nodes of its control dependencies."""
     return [*[value.producer for value in node.inputs], *node.control_inputs]
 
 
 def let_go(nodes: Iterable[Node]) -> None:
-    """Cut what nodes that nothing needs any more have given, and their bodies.
+    """Clear the outputs and bodies of nodes that are no longer needed.
 
-    A node and its values refer to each other: else only the garbage collector would find them.
+    A node and its values refer to each other, so without this only the garbage collector could
+    free them.
     """
     for node in nodes:
         node.outputs.clear()
@@ -254,7 +256,7 @@ def let_go(nodes: Iterable[Node]) -> None:
 
 
 def copy_arguments(arguments: list[Argument], values: Replacement) -> list[Argument]:
-    """Return a list of arguments with other values, or words, instead of some values."""
+    """Return a list of arguments with some values replaced, by other values or by texts."""
     copies = []
     for argument in arguments:
         name, nest = argument
@@ -268,7 +270,7 @@ def copy_arguments(arguments: list[Argument], values: Replacement) -> list[Argum
     return copies
 
 
-# As `Argument(name, nest)`, in a third of the time.
+# Equal to `Argument(name, nest)`, in a third of the time.
 _new_argument = partial(tuple.__new__, Argument)
 
 _CONTAINERS = frozenset({list, tuple, dict})
@@ -276,28 +278,28 @@ _CONTAINERS = frozenset({list, tuple, dict})
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """One invocation of a module: its arguments, its results, and what it was set to.
+    """One invocation of a module: its arguments, its results and the module's settings.
 
     Attributes:
-        scope: Where its operations run.
+        scope: The scope in which the operations of the call run.
         class_name: The full name of the module's class (`torch.nn.modules.linear.Linear`).
-        qualified_name: The module's name in `named_modules()`; None where no module
+        qualified_name: The module's name in `named_modules()`, or None if no module
             registers it.
-        arguments: What forward was given, in the order of its parameters.
-        results: What the call gave, tensors as values.
-        hyperparameters: What the module's `extra_repr` tells, by name.
+        arguments: The arguments of forward, in the order of its parameters.
+        results: The result as a pytree, with values for tensors.
+        hyperparameters: The settings that the module's `extra_repr` prints, by name.
         training: The module's training flag during the call.
-        parameters: Its own parameters and buffers, not those of its children.
-        source: Where it was called; None where that is not known.
-        defined: Where its class is defined; None where that is not known.
-        number: Which of the calls in its scope it is: above 0 for one that runs again where
-            an earlier call ran, as in the backward pass of a checkpoint.
-        run: The run of the user's function that called it; None where none is known.
-        step: Where in the code of that function it was called (see `Node.step`).
-        caller: The scope from which it was called, where the module of that does not contain its
-            module; None for any other, and where it is not known.
-        called_as: The path of its module in that of the caller (`act`, `layers.1`); empty where
-            there is no caller, or the caller has the module from elsewhere.
+        parameters: The module's own parameters and buffers, without those of its children.
+        source: The line that called the module, or None if unknown.
+        defined: The line that defines the module's class, or None if unknown.
+        number: The number of the call among all calls in this scope: above 0 for a call that
+            reruns in the scope of an earlier call, as in the backward pass of a checkpoint.
+        run: The run of the user's function that made the call, or None if unknown.
+        step: Position of the call in the bytecode of that function (see `Node.step`).
+        caller: The scope that made the call, if the module of that scope does not contain the
+            called module; None for any other call, and if unknown.
+        called_as: The path of the called module in the caller's module (`act`, `layers.1`); empty
+            if `caller` is None, or if the caller's module does not contain the called module.
     """
 
     scope: Scope
@@ -322,15 +324,15 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """One tensor that the model gave back.
+    """One tensor in the result of the model.
 
     Attributes:
-        name: Its path in the result (`logits`, `out.0`).
-        value: What it holds.
+        name: The path of the tensor in the result (`logits`, `out.0`).
+        value: The value of the tensor.
         control_inputs: Nodes that wrote into it later, through another view of its storage.
-        given: What came out, where a pass left views between it and `value` out of the
-            graph: it tells the shape and the dtype.
-        via: These views, as text.
+        given: The original result, with its shape and dtype, if a pass removed views between it
+            and `value` from the graph.
+        via: The removed views, as text.
     """
 
     name: str
@@ -342,14 +344,17 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Something about a run that the drawing alone does not tell.
+    """A remark about a run that the drawing alone does not show.
 
     Attributes:
         text: One sentence.
-        source: Where in the user's code; None where that is not known.
-        node: The node it is about; None where it is about none.
-        topic: What kind of thing it tells: how the run went, what Python read of tensors, what
-            was not used, what is random, or what FLOPs leave out.
+        source: The line of the user's code, or None if unknown.
+        node: The node that the note is about, or None for a note about no single node.
+        topic: The subject: the course of the run, tensor data that Python read, unused tensors,
+            randomness, or operations missing from FLOPs.
+    """
+
+    """
     """
 
     text: str
@@ -386,18 +391,18 @@ def type_to_text(typed: Value | Parameter, *, device: bool = True) -> str:
     """Return the type of a value or parameter as TorchScript writes it.
 
     Args:
-        typed: What has a shape, a dtype and a device.
-        device: Whether its device is told.
+        typed: A value or parameter, with shape, dtype and device.
+        device: Whether to print the device.
     Returns:
-        `Float(1, 2)`; `?` for a size that is not known, `*` for an unknown rank, and the
-        device where it is not the CPU: `Long(?, 8, device=cuda:0)`. One that is spread over
-        ranks tells what is here, and how it lies: `Float(8, 8, here=(4, 8) by tp: Shard(0))`.
+        `Float(1, 2)`, with `?` for an unknown size, `*` for an unknown rank, and the device
+        unless it is the CPU: `Long(?, 8, device=cuda:0)`. A distributed tensor adds the shape of
+        the local shard and its placements: `Float(8, 8, here=(4, 8) by tp: Shard(0))`.
     """
     return type_text(typed.shape, typed.dtype, typed.device if device else "cpu", typed.sharding)
 
 
 def type_text(shape: Shape | None, dtype: str, device: str, sharding: Sharding | None) -> str:
-    """Return what `type_to_text` does of what has this type."""
+    """Return the text of `type_to_text` for a type in its components."""
     sizes = ["*"] if shape is None else ["?" if size is None else str(size) for size in shape]
     if device != "cpu":
         sizes.append(f"device={device}")
@@ -411,18 +416,18 @@ def node_to_text(node: Node, *, source: bool = False) -> str:
 
     Args:
         node: An operation, or a source of values (`%x : Float(1, 2) = input()`).
-        source: Whether to end in the place in the user's code (`# net.py:12 in forward`).
+        source: Whether to append the line of the user's code (`# net.py:12 in forward`).
     Returns:
-        `%1 : Float(1, 2) = linear(%x, %fc.weight), scope: Net/Linear[fc]`. An operation
-        that gives nothing has no ` = `; one that waits for others names them (`after: %3`),
-        and one outside of the forward pass its phase (`phase: backward`).
+        `%1 : Float(1, 2) = linear(%x, %fc.weight), scope: Net/Linear[fc]`. The ` = ` is absent
+        for an operation without outputs; control dependencies are appended (`after: %3`), and so
+        is any phase but forward (`phase: backward`).
     """
-    given = node.arguments or [Argument(None, value) for value in node.inputs]
-    told = (f"{name}=" * (name is not None) + nest_to_text(nest) for name, nest in given)
-    text = f"{one_line(node.op) if node.kind in OPERATIONS else node.kind}({', '.join(told)})"
+    arguments = node.arguments or [Argument(None, value) for value in node.inputs]
+    texts = (f"{name}=" * (name is not None) + nest_to_text(nest) for name, nest in arguments)
+    text = f"{one_line(node.op) if node.kind in OPERATIONS else node.kind}({', '.join(texts)})"
     if node.outputs:
-        gives = (f"{value_name(value)} : {type_to_text(value)}" for value in node.outputs)
-        text = f"{', '.join(gives)} = {text}"
+        typed_outputs = (f"{value_name(value)} : {type_to_text(value)}" for value in node.outputs)
+        text = f"{', '.join(typed_outputs)} = {text}"
     if node.control_inputs:
         text += f", after: {node_names(node.control_inputs)}"
     if node.scope is not None:
@@ -435,12 +440,12 @@ def node_to_text(node: Node, *, source: bool = False) -> str:
 
 
 def value_name(value: Value) -> str:
-    """Return a value as printed nodes name it."""
+    """Return the name of a value in printed nodes, with its `%`."""
     return f"%{one_line(value.name)}"
 
 
 def node_names(nodes: Iterable[Node]) -> str:
-    """Return the names of nodes that are waited for, as printed nodes have them."""
+    """Return the names of control inputs in the form of printed nodes."""
     return ", ".join(f"%{one_line(node.name)}" for node in nodes)
 
 
@@ -449,24 +454,26 @@ def _entry(entry: Nest) -> str:
 
 
 def nest_to_text(nest: Nest, entry: Callable[[Nest], str] = _entry) -> str:
-    """Return a nest as the arguments of a printed node have it.
+    """Return the text of a pytree in the form of a printed node's arguments.
 
     Args:
-        nest: The nest.
-        entry: Gives the text of each value and constant in it.
+        nest: The pytree.
+        entry: Returns the text of one value or constant of the pytree.
     """
     kind = type(nest)
     if kind is dict:
-        told = (f"{one_line(repr(key))}: {nest_to_text(one, entry)}" for key, one in nest.items())
-        return f"{{{', '.join(told)}}}"
+        pairs = (
+            f"{one_line(repr(key))}: {nest_to_text(child, entry)}" for key, child in nest.items()
+        )
+        return f"{{{', '.join(pairs)}}}"
     if kind is not list and kind is not tuple:
         return entry(nest)
-    entries = ", ".join(nest_to_text(one, entry) for one in nest)
+    entries = ", ".join(nest_to_text(child, entry) for child in nest)
     return f"[{entries}]" if kind is list else f"({entries}{',' * (len(nest) == 1)})"
 
 
 def constants_of(node: Node) -> tuple[str, ...]:
-    """Return the arguments of a node as texts, with None in the place of each value."""
+    """Return the arguments of a node as texts, with None in place of each value."""
 
     def without_values(entry: Nest) -> Nest:
         return None if isinstance(entry, Value) else entry

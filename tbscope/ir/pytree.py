@@ -1,4 +1,4 @@
-"""Nests: a value, a constant, or a list, tuple or dict of nests, and the ways to walk them."""
+"""Pytrees: a value, a constant, or a list, tuple or dict of pytrees, and functions to walk them."""
 
 import marshal
 from collections.abc import Callable, Iterator
@@ -8,18 +8,18 @@ __all__ = ["PLAIN", "Nest", "Replacement", "form_of", "map_nest", "map_values", 
 
 Nest: TypeAlias = Any
 """A `Value`, a constant (bool, int, float, complex, str, None, or a `Constant` text),
-or a list, tuple or dict of nests."""
+or a list, tuple or dict of pytrees."""
 
 PLAIN = frozenset({int, float, bool, complex, str, type(None)})
-"""The types of constants that hold nothing."""
+"""The types of constants without contents."""
 
 
 def walk(nest: Nest, path: str = "") -> Iterator[tuple[str, Nest]]:
-    """Yield each value and constant of a nest with its path (`tensors.0`), from left to right.
+    """Yield each value and constant of a pytree with its path (`tensors.0`), from left to right.
 
     Args:
-        nest: The nest.
-        path: The name of the whole.
+        nest: The pytree.
+        path: The path of the pytree itself.
     """
     kind = type(nest)
     if kind is list or kind is tuple:
@@ -33,10 +33,11 @@ def walk(nest: Nest, path: str = "") -> Iterator[tuple[str, Nest]]:
 
 
 def form_of(nest: Nest) -> bytes | None:
-    """Return a form on which no two nests agree that differ in a constant or in its type.
+    """Return a key that differs for pytrees which differ in a constant or in a constant's type.
 
-    It is made in half the time of their text. None for a nest with anything in it but plain
-    constants, in lists, tuples and dicts: a value, or a `Constant`.
+    The key takes half the time of the pytree's text. It is None for a pytree with leaves other
+    than plain constants, or containers other than lists, tuples and dicts: with a value, or a
+    `Constant`.
     """
     try:
         return marshal.dumps(nest, 2)
@@ -45,7 +46,7 @@ def form_of(nest: Nest) -> bytes | None:
 
 
 def values_in(nest: Nest) -> Iterator[Any]:
-    """Yield the values of a nest from left to right."""
+    """Yield the values of a pytree from left to right."""
     kind = type(nest)
     if kind is list or kind is tuple:
         for entry in nest:
@@ -53,13 +54,13 @@ def values_in(nest: Nest) -> Iterator[Any]:
     elif kind is dict:
         for entry in nest.values():
             yield from values_in(entry)
-    # A value is known by its producer, for this file stands below nodes.py.
+    # Values are recognised by their producer, because `nodes.py` imports this file.
     elif kind not in PLAIN and hasattr(nest, "producer"):
         yield nest
 
 
 def map_nest(nest: Nest, change: Callable[[Any], Nest]) -> Nest:
-    """Return a nest with something else for each value and constant of it."""
+    """Return a pytree with each value and constant replaced by `change` of it."""
     kind = type(nest)
     if kind is list:
         return [map_nest(entry, change) for entry in nest]
@@ -71,16 +72,16 @@ def map_nest(nest: Nest, change: Callable[[Any], Nest]) -> Nest:
 
 
 class Replacement(Protocol):
-    """What stands instead of values, as a mapping from values to nests has it."""
+    """A mapping from values to the pytrees that replace them."""
 
     def get(self, value: Any, default: Nest, /) -> Nest:
-        """Return what stands instead of a value; the default where it stays."""
+        """Return the replacement of a value, or the default if the value stays."""
 
 
 def map_values(nest: Nest, values: Replacement) -> Nest:
-    """Return a nest with other values in place of some."""
+    """Return a pytree with some values replaced."""
     kind = type(nest)
-    # Not by `map_nest`: this is much of the time that a graph takes to be copied.
+    # A loop of its own instead of `map_nest`: copying a graph spends much of its time here.
     if kind is list:
         return [map_values(entry, values) for entry in nest]
     if kind is tuple:

@@ -1,6 +1,6 @@
-"""Regions: what enters the scope of a call, and what leaves it.
+"""Inputs and outputs of scopes: the values that enter the scope of a call, and those that leave it.
 
-The kinds of nodes and the climbs along scopes, on which the regions stand, are handed on from here.
+The node kinds and the functions for ancestors that users of this file need are re-exported here.
 """
 
 from collections.abc import Callable, Iterable, Set
@@ -37,21 +37,22 @@ __all__ = [
 
 
 def read_only_by(graph: Graph, nodes: Set[Node]) -> set[Node]:
-    """Return the parameters, buffers and constants that nothing reads but some nodes."""
-    found = {value.producer for node in nodes for value in node.inputs}
-    found = {node for node in found if node.kind in OWNED}
-    for node in graph.nodes if found else ():
+    """Return the parameters, buffers and constants that are read by these nodes only."""
+    sources = {value.producer for node in nodes for value in node.inputs}
+    sources = {node for node in sources if node.kind in OWNED}
+    for node in graph.nodes if sources else ():
         if node not in nodes:
-            found.difference_update([value.producer for value in node.inputs])
-    return found.difference([output.value.producer for output in graph.outputs])
+            sources.difference_update([value.producer for value in node.inputs])
+    return sources.difference([output.value.producer for output in graph.outputs])
 
 
 class Crossing(NamedTuple):
-    """The values that cross the border of the scope of a call, each once.
+    """The values that cross the border of a call's scope, each once.
 
     Attributes:
-        entering: Those from outside that are read in it, in the order in which they are read.
-        leaving: Those made in it that are read outside, or are outputs, in the order of the graph.
+        entering: Values from outside that nodes inside read, in the order of their first reading.
+        leaving: Values from inside that nodes outside read, or that are outputs of the graph, in
+            the order of the graph.
     """
 
     entering: list[Value]
@@ -59,40 +60,40 @@ class Crossing(NamedTuple):
 
 
 def first_calls(graph: Graph) -> dict[Scope, Call]:
-    """Return the first call that ran in each scope."""
+    """Return the first call of each scope."""
     return {call.scope: call for call in reversed(graph.calls)}
 
 
 def crossings(
     graph: Graph, around: Callable[[Scope], Scope | None] | None = None
 ) -> dict[Scope, Crossing]:
-    """Return for the scope of each call what enters and what leaves it, in one walk over all edges.
+    """Return the entering and leaving values of each call's scope, in one walk over all edges.
 
     Args:
         graph: The graph.
-        around: The scope in which a scope runs; None where that is the one above it.
+        around: Returns the scope that encloses a scope; None for `Scope.parent`.
     """
     entering: dict[Scope, dict[Value, None]] = {call.scope: {} for call in graph.calls}
     leaving: dict[Scope, dict[Value, None]] = {call.scope: {} for call in graph.calls}
     chains: dict[Scope | None, tuple[Scope, ...]] = {None: ()}
 
     def chain(scope: Scope | None) -> tuple[Scope, ...]:
-        """Return the scopes of the calls around a node, outermost first."""
-        known = chains.get(scope)
-        if known is None:
+        """Return the scopes of the calls that enclose a scope, outermost first."""
+        enclosing = chains.get(scope)
+        if enclosing is None:
             assert scope is not None
-            above = chain(scope.parent if around is None else around(scope))
-            known = chains[scope] = (*above, scope) if scope in entering else above
-        return known
+            outer = chain(scope.parent if around is None else around(scope))
+            enclosing = chains[scope] = (*outer, scope) if scope in entering else outer
+        return enclosing
 
     def cross(value: Value, reader: tuple[Scope, ...]) -> None:
-        giver = chain(value.producer.scope)
-        if giver is not reader:
-            for scope in giver:
+        source_scopes = chain(value.producer.scope)
+        if source_scopes is not reader:
+            for scope in source_scopes:
                 if scope not in reader:
                     leaving[scope][value] = None
             for scope in reader:
-                if scope not in giver:
+                if scope not in source_scopes:
                     entering[scope][value] = None
 
     for node in graph.nodes:
@@ -119,14 +120,14 @@ def describe_calls(
     owned: frozenset[NodeKind] = OWNED,
     in_order: bool = False,
 ) -> None:
-    """Fill in the arguments and results of calls: what enters and leaves the scope of each.
+    """Set the arguments and results of calls to the values that enter and leave their scopes.
 
     Args:
         graph: The graph.
         calls: The calls.
         around: As for `crossings`.
-        owned: The kinds of nodes of which values are no arguments.
-        in_order: Whether arguments have the order of the graph, and not that of reading.
+        owned: The kinds of nodes whose values are not arguments.
+        in_order: Whether arguments have the order of the graph instead of the order of reading.
     """
     crossed = crossings(graph, around)
     order = {node: at for at, node in enumerate(graph.nodes)} if in_order else {}

@@ -1,11 +1,11 @@
-"""Scopes: the places in the module tree where operations run.
+"""Scopes: the nodes of the module tree in which operations run.
 
 A scope is one call of a module, a container that is never called itself
-(ModuleList), a block named by hand, an operation whose kernels are drawn, a
+(ModuleList), a block named by the user, an operation whose kernels are drawn, a
 function, or a process of a distributed run. Its printed path reads
-`Net/Sequential[layer1]/Linear[0]`: class, and in brackets the attribute that
-holds the module in its parent; a later call of the same module ends in its
-number, `Linear[0].1`. This file knows nothing of torch.
+`Net/Sequential[layer1]/Linear[0]`: the class, and in brackets the attribute of
+the parent module; a later call of a module ends in its number, `Linear[0].1`.
+This file does not import torch.
 """
 
 import re
@@ -34,22 +34,22 @@ __all__ = [
 ScopeKind = Literal["module", "container", "hand", "op", "function", "rank"]
 
 Phase = Literal["forward", "backward", "optimizer"]
-"""The part of a training step in which something runs."""
+"""The phase of a training step."""
 
 PHASE_BOXES: dict[Phase, str] = {"backward": "gradients", "optimizer": "optimizer"}
-"""What the box of a backward pass is called, and that of an optimizer's step."""
+"""The names of the boxes for backward passes and for optimizer steps."""
 
-# The characters that structure a printed path, and so are escaped inside its words; and those
-# that nothing can print.
+# The characters that structure a printed path, and so are escaped in labels and attributes;
+# and unprintable characters.
 _RESERVED = re.compile(r"[%/\[\].\\\x00-\x1f\x7f\ud800-\udfff]")
 _RESERVED_IN_ATTRIBUTE = re.compile(r"[%/\[\]\\\x00-\x1f\x7f\ud800-\udfff]")
 # An empty label prints as a `%` that escapes nothing, so that no step of a path is empty.
 _EMPTY = "%"
-# What is no ASCII a GraphDef tells as Python escapes it, since the page shows no more.
+# GraphDef paths contain Python's escapes for non-ASCII characters, since the page shows ASCII only.
 _ESCAPE = re.compile(
     r"%([0-9A-F]{2})|\\(?:x([0-9a-f]{2})|u([0-9a-f]{4})|U(00(?:0[0-9a-f]|10)[0-9a-f]{4}))"
 )
-# Python reads no number of more than 4,300 digits.
+# Python converts no number of more than 4,300 digits.
 _PART = re.compile(r"([^\[\].]*)(?:\[([^\[\]]*)\])?(?:\.([0-9]{1,4000}))?")
 
 
@@ -58,10 +58,10 @@ class ScopePart:
     """One step of a scope path.
 
     Attributes:
-        label: The class of the module (`Linear`), or the name of what is no module (`loss`).
-        attribute: The name under which the parent holds the module (`0`); None for
-            a root and for what is no module.
-        index: How many scopes of the same place were opened before this one.
+        label: The class of the module (`Linear`), or the name of any other scope (`loss`).
+        attribute: The attribute name of the module in its parent (`0`); None for a root and for
+            a scope that is not a module.
+        index: The number of scopes with this parent, label and attribute that were opened before.
     """
 
     label: str
@@ -82,19 +82,19 @@ def _escaped(found: re.Match[str]) -> str:
 
 
 def _unescape(text: str) -> str:
-    return _ESCAPE.sub(lambda found: chr(int(found[found.lastindex or 0], 16)), text)
+    return _ESCAPE.sub(lambda match: chr(int(match[match.lastindex or 0], 16)), text)
 
 
 def parse_scope_path(text: str) -> tuple[ScopePart, ...]:
-    """Read a printed scope path back into its parts.
+    """Parse a printed scope path.
 
     Args:
-        text: A path as `scope.path` prints it, or as the attribute `scope` of a node in
-            a GraphDef tells it, in ASCII; empty for the top level.
+        text: A path as printed by `scope.path`, or the ASCII form in the attribute `scope` of a
+            GraphDef node; empty for the top level.
     Returns:
         One part per step, outermost first.
     Raises:
-        ArgumentError: A step has not the form `Label[attribute].index`.
+        ArgumentError: A step does not have the form `Label[attribute].index`.
     """
     if not isinstance(text, str):
         raise _refused(text, "a path is a text")
@@ -103,10 +103,10 @@ def parse_scope_path(text: str) -> tuple[ScopePart, ...]:
         return ()
     parts = []
     for step in text.split("/"):
-        found = _PART.fullmatch(step)
-        if not found:
+        match = _PART.fullmatch(step)
+        if not match:
             raise _refused(text, f"its step {shown(step)} has not the form Label[attribute].index")
-        label, attribute, index = found.groups()
+        label, attribute, index = match.groups()
         parts.append(
             ScopePart(
                 "" if label in ("", _EMPTY) else _unescape(label),
@@ -129,16 +129,16 @@ class Scope:
     """One place where operations run; compared by identity.
 
     Attributes:
-        parent: The scope around this one; None at the top level.
+        parent: The enclosing scope; None at the top level.
         part: The last step of the path.
-        kind: "module" for a call of a module, "container" for a module that holds
-            others and is not called itself, "hand" for a block named by hand, "op" for an
+        kind: "module" for a call of a module, "container" for a module that contains
+            others and is not called itself, "hand" for a block named by the user, "op" for an
             operation whose kernels are drawn, "function" for a call of a function, "rank"
             for a process of a distributed run.
         qualified_name: The name in `named_modules()` (`layer1.0`; empty for a root);
-            None for what is no module and for a module that no module registers.
-        phase: The part of a training step in which it was opened. What runs in it may
-            belong to another: the backward pass of a module stands in the module's scope.
+            None for a scope that is not a module and for an unregistered module.
+        phase: The phase of a training step in which the scope was opened. Nodes in it may
+            belong to another phase: the backward pass of a module is in the module's scope.
     """
 
     __slots__ = ("_path", "kind", "parent", "part", "phase", "qualified_name")
@@ -162,19 +162,19 @@ class Scope:
     @property
     def path(self) -> str:
         """The printed path from the top, `Net/Sequential[layer1]/Linear[0]`."""
-        # Filled outermost first, so that depth costs neither recursion nor time twice.
+        # Paths are set from the outermost scope inwards, without recursion and once per scope.
         if self._path is None:
             pending = [self]
-            while (above := pending[-1].parent) is not None and above._path is None:
-                pending.append(above)
+            while (parent := pending[-1].parent) is not None and parent._path is None:
+                pending.append(parent)
             for scope in reversed(pending):
-                above = scope.parent
-                scope._path = f"{above._path}/{scope.part}" if above else str(scope.part)
+                parent = scope.parent
+                scope._path = f"{parent._path}/{scope.part}" if parent else str(scope.part)
             assert self._path is not None
         return self._path
 
     def renumber(self, index: int) -> None:
-        """Give it another number. Whoever does it renumbers all below, whose paths tell of it."""
+        """Change the number. The caller also renumbers all scopes below, whose paths include it."""
         self.part = replace(self.part, index=index)
         self._path = None
 
@@ -184,7 +184,7 @@ class Scope:
         return (*(scope.part for scope in reversed(list(self.ancestors()))), self.part)
 
     def ancestors(self) -> Iterator["Scope"]:
-        """Return the scopes around this one, innermost first."""
+        """Return the enclosing scopes, innermost first."""
         return upward(self.parent)
 
     def __str__(self) -> str:
@@ -194,21 +194,21 @@ class Scope:
         return f"Scope({self.path!r})"
 
 
-# -- climbs ---------------------------------------------------------------------------------
+# -- ancestors ------------------------------------------------------------------------------
 
 
 _Found = TypeVar("_Found")
 
 
 class Inherited(Generic[_Found]):
-    """What each scope has, told by the scope itself and by what the one around it has.
+    """A cached property of scopes, computed from the scope and its parent's property.
 
-    Each scope is asked once, so a graph costs as many questions as it has scopes, however
-    deep they stand in each other.
+    Each scope is computed once, so the cost for a graph is its number of scopes, independent of
+    the depth of nesting.
 
     Args:
-        tell: What a scope has, from the scope and what the one around it has.
-        top: What the top level has, where no scope is.
+        tell: Computes the property of a scope from the scope and its parent's property.
+        top: The property of the top level, outside of all scopes.
     """
 
     def __init__(self, tell: Callable[[Scope, _Found], _Found], *, top: _Found) -> None:
@@ -216,52 +216,52 @@ class Inherited(Generic[_Found]):
         self._known: dict[Scope | None, _Found] = {None: top}
 
     def __call__(self, scope: Scope | None) -> _Found:
-        """Return what a scope has; what the top level has for None."""
-        known = self._known
-        if scope in known:
-            return known[scope]
+        """Return the property of a scope, or of the top level for None."""
+        values = self._known
+        if scope in values:
+            return values[scope]
         pending: list[Scope] = []
-        while scope is not None and scope not in known:
+        while scope is not None and scope not in values:
             pending.append(scope)
             scope = scope.parent
-        found = known[scope]
-        for below in reversed(pending):
-            known[below] = found = self._tell(below, found)
-        return found
+        value = values[scope]
+        for inner in reversed(pending):
+            values[inner] = value = self._tell(inner, value)
+        return value
 
 
 class Nearest(Inherited[_Found | None]):
-    """What the innermost scope tells, of one and those around it, that tells something.
+    """The property of the innermost scope that has one, among a scope and its ancestors.
 
     Args:
-        tell: What a scope tells; None where it tells nothing, and the scope around it counts.
-        top: What is told where no scope tells anything.
+        tell: Returns the property of a scope, or None if the parent's counts.
+        top: The property if none of the scopes has one.
     """
 
     def __init__(
         self, tell: Callable[[Scope], _Found | None], *, top: _Found | None = None
     ) -> None:
-        def told(scope: Scope, above: _Found | None) -> _Found | None:
+        def own_or_inherited(scope: Scope, above: _Found | None) -> _Found | None:
             own = tell(scope)
             return above if own is None else own
 
-        super().__init__(told, top=top)
+        super().__init__(own_or_inherited, top=top)
 
 
 def upward(scope: Scope | None) -> Iterator[Scope]:
-    """Return a scope and all around it, the innermost first; nothing for None."""
+    """Return a scope and its ancestors, the innermost first; nothing for None."""
     while scope is not None:
         yield scope
         scope = scope.parent
 
 
 def add_with_above(scope: Scope | None, found: MutableSet[Scope]) -> Sequence[Scope]:
-    """Add a scope and all around it to a set that already holds, with any, all around it.
+    """Add a scope and its ancestors to a set that contains all ancestors of its members.
 
     Returns:
-        The scopes that were not there, the innermost first.
+        The scopes that were not in the set, the innermost first.
     """
-    # Asked for each node of a graph: nearly always its scope is there.
+    # This runs for each node of a graph, and nearly always the scope is in the set already.
     if scope is None or scope in found:
         return ()
     added: list[Scope] = []
@@ -273,21 +273,21 @@ def add_with_above(scope: Scope | None, found: MutableSet[Scope]) -> Sequence[Sc
 
 
 def with_above(scopes: Iterable[Scope | None]) -> set[Scope]:
-    """Return some scopes and all that are around one of them."""
-    found: set[Scope] = set()
+    """Return some scopes and all of their ancestors."""
+    with_ancestors: set[Scope] = set()
     for scope in scopes:
-        around = scope
-        while around is not None and around not in found:
-            found.add(around)
-            around = around.parent
-    return found
+        ancestor = scope
+        while ancestor is not None and ancestor not in with_ancestors:
+            with_ancestors.add(ancestor)
+            ancestor = ancestor.parent
+    return with_ancestors
 
 
 def inside_out(scopes: Iterable[Scope]) -> Iterator[tuple[Scope, Scope]]:
-    """Return each scope that stands in another one, with that one, the innermost first.
+    """Yield each scope that has a parent with this parent, the innermost first.
 
     Args:
-        scopes: Parents first, as `Graph.scopes` has them.
+        scopes: Parents first, in the order of `Graph.scopes`.
     """
     for scope in reversed(list(scopes)):
         if scope.parent is not None:

@@ -1,8 +1,8 @@
-"""Steps of a training that are equal: of each run of them, one is kept.
+"""Folding of equal training steps: each run of equal steps is reduced to its first step.
 
-Two steps are equal if the same operations ran in the same places, in the same order, on tensors
-of the same types that came from the same operations. What they were given besides (a step size)
-may differ, and is told.
+Two steps are equal if they run equal operations in equal scopes, in equal order, on tensors of
+equal types that come from the same operations. Constants among the arguments (a step size) may
+differ; a note reports the difference.
 """
 
 from bisect import bisect_left
@@ -18,18 +18,18 @@ from tbscope.messages import first_of, shown
 
 __all__ = ["changed_operations", "fold_steps"]
 
-# The block by which a user tells where a step begins and ends.
+# The label of the block with which a user marks a step.
 _STEP = "step"
 _MOST_TOLD = 5
 
 
 def fold_steps(graph: Graph, steps: int | None = None) -> None:
-    """Keep one of each run of equal steps, and note how many there were, and what differs.
+    """Keep the first of each run of equal steps, and note the number of steps and differences.
 
     Args:
         graph: Changed in place.
-        steps: How many steps it holds, each with as many steps of optimizers; None for those
-            that stand in blocks called "step".
+        steps: The number of recorded steps, each with an equal number of optimizer steps (or of
+            backward passes, if no optimizer ran); None to use the blocks called "step".
     """
     found = _in_blocks(graph) if steps is None else _between(graph, steps)
     if found is None:
@@ -45,39 +45,39 @@ def fold_steps(graph: Graph, steps: int | None = None) -> None:
 
 def _in_blocks(graph: Graph) -> list[list[Node]]:
     """Return the operations in each of the outermost blocks called "step"."""
-    found: dict[Scope, list[Node]] = {}
+    operations: dict[Scope, list[Node]] = {}
     for node in graph.nodes:
         top = _top(node.scope)
         if top is not None and top.kind == "hand" and top.part.label == _STEP:
-            found.setdefault(top, [])
+            operations.setdefault(top, [])
             if node.kind in OPERATIONS:
-                found[top].append(node)
-    return list(found.values())
+                operations[top].append(node)
+    return list(operations.values())
 
 
 def _between(graph: Graph, steps: int) -> list[list[Node]] | None:
-    """Return the operations of each of so many steps; None where the graph has not so many."""
+    """Return the operations of each of `steps` steps, or None if they do not divide evenly."""
     tops = [_top(node.scope) for node in graph.nodes]
     for box in reversed(PHASE_BOXES.items()):
-        # Where each of the boxes ends, in their order.
-        known = {
+        # The index of the last node in each of these boxes, in order.
+        last_nodes = {
             top: at for at, top in enumerate(tops) if top and (top.phase, top.part.label) == box
         }
-        ends = sorted(known.values())
+        ends = sorted(last_nodes.values())
         if ends:
             break
     if not ends or len(ends) % steps:
         return None
-    each = len(ends) // steps
-    found: list[list[Node]] = [[] for _ in range(steps)]
+    ends_per_step = len(ends) // steps
+    operations: list[list[Node]] = [[] for _ in range(steps)]
     for at, node in enumerate(graph.nodes[: ends[-1] + 1]):
         if node.kind in OPERATIONS:
-            found[bisect_left(ends, at) // each].append(node)
-    return found
+            operations[bisect_left(ends, at) // ends_per_step].append(node)
+    return operations
 
 
 def _top(scope: Scope | None) -> Scope | None:
-    # Asked for each node: a walk by `upward` makes as many calls as there are scopes around it.
+    # A loop of its own, because this runs for each node: `upward` would cost a call per ancestor.
     while scope is not None and scope.parent is not None:
         scope = scope.parent
     return scope
@@ -88,7 +88,7 @@ def _fold(graph: Graph, steps: Sequence[list[Node]]) -> None:
     dropped = set[Node]()
     gone = set[Scope]()
     notes: list[str] = []
-    # The numbers of equal steps, and the operations that were given other constants in them.
+    # The numbers of equal steps, and the operations whose constants differ among them.
     runs: list[tuple[list[int], dict[str, None]]] = []
     first, rows = steps[0], list[object]()
     for number, step in enumerate(steps, 1):
@@ -108,8 +108,8 @@ def _fold(graph: Graph, steps: Sequence[list[Node]]) -> None:
                 editor.read_instead(value, instead)
             if constants_of(node) != constants_of(kept):
                 differ[f"{kept.op} in {kept.scope}" if kept.scope else kept.op] = None
-            twins = zip(upward(node.scope), upward(kept.scope), strict=True)
-            gone.update(scope for scope, other in twins if scope is not other)
+            scopes = zip(upward(node.scope), upward(kept.scope), strict=True)
+            gone.update(scope for scope, kept_scope in scopes if scope is not kept_scope)
         dropped.update(step)
     if dropped:
         replace_calls(graph, [call for call in graph.calls if gone.isdisjoint(upward(call.scope))])
@@ -123,12 +123,12 @@ def _fold(graph: Graph, steps: Sequence[list[Node]]) -> None:
             if differ:
                 text += f"; they differ in what was given to {first_of(differ, _MOST_TOLD)}"
             folded.append(text)
-    # It tells what the drawing is.
+    # These notes come first, because they explain the drawing.
     graph.notes[:0] = map(Note, [*folded, *notes])
 
 
 def _unread(graph: Graph, dropped: set[Node]) -> Iterator[Node]:
-    """Yield the sources that nothing but steps which are dropped has read (their batches)."""
+    """Yield the sources that only dropped steps have read (their batches)."""
     read = {value.producer for node in dropped for value in node.inputs}
     kept = {value.producer for node in graph.nodes if node not in dropped for value in node.inputs}
     kept.update(output.value.producer for output in graph.outputs)
@@ -138,10 +138,10 @@ def _unread(graph: Graph, dropped: set[Node]) -> Iterator[Node]:
 
 
 def _rows(step: Iterable[Node]) -> list[object]:
-    """Return a row for each operation of a step, the same for operations that do the same.
+    """Return a row for each operation of a step; equal rows mean equal operations.
 
-    A batch, or the result of an earlier step, is any tensor of its type. Scopes have numbers in
-    the order of their first use, so how often one was entered before does not count.
+    A batch, or the result of an earlier step, counts by its type only. Scopes are numbered
+    in the order of their first use within the step, so earlier calls of a module do not count.
     """
     made: dict[Value, int] = {}
     scopes: dict[Scope, int] = {}
@@ -160,12 +160,12 @@ def _rows(step: Iterable[Node]) -> list[object]:
 
 
 def _read_alike(first: Iterable[Node], later: Iterable[Node]) -> bool:
-    """Whether each tensor of a step is read where one tensor of an earlier step is."""
+    """Whether each tensor that a step reads replaces a single tensor of an earlier step."""
     known: dict[Value, Value] = {}
     return all(
         known.setdefault(value, was) is was
-        for one, other in zip(first, later, strict=True)
-        for was, value in zip(one.inputs, other.inputs, strict=True)
+        for earlier_node, node in zip(first, later, strict=True)
+        for was, value in zip(earlier_node.inputs, node.inputs, strict=True)
     )
 
 
@@ -174,7 +174,7 @@ def _type(value: Value) -> tuple[object, ...]:
 
 
 def changed_operations(first: Iterable[Node], later: Iterable[Node]) -> str:
-    """Return in words which operations two runs do not have in common; empty where they do."""
+    """Return a text of the operations that differ between two runs; empty if they are equal."""
     before, now = (
         Counter(_line(node) for node in run if node.kind in OPERATIONS) for run in (first, later)
     )
@@ -182,7 +182,7 @@ def changed_operations(first: Iterable[Node], later: Iterable[Node]) -> str:
 
 
 def _line(node: Node) -> str:
-    # How often a place was entered before tells one step from the next.
+    # Call numbers are left out, because they differ from step to step.
     parts = [
         scope.part.label
         if scope.part.attribute is None

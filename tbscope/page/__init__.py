@@ -1,1 +1,1 @@
-"""What TensorBoard's page does with a GraphDef; it knows no graph of ours."""
+"""A model of TensorBoard's page: how it draws a GraphDef. It does not use tbscope's own graph."""

@@ -1,7 +1,7 @@
-"""The numbers and words that decide how TensorBoard's page draws a GraphDef.
+"""Constants: the numbers and words that decide how TensorBoard's page draws a GraphDef.
 
-They stand here and nowhere else. Lines are those of tensorboard/plugins/graph of TensorBoard
-2.21; numbers without a line were measured in its page.
+No other file repeats them. File and line refer to tensorboard/plugins/graph of TensorBoard
+2.21; numbers without a reference were measured in its page.
 """
 
 __all__ = [
@@ -29,72 +29,73 @@ __all__ = [
 ]
 
 LEVEL_LIMIT = 100
-"""So many operations may stand on one level; the page lays it out in less than a second."""
+"""The most operations on one level; the page lays out that many in less than a second."""
 
 SLOW_LIMIT = 300
-"""So many glyphs, modules and inputs too, may stand on one level: it is laid out in two or three
-seconds."""
+"""The most glyphs on one level, modules and inputs included; the page lays out that many in two
+or three seconds."""
 
 STACK_LIMIT = 250
-"""How many equal siblings a stack holds at most: they are laid out only when somebody opens it,
-and then all of them, in about a second."""
+"""The most members of a stack: the page lays them out only when a user opens the stack, and then
+all of them, in about a second."""
 
 CHAIN_LIMIT = 1000
-"""A chain twice as long on one level leaves the page blank: dagre's longest path recurses. So many
-glyphs are laid out in some ten seconds."""
+"""The most glyphs on one level that the page still draws, in some ten seconds. A chain of twice as
+many leaves it blank, since dagre's longest path recurses."""
 
 SERIES_SIZE = 5
-"""From so many members on, a series is folded (hierarchy.ts:474, `DefaultHierarchyParams`)."""
+"""The fewest members of a series that is folded (hierarchy.ts:474, `DefaultHierarchyParams`)."""
 
 CROWD_SIZE = 15
-"""From so many glyphs on a level, those with far more lines than the others are put aside
-(render.ts:129-191, `PARAMS`)."""
+"""The fewest glyphs on a level at which the page puts those aside that have far more lines than
+the others (render.ts:129-191, `PARAMS`)."""
 
 DEGREE_LIMIT = 4
-"""Up to so many lines on one side never put a glyph aside (render.ts:129-191, `PARAMS`)."""
+"""The most lines on one side that never put a glyph aside (render.ts:129-191, `PARAMS`)."""
 
 CONTROL_LIMIT = 4
-"""With more control lines than this, a glyph has all of them cut (render.ts:129-191, `PARAMS`)."""
+"""The most control lines of a glyph; beyond, all of them are cut (render.ts:129-191, `PARAMS`)."""
 
 ASIDE_OP = "NoOp"
 """The op type of nodes that are always put aside (render.ts:172, `outExtractTypes`)."""
 
 LIBRARY = "__function_library__"
-"""How the name of a box begins that stands in the panel of functions (graph.ts:25)."""
+"""The prefix of the names of boxes in the panel of functions (graph.ts:25)."""
 
 LIBRARY_ENDING = "_template"
 """An ending that the panel cuts off: `_` and eight characters (render.ts:200,
 `nodeDisplayNameRegex`)."""
 
 HUES = 10
-"""How many colours structures have: every tenth has the same (render.ts, `MetanodeColors.HUES`)."""
+"""The number of colours of structures, which repeat (render.ts, `MetanodeColors.HUES`)."""
 
 COLOURED_LIMIT = 10_000
-"""A graph with more nodes and more edges than this has no colours until one asks for them
+"""A graph with more nodes and more edges than this is not coloured until the user asks for it
 (tf_graph_board.ts:33, `maxGraphSizeToComputeTemplates`)."""
 
 BOX_ROOM = 13
-"""About how many characters of the label of a closed box are seen (node.ts:440-514,
+"""About the number of characters that are visible in the label of a closed box (node.ts:440-514,
 `enforceLabelWidth`)."""
 
 BOX_LABEL_WIDTH = 52
-"""How wide the label of a closed box may be (layout.ts:108, `nodeSize.meta.maxLabelWidth`)."""
+"""The width at which the label of a closed box is cut (layout.ts:108,
+`nodeSize.meta.maxLabelWidth`)."""
 
 BOX_LETTERS = 11, 18
-"""Up to so many characters the label of a closed box is large, from so many on small; more than
-those are cut (tf_graph_scene.ts:165-189)."""
+"""The most characters in large letters on a closed box, and the number from which on letters are
+small; labels beyond the latter are cut (tf_graph_scene.ts:165-189)."""
 
 BOX_LABEL = 9, 6
 """The sizes of large and of small letters on closed boxes (tf_graph_scene.ts:165-189)."""
 
 NODE_LABEL_WIDTH = 30
-"""How wide the label of a node may be (layout.ts:126, `nodeSize.op.maxLabelWidth`)."""
+"""The width at which the label of a node is cut (layout.ts:126, `nodeSize.op.maxLabelWidth`)."""
 
 NODE_LABEL = 6
 """The size of letters on nodes (common.ts, `FontSizeInPx.Node.OP_LABEL`)."""
 
 ATTRIBUTE_BYTES = 1024
-"""So many bytes an attribute should have at most: the page has every byte of each sent to it."""
+"""The most bytes that an attribute should have: the page downloads every byte of it."""
 
 EXACT_INTEGER = 2**53
-"""The largest number up to which JavaScript holds every integer."""
+"""The number up to which JavaScript represents every integer exactly."""

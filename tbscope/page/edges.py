@@ -1,4 +1,4 @@
-"""Edges: on which level the page draws each, and the sides of boxes that its data crosses.
+"""Edges: the level on which the page draws each, and the borders of boxes that its data crosses.
 
 Source: tensorboard/plugins/graph/tf_graph_common/hierarchy.ts:790, `addEdges`
 """
@@ -17,8 +17,8 @@ class Link(NamedTuple):
     """A line between two glyphs of one level.
 
     Attributes:
-        data: How many data edges it stands for.
-        control: How many control edges.
+        data: The number of data edges that it represents.
+        control: The number of control edges that it represents.
     """
 
     data: int
@@ -36,8 +36,8 @@ class Doors:
     """Where data enters and leaves boxes.
 
     Attributes:
-        entered: The glyphs that read something from outside of the box they stand in.
-        left: The glyphs that something outside of it reads.
+        entered: The glyphs that read data from outside of the box that contains them.
+        left: The glyphs whose data is read outside of that box.
     """
 
     entered: set[Glyph] = field(default_factory=set)
@@ -49,7 +49,7 @@ class Edges:
 
     Attributes:
         links: The lines among the children of each box.
-        doors: Where data crosses the sides of boxes.
+        doors: The glyphs at which data enters or leaves their boxes.
     """
 
     __slots__ = ("doors", "links")
@@ -71,13 +71,16 @@ class Edges:
                         self._add_through(source, item, True)
 
     def _add_through(self, embedded: Item, reader: Item, control: bool) -> None:
-        """Count the edges of an embedded node as those of its reader."""
+        """Count the edges of an embedded node as edges of its reader."""
         for source, waits in read_through(embedded, control):
             if not source.embedded and source is not reader:
                 self._add(source, reader, waits)
 
     def _add(self, source: Item, reader: Item, control: bool) -> None:
-        """Count an edge in the innermost box around both ends, and the sides up to there."""
+        """Count an edge in the innermost box that contains both ends.
+
+        The glyphs at whose borders its data leaves or enters boxes below are recorded, too.
+        """
         start: Glyph = source
         end: Glyph = reader
         above, below = source.box, reader.box
@@ -97,23 +100,23 @@ class Edges:
         links = self.links.get(above)
         if links is None:
             links = self.links[above] = {}
-        known = links.get((start, end))
-        if known is None:
-            # Most lines stand for one edge, and these share one link.
+        link = links.get((start, end))
+        if link is None:
+            # Most lines represent a single edge, and share one of two links.
             links[start, end] = _CONTROL if control else _DATA
         else:
-            links[start, end] = Link(known.data + (not control), known.control + control)
+            links[start, end] = Link(link.data + (not control), link.control + control)
 
 
 def read_through(embedded: Item, control: bool) -> Iterator[tuple[Item, bool]]:
-    """The nodes that are read through an embedded one, and whether the reader only waits.
+    """Yield the sources of an embedded node, and whether its reader's edge is a control edge.
 
-    Of a circle the kind of its own edges counts, even where the reader only waits for the
-    circle; of a summary icon, the kind of the edge that leaves it.
+    For a circle, the kind of its own input edges counts, even if its reader has only a
+    control dependency on it. For a summary icon, the kind of the edge to its reader counts.
 
     Args:
         embedded: The node between.
-        control: Whether its reader only waits for it.
+        control: Whether its reader has only a control dependency on it.
     """
     circle = is_circle(embedded.op)
     for sources, waits in ((embedded.sources, False), (embedded.controls, True)):

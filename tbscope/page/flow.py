@@ -1,4 +1,4 @@
-"""Flow: how data goes through a scene, the longest chain in it, and the ends that are cut off.
+"""Data flow through a scene: the longest chain in it, and the exits that are cut off.
 
 Source: tensorboard/plugins/graph/tf_graph_common/layout.ts, and dagre below it.
 """
@@ -20,7 +20,7 @@ _Place = TypeVar("_Place", bound=Hashable)
 
 
 def longest_chain(glyphs: Sequence[Glyph], lines: Links) -> int:
-    """Count the glyphs on the longest way along lines; cycles are cut somewhere.
+    """Return the number of glyphs on the longest path along lines; a cycle is cut at some line.
 
     Source: dagre's `rank/util.js`, `longestPath`, which recurses along it.
     """
@@ -48,26 +48,26 @@ def longest_chain(glyphs: Sequence[Glyph], lines: Links) -> int:
 
 
 def lost_exits(hierarchy: Hierarchy, scene: Scene) -> list[Glyph]:
-    """Find the glyphs of a scene that end its flow and lost the way from where it begins.
+    """Return the exits of a scene that are no longer reached from its entries.
 
-    An end is what nothing on its level reads, or what is read outside; a beginning is
-    what reads nothing on its level, or reads from outside. A stack is a beginning where one
-    of its members is. What has readers on its level, too, is an end of which nobody misses the
-    line that leads out, if other ends are there.
+    An exit is a glyph that reads data, and has no readers on its level, or has readers outside.
+    An entry is a glyph that reads nothing on its level, or reads from outside; a stack is an
+    entry if one of its members is. An exit that was put aside for its many lines, and has
+    readers on its level as well, counts as lost only if another exit is lost.
     """
     if not scene.aside and len(scene.lines) == len(scene.links):
         return []
     doors = hierarchy.doors
     fed = {end for (_, end), link in scene.links.items() if link.data}
     read = {start for (start, _), link in scene.links.items() if link.data}
-    # Of its members' lines, a scene shows only those that leave a stack.
+    # The scene's own links lack the lines inside of stacks, so that the hierarchy is asked here.
     reads = {end for (_, end), link in hierarchy.links(scene.box).items() if link.data}
     starts = {
         glyph
         for glyph in scene.glyphs
         if any(one not in reads or one in doors.entered for one in members_of(glyph))
     }
-    # What is on a circle that nothing enters is reached from nowhere, and so it lost nothing.
+    # Glyphs on a cycle without an entry were never reached, so they cannot be lost.
     lost = _fed_from(starts, scene.links) - _fed_from(starts.difference(scene.aside), scene.lines)
     exits = [
         glyph
@@ -76,16 +76,18 @@ def lost_exits(hierarchy: Hierarchy, scene: Scene) -> list[Glyph]:
         and (glyph not in read or not doors.left.isdisjoint(members_of(glyph)))
         and not is_library(glyph)
     ]
-    # Not missed: what is put aside for its many readers, and is read outside, too, if all other
-    # ends are reached.
-    hubs = {one for one, why in scene.aside.items() if why in get_args(Crowding) and one in read}
-    if not any(glyph in lost for glyph in exits if glyph not in hubs):
+    # Exits that were put aside for their many lines, and are read on this level, too: users do
+    # not miss their lines to the outside if all other exits are reached.
+    unmissed = {
+        one for one, why in scene.aside.items() if why in get_args(Crowding) and one in read
+    }
+    if not any(glyph in lost for glyph in exits if glyph not in unmissed):
         return []
     return [glyph for glyph in exits if glyph in lost]
 
 
 def _fed_from(starts: set[Glyph], lines: Links) -> set[Glyph]:
-    """The glyphs to which data comes along lines, and those where it starts."""
+    """Return the glyphs that data reaches along lines, the starts included."""
     readers: dict[Glyph, list[Glyph]] = {}
     for (start, end), link in lines.items():
         if link.data:
@@ -94,7 +96,7 @@ def _fed_from(starts: set[Glyph], lines: Links) -> set[Glyph]:
 
 
 def reached(starts: Iterable[_Place], steps: Mapping[_Place, Sequence[_Place]]) -> set[_Place]:
-    """The places to which steps lead from the first ones, and these themselves."""
+    """Return the places that are reachable from the starts, these included."""
     found = set(starts)
     pending = list(found)
     while pending:

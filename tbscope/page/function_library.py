@@ -1,4 +1,4 @@
-"""The library: the boxes in the page's panel of functions, and how they are called there."""
+"""Function library: the boxes in the page's panel of functions, and their labels there."""
 
 import re
 
@@ -12,7 +12,7 @@ _FUNCTION = re.compile(rf"(?:{LIBRARY})?([A-Za-z0-9_]+)_[a-z0-9]{{8}}(?:_[0-9]+)
 
 
 def is_library(glyph: Glyph) -> bool:
-    """Tell whether a glyph stands in the panel of functions, not in the graph.
+    """Whether a glyph is drawn in the panel of functions and not in the graph.
 
     Source: hierarchy.ts:677-698, `addNodes`; render.ts:950-965, `buildSubhierarchy`
     """
@@ -22,9 +22,10 @@ def is_library(glyph: Glyph) -> bool:
 
 
 def is_of_legend(name: str) -> bool:
-    """Tell whether a node stands in a box of the panel that only tells a colour.
+    """Whether a node is in a box of the panel that serves only as a legend of colours.
 
-    Such a box has an ending that the panel cuts off, or is called as no function can be.
+    The name of this kind of box ends in `LIBRARY_ENDING`, or contains a character that no
+    function's name can contain.
     """
     box = name.partition("/")[0]
     if not box.startswith(LIBRARY):
@@ -33,12 +34,12 @@ def is_of_legend(name: str) -> bool:
 
 
 def shown_label(glyph: Glyph) -> str:
-    """The whole label of a glyph, before it is cut to its width.
+    """Return the whole label of a glyph, before it is cut to its width.
 
     Source: render.ts:1678-1700, `RenderNodeInfo`
     """
     label = glyph.name.rpartition("/")[2]
     if is_library(glyph):
-        found = _FUNCTION.fullmatch(label)
-        label = found[1] if found else label.removeprefix(LIBRARY)
+        match = _FUNCTION.fullmatch(label)
+        label = match[1] if match else label.removeprefix(LIBRARY)
     return label

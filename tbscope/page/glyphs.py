@@ -1,4 +1,4 @@
-"""Glyphs: the boxes, nodes and stacks of which every drawing of the page is made."""
+"""Glyphs: the three kinds of shapes that the page draws, which are boxes, nodes and stacks."""
 
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -7,15 +7,15 @@ __all__ = ["Box", "Glyph", "Item", "Series", "box_around", "members_of"]
 
 
 class Box:
-    """A metanode: a prefix of names; the root is one too.
+    """A metanode of the page: a prefix of names. The root is a box, too.
 
     Attributes:
         name: The whole prefix (`layer1/0`); empty for the root.
-        label: What is shown: its last part.
-        parent: The box around it; None for the root.
-        depth: How many boxes are around it.
-        children: Boxes and nodes by label, in order of first appearance. What is
-            embedded stands in none.
+        label: The last part of the name, which the page shows.
+        parent: The enclosing box; None for the root.
+        depth: The number of enclosing boxes.
+        children: Boxes and nodes by label, in order of first appearance, without embedded
+            nodes.
     """
 
     __slots__ = ("children", "depth", "label", "name", "parent")
@@ -37,12 +37,12 @@ class Item:
     Attributes:
         name: Its name on the page: `a/(a)` for a node `a` with other nodes below it.
         op: Its op type.
-        box: The box that it stands in; the innermost one that its name tells if it is
-            embedded.
+        box: The box that contains it; for an embedded node, the innermost existing box that
+            is a prefix of its name.
         embedded: Whether it is drawn as a circle or an icon beside other nodes.
-        sources: What its data inputs name, in order, embedded nodes too. An input of the
-            same node as the one before it is left out, and so is an unknown one.
-        controls: What its control inputs name, in order, by the same rules.
+        sources: The nodes of its data inputs, in order, embedded nodes included. Repeated
+            inputs from one node in a row count once; unknown names are left out.
+        controls: The nodes of its control inputs, in order, by the same rules.
     """
 
     __slots__ = ("box", "controls", "embedded", "name", "op", "sources")
@@ -57,7 +57,7 @@ class Item:
 
     @property
     def label(self) -> str:
-        """What is shown: the last part of the name."""
+        """The last part of the name, which the page shows."""
         return self.name.rpartition("/")[2]
 
     def __repr__(self) -> str:
@@ -69,8 +69,8 @@ class Series:
     """Siblings that are folded into one stack.
 
     Attributes:
-        name: What the page calls the stack (`net/relu_[1-7]`).
-        members: The nodes in it, by their numbers.
+        name: The page's name for the stack (`net/relu_[1-7]`).
+        members: The nodes in it, ordered by their numbers.
     """
 
     name: str
@@ -78,14 +78,14 @@ class Series:
 
 
 Glyph: TypeAlias = Box | Item | Series
-"""One thing that is drawn: a box, a node, or a stack."""
+"""A shape that the page draws: a box, a node, or a stack."""
 
 
 def members_of(glyph: Glyph) -> tuple[Glyph, ...]:
-    """The glyphs that a stack stands for; of any other, itself."""
+    """Return the members of a stack; any other glyph alone."""
     return glyph.members if isinstance(glyph, Series) else (glyph,)
 
 
 def box_around(glyph: Box | Item) -> Box | None:
-    """The box in which a node or a box is; None for the root."""
+    """Return the box that contains a node or a box; None for the root."""
     return glyph.box if isinstance(glyph, Item) else glyph.parent

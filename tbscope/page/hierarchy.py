@@ -1,7 +1,7 @@
-"""The tree that TensorBoard's page makes of the names in a GraphDef, and the edges in it.
+"""The tree that TensorBoard's page builds from the names in a GraphDef, and the edges in it.
 
-It reads names, op types and inputs as the page does, and knows nothing of attributes,
-shapes or torch. What the page then draws of each box is in `scenes.py`.
+It reads names, op types and inputs as the page does, and no attributes or shapes. `scenes.py`
+models how the page then draws each box.
 
 Source: tensorboard/plugins/graph/tf_graph_common/graph.ts and hierarchy.ts
 """
@@ -22,7 +22,7 @@ _OUTPUT = re.compile(r"([^:]+):(?:(?:[A-Za-z0-9_]+:|)[0-9]+)")
 
 
 def parse_input(text: str) -> tuple[str, bool]:
-    """Return the name of the node that an input names, and whether it is a control input.
+    """Return the name of the node that an input refers to, and whether it is a control input.
 
     Args:
         text: An entry of `NodeDef.input`: `a`, `a:1`, `a:out:1`, `^a`.
@@ -33,9 +33,9 @@ def parse_input(text: str) -> tuple[str, bool]:
     if control:
         text = text[1:]
     if ":" in text:
-        found = _OUTPUT.fullmatch(text)
-        if found:
-            text = found[1]
+        match = _OUTPUT.fullmatch(text)
+        if match:
+            text = match[1]
     return text, control
 
 
@@ -43,31 +43,32 @@ class Hierarchy:
     """The nodes of a GraphDef in the boxes that the page draws around them.
 
     Attributes:
-        root: The box around all.
-        items: Every node, embedded ones too, by its name on the page.
+        root: The box that contains everything.
+        items: Every node, embedded nodes included, by its name on the page.
         boxes: Every box but the root, by name, in order of first appearance.
-        strict: The names on the page of nodes that do not keep theirs, by name.
+        strict: The page's name of each node that is named like a box, by its original name
+            (`a/(a)` by `a`).
     """
 
     def __init__(self, nodes: Iterable[tuple[str, str, Sequence[str]]]) -> None:
         """Read nodes.
 
         Args:
-            nodes: Name, op type and inputs (as in `NodeDef.input`) of each. Of two nodes
-                with one name, the last gives the op type, and both give edges.
+            nodes: Name, op type and inputs (as in `NodeDef.input`) of each. Two nodes with
+                one name become one, with the op type of the last and the edges of both.
         """
         self.root = Box("", "", None)
         self.items: dict[str, Item] = {}
         self.boxes: dict[str, Box] = {}
         self.strict: dict[str, str] = {}
-        # By the name that an input gives; what no input can give as it stands is apart.
+        # Nodes by name. A name that `parse_input` would change is in `_odd` instead.
         self._known: dict[str, Item] = {}
         self._odd: dict[str, Item] = {}
         self._circles: dict[str, Item] = {}
         self._edges: Edges | None = None
         placed = self._place(nodes)
         if self.strict:
-            # In the order of the nodes again: what was renamed had gone to the end.
+            # Restores the order of the nodes: renamed ones had moved to the end.
             self.items = {item.name: item for item, _ in placed}
         self._connect(placed)
 
@@ -77,25 +78,29 @@ class Hierarchy:
         return cls((node.name, node.op, node.input) for node in graph_def.node)
 
     def links(self, box: Box) -> Links:
-        """The lines among the children of a box, in the order in which the page meets them.
+        """Return the lines among the children of a box, in the order of the page.
 
-        An embedded node has none: what it reads, its reader reads.
+        An embedded node has none: its inputs count as inputs of its reader.
         """
         return self._walked().links.get(box, {})
 
     @property
     def doors(self) -> Doors:
-        """Where data crosses the sides of boxes."""
+        """The glyphs at which data enters or leaves their boxes."""
         return self._walked().doors
 
     def regroup(self, boxes: Iterable[Box]) -> None:
-        """Take other boxes than the names tell, parents first, once all children are in them."""
+        """Replace the boxes that follow from the names by others.
+
+        Args:
+            boxes: The new boxes, parents first, with all children already in them.
+        """
         self.boxes = {box.name: box for box in boxes}
         self._edges = None
 
     def forget(self) -> None:
-        """Let go of all nodes and boxes, once nothing of them is asked any more."""
-        # They refer to each other: garbage that only the collector finds.
+        """Release all nodes and boxes; the hierarchy must not be used afterwards."""
+        # Nodes and boxes refer to each other: only the garbage collector would free them.
         for item in self.items.values():
             item.sources.clear()
             item.controls.clear()
@@ -113,7 +118,7 @@ class Hierarchy:
     def _place(
         self, nodes: Iterable[tuple[str, str, Sequence[str]]]
     ) -> list[tuple[Item, Sequence[str]]]:
-        """Make an item of each node, and the boxes around it."""
+        """Make an item of each node, and its enclosing boxes."""
         boxes, known, items = {"": self.root, **self.boxes}, self._known, self.items
         kinds: dict[str, bool] = {}
         placed: list[tuple[Item, Sequence[str]]] = []
@@ -128,7 +133,7 @@ class Hierarchy:
                 placed.append((item, inputs))
                 continue
             if name in known:
-                # The page keeps one node, with the edges of both.
+                # The page keeps one node with the edges of both.
                 item = known[name]
                 item.op = op
                 placed.append((item, inputs))
@@ -151,7 +156,7 @@ class Hierarchy:
         return placed
 
     def _open(self, name: str, boxes: dict[str, Box]) -> Box:
-        """Make the boxes of a prefix that are missing."""
+        """Make the missing boxes of a prefix, and return the innermost."""
         missing = []
         box = None
         while box is None:
@@ -163,23 +168,23 @@ class Hierarchy:
             above, slash, label = name.rpartition("/")
             if slash and not above:
                 label = name
-            was = box.children.get(label)
+            previous = box.children.get(label)
             # A box takes the place of a node of its name, which moves into it.
             box.children[label] = boxes[name] = box = Box(name, label, box)
-            if isinstance(was, Item):
+            if isinstance(previous, Item):
                 del self.items[name]
-                self._move(was, box)
+                self._move(previous, box)
         return box
 
     def _move(self, item: Item, box: Box) -> None:
-        """Rename a node that is named like a box, and put it in there."""
+        """Move a node that is named like a box into that box, as `a/(a)`."""
         label = f"({item.name.rpartition('/')[2]})"
         strict = self.strict[item.name] = f"{item.name}/{label}"
         item.name, item.box = strict, box
         box.children[label] = self.items[strict] = item
 
     def _embed(self, aside: list[tuple[Item, str]]) -> None:
-        """Place what has no shape of its own, now that all boxes are known."""
+        """Assign embedded nodes to boxes, now that all boxes exist."""
         boxes, root = self.boxes, self.root
         for item, name in aside:
             self._circles[name] = item
@@ -194,7 +199,7 @@ class Hierarchy:
             self.items[item.name] = item
 
     def _connect(self, placed: list[tuple[Item, Sequence[str]]]) -> None:
-        """Find what each input names."""
+        """Resolve the inputs of each node to the nodes that they name."""
         known = {**self._known, **self._circles}
         for name in [name for name in known if ":" in name or name[:1] == "^"]:
             if parse_input(name) != (name, False):

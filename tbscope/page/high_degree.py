@@ -1,4 +1,4 @@
-"""Crowds: what the page puts aside since it has far more lines than the others on its level.
+"""High degree: the glyphs that the page puts aside for far more lines than others on the level.
 
 Source: tensorboard/plugins/graph/tf_graph_common/render.ts:2038-2134,
 `extractHighInOrOutDegree`
@@ -12,31 +12,37 @@ from tbscope.page.constants import CROWD_SIZE, DEGREE_LIMIT
 __all__ = ["Crowding", "find_crowded"]
 
 Crowding: TypeAlias = Literal["many inputs", "many readers"]
-"""On which side the lines are too many."""
+"""The side on which the lines are too many."""
 
 _Glyph = TypeVar("_Glyph", bound=Hashable)
 _Lines: TypeAlias = Mapping[tuple[_Glyph, _Glyph], bool]
 
 
 def find_crowded(glyphs: Collection[_Glyph], lines: _Lines[_Glyph]) -> dict[_Glyph, Crowding]:
-    """Find the glyphs with far more lines than the others; none where there are few glyphs.
+    """Return the glyphs with far more lines than the others; none if the level has few glyphs.
 
     Args:
-        glyphs: All of a level that are still in the flow, in any form.
-        lines: Which one another reads (from, to), and whether data goes there.
+        glyphs: The glyphs of a level that are still in the flow, as objects or numbers.
+        lines: Whether a line carries data (or only control), by its ends (from, to).
     """
     if len(glyphs) < CROWD_SIZE:
         return {}
-    found: dict[_Glyph, Crowding] = dict.fromkeys(
+    crowded: dict[_Glyph, Crowding] = dict.fromkeys(
         _outliers(_degrees(glyphs, lines, side=1), spread=1), "many inputs"
     )
     for glyph in _outliers(_degrees(glyphs, lines, side=0), spread=4):
-        found.setdefault(glyph, "many readers")
-    return found
+        crowded.setdefault(glyph, "many readers")
+    return crowded
 
 
 def _degrees(glyphs: Collection[_Glyph], lines: _Lines[_Glyph], *, side: int) -> dict[_Glyph, int]:
-    """How many lines each glyph has on one side; those of control count where there is no data."""
+    """Return the number of lines of each glyph on one side; control lines count if no data does.
+
+    Args:
+        glyphs: The glyphs.
+        lines: As for `find_crowded`.
+        side: 0 for lines to readers, 1 for lines from sources.
+    """
     data = dict.fromkeys(glyphs, 0)
     waits = data.copy()
     for ends, carries in lines.items():
@@ -48,7 +54,10 @@ def _degrees(glyphs: Collection[_Glyph], lines: _Lines[_Glyph], *, side: int) ->
 
 
 def _outliers(degrees: Mapping[_Glyph, int], *, spread: int) -> list[_Glyph]:
-    """The glyphs whose degree is above the upper quartile by more than some spreads."""
+    """Return the glyphs whose degree exceeds the upper quartile by more than some spreads.
+
+    A spread is the distance between the lower and the upper quartile.
+    """
     ordered = sorted(degrees.values())
     # JavaScript rounds halves up.
     lower, upper = (ordered[(len(ordered) * quarters + 2) // 4] for quarters in (1, 3))

@@ -1,9 +1,9 @@
-"""Widths of labels: which names the page shows whole, where nobody has clicked.
+"""Widths of labels: which names the page shows whole in its initial state.
 
-It measures a label and cuts what is too wide. That of a node has one size, that of a closed box
-is written the smaller the more characters it has, so that a longer one may be whole where a
-shorter one is not. Titles of opened boxes and of stacks are never cut. Its letters are of four
-widths here, of which each is about the widest of its kind in the page's font (Roboto).
+The page measures each label and cuts it to a width. Labels of nodes have one font size. On a
+closed box, letters are smaller the more characters the label has, so that a longer label may be
+whole where a shorter one is cut. Titles of opened boxes and of stacks are never cut. This model
+has four widths of letters, each about the widest of its kind in the page's font (Roboto).
 
 Source: tf_graph_common/node.ts:440-514, `labelBuild` and `enforceLabelWidth`
 """
@@ -23,7 +23,7 @@ _WIDE = frozenset("mwMW@")
 
 
 def fits_node(label: str) -> bool:
-    """Tell whether the page shows the whole label of a node.
+    """Whether the page shows the whole label of a node.
 
     >>> fits_node("input_ids"), fits_node("attention_mask")
     (True, False)
@@ -32,7 +32,7 @@ def fits_node(label: str) -> bool:
 
 
 def fits_box(label: str) -> bool:
-    """Tell whether the page shows the whole label of a closed box.
+    """Whether the page shows the whole label of a closed box.
 
     >>> fits_box("last_hidden_state"), fits_box("attention_mask")
     (True, False)
@@ -47,10 +47,10 @@ def fits_box(label: str) -> bool:
 
 
 def blanks_to_fit(label: str) -> int | None:
-    """Return the fewest blanks behind a label with which a closed box shows it whole.
+    """Return the fewest trailing blanks with which a closed box shows a label whole.
 
-    They are not seen, and the page counts them when it chooses the size of the letters. None where
-    no number of them helps.
+    Blanks are invisible, but the page counts them when it chooses the font size. None if no
+    number of them helps.
 
     >>> blanks_to_fit("Decoder"), blanks_to_fit("DecoderLayer")
     (0, 3)
@@ -60,7 +60,7 @@ def blanks_to_fit(label: str) -> int | None:
 
 
 def _width(text: str) -> float:
-    """Return about how wide a text is, in sizes of its letters."""
+    """Return the approximate width of a text, as a multiple of its font size."""
     return sum(_letter_width(letter) for letter in text)
 
 

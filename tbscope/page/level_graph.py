@@ -1,12 +1,12 @@
-"""Siblings: the children of one box as numbers, for levels that do not exist yet.
+"""Level graphs: the children of one box as numbers, for levels that do not exist yet.
 
-A layout asks how the page would draw a level if some of its children stood in a box, and
-asks it often. So a child is known by its place among the children here, and glyphs are
-not made: levels of 20,000 operations are cut in half a second. `scenes.py` reads the levels
-that exist. The rules of the page (`series.py`, `crowds.py`) are the same ones for both, and
-tests/test_both_models.py compares the two.
+The layout often tests how the page would draw a level if some of its children were in a box
+of their own. So a child is its index among the children, and no glyphs are made: levels of
+20,000 operations are split in half a second. `scenes.py` models the levels that exist. Both
+apply the rules of `series.py` and `high_degree.py`, and tests/test_both_models.py compares
+them.
 
-Only boxes of many children are looked at: the page puts nothing aside where there are few.
+Only boxes with many children are read, since the page puts nothing aside on small levels.
 """
 
 from collections import defaultdict
@@ -27,18 +27,18 @@ _Steps = dict[int, list[int]]
 
 @dataclass(slots=True, eq=False)
 class Siblings:
-    """The children of one box, or of a part of it.
+    """The children of one box, or some of them, by index.
 
-    What the page folds is found once: nobody changes a level whose stacks were asked for.
+    Stacks are cached, so a level must not change after `series` was called.
 
     Attributes:
-        labels: The last part of the name of each.
-        ops: The op type of each; empty for a box.
-        links: Which child another one reads (from, to), and whether any data goes there.
-        fed: Those that read data from outside; of the whole graph, its inputs.
-        giving: Those whose data is read outside; of the whole graph, its outputs.
-        ends: Those that are inputs or outputs of the whole graph, and stand at its top
-            level: "Input" or "Output" for each.
+        labels: The last part of the name of each child.
+        ops: The op type of each child; empty for a box.
+        links: Whether any data flows along a line (or only control), by its ends (from, to).
+        fed: The children that read data from outside; at the root, the inputs of the graph.
+        giving: The children whose data is read outside; at the root, the outputs of the graph.
+        ends: "Input" or "Output" for each input or output of the whole graph that is a node at
+            its top level.
     """
 
     labels: list[str]
@@ -54,13 +54,13 @@ class Siblings:
         return len(self.labels)
 
     def series(self) -> list[list[int]]:
-        """The children that the page folds into one stack each."""
+        """Return the members of each stack into which the page folds children."""
         if self._stacks is None:
             self._stacks = list(fold(self.labels, self.ops).values())
         return self._stacks
 
     def folded(self) -> "Siblings":
-        """Return the level with each of its stacks as one box, as the page draws it."""
+        """Return the level with each of its stacks as one child, as the page draws it."""
         stacks = self.series()
         if not stacks:
             return self
@@ -69,38 +69,38 @@ class Siblings:
         return self._folded
 
     def with_boxes(self, count: int) -> "Siblings":
-        """Return the level with so many boxes more, which nothing reads and which read nothing."""
+        """Return the level with a number of additional boxes that have no lines."""
         labels = [*self.labels, *(f"{number}_template" for number in range(count))]
         level = Siblings(labels, self.ops + [""] * count, self.links, self.fed, self.giving)
-        # No box is folded, so the stacks are the same.
+        # The page folds no boxes, so the stacks do not change.
         level._stacks = self.series()
         return level
 
     def grouped(self, groups: Iterable[Sequence[int]]) -> "Siblings":
-        """Return the level where each of these groups is one box without a name.
+        """Return the level with each group of children replaced by one box without a name.
 
-        The groups come first, then the others in their order.
+        The groups come first, then the remaining children in their order.
         """
-        whereto: dict[int, int] = {}
+        group_of: dict[int, int] = {}
         for number, members in enumerate(groups):
-            whereto.update(dict.fromkeys(members, number))
-        count = len(set(whereto.values()))
+            group_of.update(dict.fromkeys(members, number))
+        count = len(set(group_of.values()))
         labels, ops = [""] * count, [""] * count
         for place, (label, op) in enumerate(zip(self.labels, self.ops, strict=True)):
-            if place not in whereto:
-                whereto[place] = len(labels)
+            if place not in group_of:
+                group_of[place] = len(labels)
                 labels.append(label)
                 ops.append(op)
         links: dict[tuple[int, int], bool] = {}
         for (start, end), data in self.links.items():
-            ends = whereto[start], whereto[end]
+            ends = group_of[start], group_of[end]
             if ends[0] != ends[1]:
                 links[ends] = data or links.get(ends, False)
-        fed = {whereto[place] for place in self.fed}
-        return Siblings(labels, ops, links, fed, {whereto[place] for place in self.giving})
+        fed = {group_of[place] for place in self.fed}
+        return Siblings(labels, ops, links, fed, {group_of[place] for place in self.giving})
 
     def parts(self, groups: Sequence[Sequence[int]]) -> list["Siblings"]:
-        """Return the levels in the boxes of these groups."""
+        """Return the level inside of the box of each group."""
         whereto: dict[int, tuple[int, int]] = {}
         parts = []
         for number, members in enumerate(groups):
@@ -124,7 +124,7 @@ class Siblings:
         return parts
 
     def put_aside(self) -> set[int]:
-        """The children whose edges the page cuts to stubs, for they are too many."""
+        """Return the children whose lines the page cuts to stubs because they are too many."""
         cards = {place for place, op in enumerate(self.ops) if op == ASIDE_OP}
         places: Sequence[int] = range(len(self))
         links = self.links
@@ -134,12 +134,13 @@ class Siblings:
         return set(find_crowded(places, links))
 
     def keeps_flow(self) -> bool:
-        """Tell whether what comes in still reaches what goes out, as the page draws it.
+        """Whether data still flows from the entries to the exits, as the page draws the level.
 
-        What the page puts aside may take a few others with it that lead nowhere else (what
-        makes a mask for every layer), but nothing that leads outside. What has no data line
-        on its level is not missed: where one node has many wait for it, the page cuts their
-        lines, and no box around some of them would mend that.
+        A child that the page puts aside may isolate a few others that lead nowhere else (such
+        as the operations that make a mask for every layer), but no child that leads outside.
+        A child without data lines on its level is not missed: if many nodes have a control
+        dependency on one node, the page cuts their lines, and no box around some of them would
+        change that.
         """
         crowded = self.put_aside()
         if not crowded:
@@ -153,9 +154,10 @@ class Siblings:
         return self._reaches_ends(aside, hubs)
 
     def keeps_ends(self) -> bool:
-        """Whether lines lead to each end of the flow from where it begins, as the page draws it.
+        """Whether each exit is still reached from an entry, as the page draws the level.
 
-        That is the least: `lost-output` is an error where they do not (rules/levels.py).
+        This is the minimum: otherwise the rule `lost-output` reports an error
+        (rules/levels.py).
         """
         crowded = self.put_aside()
         if not crowded:
@@ -163,11 +165,19 @@ class Siblings:
         return self._reaches_ends(crowded | self._stranded(crowded), self._hubs(crowded))
 
     def _hubs(self, crowded: set[int]) -> set[int]:
-        """Of what is put aside, that is not missed: what reads it here goes on."""
+        """Return the children put aside that have data readers on this level.
+
+        They are not missed as exits, since their readers continue the flow.
+        """
         return crowded & {start for (start, _), data in self.links.items() if data}
 
     def _reaches_ends(self, aside: set[int], hubs: set[int]) -> bool:
-        """Whether data reaches each end without these, but for those that it never reached."""
+        """Whether data reaches each exit, except those that it never reached.
+
+        Args:
+            aside: The children without which data must flow.
+            hubs: The children that do not count as exits.
+        """
         read = {start for (start, _), data in self.links.items() if data}
         reads = {end for (_, end), data in self.links.items() if data}
         places = set(range(len(self)))
@@ -179,7 +189,7 @@ class Siblings:
         return ends & known <= fed
 
     def _stranded(self, aside: set[int]) -> set[int]:
-        """The children that stand alone without these, and are put aside in their turn.
+        """Return the children that lose all lines with these, and so are put aside as well.
 
         Source: render.ts, `extractHighDegrees`
         """
@@ -194,13 +204,13 @@ class Siblings:
         return (sides[0] ^ sides[1]) - joined - aside
 
     def _through(self, aside: set[int]) -> set[int]:
-        """The children on a way of data from outside to outside, without these."""
+        """Return the children on a path of data from outside to outside, without these."""
         onwards, backwards = self._steps(aside)
         fed, read = reached(self.fed - aside, onwards), reached(self.giving - aside, backwards)
         return fed & read
 
     def _steps(self, aside: set[int]) -> tuple[_Steps, _Steps]:
-        """The readers of each child's data, and the children whose data it reads, without these."""
+        """Return the readers of each child's data and the sources of its data, without these."""
         onwards: _Steps = defaultdict(list)
         backwards: _Steps = defaultdict(list)
         for (start, end), data in self.links.items():
@@ -211,21 +221,21 @@ class Siblings:
 
 
 def find_siblings(hierarchy: Hierarchy, fewest: int = CROWD_SIZE) -> dict[Box, Siblings]:
-    """Read the level of each box that has so many children, outer boxes first."""
+    """Return the level of each box with at least that many children, outer boxes first."""
     boxes = (hierarchy.root, *hierarchy.boxes.values())
     return _levels(hierarchy, [box for box in boxes if len(box.children) >= fewest])
 
 
 def bears_seeds(hierarchy: Hierarchy, count: int, known: Siblings | None = None) -> bool:
-    """Tell whether so many boxes of the function panel leave the flow of the graph whole.
+    """Whether the flow of the root stays whole with a number of boxes for the function panel.
 
-    The page counts them among the children of the root when it looks for those that have
-    more edges than the others, and only then moves them to their panel.
+    The page counts these boxes among the children of the root when it looks for high degrees,
+    and only then moves them to the panel.
 
     Args:
-        hierarchy: All nodes without them, in chunks where they need any.
-        count: How many there shall be.
-        known: What `find_siblings` has read of its root; None where nobody has asked.
+        hierarchy: All nodes without these boxes, already in chunks where needed.
+        count: The number of boxes.
+        known: The level of the root, if `find_siblings` has returned it; None to read it here.
 
     Source: render.ts, `buildSubhierarchy`
     """
@@ -268,7 +278,11 @@ def _link(
 
 
 def _find_ends(level: Siblings, children: Iterable[Box | Item]) -> None:
-    """Find the inputs and the outputs of the whole graph, and the boxes that begin with one."""
+    """Mark the inputs and outputs of the whole graph, and the boxes that begin with one.
+
+    Without inputs, the children that read nothing count as fed; without outputs, the children
+    that nothing reads count as giving.
+    """
     words = [_word_of_end(child) for child in children]
     level.ends.update((at, word) for at, word in enumerate(words) if word and level.ops[at])
     for word, ends, side in (("Input", level.fed, 1), ("Output", level.giving, 0)):
@@ -278,11 +292,14 @@ def _find_ends(level: Siblings, children: Iterable[Box | Item]) -> None:
 
 
 def _word_of_end(child: Box | Item) -> str:
-    """Return "Input" or "Output" for one of the graph, or a box of some; empty for all else."""
+    """Return "Input" or "Output" for a node of that type or a box that begins with one.
+
+    The result is empty for any other child.
+    """
     while isinstance(child, Box):
         if not child.children:
             return ""
         child = next(iter(child.children.values()))
-    # One that must not be folded with others is an `Input[image]`.
+    # An input that must not be folded has the op type `Input[image]`.
     word = child.op.partition("[")[0]
     return word if word in ("Input", "Output") else ""

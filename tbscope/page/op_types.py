@@ -1,7 +1,7 @@
-"""Op types to which TensorBoard's page gives a meaning of their own.
+"""Op types that have a special meaning in TensorBoard's page.
 
-An operation or a class of the user's that has such a name by accident would vanish from
-the drawing, or take the whole page down, so it gets one with another case.
+A user's operation or class that has one of these names by accident would vanish from the
+drawing, or break the whole page, so its case is changed.
 """
 
 import re
@@ -40,11 +40,11 @@ REFERENCE = frozenset(
         *("scatter_add", "scatter_sub", "scatter_update"),
     }
 )
-"""Edges into the first input of these are drawn as references, against the flow (graph.ts:1000)."""
+"""Op types whose first input is drawn as a reference edge, against the flow (graph.ts:1000)."""
 
 
 def is_circle(op: str) -> bool:
-    """Tell whether nodes of an op type are drawn as small circles beside what reads them.
+    """Whether nodes of an op type are drawn as small circles beside their readers.
 
     Source: graph.ts, `DefaultBuildParams.inEmbeddingTypes`
     """
@@ -52,7 +52,7 @@ def is_circle(op: str) -> bool:
 
 
 def is_embedded(op: str) -> bool:
-    """Tell whether nodes of an op type are no glyphs of their own: circles and summary icons.
+    """Whether nodes of an op type are embedded (circles and summary icons) and so no glyphs.
 
     Source: graph.ts, `DefaultBuildParams`
     """
@@ -60,13 +60,13 @@ def is_embedded(op: str) -> bool:
 
 
 def op_type(text: str) -> str:
-    """Return the op type under which an operation is drawn as an operation.
+    """Return an op type without a special meaning for an operation or a module.
 
     Args:
         text: The operation as the user wrote it, or the class of a leaf module.
     Returns:
-        The same text, ASCII, where the page gives it no meaning of its own; else one
-        that differs from it in case (`ConstantPad2d` becomes `constantPad2d`).
+        The text itself in ASCII, or a spelling in other case if it has a special meaning
+        (`ConstantPad2d` becomes `constantPad2d`).
 
     Source: tensorboard/plugins/graph/tf_graph_common/graph.ts (`DefaultBuildParams`)
     and render.ts (`PARAMS.outExtractTypes`).
@@ -76,10 +76,11 @@ def op_type(text: str) -> str:
     if found := _SUMMARY.fullmatch(text):
         text = f"{found[1]}summary"
     if text in RESERVED:
-        # In capitals, since `Constructor` would be a constant.
+        # In capitals, since `Constructor` contains `Const` and would be a constant.
         return text.strip("_").upper()
     if text in REFERENCE or text == ASIDE_OP:
-        other = text[0].swapcase() + text[1:]
-        # `assign` means to the page what `Assign` means.
-        return text.upper() if other in REFERENCE else other
+        swapped = text[0].swapcase() + text[1:]
+        # The page treats `assign` like `Assign`, so that another case of the first letter is
+        # not enough.
+        return text.upper() if swapped in REFERENCE else swapped
     return text

@@ -1,10 +1,10 @@
 """Scenes: all that the page draws in one box when it is opened.
 
-The page folds siblings into stacks, puts glyphs aside, and lays out the rest. A scene tells
-of each glyph whether it was put aside, and why, so that a rule can say so. How the page
-would draw a level that does not exist is asked of `siblings.py`, which knows no glyphs.
+The page folds siblings into stacks, puts some glyphs aside, and lays out the rest. A scene
+records which glyphs were put aside, and the reason, so that a rule can report it. Levels that
+do not exist yet are modelled by `level_graph.py`, which works on numbers instead of glyphs.
 
-Lines are those of tensorboard/plugins/graph/tf_graph_common of TensorBoard 2.21.
+File and line refer to tensorboard/plugins/graph/tf_graph_common of TensorBoard 2.21.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,7 +22,7 @@ from tbscope.page.series import find_series
 __all__ = ["Reason", "Scene", "read_scene", "read_scenes"]
 
 Reason: TypeAlias = Literal["NoOp", "isolated"] | Crowding
-"""Why the page puts a glyph aside."""
+"""The reason why the page puts a glyph aside."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,11 +30,11 @@ class Scene:
     """All that is drawn in one box when it is opened.
 
     Attributes:
-        box: The box; the root for the first look.
+        box: The box; the root for the page's initial state.
         glyphs: The glyphs in it, stacks after all others.
-        links: The lines among them as the data tells.
-        aside: The glyphs that are taken out of the flow, and why.
-        lines: The links that are drawn as lines; others are only hinted at.
+        links: All lines among them.
+        aside: The glyphs that are taken out of the flow, and the reason.
+        lines: The links that are drawn as lines; the page draws only stubs of the others.
     """
 
     box: Box
@@ -45,12 +45,12 @@ class Scene:
 
 
 def read_scene(hierarchy: Hierarchy, box: Box) -> Scene:
-    """Read the scene of one box."""
+    """Return the scene of one box."""
     return _read(hierarchy, box, _with_icons(hierarchy))
 
 
 def read_scenes(hierarchy: Hierarchy) -> Iterator[Scene]:
-    """Read the scenes of all boxes but those in the panel of functions, the root first."""
+    """Yield the scenes of all boxes but those in the panel of functions, the root first."""
     icons = _with_icons(hierarchy)
     yield _read(hierarchy, hierarchy.root, icons)
     for box in hierarchy.boxes.values():
@@ -59,7 +59,7 @@ def read_scenes(hierarchy: Hierarchy) -> Iterator[Scene]:
 
 
 def _with_icons(hierarchy: Hierarchy) -> set[Item]:
-    """The nodes beside which a summary is drawn as an icon."""
+    """Return the nodes beside which a summary is drawn as an icon."""
     return {
         source
         for item in hierarchy.items.values()
@@ -83,23 +83,23 @@ def _read(hierarchy: Hierarchy, box: Box, icons: set[Item]) -> Scene:
 
 
 def _folded(links: Links, within: Mapping[Glyph, Glyph]) -> Links:
-    """The lines that are left where nodes are in stacks; those inside one are not."""
+    """Return the lines among glyphs after folding; lines inside a stack disappear."""
     folded: dict[tuple[Glyph, Glyph], Link] = {}
     for (start, end), link in links.items():
         ends = within.get(start, start), within.get(end, end)
         if ends[0] is not ends[1]:
-            known = folded.get(ends, Link(0, 0))
-            folded[ends] = Link(known.data + link.data, known.control + link.control)
+            link_before = folded.get(ends, Link(0, 0))
+            folded[ends] = Link(link_before.data + link.data, link_before.control + link.control)
     return folded
 
 
 def _put_aside(scene: Scene, icons: set[Item]) -> None:
-    """Put aside all that the page takes out of the flow, in its order.
+    """Put aside the glyphs that the page takes out of the flow, in the order of the page.
 
     Source: render.ts:1989-2255, `extractHighDegrees`
     """
     lines, aside = dict(scene.links), scene.aside
-    # Whoever loses a line gets a hint of it at that side, as a circle is one.
+    # A glyph that loses a line has an annotation (a stub) on that side, as from a circle or icon.
     reads: set[Glyph] = set()
     gives: set[Glyph] = set()
     for glyph in scene.glyphs:
@@ -135,7 +135,7 @@ def _put_aside(scene: Scene, icons: set[Item]) -> None:
 
 
 def _is_aside_by_op(glyph: Glyph) -> bool:
-    """Tell whether a node is a `NoOp`, or a box has one that is named like it.
+    """Whether a node is a `NoOp`, or a box contains a `NoOp` that is named like the box.
 
     Source: render.ts:1969-2023, `hasTypeIn`; graph.ts:605, `getRootOp`
     """
@@ -146,7 +146,7 @@ def _is_aside_by_op(glyph: Glyph) -> bool:
 
 
 def _crowded_controls(lines: Links) -> list[tuple[Glyph, Glyph]]:
-    """The control lines of glyphs that have too many of them.
+    """Return the control lines at glyphs that have too many of them.
 
     Source: render.ts:2136-2152, `removeControlEdges`
     """

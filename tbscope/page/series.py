@@ -1,4 +1,4 @@
-"""Series: the siblings that the page folds into one stack.
+"""Series: siblings that the page folds into one stack.
 
 Source: tensorboard/plugins/graph/tf_graph_common/hierarchy.ts:855-1109, `groupSeries`,
 `detectSeriesUsingNumericSuffixes`
@@ -20,7 +20,7 @@ _Numbered: TypeAlias = tuple[float, int]
 
 
 def find_series(box: Box) -> list[Series]:
-    """The stacks that the page makes of the nodes in a box."""
+    """Return the stacks into which the page folds nodes of a box."""
     if len(box.children) < SERIES_SIZE:
         return []
     items = [child for child in box.children.values() if isinstance(child, Item)]
@@ -33,14 +33,14 @@ def find_series(box: Box) -> list[Series]:
 
 
 def fold(labels: Sequence[str], ops: Sequence[str]) -> dict[str, list[int]]:
-    """Find siblings to fold: five or more of one op type with consecutive numbers.
+    """Return the siblings to fold: five or more of one op type with consecutive numbers.
 
     Args:
-        labels: The last part of the name of each.
-        ops: The op type of each; what has none is not folded.
+        labels: The last part of the name of each sibling.
+        ops: The op type of each; a sibling with an empty op type (a box) is not folded.
     Returns:
-        By the label of each stack (`relu_[1-7]`), the places of its members by their numbers.
-        Where two stacks would have one label, the page knows only the later one.
+        The indices of the members, in the order of their numbers, by the label of each stack
+        (`relu_[1-7]`). If two stacks would have one label, the page keeps only the later.
     """
     by_op: dict[str, list[int]] = defaultdict(list)
     for place, op in enumerate(ops):
@@ -63,28 +63,28 @@ def fold(labels: Sequence[str], ops: Sequence[str]) -> dict[str, list[int]]:
 
 
 def _read_number(label: str) -> tuple[str, float]:
-    """Part a label in its stem and the number at its end.
+    """Split a label into its stem and the number at its end.
 
-    A label without a number, or with another digit before it, counts as the first of a
-    series: TensorFlow calls `relu` what comes before `relu_1`.
+    A label without a number, or with a digit in its stem, has number 0: TensorFlow names
+    the first of a series `relu`, and the next `relu_1`.
     """
-    found = _NUMBERED.fullmatch(label)
-    # JavaScript knows no other numbers than these.
-    return (found[1], float(found[2])) if found else (label, 0.0)
+    match = _NUMBERED.fullmatch(label)
+    # Numbers are floats, as in JavaScript.
+    return (match[1], float(match[2])) if match else (label, 0.0)
 
 
 def _consecutive(numbered: list[_Numbered]) -> Iterator[list[_Numbered]]:
-    """The runs of five or more numbers that follow each other."""
-    # Of equal numbers the page keeps the order.
+    """Yield the runs of five or more consecutive numbers."""
+    # The sort is stable, like the page's, so that equal numbers keep their order.
     numbered.sort(key=itemgetter(0))
     start = 0
-    for at in range(1, len(numbered) + 1):
-        if at == len(numbered) or numbered[at][0] != numbered[at - 1][0] + 1:
-            if at - start >= SERIES_SIZE:
-                yield numbered[start:at]
-            start = at
+    for index in range(1, len(numbered) + 1):
+        if index == len(numbered) or numbered[index][0] != numbered[index - 1][0] + 1:
+            if index - start >= SERIES_SIZE:
+                yield numbered[start:index]
+            start = index
 
 
 def _digits(number: float) -> str:
-    """A number as JavaScript prints it."""
+    """Return a number as JavaScript prints it."""
     return str(int(number)) if number < 1e21 else repr(number)

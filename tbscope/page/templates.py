@@ -1,9 +1,9 @@
-"""Structures: which boxes of a hierarchy TensorBoard's page holds for the same inside.
+"""Structures: the boxes of a hierarchy that TensorBoard's page regards as equal inside.
 
-The page compares what stands directly in two boxes (op types of nodes, structures of
-boxes), the lines among that, and the order in which op types first appear below. Names
-count where they have nodes folded into a series. What leaves or enters a box, attributes
-and embedded nodes do not count.
+The page compares the direct children of two boxes (op types of nodes, structures of boxes),
+the lines among them, and the order in which op types first appear below. Names count only
+where they fold nodes into a series. Edges that enter or leave a box, attributes and embedded
+nodes do not count.
 
 Source: tensorboard/plugins/graph/tf_graph_common/template.ts
 """
@@ -18,14 +18,20 @@ from tbscope.page.series import find_series
 __all__ = ["Structure", "Structures"]
 
 _Kind: TypeAlias = "str | int"
-"""What a child is: a node's op type, or the number of a box's structure."""
+"""The kind of a child: the op type of a node, or the number of a box's structure."""
 
-# How far around a child its place among the others is told by what it is linked with.
+# The number of refinement steps: children are compared with neighbours up to so many links away.
 _ROUNDS = 3
 
 
 class _Inside(NamedTuple):
-    """What stands directly in a box: its children, the lines among them, all op types below."""
+    """The direct contents of a box.
+
+    Attributes:
+        kinds: The kind of each child.
+        links: The lines among the children, by their indices (from, to).
+        ops: All op types below, in order of first appearance.
+    """
 
     kinds: list[_Kind]
     links: list[tuple[int, int]]
@@ -33,14 +39,14 @@ class _Inside(NamedTuple):
 
 
 class Structure:
-    """The inside that some boxes have in common.
+    """The inside that one or several boxes have in common.
 
     Attributes:
-        number: Different for each, children before parents.
-        box: The first box that has it.
-        depth: How many levels are below: 1 where only nodes stand in it.
-        size: How many nodes are below.
-        count: How many boxes have it.
+        number: Unique, children before parents.
+        box: The first box that has this structure.
+        depth: The number of levels below: 1 if the box contains only nodes.
+        size: The number of nodes below.
+        count: The number of boxes that have this structure.
         children: The structures of boxes directly in it, each once, in order.
     """
 
@@ -64,7 +70,7 @@ class Structures:
     Attributes:
         of: The structure of each box.
         all: Each structure once, in the order in which the page first meets it.
-        order: The place of each node among all.
+        order: The index of each node in the GraphDef.
     """
 
     def __init__(self, hierarchy: Hierarchy) -> None:
@@ -72,7 +78,7 @@ class Structures:
         self.order = {item: at for at, item in enumerate(hierarchy.items.values())}
         self._hierarchy = hierarchy
         self._number = 0
-        # Where each op type first appears below a box.
+        # The index of the first node of each op type below a box.
         self._firsts: dict[Box, dict[str, int]] = {}
         self._exact: dict[Hashable, Structure] = {}
         self._signatures: dict[Hashable, tuple[Structure, _Inside] | dict[Hashable, Structure]] = {}
@@ -88,7 +94,7 @@ class Structures:
             structure.count += 1
 
     def items_below(self, box: Box) -> list[Item]:
-        """The nodes in a box and in the boxes inside of it, in the order of the GraphDef."""
+        """Return the nodes in a box, at any depth, in the order of the GraphDef."""
         below: list[Item] = []
         pending = [box]
         while pending:
@@ -126,7 +132,7 @@ class Structures:
         ops = tuple(sorted(firsts, key=firsts.__getitem__) if inner else firsts)
         places: dict[Glyph, int] = {child: at for at, child in enumerate(box.children.values())}
         links = [(places[a], places[b]) for a, b in self._hierarchy.links(box)]
-        # Most boxes are equal by the letter to one that is known.
+        # Shortcut: most boxes equal an earlier box exactly, in labels and order.
         exact = (tuple(box.children), tuple(kinds), tuple(links), ops)
         found = self._exact.get(exact)
         if found is None:
@@ -138,30 +144,34 @@ class Structures:
         return found
 
     def _like(self, new: Structure, inside: _Inside) -> Structure:
-        """The known structure that is like a new one, or the new one."""
+        """Return the earlier structure that equals a new one, or the new one."""
         signature = (new.depth, new.size, len(inside.kinds), len(inside.links), inside.ops)
-        known = self._signatures.get(signature)
-        if known is None:
-            # What nothing else resembles need not be looked at.
+        seen = self._signatures.get(signature)
+        if seen is None:
+            # The costly refinement is delayed until a second box has this signature.
             self._signatures[signature] = new, inside
             return new
-        if isinstance(known, tuple):
-            first, first_inside = known
-            known = self._signatures[signature] = {self._refine(first.box, first_inside): first}
-        return known.setdefault(self._refine(new.box, inside), new)
+        if isinstance(seen, tuple):
+            first, first_inside = seen
+            seen = self._signatures[signature] = {self._refine(first.box, first_inside): first}
+        return seen.setdefault(self._refine(new.box, inside), new)
 
     def _refine(self, box: Box, inside: _Inside) -> Hashable:
-        """Describe children by what they are and what is around them, in no order."""
+        """Return a description of the children by their kinds and neighbours, in no order.
+
+        Colours (as in Weisfeiler-Leman refinement) are numbers that are equal for children of
+        equal kind and equal neighbourhood.
+        """
         kinds, links, _ = inside
         sources: list[list[int]] = [[] for _ in kinds]
         readers: list[list[int]] = [[] for _ in kinds]
         for start, end in links:
             sources[end].append(start)
             readers[start].append(end)
-        known = self._colours
-        colours = [known.setdefault((kind,), len(known)) for kind in kinds]
+        numbers = self._colours
+        colours = [numbers.setdefault((kind,), len(numbers)) for kind in kinds]
         for _ in range(_ROUNDS):
-            around = [
+            neighbourhoods = [
                 (
                     colour,
                     tuple(sorted([colours[at] for at in sources[place]])),
@@ -169,6 +179,6 @@ class Structures:
                 )
                 for place, colour in enumerate(colours)
             ]
-            colours = [known.setdefault(each, len(known)) for each in around]
+            colours = [numbers.setdefault(each, len(numbers)) for each in neighbourhoods]
         stacks = sorted((stack.members[0].op, len(stack.members)) for stack in find_series(box))
         return tuple(sorted(colours)), tuple(stacks)

@@ -1,1 +1,1 @@
-"""Passes: what changes a graph in place before it is drawn, on a copy that the pipeline made."""
+"""Passes that change a graph in place before it is drawn; the pipeline hands them a copy."""

@@ -1,7 +1,7 @@
-"""Draws a leaf module as one node: `Linear`, with its hyper-parameters, not a box with a `linear`.
+"""Pass that draws a leaf module as one node, `Linear`, and not as a box with a `linear` inside.
 
-A node of the kind "module" stands for the call in its scope; what its card tells of that
-call is decided where cards are made (`drawing/cards.py`).
+A node of the kind "module" represents the call in its scope. Its info card, with the
+hyper-parameters of that call, is written by `drawing/info_cards.py`.
 """
 
 from collections.abc import Iterator
@@ -17,19 +17,19 @@ __all__ = ["collapse_leaves", "stand_for"]
 
 
 def collapse_leaves(graph: Graph) -> None:
-    """Make the operation of each leaf module a node that stands for the module.
+    """Turn the operation of each leaf module into a node that represents the module.
 
-    A leaf is a module call in whose scope one operation ran, and below which nothing
-    stands; its own parameters and buffers do not count, and keep their scope. Neither
-    do operations on its buffers alone that the other one does not read (BatchNorm
-    counts its batches), nor what the operation has saved for the backward pass: what
-    they read and give, the node reads and gives too. The node gets the kind "module",
-    the label of the scope as its op, and the place of the call as its source. Its
-    edges stay.
+    A leaf is a module call in whose scope one operation ran, with no constant in that scope
+    and no node below it. Three kinds of nodes do not count: the module's own parameters and
+    buffers, which keep their scope; operations that read only its buffers and are not read
+    by the main operation (BatchNorm counts its batches); and the nodes of tensors that the
+    operation saved for the backward pass. The latter two kinds are merged into the node,
+    with their inputs and outputs. The node gets the kind "module", the label of the scope as
+    its op, and the call site as its source. Its edges stay.
 
-    A module that gives back a tensor which its operation did not give (an argument
-    passed through beside it) stays a box: as one node it would seem to give nothing
-    that its readers read.
+    A module that returns a tensor which its operation did not produce (an argument
+    passed through) stays a box: drawn as one node, it would lose the edge to the readers
+    of that tensor.
 
     Args:
         graph: Changed in place.
@@ -59,27 +59,37 @@ def collapse_leaves(graph: Graph) -> None:
 
 
 def _needed_before(graph: Graph, into: dict[Node, Node]) -> set[Node]:
-    """Return the operations whose counters are read, or waited for, before they run."""
+    """Return the main operations of which a counter is used before the operation runs.
+
+    A node that reads a counter, or has a control dependency on it, would precede its own
+    source if that counter were merged into an operation that runs later.
+
+    Args:
+        graph: The graph.
+        into: The main operation of the module, by counter.
+    """
     ran: set[Node] = set()
     needed: set[Node] = set()
     for node in graph.nodes:
         ran.add(node)
-        here = into.get(node, node)
-        for other in sources_of(node):
-            whole = into.get(other)
-            if whole is not None and whole is not here and whole not in ran:
-                needed.add(whole)
+        reader = into.get(node, node)
+        for source in sources_of(node):
+            main_op = into.get(source)
+            if main_op is not None and main_op is not reader and main_op not in ran:
+                needed.add(main_op)
     return needed
 
 
 def _alone(graph: Graph) -> Iterator[tuple[Scope, Node, list[Node]]]:
-    """Return each scope in which, and below which, one operation and no constant stands.
+    """Yield each scope with one main operation, no constant, and nothing in the scopes below.
 
-    With it come the operations on buffers alone that stand beside it.
+    Yields:
+        The scope, its main operation, and its counters: the operations beside the main one
+        that read only buffers, or carry what that one saved.
     """
     ran: dict[Scope, list[Node]] = {}
     occupied: set[Scope] = set()
-    # Scopes with a constant, or with anything below them.
+    # Scopes that contain a constant, or a scope with nodes.
     crowded: set[Scope] = set()
     counters: set[Node] = set()
     for node in graph.nodes:
@@ -91,7 +101,8 @@ def _alone(graph: Graph) -> Iterator[tuple[Scope, Node, list[Node]]]:
             add_with_above(scope.parent, crowded)
         if node.kind == "op":
             ran.setdefault(scope, []).append(node)
-            # It reads something, or gives what another one has saved.
+            # A node with neither inputs nor kernels, but with a control dependency, carries
+            # tensors that another operation saved for the backward pass.
             if node.inputs or (node.control_inputs and not node.kernels):
                 for value in node.inputs:
                     if value.producer.kind != "buffer" and value.producer not in counters:
@@ -106,18 +117,18 @@ def _alone(graph: Graph) -> Iterator[tuple[Scope, Node, list[Node]]]:
         if len(ops) == 1:
             yield scope, ops[0], []
             continue
-        beside = [node for node in ops if node in counters]
-        if len(beside) == len(ops) - 1:
-            only = next(node for node in ops if node not in beside)
-            if not any(value.producer in beside for value in only.inputs):
-                yield scope, only, beside
+        others = [node for node in ops if node in counters]
+        if len(others) == len(ops) - 1:
+            main_op = next(node for node in ops if node not in others)
+            if not any(value.producer in others for value in main_op.inputs):
+                yield scope, main_op, others
 
 
 def stand_for(node: Node, call: Call) -> None:
-    """Make a node one that stands for the call in its scope.
+    """Turn a node into the node of kind "module" that represents the call in its scope.
 
-    The operation that it was is its attribute `operation`, unless it is called like the
-    module: one that ran no operation has a node named after itself.
+    The attribute `operation` records the former op of the node, unless that equals the label
+    of the module: a module that ran no operation already has a node of its own name.
     """
     label = call.scope.part.label
     if node.op != label:

@@ -1,4 +1,4 @@
-"""Draws each module that calls no other one as one node, whatever runs inside it."""
+"""Pass that draws each module that calls no other module as one node."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -16,13 +16,15 @@ _MOST_OPERATIONS = 200
 
 
 def collapse_modules(graph: Graph) -> None:
-    """Make one node of each module call in which no other module runs an operation.
+    """Merge each module call in which no other module runs an operation into one node.
 
-    The node reads what was read from outside, its parameters too, and gives what is read
-    outside: first what the call gave, then anything else. The operations that ran inside
-    are its attribute `operations` (`linear x2, relu`). Where several modules take turns (a
-    leaf that has called another model's), and where one leaf would be the whole graph, all
-    stays as it is.
+    The inputs of the node are the values that enter the call, its parameters included. Its
+    outputs are the values that are read outside: the results of the call first, then the
+    rest. The attribute `operations` lists the operations inside (`linear x2, relu`).
+
+    A call is left as it is if its operations interleave with those of other calls (a leaf
+    that called a module of another model). The graph is left as it is if one leaf would be
+    all of it.
 
     Args:
         graph: Changed in place.
@@ -45,39 +47,46 @@ def collapse_modules(graph: Graph) -> None:
 
 
 def _leaf_calls(graph: Graph) -> dict[Node, Call]:
-    """Return for each operation that ran in a leaf the call of that leaf."""
-    call_around = Nearest(first_calls(graph).get)
-    around = {node: call_around(node.scope) for node in graph.nodes if node.kind in OPERATIONS}
-    found = {node: call for node, call in around.items() if call is not None}
-    holds_others = with_above(call.scope.parent for call in dict.fromkeys(found.values()))
-    # What ranks do together is never inside of something.
-    holds_others |= {call.scope for node, call in found.items() if node.collective is not None}
-    found = {node: call for node, call in found.items() if call.scope not in holds_others}
-    whole = len(found) == len(around) and len(set(found.values())) == 1
-    return {} if whole else found
+    """Return the call of the enclosing leaf module for each operation that ran in one."""
+    enclosing_call = Nearest(first_calls(graph).get)
+    calls = {node: enclosing_call(node.scope) for node in graph.nodes if node.kind in OPERATIONS}
+    found = {node: call for node, call in calls.items() if call is not None}
+    parents = with_above(call.scope.parent for call in dict.fromkeys(found.values()))
+    # Collectives are never merged into another node.
+    parents |= {call.scope for node, call in found.items() if node.collective is not None}
+    found = {node: call for node, call in found.items() if call.scope not in parents}
+    one_leaf = len(found) == len(calls) and len(set(found.values())) == 1
+    return {} if one_leaf else found
 
 
 def _interleaved(graph: Graph, inside: Mapping[Node, Call]) -> set[Call]:
-    """Return the calls that something outside has read before they had ended."""
-    last = {inside[node]: place for place, node in enumerate(graph.nodes) if node in inside}
+    """Return the calls of which an outside node uses a result before their last operation ran."""
+    last = {inside[node]: index for index, node in enumerate(graph.nodes) if node in inside}
     broken: set[Call] = set()
-    for place, node in enumerate(graph.nodes):
+    for index, node in enumerate(graph.nodes):
         for source in sources_of(node):
             call = inside.get(source)
-            if call is not None and call is not inside.get(node) and last[call] > place:
+            if call is not None and call is not inside.get(node) and last[call] > index:
                 broken.add(call)
     return broken
 
 
 def read_outside(graph: Graph, inside: Mapping[Node, Call]) -> dict[Call, dict[Value, None]]:
-    """Return for each leaf call the values that are read outside of it, its results first."""
+    """Return the values of each leaf call that are used outside of it, its results first.
+
+    Nodes, outputs of the graph, and the arguments and results of calls count as uses.
+
+    Args:
+        graph: The graph.
+        inside: The leaf call of each operation that ran in one.
+    """
     found: dict[Call, dict[Value, None]] = {}
 
     def read(values: Iterable[Value], reader: Call | None = None) -> None:
         for value in values:
-            giver = inside.get(value.producer)
-            if giver is not None and giver is not reader:
-                found.setdefault(giver, {})[value] = None
+            call_of_producer = inside.get(value.producer)
+            if call_of_producer is not None and call_of_producer is not reader:
+                found.setdefault(call_of_producer, {})[value] = None
 
     for call in graph.calls:
         read(value for value in values_in(call.results) if inside.get(value.producer) is call)
@@ -90,7 +99,18 @@ def read_outside(graph: Graph, inside: Mapping[Node, Call]) -> dict[Call, dict[V
 
 
 def join(call: Call, nodes: list[Node], given: Iterable[Value], editor: Editor) -> Node:
-    """Have one node stand for what ran in a call, and give what is read outside of it."""
+    """Replace the operations of a call by one node of kind "module".
+
+    A call whose only operation is such a node already keeps it.
+
+    Args:
+        call: The call.
+        nodes: Its operations, in order; at least one.
+        given: The values that are used outside of the call; they become the outputs of the node.
+        editor: Records the replacement, and makes it once it is applied.
+    Returns:
+        The node that represents the call.
+    """
     first = nodes[0]
     if len(nodes) == 1 and first.kind == "module":
         return first
@@ -103,7 +123,7 @@ def join(call: Call, nodes: list[Node], given: Iterable[Value], editor: Editor) 
     named = set(values_in([nest for _, nest in call.arguments]))
     written = _written(nodes)
     counted = [node.flops for node in nodes if node.flops is not None]
-    whole = Node(
+    module_node = Node(
         name=first.name,
         op=call.scope.part.label,
         scope=call.scope,
@@ -112,7 +132,7 @@ def join(call: Call, nodes: list[Node], given: Iterable[Value], editor: Editor) 
         arguments=[
             *call.arguments,
             *(
-                # A parameter has a name of its own: `weight`.
+                # Parameters and buffers are named by the last part of their path: `weight`.
                 Argument(
                     value.producer.name.rpartition(".")[2]
                     if value.producer.kind in STATE
@@ -131,43 +151,46 @@ def join(call: Call, nodes: list[Node], given: Iterable[Value], editor: Editor) 
         kernels=[kernel for node in nodes for kernel in node.kernels],
         flops=sum(counted) if counted else None,
         random=any(node.random for node in nodes),
-        writes=tuple([at for at, value in enumerate(entering) if value in written]),
+        writes=tuple([index for index, value in enumerate(entering) if value in written]),
         phase=first.phase,
     )
     for value in given:
-        editor.give(value, whole)
+        editor.give(value, module_node)
     counts = Counter(node.op for node in nodes)
     text = ", ".join(f"{op} x{count}" if count > 1 else op for op, count in counts.items())
-    if text != whole.op:
-        whole.attributes["operations"] = text[:_MOST_OPERATIONS]
+    if text != module_node.op:
+        module_node.attributes["operations"] = text[:_MOST_OPERATIONS]
     for node in nodes:
         for name in TOLD:
             if name in node.attributes:
-                whole.attributes[name] = node.attributes[name]
-    stand_for(whole, call)
-    # It stands where the last of its operations stood.
-    editor.put_instead(nodes[-1], [whole])
+                module_node.attributes[name] = node.attributes[name]
+    stand_for(module_node, call)
+    # The node takes the place of the last operation, so that all of its inputs precede it.
+    editor.put_instead(nodes[-1], [module_node])
     editor.drop(nodes)
     for node in nodes:
-        editor.stand_for(node, (whole,), noted=whole)
-    return whole
+        editor.stand_for(node, (module_node,), noted=module_node)
+    return module_node
 
 
 def _written(nodes: list[Node]) -> set[Value]:
-    """Return the values that operations write into, as they are or by what may be views of them."""
-    # Of each value that they give, those of which it may be a view.
+    """Return the values from outside that operations write into, directly or through a view.
+
+    An operation with a single input may return a view of it, whatever its role says.
+    """
+    # For each value that the operations produce, the values of which it may be a view.
     origins: dict[Value, set[Value]] = {}
-    found: set[Value] = set()
+    written: set[Value] = set()
     for node in nodes:
         inputs = node.inputs
         may_be_view = len(inputs) == 1 or (node.role == "view" and inputs)
-        places = node.writes or ((0,) if may_be_view else ())
-        shown: set[Value] = set()
-        for place in places:
-            value = inputs[place]
-            shown |= origins.get(value, {value})
+        indices = node.writes or ((0,) if may_be_view else ())
+        aliased: set[Value] = set()
+        for index in indices:
+            value = inputs[index]
+            aliased |= origins.get(value, {value})
         if node.writes:
-            found |= shown
-        if shown:
-            origins.update(dict.fromkeys(node.outputs, shown))
-    return found
+            written |= aliased
+        if aliased:
+            origins.update(dict.fromkeys(node.outputs, aliased))
+    return written

@@ -1,4 +1,4 @@
-"""Finds what was computed for nothing: operations that nothing which remains depends on."""
+"""Dead-code pass: marks or drops the operations on which no output or side effect depends."""
 
 from typing import Literal, TypeAlias
 
@@ -16,18 +16,19 @@ _UNUSED = Constant("<unused>")
 
 
 def mark_dead(graph: Graph, dead: Dead = "keep") -> None:
-    """Mark the operations that nothing depends on, or drop them.
+    """Mark dead operations, or drop them.
 
-    Something depends on an operation if an output, a note or an error does, if it gives
-    nothing (it is run for what it does, as `save`), if other ranks take part in it, or if it
-    writes into what was there before the run: an input, a parameter or a buffer. A reader of
-    what it gave, or one that waits for it, hands this on.
+    An operation is alive if an output or a note refers to it, if it has no outputs (such as
+    `save`, which runs for its side effect), if it is a collective, if it has an attribute in
+    `TOLD` (an error, for example), or if it writes into a tensor that existed before the run:
+    an input, a parameter or a buffer. So is each node that an alive node reads, or on which
+    it has a control dependency.
 
     Args:
         graph: Changed in place. With `dead="keep"`, a dead operation gets the attribute
-            `unused`; with `dead="drop"` it goes, and with it the parameters, buffers
-            and constants that it alone has read. Inputs stay.
-        dead: What to do with it.
+            `unused`; with `dead="drop"` it is removed, together with the parameters, buffers
+            and constants that only dead operations read. Inputs stay.
+        dead: Whether dead operations stay.
     """
     unused = _unused(graph)
     if dead == "keep":
@@ -45,7 +46,7 @@ def _unused(graph: Graph) -> set[Node]:
         alive.update((output.value.producer, *output.control_inputs))
     alive.update(note.node for note in graph.notes if note.node is not None)
     unused: set[Node] = set()
-    # From the last one, all that read a node have been asked before it.
+    # In reverse order, all readers of a node are decided before the node itself.
     for node in reversed(graph.nodes):
         if node in alive:
             for value in node.inputs:
@@ -58,9 +59,9 @@ def _unused(graph: Graph) -> set[Node]:
 
 
 def _with_effects(graph: Graph) -> set[Node]:
-    """Return the operations that are run for more than their results."""
-    found: set[Node] = set()
-    # What may share its storage with something that was there before the run.
+    """Return the operations with an effect beside their results."""
+    effective: set[Node] = set()
+    # Values that may share storage with a tensor which existed before the run.
     outer: set[Value] = set()
     for node in graph.nodes:
         if node.kind not in OPERATIONS:
@@ -71,12 +72,12 @@ def _with_effects(graph: Graph) -> set[Node]:
             or not node.outputs
             or (node.attributes and not node.attributes.keys().isdisjoint(TOLD))
         ):
-            found.add(node)
+            effective.add(node)
         if outer.isdisjoint(node.inputs):
             continue
         if node.writes:
-            found.add(node)
+            effective.add(node)
         if node.writes or len(node.inputs) == 1 or node.role == "view":
-            # It may give a view of what it reads, or what it wrote into.
+            # Its result may be a view of its input, or the tensor that it wrote into.
             outer.update(node.outputs)
-    return found
+    return effective

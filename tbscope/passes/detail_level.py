@@ -1,9 +1,12 @@
 """Levels of detail: stacks of equal blocks, modules, operations, or the kernels inside of them.
 
-In the overview, equal blocks that follow one another are one node, `layers.0-79`. Blocks are
-equal where their calls share a definition (`Graph.functions`): the same class, hyper-parameters
-and inner graph. What their parent does between two of them is part of the stack. Parameters stay
-where they are, so that a search for any key of the `state_dict` finds them.
+In the overview, consecutive equal blocks are one node, `layers.0-79`, called a stack. Blocks are
+equal if their calls share a definition (`Graph.functions`): equal class, hyper-parameters and
+inner graph. Operations of their parent that run between two blocks are part of the stack.
+Parameters keep their scopes, so that a search for any key of the `state_dict` finds them.
+
+`_runs` finds the rows of equal blocks, `_Stacking.add` decides which operations each stack
+contains, and `_Stacking.apply` replaces them by one node per stack.
 """
 
 import re
@@ -26,7 +29,7 @@ from tbscope.utils.components import in_order
 __all__ = ["Level", "Stack", "set_level"]
 
 Level: TypeAlias = Literal["overview", "module", "op", "aten"]
-"""How far a graph goes into detail."""
+"""The level of detail at which a graph is drawn (see `set_level`)."""
 
 _NUMBERED = re.compile(r"([^0-9]*)([0-9]+)")
 
@@ -35,9 +38,9 @@ class Stack(NamedTuple):
     """Equal blocks that became one node.
 
     Attributes:
-        node: The node.
-        scopes: The scopes in which nothing runs but what it stands for.
-        nodes: The operations for which it stands.
+        node: The node that represents the stack.
+        scopes: The scopes of which all operations are in the stack.
+        nodes: The operations in the stack.
     """
 
     node: Node
@@ -50,14 +53,14 @@ def set_level(graph: Graph, level: Level = "op") -> list[Stack]:
 
     Args:
         graph: Changed in place.
-        level: "overview" makes one node of equal blocks in one place whose numbers follow one
-            another; its attribute `blocks` tells how many they are, its FLOPs, parameters and
-            bytes are those of all together, and blocks between which other modules with
-            parameters run stay as they are. "module" makes one node of each module that calls
-            no other one; "op" leaves all as it is; "aten" makes a scope of each operation in
-            which several kernels ran.
+        level: "overview" merges equal blocks of one parent with consecutive numbers into one
+            node; its attribute `blocks` is their number, and its FLOPs, parameters and bytes
+            are their sums. Blocks between which other modules with parameters run are not
+            merged. "module" merges each module that calls no other module into one node.
+            "op" changes nothing. "aten" turns each operation in which several kernels ran into
+            a scope.
     Returns:
-        The stacks of equal blocks.
+        The stacks of equal blocks; empty at any other level than "overview".
     Raises:
         ArgumentError: The kernels were not recorded.
     """
@@ -77,7 +80,10 @@ def set_level(graph: Graph, level: Level = "op") -> list[Stack]:
 
 
 def _runs(graph: Graph) -> Iterator[list[Scope]]:
-    """Yield the runs of equal blocks, outer ones first; of what has no equal, itself."""
+    """Yield rows of equal blocks with consecutive numbers, outer blocks first.
+
+    A block without an equal neighbour is a row of its own.
+    """
     functions = Functions(graph)
     siblings: dict[Scope, dict[Scope, None]] = defaultdict(dict)
     for call in graph.calls:
@@ -87,40 +93,43 @@ def _runs(graph: Graph) -> Iterator[list[Scope]]:
         numbered: dict[tuple[str, ...], list[tuple[int, Scope]]] = defaultdict(list)
         for kind, number, scope in _numbered(siblings[parent]):
             numbered[kind].append((number, scope))
-        for found in numbered.values():
-            found.sort(key=itemgetter(0))
-            # Blocks of a run are of one definition, and their numbers follow one another.
+        for members in numbered.values():
+            members.sort(key=itemgetter(0))
+            # Equal keys mean one definition and consecutive numbers: number minus index is
+            # constant along such a row.
             keys = [
-                (number - at, id(functions.use(scope).definition))
-                for at, (number, scope) in enumerate(found)
+                (number - index, id(functions.use(scope).definition))
+                for index, (number, scope) in enumerate(members)
             ]
-            for _, run in groupby(zip(keys, found, strict=True), key=itemgetter(0)):
+            for _, run in groupby(zip(keys, members, strict=True), key=itemgetter(0)):
                 yield [scope for _, (_, scope) in run]
 
 
 def _numbered(scopes: Iterable[Scope]) -> Iterator[tuple[tuple[str, ...], int, Scope]]:
-    """Yield members of a list with their numbers, calls of one module with theirs.
+    """Yield the members of a list (`layers.0`) and repeated calls of a module, with numbers.
 
-    What those have in common that may be of one run comes first.
+    Yields:
+        The key that all members of a row share, the number, and the scope. A member of a
+        list that is itself called repeatedly counts as repeated calls only.
     """
-    again = {scope.part.attribute for scope in scopes if scope.part.index}
+    repeated = {scope.part.attribute for scope in scopes if scope.part.index}
     for scope in scopes:
         part = scope.part
-        found = _NUMBERED.fullmatch(part.attribute or "")
-        if found and part.attribute not in again:
-            yield (part.label, found[1]), int(found[2]), scope
+        match = _NUMBERED.fullmatch(part.attribute or "")
+        if match and part.attribute not in repeated:
+            yield (part.label, match[1]), int(match[2]), scope
         elif part.attribute is not None:
             yield (part.label, part.attribute, "calls"), part.index, scope
 
 
-# -- what a stack holds ---------------------------------------------------------------------
+# -- contents of a stack --------------------------------------------------------------------
 
 
 class _Stacking:
-    """Finds for runs of blocks what stands in their stacks.
+    """Collects the operations of each stack, then replaces them by one node.
 
     Args:
-        graph: The graph.
+        graph: Changed in place, once `apply` is called.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -131,7 +140,7 @@ class _Stacking:
         for node, sources in self._sources.items():
             for source in sources:
                 self._readers[source].append(node)
-        # The operations below each scope.
+        # The operations in each scope, at any depth.
         self._below: dict[Scope, list[Node]] = defaultdict(list)
         for node in graph.nodes:
             for scope in upward(node.scope) if node.kind in OPERATIONS else ():
@@ -141,7 +150,12 @@ class _Stacking:
         self._stack_of: dict[Node, int] = {}
 
     def add(self, run: list[Scope]) -> None:
-        """Add the stacks of a run: one, or several where other modules run in between."""
+        """Add the stack of a row of blocks, or several if other modules run in between.
+
+        Operations that are not in the blocks but between them (on a path from one block to
+        another) join the stack. Those that read a parameter or buffer, or are in a stack
+        already, do not: they split the row.
+        """
         run = [scope for scope in run if self._below[scope]]
         own = [node for scope in run for node in self._below[scope]]
         if len(run) < 2 or any(node in self._stack_of for node in own):
@@ -153,81 +167,88 @@ class _Stacking:
             if node in self._stack_of or any(one.kind in STATE for one in self._sources[node])
         ]
         if not foreign:
-            held = sorted({*own, *between}, key=self._order.__getitem__)
-            self._stack_of.update(dict.fromkeys(held, len(self._runs)))
+            members = sorted({*own, *between}, key=self._order.__getitem__)
+            self._stack_of.update(dict.fromkeys(members, len(self._runs)))
             self._runs.append(run)
-            self._held.append(held)
+            self._held.append(members)
             return
-        # The run is parted where something foreign runs between the starts of two blocks.
+        # Foreign operations between the starts of two blocks split the row there.
         starts = {scope: self._order[self._below[scope][0]] for scope in run}
         ordered = sorted(run, key=starts.__getitem__)
         parts = [ordered[:1]]
         for before, scope in pairwise(ordered):
-            if any(starts[before] < at < starts[scope] for at in foreign):
+            if any(starts[before] < index < starts[scope] for index in foreign):
                 parts.append([])
             parts[-1].append(scope)
         for part in parts if len(parts) > 1 else ():
             self.add(part)
 
     def _between(self, own: list[Node]) -> set[Node]:
-        """Return what depends on one of some operations, and on which another one depends."""
-        found = self._reached(own, self._readers) & self._reached(own, self._sources)
-        return {node for node in found if node.kind in OPERATIONS}.difference(own)
+        """Return the other operations on a path from one of these operations to another."""
+        between = self._reached(own, self._readers) & self._reached(own, self._sources)
+        return {node for node in between if node.kind in OPERATIONS}.difference(own)
 
     def _reached(self, own: list[Node], steps: Mapping[Node, list[Node]]) -> set[Node]:
-        """Return what can be reached, where one node of a stack leads to all of it."""
-        found: set[Node] = set()
+        """Return the nodes that are reachable along edges, with all of each stack on the way.
+
+        A stack becomes one node, so a path that enters it may leave it anywhere.
+
+        Args:
+            own: The nodes from which the search begins.
+            steps: The next nodes of each node: its readers, or its sources.
+        """
+        reached: set[Node] = set()
         pending = list(own)
         entered: set[int] = set()
         while pending:
             for node in steps.get(pending.pop(), ()):
-                if node not in found:
-                    found.add(node)
+                if node not in reached:
+                    reached.add(node)
                     pending.append(node)
                     stack = self._stack_of.get(node)
                     if stack is not None and stack not in entered:
                         entered.add(stack)
-                        found.update(self._held[stack])
+                        reached.update(self._held[stack])
                         pending += self._held[stack]
-        return found
+        return reached
 
     def apply(self) -> list[Stack]:
-        """Make a node of each stack."""
+        """Replace the operations of each stack by one node, and its calls by one call."""
         graph = self._graph
         if not self._runs:
             return []
         stack_around = Nearest[int](
-            {scope: place for place, run in enumerate(self._runs) for scope in run}.get
+            {scope: index for index, run in enumerate(self._runs) for scope in run}.get
         )
-        swallowed: dict[int | None, list[Call]] = defaultdict(list)
+        calls_in: dict[int | None, list[Call]] = defaultdict(list)
         for call in graph.calls:
-            swallowed[stack_around(call.scope)].append(call)
-        wholes = [
-            _whole(run, swallowed[place], self._scope(run, set(held)))
-            for place, (run, held) in enumerate(zip(self._runs, self._held, strict=True))
+            calls_in[stack_around(call.scope)].append(call)
+        stack_calls = [
+            _whole(run, calls_in[index], self._scope(run, set(members)))
+            for index, (run, members) in enumerate(zip(self._runs, self._held, strict=True))
         ]
-        inside = {node: wholes[place] for node, place in self._stack_of.items()}
-        before = graph.calls
-        replace_calls(graph, [*swallowed[None], *wholes])
+        inside = {node: stack_calls[index] for node, index in self._stack_of.items()}
+        old_calls = graph.calls
+        replace_calls(graph, [*calls_in[None], *stack_calls])
         outer = read_outside(graph, inside)
         editor = Editor(graph)
         stacks = []
-        for call, run, held in zip(wholes, self._runs, self._held, strict=True):
-            node = join(call, held, outer.get(call, {}), editor)
+        for call, run, members in zip(stack_calls, self._runs, self._held, strict=True):
+            node = join(call, members, outer.get(call, {}), editor)
             node.attributes["blocks"] = len(run)
-            inside_it = set(held)
-            around = with_above(one.scope for one in held)
-            scopes = [scope for scope in around if inside_it.issuperset(self._below[scope])]
-            stacks.append(Stack(node, scopes, held))
+            member_set = set(members)
+            candidates = with_above(one.scope for one in members)
+            scopes = [scope for scope in candidates if member_set.issuperset(self._below[scope])]
+            stacks.append(Stack(node, scopes, members))
         editor.apply()
-        # Modules stay that stand somewhere, if only for their parameters.
+        # Calls inside a stack stay if a node is left in their scope, even a parameter alone.
         shown = with_above(node.scope for node in graph.nodes)
-        calls = list(wholes)
-        for call in before:
+        calls = list(stack_calls)
+        for call in old_calls:
             if stack_around(call.scope) is not None:
                 if call.scope not in shown:
                     continue
-                # What it was given is inside the stack, and no value any more.
+                # The tensors that the call received and returned are inside the stack now.
                 cut_call(call)
             calls.append(call)
         replace_calls(graph, calls)
@@ -235,7 +256,11 @@ class _Stacking:
         return stacks
 
     def _scope(self, run: list[Scope], held: set[Node]) -> Scope:
-        """Return the scope of a stack."""
+        """Return the scope of a stack: `layers.0-79`, in the parent of the blocks.
+
+        A stack without a neighbour there moves to the nearest enclosing scope in which it
+        has one, under a name that includes the parents it left.
+        """
         first, last, parent = run[0].part, run[-1].part, run[0].parent
         assert parent is not None, "a block is one of several"
         if first.attribute == last.attribute:
@@ -244,7 +269,7 @@ class _Stacking:
             number = _NUMBERED.fullmatch(last.attribute or "")
             assert number is not None, "blocks of a run are numbered"
             name = f"{first.attribute}-{number[2]}"
-        # Alone in a box, the page would cut all of its lines.
+        # The page would cut all edges of a node that is alone in its box.
         while parent.parent is not None and not self._touches(held, parent):
             number_of_call = f".{parent.part.index}" if parent.part.index else ""
             name = f"{parent.part.attribute or parent.part.label}{number_of_call}.{name}"
@@ -252,9 +277,10 @@ class _Stacking:
         return Scope(ScopePart(first.label, name), parent=parent)
 
     def _touches(self, held: set[Node], parent: Scope) -> bool:
-        """Tell whether a stack reads, or is read by, another operation in a scope.
+        """Whether a stack has an edge to another operation in a scope, in either direction.
 
-        What computes nothing may not be drawn: what is behind it counts.
+        Nodes with a role (views, casts) may be left out of the drawing, so the search goes on
+        through them.
         """
         inside = set(self._below[parent]) - held
         seen: set[Node] = set()
@@ -271,10 +297,16 @@ class _Stacking:
 
 
 def _whole(run: list[Scope], inner: list[Call], scope: Scope) -> Call:
-    """Return the call that stands for those of all blocks, with the parameters of all in them."""
+    """Return the call that represents a stack.
+
+    Args:
+        run: The scopes of its blocks.
+        inner: The calls inside the stack; the new call has the parameters of all of them.
+        scope: The scope of the stack.
+    """
     calls = [call for call in inner if call.scope in run]
     first, last = calls[0], calls[-1]
-    held = [
+    parameters = [
         parameter._replace(name=f"{call.qualified_name or call.scope.path}.{parameter.name}")
         for call in inner
         for parameter in call.parameters
@@ -287,14 +319,14 @@ def _whole(run: list[Scope], inner: list[Call], scope: Scope) -> Call:
         results=last.results,
         hyperparameters=first.hyperparameters,
         training=first.training,
-        parameters=tuple(held),
+        parameters=tuple(parameters),
         source=first.source,
         defined=first.defined,
     )
 
 
 def _sort(graph: Graph) -> None:
-    """Have each node stand after all that it reads again, as near to its place as can be."""
+    """Restore the topological order of the nodes, moving each as little as possible."""
     order = {node: at for at, node in enumerate(graph.nodes)}
     steps = ((order[source], order[node]) for node in graph.nodes for source in sources_of(node))
     nodes = [graph.nodes[at] for at in in_order(len(order), steps)]

@@ -1,4 +1,4 @@
-"""Draws the kernels inside of each operation, as a scope that is named like the operation."""
+"""Pass for the level "aten": draws the kernels of an operation in a box named like it."""
 
 from collections import Counter
 
@@ -12,11 +12,11 @@ __all__ = ["expand_kernels"]
 
 
 def expand_kernels(graph: Graph) -> None:
-    """Make a scope of each operation in which several kernels ran, with them inside.
+    """Turn each operation in which several kernels ran into a scope that contains them.
 
-    What read the operation reads the kernel that gave it, and what it read is read by the
-    kernels that took it. An operation of one kernel stays one node, as does one of whose
-    kernels not all could be followed.
+    Readers of the operation read the kernel that produced the value, and the kernels read
+    the inputs of the operation themselves. An operation of one kernel stays one node, and so
+    does an operation whose kernels could not all be followed.
 
     Args:
         graph: Changed in place.
@@ -47,7 +47,11 @@ def expand_kernels(graph: Graph) -> None:
 
 
 def _expand(node: Node, body: Body, scope: Scope, editor: Editor) -> None:
-    """Have the kernels of an operation stand in a scope in its place."""
+    """Replace an operation by its kernels, in a scope of their own.
+
+    The outputs of the operation keep their `Value` objects, which other nodes and calls
+    already name; the kernels become their producers.
+    """
     kernels = body.nodes
     for kernel in kernels:
         kernel.scope = scope
@@ -58,7 +62,7 @@ def _expand(node: Node, body: Body, scope: Scope, editor: Editor) -> None:
     for value, inner in zip(node.outputs, body.results, strict=True):
         result = editor.now(inner)
         if result.producer not in inside:
-            # What an operation handed on is what it read.
+            # The operation returned one of its inputs: readers use that input instead.
             editor.read_instead(value, result)
         elif result in renamed:
             editor.read_instead(value, renamed[result])
@@ -68,16 +72,21 @@ def _expand(node: Node, body: Body, scope: Scope, editor: Editor) -> None:
     for result, value in renamed.items():
         editor.read_instead(result, value)
     writers = _latest(body.writers, inside)
-    given = body.results[0].producer if body.results else None
-    stands = given if given in inside else (writers or kernels)[-1]
-    assert stands is not None
-    stands.attributes.update(node.attributes)
+    first_producer = body.results[0].producer if body.results else None
+    representative = first_producer if first_producer in inside else (writers or kernels)[-1]
+    assert representative is not None
+    representative.attributes.update(node.attributes)
     editor.put_instead(node, kernels)
-    editor.stand_for(node, writers or kernels[-1:], noted=stands)
+    editor.stand_for(node, writers or kernels[-1:], noted=representative)
 
 
 def _latest(writers: list[Node], inside: set[Node]) -> list[Node]:
-    """Return the kernels of one operation on which no later one of them depends."""
+    """Return the writers of one operation on which no other of them depends.
+
+    Args:
+        writers: The kernels that wrote into tensors from outside.
+        inside: All kernels of the operation.
+    """
     if len(writers) < 2:
         return writers
     reached: set[Node] = set()

@@ -1,15 +1,15 @@
-"""Leaves out plumbing: views, casts and copies, told by what gives and by what reads them.
+"""Pass that hides plumbing: views, casts and copies are listed at their neighbours instead.
 
-A `view` between two operations is no step that the author of a model would draw. One
-that alone reads what an operation of the same scope gave becomes part of that
-operation: its output is what the view gave, and its attribute `then` tells the view.
-Any other is left out of the edges, and what reads it tells it by its attribute `via`:
+A `view` between two operations is no step that the author of a model would draw. If it is
+the only reader of an operation of its own scope, it becomes part of that operation, which
+then produces the output of the view and lists the view in its attribute `then`. Any other
+view is taken out of its edges, and its readers list it in their attribute `via`:
 
     then: view(1, 8, -1, 16) > transpose(1, 2)
     via:  query: transpose(1, 2); key: view(1, 8, -1) > to(torch.float16)
 
-Which operation is plumbing, its role says, not its name. What is made of nothing, and is
-the same in every run (`arange`, `zeros`), becomes a constant.
+Plumbing is recognized by the role of a node, not by its name. A node of role "maker", which
+has no inputs and an equal result in every run (`arange`, `zeros`), becomes a constant.
 """
 
 from collections.abc import Sequence, Set
@@ -33,13 +33,13 @@ _PLUMBING = frozenset({"view", "cast", "copy"})
 
 
 def check_patterns(keep: Sequence[str], hide: Sequence[str]) -> None:
-    """Check that patterns are texts, before anything has been run for them.
+    """Check that both options are lists of texts, before a model is run for them.
 
     Raises:
-        ArgumentError: `keep` or `hide` is a text itself, or holds something else.
+        ArgumentError: `keep` or `hide` is a text itself, or contains something else than texts.
     """
     for option, patterns in (("keep", keep), ("hide", hide)):
-        # An iterator could be read once, and it is read twice.
+        # Iterators are refused: patterns are read twice.
         listed = isinstance(patterns, list | tuple | Set)
         if not listed or any(type(each) is not str for each in patterns):
             raise ArgumentError(
@@ -50,30 +50,32 @@ def check_patterns(keep: Sequence[str], hide: Sequence[str]) -> None:
 
 
 def hide_plumbing(graph: Graph, *, keep: Sequence[str] = (), hide: Sequence[str] = ()) -> None:
-    """Leave plumbing out of a graph, and what the user wants hidden.
+    """Remove plumbing from a graph, and the operations and modules that the user hides.
 
-    An operation stays that waits for another one, whose value Python read, which a note
-    is about, which copies what is written into then, or without which nothing would be
-    left of a scope, or but one module in it. What a call was given and gave is afterwards
-    what stands before the plumbing, with the shape and the dtype that the call saw; an output
-    keeps its own, too (`Output.given`).
+    A view, cast or copy stays if it has a control dependency on an operation (unless nothing
+    reads it), if it has an attribute in `TOLD` (Python read its value, for example), if a note
+    is about it, if it is a copy that is written into afterwards, or if its scope would have no
+    operation left. Arguments and results of calls afterwards refer to the value before the
+    plumbing, with the shape and dtype that the call saw; outputs keep their own value as well
+    (`Output.given`).
 
     Args:
         graph: Changed in place.
-        keep: Patterns of what stays though it is plumbing.
-        hide: Patterns of what is left out though it is none: operations and modules
-            which read one tensor beside their parameters, and give one.
+        keep: Patterns of plumbing that stays.
+        hide: Patterns of operations and modules to remove; each must read one tensor beside
+            its parameters, and return one.
 
     A pattern is matched, as by `fnmatch`, with the name of an operation (`view`, `relu*`),
     with the qualified name of a module (`encoder.layer.0`, `*.attn`), or with its class
-    (`Dropout`); a module stands for all inside it.
+    (`Dropout`); a module means all operations inside it.
 
     Raises:
         ArgumentError: A pattern matches nothing, or nothing that can be left out.
     """
     check_patterns(keep, hide)
     hidden = find_hidden(graph, hide) if hide else {}
-    # Before what is made of nothing becomes a constant: what is hidden may hand that on.
+    # This runs before makers become constants: a hidden operation may pass the result of a
+    # maker on.
     sources = read_only_by(graph, hidden.keys()) if hidden else set()
     plumbing = _candidates(graph, keep, hidden.keys())
     if not plumbing and not hidden:
@@ -90,7 +92,7 @@ def hide_plumbing(graph: Graph, *, keep: Sequence[str] = (), hide: Sequence[str]
 
 
 def _candidates(graph: Graph, keep: Sequence[str], hidden: Set[Node]) -> set[Node]:
-    """Return the plumbing that can be left out."""
+    """Return the plumbing that can be removed, and turn makers that are read into constants."""
     kept = {note.node for note in graph.notes if note.node is not None}
     patterns = Patterns(keep) if keep else None
     found: list[Node] = []
@@ -102,9 +104,9 @@ def _candidates(graph: Graph, keep: Sequence[str], hidden: Set[Node]) -> set[Nod
             continue
         if patterns is not None and patterns.keys(node):
             kept.add(node)
-        # What the attributes `TOLD` tell, a reader of the drawing looks for at their node.
-        told = node.attributes and not node.attributes.keys().isdisjoint(TOLD)
-        may_go = node.kind == "op" and node not in kept and not told
+        # Nodes with an attribute in `TOLD` stay, since readers look for that fact there.
+        reported = node.attributes and not node.attributes.keys().isdisjoint(TOLD)
+        may_go = node.kind == "op" and node not in kept and not reported
         if may_go and _reads_one(node) and (not node.control_inputs or node in unread):
             found.append(node)
         elif (
@@ -118,10 +120,10 @@ def _candidates(graph: Graph, keep: Sequence[str], hidden: Set[Node]) -> set[Nod
             add_with_above(node.scope, shown)
     if patterns is not None:
         check_found(graph, "keep", patterns)
-    # A copy that something is written into afterwards stays: the original is another tensor.
-    written = {node.inputs[place].producer for node in graph.nodes for place in node.writes}
+    # A copy that is written into afterwards stays: its original is another tensor.
+    written = {node.inputs[index].producer for node in graph.nodes for index in node.writes}
     plumbing: set[Node] = set()
-    # The last one of a scope stays without which nothing of it would be drawn.
+    # The last view of a scope stays if the scope would be empty otherwise.
     for node in reversed(found):
         scope = node.scope
         is_written = node in written and node.role != "view"
@@ -132,11 +134,12 @@ def _candidates(graph: Graph, keep: Sequence[str], hidden: Set[Node]) -> set[Nod
     of_circles = [node for node in plumbing if node.inputs[0].producer.kind in STATE]
     if makers or of_circles:
         read = _read(graph, plumbing | hidden)
-        # A view of a parameter that nobody reads stays: the page draws a circle only beside
-        # what reads it. A constant is no part of a model, and goes with its last reader.
+        # A view of a parameter without any other reader stays: the page draws a parameter as
+        # a circle only beside its reader. A constant is no part of a model, and goes with its
+        # last reader.
         plumbing.difference_update(node for node in of_circles if node.inputs[0] not in read)
         for node in makers:
-            # One that nothing reads stays an operation.
+            # A maker without readers stays an operation.
             if node.outputs[0] in read and (node.scope is None or node.scope in shown):
                 node.kind = "constant"
                 node.attributes["operation"] = node.op
@@ -144,10 +147,15 @@ def _candidates(graph: Graph, keep: Sequence[str], hidden: Set[Node]) -> set[Nod
 
 
 def _unread_constants(graph: Graph, plumbing: Set[Node], left_out: Set[Node]) -> set[Node]:
-    """Return the constants of which only plumbing tells that nothing reads.
+    """Return the constants that lose their last reader with the plumbing.
 
-    The page would draw each as an operation that stands alone. Those that a call was given
-    stay.
+    The page would draw each as an operation without edges. Constants in the arguments or
+    results of a call stay.
+
+    Args:
+        graph: The graph.
+        plumbing: The operations that are removed as plumbing.
+        left_out: All operations that are removed.
     """
     sources = {node.inputs[0].producer for node in plumbing}
     constants = {node for node in sources if node.kind == "constant"}
@@ -161,17 +169,17 @@ def _unread_constants(graph: Graph, plumbing: Set[Node], left_out: Set[Node]) ->
 
 
 def _reads_one(node: Node) -> bool:
-    """Tell whether an operation only describes one tensor anew, casts it or copies it."""
+    """Whether an operation is a view, cast or copy of a single tensor, with one output."""
     return (
         node.role in _PLUMBING and len(node.outputs) == 1 and len(dict.fromkeys(node.inputs)) == 1
     )
 
 
 def _unread_views(graph: Graph) -> set[Node]:
-    """Return the views that wait for a write, and that nothing reads.
+    """Return the views that have a control dependency on a write, and no readers.
 
-    Memory that each step fills once more (`out=view`) is described by such views: whatever
-    is read later is the result of the filling, so that there is no order to be kept.
+    Memory that each step fills anew (`out=view`) has such views: all later readers read the
+    result of the write, so the order needs no edge.
     """
     late = {
         node
@@ -183,7 +191,7 @@ def _unread_views(graph: Graph) -> set[Node]:
 
 
 def _read(graph: Graph, left_out: Set[Node]) -> set[Value]:
-    """Return the values that are read by what is drawn, also through what is left out."""
+    """Return the values that drawn nodes and outputs read, directly or through removed nodes."""
     read = {output.value for output in graph.outputs}
     for node in reversed(graph.nodes):
         if node not in left_out or not read.isdisjoint(node.outputs):

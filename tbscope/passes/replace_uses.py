@@ -1,6 +1,7 @@
-"""Takes operations out of a graph and joins what read them to what they read.
+"""Removal of operations from a graph: their readers read the inputs of the removed ones.
 
-What is left out is told: by the attribute `then` of what gives it, or `via` of what reads it.
+Removed operations are listed as text: in the attribute `then` of the producer they were folded
+into, or in the attribute `via` of the node that reads across them.
 """
 
 from collections import Counter
@@ -21,12 +22,12 @@ _MOST_TEXT = 300
 
 
 class _Way(NamedTuple):
-    """What lies between two operations: the value where it begins, and the steps from there.
+    """The removed operations between two nodes that remain, as text.
 
     Attributes:
-        value: Where it begins.
-        steps: The first steps, and the last one.
-        length: How many steps there are.
+        value: The value that the first of them reads.
+        steps: The texts of the first `_MOST_STEPS` operations at most, and of the last.
+        length: The number of all operations, those without a text included.
     """
 
     value: Value
@@ -40,74 +41,84 @@ class _Way(NamedTuple):
         return " > ".join((*self.steps[:-1], *between, *self.steps[-1:]))
 
     def further(self, text: str) -> "_Way":
-        """Return the way that goes one step further than this one."""
+        """Return this path with one more operation at its end."""
         return _Way(self.value, (*self.steps[:_MOST_STEPS], text), self.length + 1)
 
 
 class Bypass:
-    """What of a graph is left out.
+    """Collects the operations to remove from a graph, then removes them together.
 
     Args:
-        graph: The graph.
-        plumbing: The operations that are asked to be folded or skipped, with one input.
-        removed: Those that go besides.
+        graph: Changed in place, once `apply` is called.
+        plumbing: The operations with one input that the caller folds or skips.
+        removed: Further operations that are removed.
     """
 
     def __init__(self, graph: Graph, plumbing: Set[Node], removed: Set[Node]) -> None:
         self._ways: dict[Value, _Way] = {}
         self._dropped = plumbing | removed
-        # How often each value is read, also as a result or an argument of a call.
-        read = [value for node in graph.nodes for value in node.inputs]
-        read += [output.value for output in graph.outputs]
+        # The number of uses of each value, those as argument or result of a call included.
+        uses = [value for node in graph.nodes for value in node.inputs]
+        uses += [output.value for output in graph.outputs]
         for call in graph.calls:
             for nest in (*[nest for _, nest in call.arguments], call.results):
-                # Most are values, or hold none.
+                # Most are a single value, or a plain constant.
                 if type(nest) is Value:
-                    read.append(nest)
+                    uses.append(nest)
                 elif type(nest) not in PLAIN:
-                    read += values_in(nest)
-        self._reads = Counter(read)
+                    uses += values_in(nest)
+        self._reads = Counter(uses)
         self._thens: dict[Node, _Way] = {}
         self._signatures = graph.signatures
         self._editor = Editor(graph, reading=self._tell, giving=self._given)
 
     def fold(self, node: Node, value: Value) -> bool:
-        """Make an operation part of the one that gives what it reads, if it alone reads that.
+        """Merge an operation into the producer of its input, if no other node uses that input.
+
+        The producer must be an operation (or a constant made from a maker) of the same scope,
+        with one output.
 
         Args:
             node: The operation.
-            value: What it reads.
+            value: Its input.
         Returns:
-            Whether it has become part: then the other one gives what this one gave.
+            Whether it was merged: the output of the operation is now that of the producer.
         """
-        giver = value.producer
-        made = giver.kind == "constant" and "operation" in giver.attributes
+        producer = value.producer
+        was_maker = producer.kind == "constant" and "operation" in producer.attributes
         if (
             self._reads[value] != 1
-            or not (giver.kind == "op" or made)
-            or giver.scope is not node.scope
-            or len(giver.outputs) != 1
+            or not (producer.kind == "op" or was_maker)
+            or producer.scope is not node.scope
+            or len(producer.outputs) != 1
             or value in self._ways
         ):
             return False
-        way = self._thens.get(giver) or _Way(value)
-        self._thens[giver] = way.further(step_text(node))
-        self._editor.give(node.outputs[0], giver, 0)
+        way = self._thens.get(producer) or _Way(value)
+        self._thens[producer] = way.further(step_text(node))
+        self._editor.give(node.outputs[0], producer, 0)
         return True
 
     def skip(self, value: Value, source: Value, text: str) -> None:
-        """Have what reads a value read another one, and tell what lies between."""
+        """Redirect the readers of a value to another value.
+
+        Args:
+            value: The value that goes.
+            source: The value that its readers read instead.
+            text: The operation or module between the two, for the attribute `via`.
+        """
         way = self._ways.get(source) or _Way(source)
         self._ways[value] = way.further(text)
 
     def apply(self, sources: Set[Node]) -> None:
-        """Change the graph.
+        """Remove the operations, and write the attributes `then` and `via`.
 
         Args:
-            sources: Parameters and the like that only what goes has read.
+            sources: Parameters, buffers and constants to remove: only removed operations read
+                them.
         """
-        for giver, way in self._thens.items():
-            giver.attributes["then"] = _cut(way.text)
+        for producer, way in self._thens.items():
+            producer.attributes["then"] = _cut(way.text)
         editor = self._editor
         for value, way in self._ways.items():
             editor.read_instead(value, way.value)
@@ -115,12 +126,15 @@ class Bypass:
         editor.apply()
 
     def _tell(self, node: Node) -> None:
-        """Have an operation tell what lies between it and what it reads from now on."""
+        """Record in `via` of an operation which removed ones its new inputs have passed.
+
+        Each text is prefixed by the name of the argument, unless there is only one input.
+        """
         names, ways = self._signatures.get(node.op, ()), self._ways
         texts = []
-        for place, (name, nest) in enumerate(node.arguments):
-            known = names[place] if place < len(names) else None
-            for path, value in walk(nest, name or known or f"arg{place}"):
+        for index, (name, nest) in enumerate(node.arguments):
+            parameter = names[index] if index < len(names) else None
+            for path, value in walk(nest, name or parameter or f"arg{index}"):
                 if type(value) is Value and value in ways:
                     texts.append(f"{path}: {ways[value].text}")
         if len(node.inputs) == 1 or not texts:
@@ -128,7 +142,7 @@ class Bypass:
         node.attributes["via"] = _cut("; ".join(texts))
 
     def _given(self, output: Output, _: Value) -> Output:
-        """Have an output tell what came out, and what lies between."""
+        """Return an output that records its original value and the removed operations."""
         way = self._ways[output.value]
         return replace(output, given=output.given or output.value, via=_cut(way.text))
 
@@ -140,7 +154,7 @@ def step_text(node: Node) -> str:
         if type(nest) in PLAIN or next(values_in(nest), None) is None:
             constants.append(repr(nest) if name is None else f"{name}={nest!r}")
     if len(constants) == 1 and constants[0][0] == "(":
-        # One tuple is as good as its entries: `view(2, -1)`, `[:, 0]`.
+        # A single tuple is shortened to its entries: `view(2, -1)`, `[:, 0]`.
         text = constants[0][1:-1].removesuffix(",")
     else:
         text = ", ".join(constants)

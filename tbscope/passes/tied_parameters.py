@@ -1,10 +1,11 @@
-"""Ties: a parameter that several modules or calls read stands beside more than one of them.
+"""Passes for shared parameters: each module or call that reads one may get a node of its own.
 
-A tied parameter stands beside each module that holds it, by its name there. One that several
-calls read stands beside each, where one of them is alone in its box: an operation that has no
-neighbour can have no circles beside it, so that its parameters are nodes there
-(drawing/circles.py). Were these read by other calls, too, there would be lines from the box of
-the first call to those of all others, as if it fed them.
+A tied parameter (two names in the `state_dict`, one tensor) is drawn in each module that
+registers it, under its name there. A parameter that several calls read is drawn beside each of
+these calls if one of them is alone in its box: an operation without a neighbour cannot have
+circles beside it, so that its parameters are nodes there (`drawing/const_nodes.py`). If other
+calls read that node, too, edges would run from the box of the first call to the boxes of all
+others, as if it fed them.
 """
 
 from collections import defaultdict
@@ -23,10 +24,10 @@ __all__ = ["name_ties", "part_lent"]
 
 
 def name_ties(graph: Graph) -> None:
-    """Give what reads a tied parameter in another of its modules a node under the name there.
+    """Add a node for each further name of a tied parameter, beside the readers in that module.
 
-    So a search for any of its keys in the `state_dict` finds one. Its attribute `tied_to` tells
-    the name under which the parameter is known elsewhere in the graph.
+    So a search for any of its keys in the `state_dict` finds a node. The attribute `tied_to` of
+    that node is the name of the parameter's first node.
 
     Args:
         graph: Changed in place.
@@ -34,7 +35,8 @@ def name_ties(graph: Graph) -> None:
     others = _other_names(graph)
     if not others:
         return
-    # What nothing reads is not drawn: where no reader would be left, the first one keeps it.
+    # Parameters that keep a reader under their own name. A node without readers would not be
+    # drawn, so the first reader of any other parameter keeps reading the original.
     left = {
         value.producer
         for node in graph.nodes
@@ -53,11 +55,16 @@ def name_ties(graph: Graph) -> None:
 
 
 def _other_names(graph: Graph) -> dict[tuple[Node, str | None], str]:
-    """Return for each tied parameter, and each module that holds it too, its name there."""
+    """Return the further names of each tied parameter.
+
+    Returns:
+        The name in a module, by parameter node and qualified name of that module. Names that a
+        node of the graph already has are left out.
+    """
     numbers = [one.number for module in graph.modules for one in module.parameters]
     known = [number for number in numbers if number >= 0]
     if len(set(known)) == len(known):
-        # In most models each parameter has one name.
+        # Shortcut: in most models each parameter has one name.
         return {}
     names: dict[int, list[tuple[str, str]]] = defaultdict(list)
     for module in graph.modules:
@@ -77,9 +84,10 @@ def _other_names(graph: Graph) -> dict[tuple[Node, str | None], str]:
 
 
 def part_lent(graph: Graph) -> None:
-    """Give each further call a node for what another one, alone in its box, reads as well.
+    """Add a node of a shared parameter for each further call, if one call is alone in its box.
 
-    The attribute `tied_to` tells the name of the parameter.
+    The node is named like the parameter, with `~2`, `~3` and so on behind it; its attribute
+    `tied_to` is the name of the parameter.
 
     Args:
         graph: Changed in place; its leaf modules are nodes.
@@ -87,14 +95,14 @@ def part_lent(graph: Graph) -> None:
     lent = _lent(graph)
     if not lent:
         return
-    held: dict[Node, Scope | None] = {}
+    first_scopes: dict[Node, Scope | None] = {}
     names: dict[tuple[Node, Scope | None], str] = {}
     taken = {node.name for node in graph.nodes}
 
     def named(source: Node, reader: Node) -> str | None:
         if source not in lent or not _calls(reader):
             return None
-        if held.setdefault(source, reader.scope) is reader.scope:
+        if first_scopes.setdefault(source, reader.scope) is reader.scope:
             return None
         if (source, reader.scope) not in names:
             number = 2
@@ -108,12 +116,12 @@ def part_lent(graph: Graph) -> None:
 
 
 def _give_twins(graph: Graph, named: Callable[[Node, Node], str | None]) -> None:
-    """Have operations read a twin of a parameter instead of it.
+    """Insert copies of parameters, and redirect operations to them.
 
     Args:
         graph: Changed in place.
-        named: Returns the name of the twin that an operation reads of a parameter, or None if it
-            goes on reading that.
+        named: Returns the name of the copy that an operation (second argument) is to read
+            instead of a source (first argument), or None if it keeps reading the source.
     """
     nodes: list[Node] = []
     made: dict[str, Node] = {}
@@ -135,12 +143,15 @@ def _give_twins(graph: Graph, named: Callable[[Node, Node], str | None]) -> None
 
 
 def _calls(node: Node) -> bool:
-    """Tell whether a call runs a node: gradients and optimizers read what the model holds."""
+    """Whether a node is an operation of a forward pass.
+
+    Nodes of the backward pass and of the optimizer keep reading the model's own parameter.
+    """
     return node.kind in OPERATIONS and node.phase == "forward"
 
 
 def _lent(graph: Graph) -> set[Node]:
-    """Return what operations in several scopes read, one of which is alone in its box."""
+    """Return the parameters and buffers with readers in several scopes, one alone in its box."""
     readers: dict[Node, list[Node]] = {}
     for node in graph.nodes:
         if _calls(node):
@@ -159,9 +170,13 @@ def _lent(graph: Graph) -> set[Node]:
 
 
 def _alone(graph: Graph, asked: set[Node]) -> set[Node]:
-    """Return those of some operations that have no neighbour in the box in which they stand."""
-    # A leaf module stands in the box around it. At the top level, the rest of the graph stands
-    # beside it.
+    """Return the operations among `asked` that have no neighbour in their box.
+
+    A neighbour is a node other than a parameter, buffer or constant that shares an edge with
+    the operation and is in the same box, at any depth.
+    """
+    # A leaf module is drawn in the enclosing box. Operations at the top level are left out: the
+    # rest of the graph is beside them.
     found = {
         node: node.scope.parent if node.kind == "module" and node.scope else node.scope
         for node in asked

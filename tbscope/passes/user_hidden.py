@@ -1,6 +1,6 @@
-"""Patterns by which a user names operations and modules, and what is left out by them.
+"""Patterns by which a user names operations and modules, and the operations they hide.
 
-What can be left out reads one tensor and gives one: an edge stands for it.
+An operation or module can be hidden if it reads one tensor and returns one: an edge replaces it.
 """
 
 import re
@@ -19,19 +19,19 @@ from tbscope.passes.replace_uses import step_text
 
 __all__ = ["Patterns", "check_found", "find_hidden"]
 
-# The module, or the operation, with which an operation is left out.
+# The module as part of which an operation is hidden, or the operation itself.
 _Key: TypeAlias = Scope | Node
 
-# One value that is no longer given, the one that is read instead, and what lay between.
+# The value that goes, the value that its readers read instead, and the text of what was between.
 _LeftOut: TypeAlias = tuple[Value, Value, str]
 
 
 class Patterns:
-    """Shell patterns that match operations, and modules with all inside them.
+    """Shell patterns that match operations, and modules with all operations inside them.
 
     Args:
-        patterns: Matched as `fnmatch.fnmatchcase` does, with the name of an operation, and
-            with the qualified name and the class of each module that it stands in.
+        patterns: Matched as by `fnmatch.fnmatchcase` with the name of an operation, and with
+            the qualified name and the class of each enclosing module.
     """
 
     def __init__(self, patterns: Sequence[str]) -> None:
@@ -45,7 +45,7 @@ class Patterns:
         self._around = Inherited[tuple[Scope, ...]](matching, top=())
 
     def keys(self, node: Node) -> list[_Key]:
-        """Return the modules around a node that match, outermost first, and the node if it does."""
+        """Return the enclosing modules that match, outermost first, then the node if it matches."""
         return [*self._around(node.scope), *([node] if self._matches(node.op) else [])]
 
 
@@ -55,10 +55,14 @@ def _names(scope: Scope) -> list[str]:
 
 
 def check_found(graph: Graph, option: str, patterns: Patterns) -> None:
-    """Check that each pattern matches something.
+    """Check that each pattern matches an operation or a module of the graph.
 
+    Args:
+        graph: The graph.
+        option: The name of the option that contains the patterns, for the message.
+        patterns: The patterns.
     Raises:
-        ArgumentError: One matches no operation and no module of the graph.
+        ArgumentError: A pattern matches neither.
     """
     ops = (node.op for node in graph.nodes if node.kind in OPERATIONS)
     known = dict.fromkeys([*ops, *(name for scope in graph.scopes() for name in _names(scope))])
@@ -75,12 +79,13 @@ def check_found(graph: Graph, option: str, patterns: Patterns) -> None:
 
 
 def find_hidden(graph: Graph, hide: Sequence[str]) -> dict[Node, _LeftOut | None]:
-    """Find the operations that patterns match and an edge can replace.
+    """Return the operations that patterns match and that an edge can replace.
 
-    What matches inside of a module that stays may go by itself.
+    If a module matches but cannot be replaced, matches inside of it may still be.
 
     Returns:
-        By each operation the value that is left out at it; None at one that ends no group.
+        Every hidden operation. The operation that produces the result of a hidden module (or
+        is hidden by itself) has the values to exchange; the others have None.
     Raises:
         ArgumentError: A pattern matches nothing, or nothing that can be left out.
     """
@@ -98,7 +103,7 @@ def find_hidden(graph: Graph, hide: Sequence[str]) -> dict[Node, _LeftOut | None
     bound = _bound(graph)
     order = {node: number for number, node in enumerate(graph.nodes)}
     hidden: dict[Node, _LeftOut | None] = {}
-    # A module comes before what is in it.
+    # Outer modules come first, so that a hidden module covers its contents.
     for key, nodes in groups.items():
         if nodes[0] in hidden or not bound.isdisjoint(nodes):
             continue
@@ -117,7 +122,7 @@ def find_hidden(graph: Graph, hide: Sequence[str]) -> dict[Node, _LeftOut | None
         }
         if len(entering) == len(leaving) == 1:
             (value,), (instead,) = leaving, entering
-            # What is made before the tensor comes in is not made of it.
+            # A result that is produced before the tensor enters is not computed from it.
             if order[instead.producer] < order[value.producer]:
                 text = step_text(key) if isinstance(key, Node) else str(key.part)
                 hidden.update(dict.fromkeys(nodes))
@@ -127,7 +132,10 @@ def find_hidden(graph: Graph, hide: Sequence[str]) -> dict[Node, _LeftOut | None
 
 
 def _bound(graph: Graph) -> set[Node]:
-    """Return the nodes that are more than their result: told of, noted, or waited for."""
+    """Return the nodes that cannot be hidden: an edge would not represent all that they do.
+
+    These have a note, a control dependency in either direction, or an attribute in `TOLD`.
+    """
     bound = {note.node for note in graph.notes if note.node is not None}
     for node in graph.nodes:
         if node.control_inputs:
@@ -146,17 +154,17 @@ def _check_hidden(
     groups: dict[_Key, list[Node]],
     hidden: dict[Node, _LeftOut | None],
 ) -> None:
-    """Raise ArgumentError for a pattern by which nothing is left out."""
+    """Raise ArgumentError if a pattern matches, but hides nothing."""
     for pattern in patterns.patterns:
         alone = Patterns([pattern])
         matched = [key for key, nodes in groups.items() if key in alone.keys(nodes[0])]
         if matched and not any(hidden.keys() >= {*groups[key]} for key in matched):
             key = matched[0]
-            what = f"{key.op} (%{key.name})" if isinstance(key, Node) else str(key)
+            label = f"{key.op} (%{key.name})" if isinstance(key, Node) else str(key)
             raise ArgumentError(
                 f"hide={pattern!r} matches nothing in the graph of {graph.name} "
                 "that can be left out",
                 why="an edge can replace only what reads one tensor beside its parameters, "
-                f"and gives one, and writes nothing; not so {what}",
+                f"and gives one, and writes nothing; not so {label}",
                 fix="leave this pattern out, or name a part of it",
             )

@@ -1,1 +1,1 @@
-"""Sources: where graphs come from. They know torch, and nothing of protobuf or files."""
+"""Sources of graphs: models, programs, files and logs, and their conversion to `Graph`."""

@@ -1,6 +1,6 @@
-"""Files: tells by what one holds which source reads it, and reads those of other machines, too.
+"""Kinds of files, by their content, and access to files on this and other machines.
 
-Nothing is loaded to learn that: a look at the first bytes tells it.
+The first bytes of a file determine its kind, and so the source that reads it; nothing is loaded.
 """
 
 import os
@@ -25,14 +25,14 @@ _HEAD_BYTES = 512
 
 
 class Readable(Protocol):
-    """A file that is open for reading bytes."""
+    """File that is open for reading bytes."""
 
     def read(self, size: int) -> bytes:
-        """Return the next bytes, fewer only at its end."""
+        """Return the next bytes; fewer than `size` only at the end of the file."""
 
 
 def file_kind(given: object) -> FileKind | None:
-    """Tell what a path leads to, by its content; None for what is no path, or of no kind."""
+    """Return the kind of the content at a path, or None for no path or no kind."""
     path = path_of(given)
     if not path or "\0" in path:
         return None
@@ -41,12 +41,12 @@ def file_kind(given: object) -> FileKind | None:
             return "directory"
         with open_file(path) as (file, size):
             return kind_of_content(file.read(_HEAD_BYTES), size)
-    except Exception:  # noqa: BLE001  Whoever opens it next tells why it cannot.
+    except Exception:  # noqa: BLE001  The next reader of the file reports the error.
         return None
 
 
 def reason_unopened(path: str) -> str:
-    """Tell why what a path leads to cannot be opened; an empty text where it can be."""
+    """Return the reason why a path cannot be opened, or an empty text if it can be."""
     try:
         if not _is_directory(path):
             with open_file(path):
@@ -58,7 +58,7 @@ def reason_unopened(path: str) -> str:
 
 @contextmanager
 def open_file(path: str) -> Iterator[tuple[Readable, int]]:
-    """Open a file, on another machine by TensorBoard's own layer; yield it and its bytes."""
+    """Open a file, through TensorBoard's layer if it is remote; yield it and its size in bytes."""
     if "://" in path:
         from tbscope.sources.remote_files import open_remote
 
@@ -69,10 +69,13 @@ def open_file(path: str) -> Iterator[tuple[Readable, int]]:
 
 
 def read_whole(given: Any, doing: str) -> bytes:
-    """Return what a file holds.
+    """Return the bytes of a file.
 
+    Args:
+        given: The path.
+        doing: The first words of the error.
     Raises:
-        ArgumentError: It cannot be read; the message says what was to be done with it.
+        ArgumentError: The file cannot be read.
     """
     path = path_of(given)
     try:

@@ -1,4 +1,4 @@
-"""What a file is, told by its first bytes; nothing is loaded to learn that."""
+"""Detection of the kind of a file from its first bytes, without loading the file."""
 
 import re
 import struct
@@ -10,26 +10,26 @@ from tbscope.utils.files import masked_crc
 __all__ = ["FileKind", "kind_of_content"]
 
 FileKind: TypeAlias = Literal["directory", "events", "graph_def", "graph_def_text", "json", "onnx"]
-"""What a path leads to."""
+"""Kind of the content at a path: a directory, or the format of a file."""
 
 _TEXT_HEAD = re.compile(rb"(?:\s|#[^\n]*\n)*(?:node|library|versions?)\s*[:{<]")
 _RECORD_HEAD = struct.Struct("<QI")
-# What the first field of each message can be, as the byte before it: GraphDef, and in it NodeDef.
+# Tag bytes with which a GraphDef can begin, and with which a NodeDef in it can begin.
 _NODE, _GRAPH_DEF = 0x0A, frozenset((0x0A, 0x12, 0x18, 0x22))
 _IN_NODE = frozenset((0x0A, 0x12, 0x1A, 0x22, 0x2A, 0x32, 0x3A))
-# After the version of its format: the fields of a ModelProto of ONNX.
+# Tag byte of `ir_version`, the first field of an ONNX ModelProto, and those of the field after it.
 _VERSION, _IN_MODEL = 0x08, frozenset((0x12, 0x1A, 0x22, 0x28, 0x32, 0x3A, 0x42, 0x72))
-# Flatbuffers of ONNX Runtime, LiteRT, ExecuTorch, and of TorchScript for mobile devices: behind
-# the place of the first table stands the name of the form.
+# Flatbuffers of ONNX Runtime, LiteRT, ExecuTorch and mobile TorchScript: an identifier of four
+# bytes comes after the offset of the first table.
 _FLATBUFFER = re.compile(rb"..\0\0(ORTM|TFL3|ET[0-9]{2}|PTMF)", re.DOTALL)
 
 
 def kind_of_content(head: bytes, size: int) -> FileKind | None:
-    """Tell by its first bytes what a file holds.
+    """Return the kind of a file from its first bytes, or None if they match no kind.
 
     Args:
-        head: The first bytes, some hundred.
-        size: The bytes of the whole file.
+        head: The first bytes; a few hundred suffice.
+        size: The size of the whole file in bytes.
     """
     if len(head) >= _RECORD_HEAD.size:
         length, checksum = _RECORD_HEAD.unpack_from(head)
@@ -48,6 +48,8 @@ def _kind_of_message(head: bytes) -> FileKind | None:
     if head[0] == _VERSION and head[1] < 0x80 and head[2] in _IN_MODEL:
         return "onnx"
     if head[0] == _NODE:
+        # The length of the first NodeDef is a varint of at most five bytes; the byte after it is
+        # the tag of a field.
         place = 1
         while place < len(head) - 1 and head[place] >= 0x80:
             place += 1

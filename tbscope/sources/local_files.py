@@ -1,4 +1,4 @@
-"""The errors for files that cannot be read, and files that are only read on this machine."""
+"""Errors for unreadable files, and paths of files that are read on this machine only."""
 
 import os
 from typing import Any
@@ -12,7 +12,7 @@ ELSEWHERE = (
     "it is on another machine, of which logs, GraphDefs and graphs in JSON are read",
     "copy it to this machine, and give the path of the copy",
 )
-"""Why other files of other machines are not read, and the way out."""
+"""Reason why other kinds of remote files are not read, and the fix."""
 
 
 def local_file(given: Any, doing: str) -> str:
@@ -22,11 +22,11 @@ def local_file(given: Any, doing: str) -> str:
         given: The path.
         doing: The first words of the error.
     Raises:
-        ArgumentError: It is no path, or that of another machine, or there is no such file.
+        ArgumentError: The argument is no path, or the path is remote, or no file is there.
     """
     try:
         path = os.fsdecode(given)
-    except Exception as error:  # A class of the user's may raise anything.
+    except Exception as error:  # A user's `__fspath__` may raise any error.
         raise unreadable(given, doing, error_text(error), "give the path of a file") from error
     if "://" in path:
         raise unreadable(given, doing, *ELSEWHERE)

@@ -1,4 +1,4 @@
-"""The sources of graphs: how the argument of `add_graph` becomes a graph."""
+"""Registry of graph sources: conversions of the argument of `add_graph` to a graph."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -31,12 +31,13 @@ __all__ = ["SOURCES", "GraphSource", "graph_of", "load", "runs"]
 
 @dataclass(frozen=True, slots=True)
 class GraphSource:
-    """One kind of thing that can be drawn, and the way from it to a graph.
+    """Kind of object that can be drawn, with its conversion to a graph.
 
     Attributes:
-        name: What it is, for a reader.
-        takes: Tells whether something is of this kind.
-        graph: Makes the graph, from the thing, its inputs, and the options of a run.
+        name: The kind in words, for error messages.
+        takes: Returns whether an object is of this kind.
+        graph: Returns the graph of an object, from the object, its inputs, and the options of a
+            run.
     """
 
     name: str
@@ -48,37 +49,38 @@ class GraphSource:
 
 
 def graph_of(model: object, input_to_model: Any, run: Mapping[str, Any]) -> Graph:
-    """Return the graph of anything that can be drawn.
+    """Return the graph of an object that can be drawn.
 
     Args:
         model: A graph, a module, or another callable.
-        input_to_model: Its inputs, as for `add_graph`.
-        run: Options of `trace`, and how it is run.
+        input_to_model: The inputs of the model, as for `add_graph`.
+        run: The options with which `trace` runs the model.
     Raises:
-        ArgumentError: An option does not fit that kind of thing.
+        ArgumentError: An option does not fit the kind of object.
     """
     kind = next(kind for kind in SOURCES if kind.takes(model))
     return kind.graph(model, input_to_model, run)
 
 
 def runs(thing: object) -> bool:
-    """Tell whether something is run with inputs, or can be: a model, and no graph or file."""
+    """Whether an object runs with inputs, or can: a model, rather than a graph or a file."""
     return callable(thing) and not is_exported(thing)
 
 
 def load(thing: Any) -> Graph:
-    """Return the graph of anything that holds one: a program that torch made, a file, or a log.
+    """Return the graph in a program, a file or a log.
 
     Args:
-        thing: A graph, an `ExportedProgram`, a `torch.fx.GraphModule`, what `compile_graphs` gave
-            (their overview), what torch.jit traced or scripted, a `GraphDef`; or the path of a
-            file: one that `graph.save` wrote, one of torch.export.save or torch.jit.save, an ONNX
-            model, a GraphDef in binary form or as text, an event file; or that of a log directory
-            with one graph, or of one run with a graph of its own. What it is, it tells
-            itself; the name of a file counts for nothing.
+        thing: A graph, an `ExportedProgram`, a `torch.fx.GraphModule`, the result of
+            `compile_graphs` (its overview), a function or module that torch.jit traced or scripted,
+            an ONNX model, a `GraphDef`; or the path of a file that `graph.save`, torch.export.save
+            or torch.jit.save wrote, of an ONNX model, of a GraphDef in binary form or as text, of
+            an event file, of a log directory with one graph, or of a log directory with one run
+            that has a graph of its own. The content of a file decides its kind; the suffix `.onnx`
+            counts only if the content is of no kind.
     Raises:
-        ArgumentError: It holds no graph, as a model that has yet to run, or several; or it is
-            damaged.
+        ArgumentError: The object contains no graph, as a model that has yet to run, or several
+            graphs; or it is damaged.
     """
     kind = next(kind for kind in SOURCES if kind.takes(thing))
     if kind is SOURCES[-1]:
@@ -89,7 +91,7 @@ def load(thing: Any) -> Graph:
 
 
 def _without_graph(thing: object) -> tuple[str, str]:
-    """Return why no source takes something, and the way out."""
+    """Return the reason why no source takes an object, and the fix."""
     path = path_of(thing) or ""
     if "://" in path:
         reason = reason_unopened(path)
@@ -104,22 +106,22 @@ def _without_graph(thing: object) -> tuple[str, str]:
 
 
 def _read(read: Callable[[Any], Graph]) -> Callable[[Any, Any, Mapping[str, Any]], Graph]:
-    """Return what makes the graph of a thing that takes no inputs and no options of a run."""
+    """Return the conversion of objects that take no inputs and no options of a run."""
     return lambda thing, input_to_model, run: _as_it_is(read(thing), input_to_model, run)
 
 
 def _exported(program: Any) -> Graph:
-    # As below.
+    # Imported late, as in `_onnx`.
     from tbscope.sources.fx.exported import from_export
 
     return from_export(program)
 
 
 def _traced_by_fx(module: Any, input_to_model: Any, run: Mapping[str, Any]) -> Graph:
-    """Read a graph module; run it where the options ask for what only a run can tell."""
+    """Read a graph module; run it if an option asks for results that only a run has."""
     if _asks_for_run(run) or run.get("kwargs"):
         return _run(module, input_to_model, run)
-    # As below.
+    # Imported late, as in `_onnx`.
     from tbscope.sources.fx.graph_modules import from_fx
 
     if input_to_model is None:
@@ -131,16 +133,16 @@ def _traced_by_fx(module: Any, input_to_model: Any, run: Mapping[str, Any]) -> G
 
 
 def _asks_for_run(run: Mapping[str, Any]) -> bool:
-    """Tell whether options ask for what only a run can tell."""
+    """Whether options ask for results that only a run has."""
     asked = [name for name in run if name not in ("kwargs", "training")]
     return any(run[name] not in (None, False) for name in asked)
 
 
 def _scripted(script: Any, input_to_model: Any, run: Mapping[str, Any]) -> Graph:
-    """Read a scripted module; run it where the options ask for what only a run can tell."""
+    """Read a scripted module; run it if an option asks for results that only a run has."""
     if _asks_for_run(run):
         return _run(script, input_to_model, run)
-    # As below.
+    # Imported late, as in `_onnx`.
     from tbscope.sources.torchscript.scripts import graph_of_script
 
     training, kwargs = run.get("training"), run.get("kwargs")
@@ -151,13 +153,14 @@ def _scripted(script: Any, input_to_model: Any, run: Mapping[str, Any]) -> Graph
 
 
 def _script_file(path: Any) -> Graph:
-    # As below.
+    # Imported late, as in `_onnx`.
     from tbscope.sources.torchscript.scripts import from_torchscript
 
     return from_torchscript(path)
 
 
 def _as_it_is(graph: Graph, input_to_model: Any, run: Mapping[str, Any]) -> Graph:
+    """Return a graph unchanged, or raise if inputs or options of a run come with it."""
     inputs = {"input_to_model": input_to_model, **run}
     for name in ("input_to_model", *_INPUTS):
         if inputs.get(name) is None:
@@ -169,6 +172,7 @@ def _as_it_is(graph: Graph, input_to_model: Any, run: Mapping[str, Any]) -> Grap
         )
     for name, value in run.items():
         if name in _RUN_BY and value is not _RUN_BY[name]:
+            # The graph contains the measurements that `profile` asks for.
             if name == "profile" and graph.profile is not None and type(value) in (bool, int):
                 continue
             done = "nothing was measured then" if name == "profile" else "nothing runs now"
@@ -181,7 +185,7 @@ def _as_it_is(graph: Graph, input_to_model: Any, run: Mapping[str, Any]) -> Grap
 
 
 def _onnx(model: Any) -> Graph:
-    # Few ever read one, and each import is part of a user's first graph.
+    # Imported late: few users read an ONNX model, and each import delays a user's first graph.
     from tbscope.sources.onnx.reading import from_onnx
 
     return from_onnx(model)
@@ -199,7 +203,7 @@ def _is_log(thing: object) -> bool:
 
 
 def _logged(path: Any) -> Graph:
-    # As above.
+    # Imported late, as in `_onnx`.
     from tbscope.sources.logs.reading import graph_in_log
 
     return graph_in_log(path)
@@ -212,7 +216,7 @@ def _is_graph_def(thing: object) -> bool:
 
 
 def _drawn(thing: Any) -> Graph:
-    # As above.
+    # Imported late, as in `_onnx`.
     from tbscope.sources.graphdef.reading import from_graph_def
 
     return from_graph_def(thing)
@@ -258,9 +262,10 @@ SOURCES = (
     GraphSource("the path of a .pt2 file", is_program_file, _read(_exported)),
     GraphSource("what torch.jit traced or scripted", is_script, _scripted),
     GraphSource("the path of a file of torch.jit.save", is_script_file, _read(_script_file)),
-    # Behind other files: what none of them is, its name may tell.
+    # After the other files: a path whose content is of no other kind may end in `.onnx`.
     GraphSource("an ONNX model, or the path of one", is_model, _read(_onnx)),
     GraphSource("a graph module of torch.fx", is_graph_module, _traced_by_fx),
     GraphSource("a module or another callable, which is run", lambda given: True, _run),
 )
-"""The kinds that are tried, in this order; the last takes anything, and says what it cannot run."""
+"""Sources in the order in which they are tried. The last one takes any object, and raises if the
+object cannot run."""

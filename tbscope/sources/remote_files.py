@@ -8,13 +8,13 @@ __all__ = ["is_remote_directory", "list_directory", "list_remote", "open_remote"
 
 
 class _Remote:
-    """A file that is read from the front."""
+    """Remote file that is read from its start."""
 
     def __init__(self, file: Any) -> None:
         self._file = file
 
     def read(self, size: int) -> bytes:
-        """Return the next bytes; some stores raise at the end instead of giving none."""
+        """Return the next bytes; empty at the end, at which some stores raise."""
         try:
             data: bytes = self._file.read(size)
         except tf.errors.OutOfRangeError:
@@ -29,7 +29,7 @@ def open_remote(path: str) -> tuple[_Remote, int]:
 
 
 def is_remote_directory(path: str) -> bool:
-    """Tell whether a path leads to a directory."""
+    """Whether a path leads to a directory."""
     return bool(tf.io.gfile.isdir(path))
 
 

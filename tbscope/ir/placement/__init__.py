@@ -1,1 +1,1 @@
-"""Placement in the module tree of calls whose module is not the caller's own."""
+"""Placement in the module tree of calls whose module is not part of the caller's module."""

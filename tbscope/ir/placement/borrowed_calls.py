@@ -1,12 +1,15 @@
-"""Guests: what stands in the box of the module that called it, not in that of who holds it.
+"""Borrowed calls: calls and operations that are drawn in the caller's box, not in their own scope.
 
-A module may call one that it does not hold: an activation that several blocks share, a memory
-that each layer is given. The scope of such a call is where the module is held; drawn there, the
-blocks that share it would point at each other. So where such a call leads out of the box from
-which it was called and back into it, it stands there, under the name by which it is held. So does
-what other methods of a called module ran (`net.transform.postprocess(y)`), and so do its parts that
-are called from outside of it (`net.decoder.embed(ids)`), where the box of that module would read
-what it has fed.
+A module may call a module that it does not contain: an activation that several blocks share, a
+memory that each layer receives as an argument. The scope of a call follows the module tree; drawn
+there, the blocks that share the module would form cycles. So a call whose edges lead out of the
+caller's box and back into it is placed in the caller's box, under the path of its module. So are
+operations of other methods of a called module (`net.transform.postprocess(y)`), and calls of its
+submodules from outside (`net.decoder.embed(ids)`), if the module's box would otherwise read a value
+that depends on its own results.
+
+Words of this file: the host of a call is the scope in which it is drawn; the home of a function is
+the scope of the module call in which it ran.
 """
 
 from collections import Counter, defaultdict
@@ -30,13 +33,13 @@ _HOLDING = frozenset({"module", "container"})
 
 @dataclass(slots=True)
 class Guests:
-    """What stands in the box of who called it.
+    """The placement of calls and operations in the boxes of their callers.
 
     Attributes:
-        hosts: For the scope of each call, that of the module that called it; and for the box of
-            an operation's kernels, as for an operation.
-        parts: What each of these calls prints as there, counted from 0.
-        nodes: For each operation of a method, the scope of the module that called that.
+        hosts: For the scope of each moved call, the scope of the module that called it; and for
+            the box of a moved operation's kernels, the scope as in `nodes`.
+        parts: The printed name of each of these calls in its host, numbered from 0.
+        nodes: For each moved operation of a method, the scope of the module that called the method.
     """
 
     hosts: dict[Scope, Scope] = field(default_factory=dict)
@@ -44,7 +47,7 @@ class Guests:
     nodes: dict[Node, Scope] = field(default_factory=dict)
 
     def take(self, units: Iterable[Unit], host: Scope) -> None:
-        """Have operations, or boxes of their kernels, stand with the caller of their method."""
+        """Place operations, or boxes of their kernels, in the box of their method's caller."""
         for unit in units:
             if isinstance(unit, Node):
                 self.nodes[unit] = host
@@ -52,7 +55,7 @@ class Guests:
                 self.hosts[unit] = host
 
     def leave(self, units: Iterable[Unit]) -> None:
-        """Have them stand where they ran."""
+        """Place them in their own scopes again."""
         for unit in units:
             if isinstance(unit, Node):
                 del self.nodes[unit]
@@ -60,10 +63,11 @@ class Guests:
                 del self.hosts[unit]
 
     def tell_parts(self, graph: Graph) -> None:
-        """Have calls print under a name, numbered in their order.
+        """Set the printed names of moved calls, numbered in their order.
 
-        The name is that by which the caller holds the module, else that by which its holder does.
-        Where it begins with a list of the caller, the call stands in that.
+        The name is the path of the module in the caller's module, or else in the module that
+        contains it. If the path begins with a module list of the caller, the call is placed in the
+        box of that list.
         """
         lists = {
             (scope.parent, scope.part.attribute): scope
@@ -78,10 +82,10 @@ class Guests:
             attribute = call.called_as if host is call.caller else ""
             attribute = attribute or _path_in(scope, host)
             while host not in upward(scope) and "." in attribute:
-                first, _, rest = attribute.partition(".")
-                if (host, first) not in lists:
+                list_name, _, rest = attribute.partition(".")
+                if (host, list_name) not in lists:
                     break
-                host, attribute = lists[host, first], rest
+                host, attribute = lists[host, list_name], rest
             self.hosts[scope] = host
             part = replace(scope.part, attribute=attribute or None, index=0)
             self.parts[scope] = replace(part, index=numbers[host, part])
@@ -89,10 +93,10 @@ class Guests:
 
 
 def find_guests(graph: Graph) -> Guests:
-    """Find what stands in the box of who called it.
+    """Return the calls and operations that are drawn in the box of their caller.
 
     Args:
-        graph: A graph, as it was recorded or as it is drawn.
+        graph: A graph, as recorded or as drawn.
     """
     guests = Guests()
     homes = _homes(graph)
@@ -100,7 +104,7 @@ def find_guests(graph: Graph) -> Guests:
     if callers:
         moved = [call.scope for call in graph.calls if call.scope in callers and is_shared(call)]
         moved += _Neighbours(graph, callers).all_moved()
-        guests.hosts.update((one, callers[one]) for one in moved)
+        guests.hosts.update((scope, callers[scope]) for scope in moved)
         _add_circling(graph, callers, guests)
     elif not homes:
         return guests
@@ -114,7 +118,7 @@ def find_guests(graph: Graph) -> Guests:
 
 
 def _add_gradients(graph: Graph, guests: Guests) -> None:
-    """Have the gradients of a call stand as it does: their scope is called like its own, in one."""
+    """Move the gradients of moved calls, too: their paths are the calls' paths in a phase's box."""
     of_path = {scope.parts: scope for scope in graph.scopes()}
     calls = {scope.parts: (scope, guests.hosts[scope]) for scope in guests.parts}
     for path, scope in of_path.items():
@@ -125,14 +129,14 @@ def _add_gradients(graph: Graph, guests: Guests) -> None:
 
 
 def _borrowed(graph: Graph, homes: Mapping[Run | None, Scope]) -> Iterator[tuple[Scope, Scope]]:
-    """Yield each call of a module from inside of another one that does not hold it, and that one.
+    """Yield the scope of each call of a module that the caller does not contain, with the caller.
 
-    The order is that of the calls.
+    The order is the order of the calls.
     """
-    # A pass may have left nothing of a caller.
-    there = {call.caller for call in graph.calls}.intersection(graph.scopes())
+    # A pass may have removed all nodes and calls of a caller.
+    callers = {call.caller for call in graph.calls}.intersection(graph.scopes())
     for call in graph.calls:
-        home = call.caller if call.caller in there else homes.get(_outermost(call.run))
+        home = call.caller if call.caller in callers else homes.get(_outermost(call.run))
         if call.number or home is None or home is call.scope.parent:
             continue
         around = list(upward(call.scope.parent))
@@ -141,31 +145,34 @@ def _borrowed(graph: Graph, homes: Mapping[Run | None, Scope]) -> Iterator[tuple
 
 
 def _is_of(home: Scope, around: Iterable[Scope]) -> bool:
-    """Tell whether one of these scopes is another one of the module that a scope is of.
+    """Whether one of these scopes is another scope of the module of `home`.
 
-    A module that calls its own parts holds them. Where they do not stand in it no call of it ran:
-    it is one of its methods that called them.
+    Then the module contains the part that it calls. The part's scope is not inside `home`, because
+    another method of the module called it, and not a call of the module.
     """
     place = home.parent, home.part.label, home.part.attribute
     return any((one.parent, one.part.label, one.part.attribute) == place for one in around)
 
 
 def is_shared(call: Call) -> bool:
-    """Whether the caller contains a module as well as another one does, which is not around it.
+    """Whether the caller's module and a second module, not an ancestor of the caller, contain it.
 
-    The box of that one has no part in the call, which stands with its caller.
+    The box of the second module takes no part in the call, so the call is placed with its caller.
     """
     holder = _holder(call.scope)
     return bool(call.called_as) and holder is not None and holder not in upward(call.caller)
 
 
 def _add_circling(graph: Graph, callers: Mapping[Scope, Scope], guests: Guests) -> None:
-    """Have calls stand with their callers where the box that holds their module would circle."""
+    """Place calls with their callers if the box that contains their module would be on a cycle.
+
+    A placement that does not break the cycle is taken back.
+    """
     levels: dict[Scope | None, list[Scope]] = defaultdict(list)
     for scope, caller in callers.items():
         if scope not in guests.hosts:
             around = set(upward(caller))
-            levels[next((one for one in upward(scope) if one in around), None)].append(scope)
+            levels[next((outer for outer in upward(scope) if outer in around), None)].append(scope)
     for level, scopes in levels.items():
         circling = _circling(graph, level, guests)
         tried = [scope for scope in scopes if unit_of(scope, level) in circling]
@@ -176,9 +183,9 @@ def _add_circling(graph: Graph, callers: Mapping[Scope, Scope], guests: Guests) 
 
 
 def _add_visits(graph: Graph, homes: Mapping[Run | None, Scope], guests: Guests) -> None:
-    """Have what a caller ran in a module stand with that caller, where the module would circle.
+    """Place a caller's work inside a module with the caller, if the module would be on a cycle.
 
-    That is the work of methods of the module, and calls of its parts.
+    The work consists of methods of the module, and of calls of its submodules.
     """
     called = {call.scope for call in graph.calls}
     visits: dict[Scope, dict[Scope, dict[Unit, None]]] = defaultdict(lambda: defaultdict(dict))
@@ -196,7 +203,7 @@ def _add_visits(graph: Graph, homes: Mapping[Run | None, Scope], guests: Guests)
         inside = _inside(node.scope, home)
         if not called.isdisjoint(inside):
             module = next(scope for scope in reversed(inside) if scope in called)
-            # The kernels of an operation stay in its box.
+            # The kernels of an operation are moved with their box.
             boxes = [scope for scope in inside if scope.kind not in _HOLDING]
             visits[home][module][boxes[-1] if boxes else node] = None
     for home, found in visits.items():
@@ -207,27 +214,27 @@ def _add_visits(graph: Graph, homes: Mapping[Run | None, Scope], guests: Guests)
         circling = _circling(graph, home, guests) if tried else set()
         for module, units in tried.items():
             if unit_of(module, home) in circling:
-                # In vain: something else leads back to it.
+                # The cycle has another cause, so the move is undone.
                 guests.leave(units)
 
 
 def _path_in(scope: Scope, host: Scope) -> str:
-    """Return the path by which a call is held: from its caller on, or from its holder and lists."""
+    """Return the path of a call's module in the host, or else in its parent module."""
     if scope.part.attribute is None:
         return ""
-    way, around = [scope], scope.parent
-    while around is not None and around is not host:
-        if around.kind != "container" and host not in upward(around):
+    path, ancestor = [scope], scope.parent
+    while ancestor is not None and ancestor is not host:
+        if ancestor.kind != "container" and host not in upward(ancestor):
             break
-        way.append(around)
-        around = around.parent
-    return ".".join(one.part.attribute or one.part.label for one in reversed(way))
+        path.append(ancestor)
+        ancestor = ancestor.parent
+    return ".".join(step.part.attribute or step.part.label for step in reversed(path))
 
 
 def _inside(scope: Scope | None, home: Scope) -> list[Scope]:
-    """Return a scope and those around it that stand in another one; none where it does not."""
-    way = list(upward(scope))
-    return way[: way.index(home)] if home in way else []
+    """Return a scope and its ancestors below `home`, innermost first; empty if not inside it."""
+    path = list(upward(scope))
+    return path[: path.index(home)] if home in path else []
 
 
 def _circling(graph: Graph, home: Scope | None, guests: Guests) -> set[Unit]:
@@ -236,18 +243,18 @@ def _circling(graph: Graph, home: Scope | None, guests: Guests) -> set[Unit]:
 
 
 def _homes(graph: Graph) -> dict[Run | None, Scope]:
-    """Return for each function that no other one called the module in whose call it ran."""
+    """Return the home of each function that no other function called: the scope of its module."""
     called: dict[Run | None, set[Scope]] = defaultdict(set)
     for call in graph.calls:
         called[_outermost(call.run)].add(call.scope)
     working = set().union(*called.values())
-    # The kernels of an operation stand in a box of their own. What waits for a gradient from
-    # another rank stands in the box of a backward pass, which called nothing.
+    # Kernels are in the box of their operation, inside of the call. An operation that receives a
+    # gradient from another rank is in the box of a backward pass, which is no caller.
     nearest = Nearest[Scope](
         lambda scope: scope if scope in working or _is_of_hand(scope) else None
     )
     homes: dict[Run | None, Scope] = {}
-    # What ran no operation but in functions that it called: they may be methods of other modules.
+    # Functions that ran operations only in their callees, which may be methods of other modules.
     unsure: set[Run | None] = set()
     last: Run | None = None
     for node in graph.nodes:
@@ -262,16 +269,16 @@ def _homes(graph: Graph) -> dict[Run | None, Scope]:
         if run is first:
             unsure.discard(first)
     for run in unsure:
-        # Who called a module is outside of it, whatever it asked that module else.
+        # A function that called a module is outside of it, even if a method of the module ran.
         outermost = [scope for scope in upward(homes[run]) if scope in called[run]]
         if outermost:
             holder = _holder(outermost[-1])
             if holder is None:
-                # It is a function of the script, around all modules.
+                # The function is part of the script, outside of all modules.
                 del homes[run]
             else:
                 homes[run] = holder
-    # Of what runs no operation at all, the innermost that holds what it calls.
+    # The home of a function without operations is the innermost module that contains a callee.
     known = set(homes)
     for call in graph.calls:
         run = _outermost(call.run)
@@ -296,7 +303,7 @@ def _outermost(run: Run | None) -> Run | None:
 
 
 def _holder(scope: Scope) -> Scope | None:
-    """Return what is around a scope and the lists that hold it."""
+    """Return the innermost ancestor of a scope that is not a container (a module list)."""
     holder = scope.parent
     while holder is not None and holder.kind == "container":
         holder = holder.parent
@@ -304,19 +311,20 @@ def _holder(scope: Scope) -> Scope | None:
 
 
 class _Neighbours:
-    """What borrowed calls read, and what reads them.
+    """The data flow between borrowed calls and their surroundings.
 
     Args:
         graph: The graph.
-        callers: The scope from which each was called.
+        callers: The scope that made each call.
     """
 
     def __init__(self, graph: Graph, callers: Mapping[Scope, Scope]) -> None:
         self._callers = callers
         self._boxes = {scope: _box_around(scope, caller) for scope, caller in callers.items()}
-        # The borrowed calls around each scope, the outermost first.
+        # The borrowed calls that enclose each scope, the outermost first.
         self._borrowed = Inherited[tuple[Scope, ...]](self._tell, top=_NONE)
-        # Whether each reads something there, and something elsewhere; and who reads it.
+        # For each call: whether it reads values from inside (True) and outside (False) of the box
+        # of its caller; and the same for its readers.
         self._reads: dict[Scope, set[bool]] = {scope: set() for scope in callers}
         self._feeds: dict[Scope, set[bool]] = {scope: set() for scope in callers}
         called = {call.scope for call in graph.calls}
@@ -325,16 +333,17 @@ class _Neighbours:
             for scope in self._borrowed(output.value.producer.scope):
                 self._feeds[scope].add(False)
         for node in graph.nodes:
-            # What computes gradients is in no call; what is run again for them is.
+            # Gradient computations are in no call, but recomputations for them are.
             if node.kind not in OWNED and (node.phase == "forward" or is_called(node.scope)):
                 self._note(node)
 
     def all_moved(self) -> list[Scope]:
-        """Return the calls that stand in the box of their caller.
+        """Return the calls that are placed in the box of their caller.
 
-        Where one call of a module does, so do all that read something from such a box, and those
-        by the same caller that feed nothing else: their parameters stand there. So do those that
-        such a call has made of its own module, which calls itself.
+        A call is placed there if it leads back into the box. So are all other calls of its module
+        that read something from such a box, and calls by a caller of a moved call that feed
+        nothing else, since the parameters are drawn there. So are recursive calls of the module
+        that a moved call makes.
         """
         callers = self._callers
         leading = [scope for scope in callers if self._leads_back(scope)]
@@ -350,7 +359,7 @@ class _Neighbours:
         ]
 
     def _leads_back(self, scope: Scope) -> bool:
-        """Tell whether a call, or the box in which it is held, would be on a cycle."""
+        """Whether a call, or the box that contains its module, would be on a cycle."""
         if not self._reads[scope]:
             return self._feeds[scope] == {True}
         held_right_there = self._boxes[scope].parent is scope.parent
@@ -373,18 +382,18 @@ class _Neighbours:
                     self._feeds[scope].add(self._stands_in(node, self._boxes[scope]))
 
     def _stands_in(self, node: Node, box: Scope) -> bool:
-        """Tell whether a node is in a box, or in what was called from there.
+        """Whether a node is in a box, or in a call that was made from the box.
 
-        So is what a call from there has called in its turn, as a module does that calls itself.
+        Calls made by such a call count, too, as in a module that calls itself.
         """
-        scope, passed = node.scope, set[Scope]()
+        scope, seen = node.scope, set[Scope]()
         while borrowed := self._borrowed(scope):
             moved = borrowed[0]
-            if moved in passed:
+            if moved in seen:
                 return False
-            passed.add(moved)
-            inside = list(upward(scope))
-            if box in inside[: inside.index(moved) + 1]:
+            seen.add(moved)
+            path = list(upward(scope))
+            if box in path[: path.index(moved) + 1]:
                 return True
             scope = self._callers[moved]
         return box in upward(scope)
@@ -395,7 +404,7 @@ def _module_of(scope: Scope) -> tuple[Scope | None, str, str | None]:
 
 
 def _box_around(scope: Scope, caller: Scope) -> Scope:
-    """Return the box around a caller that stands on one level with a call, or a box around it."""
+    """Return the outermost scope around a caller that does not enclose the call, or the caller."""
     around = set(upward(scope))
     box = caller
     while box.parent is not None and box.parent not in around:

@@ -1,4 +1,8 @@
-"""Levels: how what stands right in a scope reads each other, operations and boxes."""
+"""Links of a level: the data flow between the nodes and boxes directly inside a scope.
+
+A unit of a level is an operation or a box directly inside the scope. A link leads from a unit to a
+unit that reads one of its values, or has a control dependency on it.
+"""
 
 from collections.abc import Collection, Mapping
 from typing import Literal, TypeAlias
@@ -11,7 +15,7 @@ from tbscope.ir.scopes import Scope
 __all__ = ["Unit", "level_links", "unit_of"]
 
 Unit: TypeAlias = Node | Scope
-"""What stands right on a level: an operation, or a box."""
+"""A child of a level: an operation, or a box."""
 
 _NOWHERE: dict[Scope, Scope] = {}
 _NONE: dict[Node, Scope] = {}
@@ -26,41 +30,43 @@ def level_links(
     boxes: Collection[Scope] = (),
     beyond: bool = False,
 ) -> dict[tuple[Unit, Unit], None]:
-    """Return which unit on a level is read by which other one; lists are no boxes.
+    """Return the links between the units of a level, as pairs of producer and reader.
+
+    Containers (module lists) are not boxes: their contents are units of the level.
 
     Args:
         graph: The graph.
         holder: The scope whose level it is; None for the top level.
-        hosts: The scope in which a scope stands that is not the one around it.
-        nodes: The scope in which a node stands that is not its own.
-        boxes: Modules that are never called, and yet are boxes.
+        hosts: The placement of scopes that are drawn outside of their parent.
+        nodes: The placement of nodes that are drawn outside of their own scope.
+        boxes: Containers that are boxes nevertheless, because operations run in them.
         beyond: Whether the operations of all other levels are units, too.
     """
-    known: dict[Scope | None, Unit | Literal["here", "elsewhere"]] = {
+    units: dict[Scope | None, Unit | Literal["here", "elsewhere"]] = {
         None: "elsewhere" if holder else "here"
     }
     if holder is not None:
-        known[holder] = "here"
-    places: dict[Node, Unit] = {}
+        units[holder] = "here"
+    unit_of_node: dict[Node, Unit] = {}
     links: dict[tuple[Unit, Unit], None] = {}
     for node in graph.nodes:
         if node.kind in OWNED or node.phase != "forward":
             continue
-        box = _find_unit(nodes.get(node, node.scope), hosts, known, boxes)
+        box = _find_unit(nodes.get(node, node.scope), hosts, units, boxes)
         if box == "elsewhere" and not beyond:
             continue
-        places[node] = here = box if isinstance(box, Scope) else node
+        unit_of_node[node] = here = box if isinstance(box, Scope) else node
         for source in sources_of(node):
-            if source in places and places[source] is not here:
-                links[places[source], here] = None
+            if source in unit_of_node and unit_of_node[source] is not here:
+                links[unit_of_node[source], here] = None
     return links
 
 
 def unit_of(scope: Scope, holder: Scope | None) -> Scope | None:
-    """Return the box on the level of a holder around a scope in it; None for the holder itself."""
-    known: dict[Scope | None, Unit | Literal["here", "elsewhere"]] = {holder: "here"}
-    found = _find_unit(scope, _NOWHERE, known)
-    return found if isinstance(found, Scope) else None
+    """Return the box on the level of `holder` that encloses a scope; None for `holder` itself."""
+    units: dict[Scope | None, Unit | Literal["here", "elsewhere"]] = {holder: "here"}
+    unit = _find_unit(scope, _NOWHERE, units)
+    return unit if isinstance(unit, Scope) else None
 
 
 def _find_unit(
@@ -69,14 +75,14 @@ def _find_unit(
     known: dict[Scope | None, Unit | Literal["here", "elsewhere"]],
     boxes: Collection[Scope] = (),
 ) -> Unit | Literal["here", "elsewhere"]:
-    """Return the box around all in a scope; remember what is found on the way up."""
-    way: list[Scope] = []
+    """Return the unit that encloses a scope, and cache it for the scopes on the way up."""
+    path: list[Scope] = []
     while scope is not None and scope not in known:
-        way.append(scope)
+        path.append(scope)
         scope = hosts.get(scope, scope.parent)
-    found = known[scope]
-    for inner in reversed(way):
-        if found == "here" and (inner.kind != "container" or inner in boxes):
-            found = inner
-        known[inner] = found
-    return found
+    unit = known[scope]
+    for inner in reversed(path):
+        if unit == "here" and (inner.kind != "container" or inner in boxes):
+            unit = inner
+        known[inner] = unit
+    return unit

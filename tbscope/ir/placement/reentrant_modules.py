@@ -1,9 +1,8 @@
-"""Returns: work of modules that are never called, on what followed from their earlier work.
+"""Placement of work in modules that are never called, but whose other methods run repeatedly.
 
-Of a module whose other methods alone are called, all work stands in one box. Where several such
-boxes feed each other, and are then asked for more (`book.encode(x)` of each codebook, and
-`book.decode(codes)` of each), they point at each other. Their later work is better drawn with
-who asked for it.
+All work of such a module is in one box. If several such boxes feed each other, and their methods
+run again afterwards (`book.encode(x)` of each codebook, then `book.decode(codes)` of each), the
+boxes form a cycle. The later work is then placed in the parent's box, with the code that called it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,43 +21,43 @@ __all__ = ["find_returns"]
 def find_returns(
     graph: Graph, hosts: Mapping[Scope, Scope], nodes: Mapping[Node, Scope]
 ) -> dict[Unit, Scope]:
-    """Find what must stand in the box around a module that is never called, so that none circles.
+    """Return the units to move out of never-called modules, so that their boxes form no cycle.
 
     Args:
-        graph: A graph, as it was recorded or as it is drawn.
-        hosts: The scope in which a scope stands that is not the one around it.
-        nodes: The scope in which a node stands that is not its own.
+        graph: A graph, as recorded or as drawn.
+        hosts: The placement of scopes that are drawn outside of their parent.
+        nodes: The placement of nodes that are drawn outside of their own scope.
     Returns:
-        For each operation or box of a call, the scope in which it stands.
+        The new scope of each moved operation and of each moved box of a call.
     """
     working = _never_called_with_work(graph)
-    found: dict[Unit, Scope] = {}
+    placement: dict[Unit, Scope] = {}
     if len(working) < 2:
-        return found
+        return placement
     holders = dict.fromkeys(_holder(scope, working) for scope in working)
     for holder in holders:
         if holder is None:
             continue
-        late: dict[Scope, dict[Unit, None]] = {}
+        late_units: dict[Scope, dict[Unit, None]] = {}
         for box in _circling(graph, holder, working, (hosts, nodes)):
-            late[box] = dict.fromkeys(_late_units(graph, box, (hosts, nodes)))
-        if not late:
+            late_units[box] = dict.fromkeys(_late_units(graph, box, (hosts, nodes)))
+        if not late_units:
             continue
-        moved = {unit: holder for units in late.values() for unit in units}
+        moved = {unit: holder for units in late_units.values() for unit in units}
         inner = {unit: holder for unit in moved if isinstance(unit, Scope)}
         loose = {unit: holder for unit in moved if isinstance(unit, Node)}
-        still = _circling(graph, holder, working, ({**hosts, **inner}, {**nodes, **loose}))
-        if not still:
-            # Else it would be in vain: something else leads back.
-            found |= moved
-    return found
+        remaining = _circling(graph, holder, working, ({**hosts, **inner}, {**nodes, **loose}))
+        if not remaining:
+            # If a cycle remains, it has another cause, and nothing is moved.
+            placement |= moved
+    return placement
 
 
 _Places = tuple[Mapping[Scope, Scope], Mapping[Node, Scope]]
 
 
 def _never_called_with_work(graph: Graph) -> dict[Scope, None]:
-    """Return the modules that are never called, and in which operations run: no mere lists."""
+    """Return the modules that contain operations but are never called: not plain module lists."""
     return {
         node.scope: None
         for node in graph.nodes
@@ -69,31 +68,33 @@ def _never_called_with_work(graph: Graph) -> dict[Scope, None]:
 
 def _holder(scope: Scope, working: Mapping[Scope, None]) -> Scope | None:
     return next(
-        (one for one in scope.ancestors() if one.kind != "container" or one in working), None
+        (outer for outer in scope.ancestors() if outer.kind != "container" or outer in working),
+        None,
     )
 
 
 def _circling(
     graph: Graph, holder: Scope, working: Mapping[Scope, None], places: _Places
 ) -> list[Scope]:
-    """Return the modules that are on a cycle with others of their sort that stand on this level.
+    """Return the never-called modules of this level that share a cycle with another such module.
 
-    One alone takes in what runs between its parts. What leads back may run on other levels: where
-    it is in no module itself, it stands between these.
+    A single such module on a cycle is left out: its box takes in the operations between its parts.
+    Operations on other levels are units here, too, since a cycle may lead through them: outside of
+    all modules, they are drawn between the boxes.
     """
     hosts, nodes = places
     links = level_links(graph, holder, hosts=hosts, nodes=nodes, boxes=working, beyond=True)
-    found: list[Scope] = []
+    modules: list[Scope] = []
     for cycle in find_cycles(links):
         boxes = [unit for unit in cycle if isinstance(unit, Scope) and unit in working]
-        found += boxes if len(boxes) > 1 else []
-    return found
+        modules += boxes if len(boxes) > 1 else []
+    return modules
 
 
 def _late_units(graph: Graph, box: Scope, places: _Places) -> Iterator[Unit]:
-    """Yield the operations in a box, and the boxes of calls, that read what it has led to."""
+    """Yield the operations and call boxes in a box that depend on the box's own earlier results."""
     hosts, nodes = places
-    # What is outside and follows from the box, and what is inside and follows from that.
+    # Nodes outside that depend on the box, and nodes inside that depend on those.
     led_to: set[Node] = set()
     late: set[Node] = set()
     inside: set[Node] = set()
@@ -101,15 +102,17 @@ def _late_units(graph: Graph, box: Scope, places: _Places) -> Iterator[Unit]:
         if node.kind in OWNED or node.phase != "forward":
             continue
         sources = sources_of(node)
-        way = [] if node in nodes else list(upward(node.scope))
-        if box not in way or not hosts.keys().isdisjoint(way[: way.index(box)]):
+        path = [] if node in nodes else list(upward(node.scope))
+        if box not in path or not hosts.keys().isdisjoint(path[: path.index(box)]):
             if any(source in inside or source in led_to for source in sources):
                 led_to.add(node)
             continue
         inside.add(node)
         if any(source in late or source in led_to for source in sources):
             late.add(node)
-            calls = [one for one in takewhile(lambda one: one is not box, way) if _is_box(one)]
+            calls = [
+                scope for scope in takewhile(lambda scope: scope is not box, path) if _is_box(scope)
+            ]
             yield calls[-1] if calls else node
 
 

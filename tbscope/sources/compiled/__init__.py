@@ -1,1 +1,1 @@
-"""What torch.compile captures of a model, as graphs."""
+"""Graphs that torch.compile captures of a model."""

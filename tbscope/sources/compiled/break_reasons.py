@@ -1,4 +1,4 @@
-"""Reasons: what the compiler says of a break, in one line, and where in the user's code it is."""
+"""Reasons of graph breaks: the compiler's message in one line, and the line of the user's code."""
 
 import re
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ _EXPLAINED = re.compile(r"^\s*Explanation:\s*(.+)$", re.MULTILINE)
 
 
 def function_name(name: str) -> str:
-    """Return the name of a function; of one that goes on behind a break, that of the whole.
+    """Return the name of a function; a function that resumes behind a break has the original name.
 
     >>> function_name("forward"), function_name("torch_dynamo_resume_in_forward_at_12")
     ('forward', 'forward, from line 12')
@@ -31,7 +31,7 @@ def function_name(name: str) -> str:
 
 
 def reason_text(text: str) -> str:
-    r"""Return what the compiler says of a break in one line: what it met, and why it stops there.
+    r"""Return the compiler's reason for a break in one line: the construct and the explanation.
 
     >>> reason_text("Failed to trace x\n  Explanation: it is odd.\n  Hint: none")
     'Failed to trace x: it is odd'
@@ -43,7 +43,7 @@ def reason_text(text: str) -> str:
 def _one_reason(text: str) -> str:
     first = next((line.strip() for line in text.splitlines() if line.strip()), "")
     if first.startswith("generic_jump"):
-        # The compiler's own word for `if`, `while` and `assert`.
+        # The compiler's term for `if`, `while` and `assert`.
         return "Data-dependent branching: Python decides by the value of a tensor"
     explained = _EXPLAINED.search(text)
     told = first if explained is None else f"{first}: {explained[1]}"
@@ -51,7 +51,7 @@ def _one_reason(text: str) -> str:
 
 
 def guard_text(text: str) -> str:
-    """Return what the compiler says of a guard that failed, without the line where it was set.
+    """Return the compiler's message of a guard that failed, without the line that set the guard.
 
     >>> guard_text("0/0: tensor 'x' size mismatch at index 0. expected 4, actual 5")
     "tensor 'x' size mismatch at index 0. expected 4, actual 5"
@@ -72,6 +72,6 @@ def source_in(stack: Iterable[Any]) -> Source | None:
 
 
 def plain_name(name: str) -> str:
-    """Return the name of a function; also of one that goes on behind a break."""
+    """Return the name of a function, without the compiler's additions behind a break."""
     resumed = _RESUMED.fullmatch(name)
     return name if resumed is None else resumed[1]

@@ -1,7 +1,7 @@
-"""The capture: takes what the compiler gives a backend, and notes what flows between the graphs.
+"""Capture: a backend of torch.compile that records graphs, and the tensors that flow between them.
 
-It is the backend itself. What it takes down of a graph is a copy, so that whatever compiles the
-graph afterwards may change it: the nodes are new, with modules told by their qualified names.
+The record of a graph is a copy, so that the compiling backend may change the graph afterwards: the
+nodes are new, and their module stacks have qualified names.
 """
 
 import weakref
@@ -43,15 +43,15 @@ __all__ = ["Capture", "Captured", "Given"]
 
 @dataclass(slots=True)
 class Given:
-    """What a captured graph takes.
+    """Input of a captured graph.
 
     Attributes:
-        kind: What it is: an "input", a "parameter", a "buffer", a "constant", or a "number",
-            which is a size or another value that is no tensor.
-        name: A qualified name, or a path.
-        type: What is known of it.
-        tensor: What it is in the run that was captured, for a constant, and for a parameter or a
-            buffer of a module that the model does not hold; None for anything else.
+        kind: The kind: "input", "parameter", "buffer", "constant", or "number" for a size or
+            another value that is no tensor.
+        name: The qualified name, or the path.
+        type: The type, as far as the compiler records it.
+        tensor: The tensor in the captured run, for a constant, and for a parameter or a buffer of a
+            module outside of the model; else None.
     """
 
     kind: str
@@ -61,25 +61,27 @@ class Given:
 
 
 Origin: TypeAlias = str | tuple[int, int]
-"""Where a tensor comes from: the path of an input of the model, or a graph, by its number, with the
-place among what that gives."""
+"""Origin of a tensor: the path of an input of the model, or the number of a graph and the position
+among its outputs."""
 
 
 @dataclass(slots=True)
 class Captured:
-    """One graph that the compiler captured.
+    """Graph that the compiler captured.
 
     Attributes:
-        number: Which one it is, counted from 0.
-        function: The function that it is a part of (`Net.forward, from line 12`).
-        source: Where that function is.
-        owner: The qualified name of the module whose method it is; None for any other function.
-        recompiled: Why a graph of this very function did not hold; None for the first one.
-        module: Its nodes, as the compiler captured them.
-        given: What it takes, in order.
-        runs: How often it ran.
-        origins: Where what it takes comes from, in its first run; None where that is not known.
-        outputs: The paths in the model's result of what it gives; None for anything else.
+        number: The number of the graph, counted from 0.
+        function: The function from which it was compiled (`Net.forward, from line 12`).
+        source: The line at which that function is defined.
+        owner: The qualified name of the module whose method the function is, or None for any other
+            function.
+        recompiled: The guard of an earlier graph of the function that failed, or None for its first
+            graph.
+        module: The nodes, as the compiler captured them.
+        given: The inputs, in order.
+        runs: The number of runs.
+        origins: The origin of each input in the first run, or None if it is unknown.
+        outputs: The path of each output in the model's result, or None if it is not in the result.
     """
 
     number: int
@@ -95,20 +97,20 @@ class Captured:
 
 
 class Capture:
-    """A backend that takes down what it is given to compile.
+    """Backend that records the graphs which it compiles.
 
     Args:
-        names: The names in the model; None where the first frame tells what the model is.
-        inner: What compiles each graph; None to have it run as it is.
+        names: The names in the model, or None if the first frame determines the model.
+        inner: The backend that compiles each graph, or None if the graph runs as it is.
         alone: Whether nothing else is compiled meanwhile, in one call of the model.
 
     Attributes:
         events: The graphs and the breaks, in order.
-        codes: The codes of the frames that were met.
+        codes: The code objects of the frames that the compiler has met.
         alone: Whether nothing else is compiled meanwhile, in one call of the model.
-        inputs: What the model is given, by path.
-        passed: For what it gave back as it was given, by the path in its result, that of the input.
-        running: Gives a block in which each graph runs.
+        inputs: The types of the model's inputs, by path.
+        passed: The path of an input that the model returned unchanged, by the path in the result.
+        running: Returns a context manager in which each graph runs.
     """
 
     def __init__(
@@ -132,16 +134,16 @@ class Capture:
 
     @property
     def graphs(self) -> list[Captured]:
-        """The graphs that were captured, in order."""
+        """Graphs that were captured, in order."""
         return [event for event in self.events if isinstance(event, Captured)]
 
     def know(self, path: str, tensor: torch.Tensor) -> None:
-        """Take note of an input of the model."""
+        """Record an input of the model."""
         self.inputs[path] = type_nest(tensor)
         self._note(tensor, path)
 
     def outputs(self, leaves: Iterable[tuple[str, torch.Tensor]]) -> None:
-        """Take note of what the model gives."""
+        """Record the result of the model: the path of each graph output and each input in it."""
         graphs = self.graphs
         for path, tensor in leaves:
             origin = self._origin(tensor)
@@ -153,12 +155,12 @@ class Capture:
                 if place < len(outputs) and outputs[place] is None:
                     outputs[place] = path
 
-    # -- what the compiler tells ----------------------------------------------------------
+    # -- calls by the compiler ------------------------------------------------------------
 
     def __call__(
         self, module: torch.fx.GraphModule, example_inputs: Sequence[Any], **options: Any
     ) -> Callable[..., Any]:
-        """Take down a graph; return what runs it."""
+        """Record a graph; return the callable that runs it."""
         frame = compiling()
         reason = reason_of(module)
         self.note_breaks(reason)
@@ -174,25 +176,25 @@ class Capture:
         return self._watched(captured, self._inner(module, example_inputs, **options))
 
     def failed(self, frame: Any, error: Exception) -> None:
-        """Take note of a frame that is not compiled, and why."""
+        """Record a frame that is not compiled, and the reason."""
         known = len(self.events)
         self.note_breaks()
         code, variables = frame.f_code, getattr(frame, "f_locals", {})
         if is_foreign_file(code.co_filename) and "fn" not in variables:
-            # One of torch's own, which the user's code called.
+            # A frame of torch's own, which the user's code called.
             return
         text = str(error)
         place = source_in(stack_of(error))
         last = self.events[-1] if len(self.events) > known else None
         if isinstance(last, GraphBreak) and last.details in text and last.source == place:
-            # The same break, before the compiler knew that it cannot go on behind it.
+            # The compiler reported the break before it found that it cannot resume behind it.
             self.events.pop()
         source = place or _defined(code)
         skipped = _function(code, variables)
         self.events.append(GraphBreak(reason_text(text), text, source, skipped, len(self.graphs)))
 
     def note_breaks(self, own: Reason | None = None) -> None:
-        """Take note of the breaks at which nothing had been captured, but for that of a graph."""
+        """Record new breaks at which nothing was captured: all but the break of a graph (`own`)."""
         if not self.alone:
             return
         new, self._reasons = new_reasons(self._reasons)
@@ -231,7 +233,7 @@ class Capture:
             given,
         )
 
-    # -- what flows -----------------------------------------------------------------------
+    # -- tensors between graphs -----------------------------------------------------------
 
     def _watched(self, captured: Captured, run: Callable[..., Any]) -> Callable[..., Any]:
         def runs(*args: Any) -> Any:
@@ -281,12 +283,12 @@ def copied(
     name_of: Callable[[str], str],
     around: Mapping[str, tuple[str, type]],
 ) -> torch.fx.GraphModule:
-    """Return a copy of a graph module; tensors and plain modules in it are shared.
+    """Return a copy of a graph module, which shares its tensors and plain modules.
 
     Args:
-        module: What is copied; it stays as it is.
-        name_of: Returns the qualified name of a module, from the expression that leads to it.
-        around: The call in which all of it runs, as nodes tell of calls.
+        module: The graph module, which is not changed.
+        name_of: Returns the qualified name of a module from the expression that leads to it.
+        around: The module stack of the call that encloses all nodes, or an empty one.
     """
     graph = torch.fx.Graph()
     known: dict[torch.fx.Node, torch.fx.Node] = {}
@@ -300,7 +302,7 @@ def copied(
             inner = isinstance(thing, torch.fx.GraphModule)
             held[str(node.target)] = copied(thing, name_of, around) if inner else thing
         meta = node.meta
-        # What the compiler keeps of the run, among it the tensors.
+        # The compiler's record of the run, with the tensors.
         meta.pop("grapharg", None)
         told = meta.get("nn_module_stack") or {}
         meta["nn_module_stack"] = {**around, **_named(told, name_of)}
@@ -308,23 +310,24 @@ def copied(
 
 
 def _named(stack: Mapping[str, Any], name_of: Callable[[str], str]) -> dict[str, Any]:
-    """Return the calls around a node with the names of their modules."""
+    """Return a module stack with the qualified names of its modules."""
     named: dict[str, Any] = {}
     for key, entry in stack.items():
         if is_call(entry):
             text = entry[0].partition("@")[0]
-            # A module with two names has one key, also where it is called by each of them.
+            # A module that is called by two names has one key in the stack: the name is added to
+            # it.
             named[f"{key}:{text}"] = (name_of(text), entry[1])
     return named
 
 
 def _owner(code: CodeType, variables: Mapping[str, Any]) -> torch.nn.Module | None:
-    """Return the module whose method a frame runs; None for any other function."""
+    """Return the module whose method a frame runs, or None for any other function."""
     if is_foreign_file(code.co_filename):
-        # The compiler's own, around a module of torch's.
+        # The compiler's wrapper of a module of torch.
         names: Sequence[str] = ["fn"]
     else:
-        # Behind a break, variables of the compiler's own come first.
+        # Behind a break, variables of the compiler come first.
         names = [name for name in code.co_varnames[: code.co_argcount] if name[:2] != "__"][:1]
     for name in [*names, "self"]:
         owner = variables.get(name)
@@ -334,13 +337,13 @@ def _owner(code: CodeType, variables: Mapping[str, Any]) -> torch.nn.Module | No
 
 
 def _method(code: CodeType, owner: torch.nn.Module) -> str | None:
-    """Return the name under which a module has a function; None for one that it does not have."""
+    """Return the name of a module's method from its code, or None if there is no such method."""
     name = plain_name(code.co_name)
     if is_foreign_file(code.co_filename):
         return "forward"
     method: Any = getattr(type(owner), "forward", None)
     while hasattr(method, "__wrapped__"):
-        # A decorator's function has a name that tells nothing.
+        # The frame may run a decorator of `forward`, whose function can have any name.
         if method.__code__.co_name == name:
             return "forward"
         method = method.__wrapped__

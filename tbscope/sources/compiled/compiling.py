@@ -1,4 +1,4 @@
-"""Compiles a model as torch.compile would, and draws what is captured of it."""
+"""Capture of a model by torch.compile, and a backend that records graphs for another backend."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -51,19 +51,19 @@ def compile_graphs(
 ) -> CompiledGraphs:
     """Return the graphs that torch.compile captures of one call of a model.
 
-    The call runs once, its graphs as they were captured: no code is generated. All is then as it
-    was before, in the model and in the compiler.
+    The call runs once, and its graphs run as they were captured: no code is generated. The model
+    and the compiler are restored afterwards.
 
     Args:
-        model: A module, or any other callable; one that is compiled already is captured anew.
+        model: A module or any other callable; a compiled one is captured anew.
         args: The positional arguments of the call.
-        dynamic: As for `torch.compile`: whether sizes are left open.
+        dynamic: As for `torch.compile`: whether sizes are symbolic.
         fullgraph: As for `torch.compile`: whether a graph break is an error.
-        training: Whether the model runs in training mode; None for the mode it is in.
+        training: Whether the model runs in training mode; None for its present mode.
         grad: Whether gradients are recorded.
         kwargs: The keyword arguments of the call.
     Raises:
-        ArgumentError: An option is none, or nothing was captured.
+        ArgumentError: An option has no valid value, or nothing was captured.
         InputError: The arguments do not fit the model.
         TraceError: The model raised, or cannot be compiled as a whole.
     """
@@ -85,13 +85,13 @@ def compile_graphs(
                 grad=grad,
             )
     except _RaisedError as raised:
-        # What the model raises by itself is told as it is elsewhere, with the place.
+        # `trace` raises the model's own error, with the scope of the operation.
         trace(model, args, kwargs=kwargs, training=training, grad=grad)
         raise _error(raised.error, model, fullgraph=fullgraph) from raised.error
 
 
 class _RaisedError(Exception):
-    """Something was raised while a model was captured."""
+    """Error of any class that was raised during a capture."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__()
@@ -108,7 +108,7 @@ def _captured(
     training: bool | None,
     grad: bool,
 ) -> CompiledGraphs:
-    """Run a model; return the graphs that were captured."""
+    """Run a model; return the captured graphs."""
     modules = modules_reached(model)
     preserved = Preserved(modules, (args, kwargs, model), training=training)
     capture = Capture(Names(owner_of(model)), alone=True)
@@ -123,7 +123,7 @@ def _captured(
                     preserved.about_to_write(parameter.grad)
         stop_own_compiling(modules)
         stack.enter_context(kept_compiler(capture, lambda: list(capture.codes)))
-        # Python may write into these between two graphs.
+        # Python code may write into these tensors between two graphs.
         for buffer in _tensors_of(modules, "_buffers"):
             preserved.about_to_write(buffer)
         for name, nest in given:
@@ -165,7 +165,7 @@ def _captured(
 
 
 def _tensors_of(modules: list[torch.nn.Module], table: str) -> Iterator[torch.Tensor]:
-    """Yield the tensors in a table of each module (`_buffers`)."""
+    """Yield the tensors in one table of each module (`_buffers`)."""
     for module in modules:
         yield from [held for held in getattr(module, table).values() if held is not None]
 
@@ -189,10 +189,10 @@ def _error(error: Exception, model: Any, *, fullgraph: bool) -> TraceError:
 
 
 class CompileBackend:
-    """A backend of torch.compile that takes down what another one is given to compile.
+    """Backend of torch.compile that records the graphs for another backend.
 
     Args:
-        backend: What compiles: the name of a backend, or one itself.
+        backend: The other backend, or its name.
     """
 
     def __init__(self, backend: str | Callable[..., Any]) -> None:
@@ -212,22 +212,22 @@ class CompileBackend:
                 why="it takes the name of one, or what is called with a graph and its inputs",
                 fix="tbscope.compile_backend('inductor')",
             )
-        # By which torch tells of it, too.
+        # torch reports the backend by this name.
         self.__name__ = str(attribute_of(inner, "__name__", type(inner).__name__))
         self._capture = Capture(None, inner=inner)
 
     def __call__(
         self, graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any], **options: Any
     ) -> Callable[..., Any]:
-        """Take down a graph; have the other backend compile it."""
+        """Record a graph; the other backend compiles it."""
         return self._capture(graph_module, example_inputs, **options)
 
     @property
     def graphs(self) -> CompiledGraphs:
-        """What was captured until now.
+        """Graphs that have been captured so far.
 
         Raises:
-            ArgumentError: Nothing was.
+            ArgumentError: No graph has been captured.
         """
         if not self._capture.graphs:
             raise ArgumentError(
@@ -239,7 +239,7 @@ class CompileBackend:
 
 
 def compile_backend(backend: str | Callable[..., Any] = "inductor") -> CompileBackend:
-    """Return a backend for torch.compile that takes down each graph which another one compiles.
+    """Return a backend for torch.compile that records each graph for another backend.
 
         backend = tbscope.compile_backend("inductor")
         model = torch.compile(model, backend=backend)
@@ -247,7 +247,7 @@ def compile_backend(backend: str | Callable[..., Any] = "inductor") -> CompileBa
         writer.add_graph(backend.graphs)
 
     Args:
-        backend: What compiles: the name of a backend, or one itself.
+        backend: The backend that compiles, or its name.
     Raises:
         ArgumentError: There is no such backend.
     """

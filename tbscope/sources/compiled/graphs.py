@@ -1,4 +1,4 @@
-"""Graphs of what was captured: one of each captured graph, and one of all."""
+"""Graphs of a capture: one for each captured graph, and an overview of all of them."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
@@ -23,12 +23,12 @@ __all__ = ["graphs_of"]
 def graphs_of(
     capture: Capture, title: str, results: Sequence[tuple[str, Any]] = ()
 ) -> CompiledGraphs:
-    """Return the graphs that were captured.
+    """Return the graphs of a capture.
 
     Args:
-        capture: What took them down.
-        title: What they are of, where that is a function.
-        results: What the model gave, by path, with its type.
+        capture: The capture.
+        title: The name of the model, if it is a function.
+        results: The types of the model's results, by path.
     """
     names = capture.names or Names(None)
     whole = _is_whole(capture)
@@ -45,7 +45,7 @@ def graphs_of(
 
 
 def _is_whole(capture: Capture) -> bool:
-    """Tell whether one graph, run once, is all that was captured."""
+    """Whether the capture is a single graph without breaks, which ran at most once."""
     graphs = capture.graphs
     return len(capture.events) == len(graphs) == 1 and graphs[0].runs <= 1
 
@@ -69,7 +69,7 @@ def _notes(captured: Captured) -> list[Note]:
 
 
 def _graph(names: Names, title: str, captured: Captured) -> Graph:
-    """Return the graph of what was captured."""
+    """Return the graph of one captured graph."""
     reading = Reading(names, title, captured.given)
     given = [
         reading.add_input(each.name, each.type) if each.kind == "input" else reading.held(each)
@@ -93,7 +93,7 @@ def _outputs(
 
 
 class _Overview:
-    """The graph of all that was captured: a box for each graph, with the breaks between them."""
+    """Overview of a capture: a box for each graph, with the breaks between them."""
 
     def __init__(self, capture: Capture, names: Names, title: str) -> None:
         given = [each for captured in capture.graphs for each in captured.given]
@@ -102,16 +102,16 @@ class _Overview:
         self._whole = _is_whole(capture)
         self._inputs: dict[str, Slot] = {}
         self._gave: dict[tuple[int, int], Slot] = {}
-        # What the latest graph gave, what Python ran behind it, and its latest node.
+        # The results of the latest graph, the breaks behind it, and the latest node of Python code.
         self._loose: list[Slot] | None = None
         self._gaps: list[GraphBreak] = []
         self._last: Node | None = None
 
     def graph(self, results: Sequence[tuple[str, Any]]) -> Graph:
-        """Return the graph of all.
+        """Return the overview.
 
         Args:
-            results: What the model gave, by path, with its type.
+            results: The types of the model's results, by path.
         """
         outputs: dict[str, Slot] = {}
         notes: list[Note] = []
@@ -159,7 +159,7 @@ class _Overview:
             given[at] = slot
         nodes = reading.reader.graph.nodes
         before = len(nodes)
-        # In a box, a dot would be the end of a name in a path.
+        # A dot in the name of a box would end the name in a path.
         box = None if self._whole else _title(captured).replace(".", " ")
         held = reading.read(captured.module, given, box)
         if between:
@@ -167,7 +167,7 @@ class _Overview:
         return held
 
     def _unread(self) -> dict[str, Slot]:
-        """Return what no later graph reads, where nobody told of the results of the whole."""
+        """Return the outputs that no later graph reads, if the model's results are unrecorded."""
         nodes = self._reading.reader.graph.nodes
         read = {value for node in nodes for value in node.inputs}
         return {
@@ -177,7 +177,7 @@ class _Overview:
         }
 
     def _wait(self, nodes: Sequence[Node]) -> None:
-        """Have the first operation of a graph wait for what Python ran before it."""
+        """Add a control dependency of a graph's first operation on the Python code before it."""
         first = next((node for node in nodes if node.kind == "op"), None)
         if first is None or self._last is None:
             return
@@ -185,7 +185,7 @@ class _Overview:
             first.control_inputs.append(self._last)
 
     def _known(self, captured: Captured, at: int, each: Given) -> Any:
-        """Return what a graph is given; None for an input of which nobody knows whence it comes."""
+        """Return the value for an input of a graph, or None for an input of unknown origin."""
         if each.kind != "input":
             return self._reading.held(each)
         origin = captured.origins[at] if at < len(captured.origins) else None
@@ -200,10 +200,10 @@ class _Overview:
         return slot
 
     def _in_python(self, told: Sequence[Any]) -> list[Slot]:
-        """Append what ran in Python since the latest graph; return what it gives.
+        """Append the Python code that ran since the latest graph; return its results.
 
-        It is a node for each break, or one where the compiler told of none: what was not
-        compiled at all.
+        The code is a node for each break, or a single node if the compiler reported no break:
+        nothing of the code was compiled.
         """
         read = self._loose
         if read is None:
@@ -237,15 +237,15 @@ def _typed(told: Any) -> TensorType:
 
 
 class Reading:
-    """A graph of ours while captured graphs are read into it.
+    """Graph to which the nodes of captured graphs are added.
 
     Args:
         names: The names in the model.
-        title: What the graph is of, where the model is a function.
-        given: All that the captured graphs take.
+        title: The name of the model, if it is a function.
+        given: The inputs of all captured graphs.
 
     Attributes:
-        reader: Reads the nodes of captured graphs.
+        reader: The reader of the nodes of captured graphs.
         root: The scope of the model.
     """
 
@@ -273,7 +273,7 @@ class Reading:
         return Slot(typed, self.reader.state.add_source("input", name, typed))
 
     def held(self, given: Given) -> Held:
-        """Return what a captured graph is given that is no input: state, or a number."""
+        """Return the value of an input that is state or a number."""
         if given.kind == "number":
             return given.type if given.type is not None else Constant(given.name)
         return self.reader.state.slot(given.name, given.type)
@@ -281,12 +281,12 @@ class Reading:
     def read(
         self, module: torch.fx.GraphModule, given: Sequence[Held], box: str | None = None
     ) -> list[tuple[int, Slot]]:
-        """Read the nodes of a captured graph; return the tensors that it gives, with their places.
+        """Read the nodes of a captured graph; return its output tensors with their positions.
 
         Args:
             module: The nodes.
-            given: What it takes, in order.
-            box: The scope in which it stands; None for that of the model.
+            given: The inputs, in order.
+            box: The name of a box for the nodes, or None for the scope of the model.
         """
         reader = self.reader
         places = [node for node in module.graph.nodes if node.op == "placeholder"]
@@ -299,8 +299,8 @@ class Reading:
         """Return the graph.
 
         Args:
-            outputs: What the model gives, by path.
-            whole: Whether all that ran is in it.
+            outputs: The results of the model, by path.
+            whole: Whether the graph contains all that ran.
         """
         graph, places = self.reader.graph, self.reader.places
         for call in graph.calls:
@@ -317,14 +317,14 @@ class Reading:
 
 
 class _FramePlaces(Places):
-    """The scopes of captured graphs."""
+    """Scopes of captured graphs."""
 
     def __init__(self, label: str, modules: Mapping[str, torch.nn.Module]) -> None:
         super().__init__(label, partial(class_in, modules))
         self._modules = modules
 
     def home(self, name: str) -> Scope | None:
-        """Return the scope in which the tensors of a module stand, or what a variable leads to."""
+        """Return the scope of a module's tensors, or of the nearest module on a variable's path."""
         while name and name not in self._modules and name not in self._first:
             name = name.rpartition(".")[0]
         return super().home(name)

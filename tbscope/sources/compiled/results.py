@@ -1,4 +1,4 @@
-"""Results: the graphs that torch.compile captured, with the breaks between them."""
+"""Graphs that torch.compile captured, with the breaks between them."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -9,15 +9,15 @@ __all__ = ["CompiledGraphs", "GraphBreak"]
 
 
 class GraphBreak(NamedTuple):
-    """A place at which the compiler leaves the model to Python.
+    """Line at which the compiler leaves the model to Python.
 
     Attributes:
-        reason: Why, in one line.
-        details: All that the compiler says.
-        source: The line that it cannot compile; None where that is not known.
-        skipped: The function that is left to Python from there on; None where the compiler goes
-            on behind the line.
-        after: How many graphs were captured before.
+        reason: The reason in one line.
+        details: The whole message of the compiler.
+        source: The line that the compiler cannot compile, or None if it is unknown.
+        skipped: The function that Python runs from there on, or None if the compiler resumes behind
+            the line.
+        after: The number of graphs that were captured before the break.
     """
 
     reason: str
@@ -35,21 +35,21 @@ class GraphBreak(NamedTuple):
 class CompiledGraphs(dict[str, Graph]):
     """The graphs that torch.compile captured of a model, by title, in order (`0 forward`).
 
-    `writer.add_graph(graphs)` draws all of them: the overview under the tag `compiled`, each
-    graph under `compiled/` and its title. `print(graphs)` tells of each in one line.
+    `writer.add_graph(graphs)` draws all of them: the overview under the tag `compiled`, each graph
+    under `compiled/` and its title. `print(graphs)` prints one line for each of them.
 
     Args:
-        overview: The graph of all.
-        graphs: Each graph that was captured, by title; the stages behind it follow it.
-        breaks: The breaks between them, in order.
-        recompiled: For each graph of a function that had one already, by title, which guard of
-            that one failed.
+        overview: The graph of all captured graphs.
+        graphs: Each captured graph, by title.
+        breaks: The breaks between the graphs, in order.
+        recompiled: For each graph of a function with an earlier graph, by title, the guard of the
+            earlier graph that failed.
 
     Attributes:
-        overview: All of them in one graph: a box for each, with the breaks between them.
-        breaks: The breaks between them, in order.
-        recompiled: For each graph of a function that had one already, by title, which guard of
-            that one failed.
+        overview: All graphs in one graph: a box for each, with the breaks between them.
+        breaks: The breaks between the graphs, in order.
+        recompiled: For each graph of a function with an earlier graph, by title, the guard of the
+            earlier graph that failed.
     """
 
     def __init__(

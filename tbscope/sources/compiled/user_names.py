@@ -1,7 +1,7 @@
-"""Names: what the compiler says of where something comes from, as the model's user would say it.
+"""Names of modules and tensors in captured graphs, in the words of the model's user.
 
-The compiler tells of expressions (`L['self']._modules['fc']._parameters['weight']`), which are
-walked through the variables of the frame: nothing of them is evaluated.
+The compiler records expressions (`L['self']._modules['fc']._parameters['weight']`). They are
+followed through the variables of the frame, and not evaluated.
 """
 
 import functools
@@ -22,30 +22,30 @@ __all__ = ["FrameNames", "Names", "modules_reached"]
 
 _START = re.compile(r"(?P<where>[LG])\[(?P<quote>['\"])(?P<name>.*?)(?P=quote)\]")
 _STEP = re.compile(r"\[(['\"])(?P<key>.*?)\1\]|\[(?P<index>-?\d+)\]|\.(?P<attribute>\w+)")
-# The tables of a module, through which the compiler reaches its parts.
+# Tables of a module through which the compiler reaches submodules and tensors.
 _TABLES = frozenset({"_modules", "_parameters", "_buffers", "__dict__"})
-# What partials and methods hold.
+# Attributes of partials and methods through which the compiler reaches their contents.
 _REACHED = frozenset({"func", "args", "keywords", "__self__"})
 
 
 @dataclass(slots=True)
 class Names:
-    """The names of modules and tensors in the frames of a model.
+    """Names of modules and tensors in the frames of a model.
 
     Attributes:
-        root: The model; None where it is a function.
-        found: The modules of others that were called, by the paths that lead to them.
+        root: The model, or None if it is a function.
+        found: The called modules outside of the model, by the paths that lead to them.
     """
 
     root: torch.nn.Module | None
     found: dict[str, torch.nn.Module] = field(default_factory=dict)
 
     def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return what each tensor of the model is, and the tensors, by name (see `state_of`)."""
+        """Return the kinds and the tensors of the model's state, by name (see `state_of`)."""
         return state_of(self._own())
 
     def modules(self) -> dict[str, torch.nn.Module]:
-        """Return the modules of the model, by qualified name, and those found in variables."""
+        """Return the modules of the model by qualified name, and the modules found in variables."""
         return {**self._own(), **self.found}
 
     def _own(self) -> dict[str, torch.nn.Module]:
@@ -53,13 +53,13 @@ class Names:
 
 
 class FrameNames:
-    """The names in one frame.
+    """Names of modules and tensors in one frame.
 
     Args:
-        names: Those of the model.
-        variables: The frame's variables.
-        globals_: Those of its file.
-        around: The names of those that are of the function around it.
+        names: The names in the model.
+        variables: The variables of the frame.
+        globals_: The global variables of its file.
+        around: The names of the variables of enclosing functions.
     """
 
     def __init__(
@@ -81,34 +81,35 @@ class FrameNames:
         self._first = {id(held): name for name, held in reversed(self._tensors.items())}
 
     def held(self, tensor: Any) -> tuple[str, str] | None:
-        """Return what a tensor of the model is, and its first name; None for any other."""
+        """Return the kind and the first name of a tensor of the model, or None."""
         name = self._first.get(id(tensor))
         return None if name is None else (self._kinds[name], name)
 
     def known(self, module: torch.nn.Module) -> str | None:
-        """Return the qualified name of a module; None for one that the model does not hold."""
+        """Return the qualified name of a module, or None for a module outside of the model."""
         return self._modules.get(id(uncompiled(module)))
 
     def module(self, text: str) -> str:
-        """Return the qualified name of a module, from the expression that leads to it."""
+        """Return the qualified name of a module from the expression that leads to it."""
         path, _, thing = self._walk(text)
         if _is_module(thing) and self.known(thing) is None:
+            # A module outside of the model is recorded under its path.
             self._found[path] = uncompiled(thing)
         return path
 
     def path(self, text: str) -> tuple[str, bool]:
-        """Return the path of a tensor, from the expression that leads to it (`past.0.key`).
+        """Return the path of a tensor from the expression that leads to it (`past.0.key`).
 
         Returns:
-            The path, and whether the tensor was there before the call: in an attribute of a
-            module, in a variable of the file, or in one of the function around.
+            The path, and whether the tensor existed before the call: in an attribute of a module, a
+            global variable of the file, or a variable of an enclosing function.
         """
         return self._walk(text)[:2]
 
     def _walk(self, text: str) -> tuple[str, bool, Any]:
         start = _START.match(text)
         if start is None:
-            # What the compiler made itself: a size, a number of its own.
+            # The compiler's own value: a size or another number.
             return ".".join(re.findall(r"\w+", text)) or "value", False, None
         thing = self._variables[start["where"]].get(start["name"])
         known = self._known(thing)
@@ -133,7 +134,7 @@ def _is_module(thing: Any) -> bool:
 
 
 def _part(thing: Any, word: str) -> Any:
-    """Return the part of a module, or the entry of a plain container; None for anything else."""
+    """Return an entry of a module, a partial, a method or a plain container, or None."""
     if _is_module(thing):
         return uncompiled(thing)._modules.get(word)
     if isinstance(thing, functools.partial | MethodType):
@@ -150,10 +151,10 @@ _MOST_REACHED = 2000
 
 
 def modules_reached(function: Callable[..., Any]) -> list[torch.nn.Module]:
-    """Return the modules that a callable, and the user's functions which it calls, can name.
+    """Return the modules that a callable, and the user's functions that it calls, can name.
 
-    They are found in what it holds, in the variables of the functions around, and in those of its
-    file that its code names; also in lists, tuples and mappings there.
+    The search covers the contents of the callable, the variables of enclosing functions, and the
+    global variables in its code, with the lists, tuples and mappings in all of these.
     """
     found: dict[torch.nn.Module, None] = {}
     seen: set[int] = set()
@@ -170,7 +171,7 @@ def modules_reached(function: Callable[..., Any]) -> list[torch.nn.Module]:
         elif isinstance(thing, MethodType):
             pending += [thing.__self__, thing.__func__]
         elif isinstance(thing, FunctionType):
-            # What `functools.wraps` and the compiler put around a function lead to it.
+            # Wrappers by `functools.wraps` and by the compiler lead to the function inside.
             pending += [getattr(thing, "__wrapped__", None), compiled_from(thing)]
             if not is_foreign_file(thing.__code__.co_filename):
                 pending += _variables_of(thing)
@@ -180,12 +181,12 @@ def modules_reached(function: Callable[..., Any]) -> list[torch.nn.Module]:
 
 
 def _variables_of(function: FunctionType) -> Iterator[Any]:
-    """Yield what the variables hold that the code of a function names."""
+    """Yield a function's default values, and the values of the variables that its code names."""
     yield from function.__defaults__ or ()
     for cell in function.__closure__ or ():
         try:
             yield cell.cell_contents
-        except ValueError:  # Nothing was bound to it so far.
+        except ValueError:  # The variable has no value yet.
             continue
     codes = [function.__code__]
     for code in codes:

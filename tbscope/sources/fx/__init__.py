@@ -1,1 +1,1 @@
-"""Programs: graphs that torch holds already, as torch.export and torch.fx give them."""
+"""Graphs of programs that torch.export or torch.fx has made."""

@@ -1,7 +1,8 @@
-"""Slots: each tensor of a program, what is known of it, and the writers into the same memory.
+"""Slots: the tensors of a program, with their types and the in-place writes into their memory.
 
-A program names results, and writes into some of them. A tensor that is written into holds a
-new value from then on; what reads the same memory through another tensor waits for the writer.
+A program names results, and writes into some of them. After an in-place write, the slot has a new
+value. A node that reads the same memory through another tensor has a control dependency on the
+writer.
 """
 
 import functools
@@ -35,15 +36,15 @@ _SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 class TensorType(NamedTuple):
-    """What is known of a tensor before it is there.
+    """Type of a tensor, as far as a program records it.
 
     Attributes:
-        shape: Sizes per dimension; None where one has no number; None for an unknown rank.
+        shape: The sizes per dimension, each a number or None; None for an unknown rank.
         dtype: The element type (`float32`).
-        device: Where it is.
-        symbols: The shape with formulas for the sizes that have no number (`(2*s0, 4)`); empty
-            where all have one.
-        stride: The strides; None where they are not known.
+        device: The device (`cuda:0`).
+        symbols: The shape with a formula for each symbolic size (`(2*s0, 4)`); empty without
+            symbolic sizes.
+        stride: The strides, or None if they are unknown.
     """
 
     shape: Shape | None
@@ -54,7 +55,7 @@ class TensorType(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all its elements; 0 where they are not known."""
+        """Bytes of all elements, or 0 if they are unknown."""
         size = item_size_bytes(self.dtype) or 0
         for length in (None,) if self.shape is None else self.shape:
             size *= length or 0
@@ -62,36 +63,36 @@ class TensorType(NamedTuple):
 
 
 UNKNOWN = TensorType(None, "unknown", "cpu")
-"""The type of a tensor of which a program tells nothing."""
+"""Type of a tensor for which a program records nothing."""
 
 
 def is_symbol(thing: object) -> bool:
-    """Tell whether something is a number that has no value yet."""
+    """Whether an object is a symbolic number, which has no value yet."""
     return isinstance(thing, _SYMBOLS)
 
 
 def type_nest(told: Any) -> Any:
-    """Return what the metadata of a node tells, with a `TensorType` for each tensor.
+    """Return the metadata of a node with a `TensorType` in place of each tensor.
 
     Args:
-        told: A tensor without content, metadata of one, a number, or a nest of these.
+        told: A tensor without content, metadata of a tensor, a number, or a pytree of these.
     Returns:
-        A nest of the same containers; constants where there is no tensor.
+        A pytree of the same containers. Other leaves are constants, or None for any other object.
     """
     return rebuilt(told, _told_of)
 
 
 def _told_of(thing: Any) -> Any:
-    """Return what is known of an entry of a nest; `INSIDE` for a container."""
+    """Return the type or the constant for an entry of a pytree, or `INSIDE` for a container."""
     if isinstance(thing, torch.Tensor):
         return _type_of(thing)
     if is_symbol(thing):
-        # Its formula: `2*s0`.
+        # The formula, as `2*s0`.
         return Constant(str(thing))
     if isinstance(thing, tuple):
         fields: Any = thing
         if {"shape", "dtype"} <= set(getattr(thing, "_fields", ())):
-            # The metadata that torch.fx keeps of a tensor tells no device.
+            # The TensorMetadata of torch.fx has no device.
             return _typed(fields.shape, fields.dtype, "cpu", getattr(thing, "stride", None))
         if isinstance(thing, torch.Size):
             return thing if _are_numbers(thing) else tuple(map(_told_of, thing))
@@ -108,7 +109,7 @@ _TOLD_AS_IT_IS = (
 
 
 def replaced(nest: Any, kind: type, change: Callable[[Any], Any]) -> Any:
-    """Return a copy of a nest with something else for each instance of a class in it."""
+    """Return a copy of a pytree in which `change` has replaced each instance of a class."""
     if type(nest) is kind:
         return change(nest)
 
@@ -143,7 +144,7 @@ def _typed(shape: Any, dtype: torch.dtype, device: str, stride: Any) -> TensorTy
     sizes = tuple(shape)
     name = dtype_name(dtype)
     if _are_numbers(sizes):
-        # As nearly all are.
+        # Nearly all sizes are numbers.
         strides = tuple(stride) if stride is not None and _are_numbers(stride) else None
         return TensorType(sizes, name, device, "", strides)
     sizes = tuple([_number(size) for size in sizes])
@@ -164,7 +165,7 @@ _ONE_KIND = frozenset({int})
 
 
 def _number(size: Any) -> Any:
-    """Return a size as the number that it has turned out to be; one that is open as it is."""
+    """Return a size as a number if its symbol has a value; else return the symbol."""
     if type(size) is int:
         return size
     text = str(size)
@@ -172,29 +173,29 @@ def _number(size: Any) -> Any:
 
 
 def types_in(told: Any) -> Iterator[TensorType]:
-    """Return the types of the tensors in a nest from left to right."""
+    """Return the types of the tensors in a pytree from left to right."""
     return leaves_in(told, TensorType)
 
 
 Held: TypeAlias = Any
-"""A `Slot`, a constant, or a container of these: the result of one node of a program."""
+"""Result of a node of a program: a `Slot`, a constant, or a container of these."""
 
 
 Given: TypeAlias = tuple[Sequence[Held], Mapping[str, Held]]
-"""The positional and the keyword arguments of a node, with slots for tensors."""
+"""Positional and keyword arguments of a node, with slots for tensors."""
 
 
 @dataclass(slots=True, eq=False)
 class Slot:
-    """A tensor of a program.
+    """Tensor of a program.
 
     Attributes:
-        type: What is known of it.
-        value: The value that it holds now; None for one whose node is made once it is read.
-        make: Makes that node, and returns its value.
-        writes: Who wrote into the memory that it shows, with the number of the node, in order; it
-            is shared by all that show it.
-        at: The number of the node that gave the value.
+        type: The type.
+        value: The current value, or None if its node is appended at the first read.
+        make: Appends that node, and returns its value.
+        writes: The nodes that wrote into the memory of the tensor, each with its number, in order.
+            All aliases share the list.
+        at: The number of the node that produced the current value.
     """
 
     type: TensorType
@@ -204,36 +205,36 @@ class Slot:
     at: int = 0
 
     def read(self) -> Value:
-        """Return the value that it holds now."""
+        """Return the current value; append its node if that is still to be done."""
         if self.value is None:
             assert self.make is not None
             self.value = self.make()
         return self.value
 
     def writers(self) -> Iterator[Node]:
-        """Return who wrote into its memory, through another tensor, since it got its value."""
+        """Yield the nodes that wrote into the memory through an alias, since the value was made."""
         for at, node in self.writes:
             if at > self.at:
                 yield node
 
     def write(self, node: Node, value: Value, at: int) -> None:
-        """Let it hold a new value, which a node wrote into it."""
+        """Replace the current value by one that a node wrote in place."""
         self.value, self.at = value, at
         self.writes.append((at, node))
 
 
 def slots_in(held: Held) -> Iterator[Slot]:
-    """Return the slots of a nest from left to right."""
+    """Return the slots in a pytree from left to right."""
     return leaves_in(held, Slot)
 
 
 def slots_of(told: Any) -> Held:
-    """Return a nest with a new slot for each type of a tensor; the rest as it is."""
+    """Return a pytree with a new slot in place of each tensor type; other leaves are unchanged."""
     return replaced(told, TensorType, Slot)
 
 
 def add_value(node: Node, typed: TensorType) -> Value:
-    """Add an output of a type to a node; return it."""
+    """Append an output with a type to a node; return the value."""
     value = Value(node, len(node.outputs), typed.shape, typed.dtype, typed.device)
     node.outputs.append(value)
     if typed.symbols:

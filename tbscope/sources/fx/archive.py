@@ -1,9 +1,9 @@
-"""Reads the files of torch.export.save (`.pt2`), after a look at what torch would do with them.
+"""Loading of `.pt2` files of torch.export.save, after a check that they make torch run no code.
 
-`torch.export.load` unpickles what a file tells it to unpickle: example inputs, tensors of
-classes of their own, objects. It evaluates the formulas of sizes as Python, and it loads
-compiled code. So a file is looked through first, as zip and as JSON, which run nothing; it is
-handed to torch where all that torch would unpickle is plain data, and every formula a formula.
+`torch.export.load` unpickles contents of a file: example inputs, tensors of custom classes,
+objects. It evaluates the formulas of sizes as Python, and loads compiled code. The file is
+therefore checked first as zip and JSON, which run nothing. torch loads it only if all that it
+unpickles is plain data, and every formula is a formula.
 """
 
 import ast
@@ -30,10 +30,10 @@ __all__ = ["is_size_formula", "load_program"]
 
 _DOING = "no program can be read"
 _DAMAGED = "it is cut off or damaged: copy it, or write it, anew"
-# What torch.export.save calls the one program of a file; who packs several names them.
+# Default name of a program in a file; a file with several programs names each of them.
 _USUAL = "model"
 _NAMED = re.compile(r"(?:^|/)models/([^/]+)\.json$")
-# What torch unpickles: data where that is all it is, anything else where it is not.
+# Entries that torch unpickles, which are plain data or any objects.
 _PICKLED = re.compile(
     r"(^|/)(serialized_\w+\.pt|data/(weights|constants|sample_inputs)/[^/]+\.pt)$"
 )
@@ -47,14 +47,14 @@ def load_program(path: Any, *, trusted: bool = False) -> Any:
 
     Args:
         path: The path of the file.
-        trusted: Whether torch may unpickle and load whatever the file tells it to.
+        trusted: Whether torch may unpickle and load all contents of the file.
     Raises:
-        ArgumentError: It is no such file, it is damaged, or it wants to have code run and is not
+        ArgumentError: The file is of another kind or damaged, or it would run code and is not
             trusted.
     """
     raised: list[BaseException] = []
     try:
-        # The file that was looked at is the one that torch reads.
+        # torch reads the open file that was checked, which a path would not ensure.
         with open(local_file(path, _DOING), "rb") as file:
             names = _check(file, path, trusted=trusted)
             file.seek(0)
@@ -75,7 +75,7 @@ def load_program(path: Any, *, trusted: bool = False) -> Any:
         why = f"it is no whole zip file: {error_text(error)}"
         raise unreadable(path, _DOING, why, _DAMAGED) from error
     except Exception as error:
-        # The last that it has logged; what it raises in the end tells only that it has.
+        # torch logs the reason; the error that it raises at the end only refers to the log.
         reason = raised[-1] if raised and "Please check the warnings" in str(error) else error
         raise unreadable(
             path,
@@ -86,10 +86,10 @@ def load_program(path: Any, *, trusted: bool = False) -> Any:
 
 
 def _check(file: IO[bytes], path: Any, *, trusted: bool) -> list[str]:
-    """Check that a file is whole, claims no more than it holds, and has torch run nothing.
+    """Check that a file is complete, claims no more bytes than it has, and makes torch run nothing.
 
     Returns:
-        The names of the programs in it; none of a file in the form before these had names.
+        The names of the programs in it; empty for the older format, which has no names.
     """
     size = file.seek(0, io.SEEK_END)
     with zipfile.ZipFile(file) as archive:
@@ -112,7 +112,7 @@ def _check(file: IO[bytes], path: Any, *, trusted: bool) -> list[str]:
 
 
 def _check_entry(archive: zipfile.ZipFile, name: str, path: Any) -> None:
-    """Check that torch runs nothing that one entry tells it to run."""
+    """Check that an entry makes torch run no code."""
     what = ""
     if _COMPILED.search(name):
         what = "compiled code, which torch would load"
@@ -134,18 +134,18 @@ def _check_entry(archive: zipfile.ZipFile, name: str, path: Any) -> None:
 
 
 def _is_data(content: bytes) -> bool:
-    """Tell whether a pickle holds nothing but tensors, numbers, texts and plain containers."""
+    """Whether a pickle contains only tensors, numbers, texts and plain containers."""
     if not content:
         return True
     try:
         torch.load(io.BytesIO(content), map_location="meta", weights_only=True)
-    except Exception:  # noqa: BLE001 (whatever it raises, torch would unpickle it next)
+    except Exception:  # noqa: BLE001 (after any error torch would unpickle it fully)
         return False
     return True
 
 
 def _check_formulas(content: bytes, name: str, path: Any) -> None:
-    """Check that the formulas of sizes are formulas: torch has Python evaluate them."""
+    """Check that the formulas of sizes are formulas: torch evaluates them as Python."""
     for formula in _formulas(json.loads(content)):
         if type(formula) is not str or not is_size_formula(formula):
             raise unreadable(
@@ -157,7 +157,7 @@ def _check_formulas(content: bytes, name: str, path: Any) -> None:
 
 
 def _formulas(data: Any) -> Iterator[Any]:
-    """Return the sizes in a nest of JSON; anything but a text is none of torch's."""
+    """Yield the formulas of sizes in nested JSON; torch writes each of them as a text."""
     pending = [data]
     while pending:
         thing = pending.pop()
@@ -184,13 +184,13 @@ _FUNCTIONS = frozenset(
         *("Sub", "Mult", "Div", "BitAnd", "BitOr"),
     }
 )
-# With these a short formula may make a number of any length: a power of powers has no end, and
-# neither has one whose exponent is a product.
+# With these a short formula may make a number of any length: a power of powers has no limit, nor
+# has a power whose exponent is a product.
 _GROW = frozenset({"Pow", "LShift", "PowByNatural", "FloatPow"})
 _OF_EXPONENTS = frozenset({"Add", "Sub", "Integer", "Rational", "Float", "Symbol"})
 _MOST_EXPONENT, _MOST_NUMBER, _MOST_TEXT = 64, 10**20, 10_000
 _SYMBOL = re.compile(r"[A-Za-z_]\w{0,99}")
-# The functions with a text for their first argument.
+# Functions whose first argument is a text, with the form of that text.
 _TEXTS = {"Symbol": _SYMBOL, "Float": re.compile(r"-?[0-9.]{1,40}(e[+-]?[0-9]{1,3})?")}
 
 
@@ -210,12 +210,12 @@ def is_size_formula(text: str) -> bool:
 
 
 def _is_formula(node: ast.AST, functions: frozenset[str], most: int) -> bool:
-    """Whether a node and all below it are of a formula.
+    """Whether a syntax node, with all nodes below it, is part of a formula.
 
     Args:
         node: The node.
-        functions: The functions and operators in it.
-        most: The largest number in it.
+        functions: The functions and operators that are allowed in it.
+        most: The largest number that is allowed in it.
     """
     if isinstance(node, ast.Constant):
         value = node.value
@@ -255,10 +255,10 @@ def _is_formula(node: ast.AST, functions: frozenset[str], most: int) -> bool:
 
 @contextmanager
 def _quiet() -> Iterator[list[BaseException]]:
-    """Have torch not log what it raises, nor warn of itself, during a block.
+    """Suppress torch's log of errors, and its warnings, during a block.
 
     Returns:
-        What it would have logged, as it comes.
+        The errors that torch would have logged; the list grows during the block.
     """
     raised: list[BaseException] = []
 

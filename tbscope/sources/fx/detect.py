@@ -1,4 +1,4 @@
-"""Tells what a program of torch is, at no cost for those who draw none: everything is asked."""
+"""Checks for torch's programs, cheap enough for any object: they import no part of torch."""
 
 import re
 import sys
@@ -11,25 +11,25 @@ _MODEL = re.compile(r"(^|/)(models/[^/]+\.json|serialized_exported_program\.json
 
 
 def is_exported(thing: object) -> bool:
-    """Tell whether something is an ExportedProgram; torch.export is not imported to learn that."""
+    """Whether an object is an ExportedProgram; torch.export is not imported for the check."""
     home = sys.modules.get("torch.export.exported_program")
     return home is not None and isinstance(thing, home.ExportedProgram)
 
 
 def is_graph_module(thing: object) -> bool:
-    """Tell whether something is a graph module of torch.fx, which is not imported to learn that."""
+    """Whether an object is a graph module; torch.fx is not imported for the check."""
     home = sys.modules.get("torch.fx.graph_module")
     return home is not None and isinstance(thing, home.GraphModule)
 
 
 def is_program_file(thing: object) -> bool:
-    """Tell whether something is the path of a file that torch.export.save has written.
+    """Whether an object is the path of a file that torch.export.save has written.
 
-    The file is asked what it holds; its name counts for nothing.
+    The content of the file decides, not its name.
     """
     return any(map(holds_model, archive_entries(thing)))
 
 
 def holds_model(name: str) -> bool:
-    """Tell whether the file of this name in an archive describes a program."""
+    """Whether an entry with this name in an archive describes a program."""
     return _MODEL.search(name) is not None

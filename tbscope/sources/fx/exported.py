@@ -1,4 +1,4 @@
-"""Graphs of programs that torch.export made."""
+"""Graphs of programs of torch.export."""
 
 import os
 from collections.abc import Iterable, Mapping
@@ -28,18 +28,18 @@ _STATE = {"PARAMETER": "parameter", "BUFFER": "buffer"}
 
 
 def from_export(exported_program_or_path: Any, *, trusted: bool = False) -> Graph:
-    """Return the graph of a program that torch.export made; nothing of it is run.
+    """Return the graph of a program of torch.export; nothing of the program runs.
 
-    Scopes and calls come from the stack of modules that each operation carries; parameters,
-    buffers and constants have their qualified names, inputs and outputs their paths. A size that
-    has no number is not known on the edge; the attribute `symbolic_shape` tells its formula.
+    Scopes and calls come from the module stack of each operation. Parameters, buffers and constants
+    have their qualified names, inputs and outputs their paths. A symbolic size has no number on the
+    edge; the attribute `symbolic_shape` contains its formula.
 
     Args:
         exported_program_or_path: An `ExportedProgram`, or the path of a `.pt2` file.
-        trusted: Whether a file may have code of its author run: what torch unpickles, and
-            compiled parts. Without it such a file is refused.
+        trusted: Whether a file may run code of its author: objects that torch unpickles, and
+            compiled parts. Without it, a file with such content is refused.
     Raises:
-        ArgumentError: It is neither, or the file is damaged, or would run code.
+        ArgumentError: The argument is neither, or the file is damaged, or it would run code.
     """
     check_truth("trusted", trusted)
     program = exported_program_or_path
@@ -60,7 +60,7 @@ def _of_file(path: Any, *, trusted: bool) -> Graph:
     try:
         with collecting_rarely():
             return _graph_of(program)
-    except Exception as error:  # What torch has taken may still hold together no more.
+    except Exception as error:  # A file that torch loads may still be inconsistent.
         raise ArgumentError(
             f"no graph can be made of the program in {shown(path)}",
             why=error_text(error),
@@ -69,7 +69,7 @@ def _of_file(path: Any, *, trusted: bool) -> Graph:
 
 
 def _graph_of(program: Any) -> Graph:
-    """Read a program; return its graph."""
+    """Return the graph of a program."""
     module: torch.fx.GraphModule = program.graph_module
     signature = program.graph_signature
     names = [entry.fqn.partition("@")[0] for entry in program.module_call_graph]
@@ -96,7 +96,7 @@ def _graph_of(program: Any) -> Graph:
 
 
 def _add_inputs(reader: Reader, program: Any) -> None:
-    """Hold all that a program is given."""
+    """Set the result of each placeholder of a program, and add the inputs of the model."""
     specs = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
     given: dict[str, Held] = {}
     for node in program.graph_module.graph.nodes:
@@ -124,7 +124,7 @@ def _add_inputs(reader: Reader, program: Any) -> None:
 
 
 def _written_back(reader: Reader, specs: Iterable[Any], given: list[Held]) -> list[Held]:
-    """Append the writes at the end of a program; return its results, flat."""
+    """Append the in-place writes at the end of a program; return its results as a list."""
     leaves: list[Held] = []
     by_name = {node.name: held for node, held in reader.held.items()}
     for spec, held in zip(specs, given, strict=False):
@@ -138,7 +138,8 @@ def _written_back(reader: Reader, specs: Iterable[Any], given: list[Held]) -> li
         elif kind == "USER_INPUT_MUTATION":
             target = by_name.get(spec.target)
         if type(target) is Slot and type(held) is Slot and target is not held:
-            # A new content of a buffer or an input, which the model wrote into it.
+            # torch.export turns an in-place write into an output: the new content of state or of an
+            # input.
             old, new = target.read(), held.read()
             node = reader.builder.append_op(
                 "copy_",
@@ -155,7 +156,7 @@ def _written_back(reader: Reader, specs: Iterable[Any], given: list[Held]) -> li
 
 
 def _in_order(kinds: Mapping[str, Any], modules: list[str]) -> dict[str, Any]:
-    """Return what tensors are in the order of the module tree, parameters of each module first."""
+    """Return the kinds of tensors in the order of the module tree, parameters of a module first."""
     order = {name: at for at, name in enumerate(modules)}
     places = {
         name: (order.get(name.rpartition(".")[0], len(order)), kind != "parameter")

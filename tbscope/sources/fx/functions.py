@@ -1,4 +1,4 @@
-"""Nodes that call functions of Python and of torch: taking entries, arithmetic on sizes, others."""
+"""Nodes that call functions of Python or torch: indexing, arithmetic on sizes, and others."""
 
 import copy
 import functools
@@ -20,15 +20,15 @@ __all__ = ["call_python"]
 
 
 def call_python(reader: Reader, node: torch.fx.Node, *, runs: bool = False) -> Held:
-    """Read a node that calls a method, or a function which is no operator of torch.
+    """Read a node that calls a method, or a function that is no operator of torch.
 
     Args:
-        reader: Who reads the program.
+        reader: The reader of the program.
         node: The node.
-        runs: Whether the function may be called on stand-ins. One that a file names may not:
-            it may be any function of Python's or torch's.
+        runs: Whether the function may run on fake tensors. A function that a file names may not: it
+            can be any function of Python or torch.
     Returns:
-        What it gives.
+        The result of the node.
     """
     given = args, kwargs = reader.given(node)
     target: Any = node.target
@@ -42,7 +42,8 @@ def call_python(reader: Reader, node: torch.fx.Node, *, runs: bool = False) -> H
             return result
     told = reader.type_of(node)
     reads = next(slots_in(given), None) is not None
-    # One that reads no tensor may be there to change a setting of torch: that is not for us to do.
+    # A function that neither reads nor makes tensors may change a setting of torch, and must not
+    # run.
     known = method or any(is_walked(type(entry)) for entry in (*args, *kwargs.values()))
     runs = runs and (known or _is_at_home(target)) and (reads or is_of_tensors(target))
     if not reads and not runs and next(types_in(told), None) is None:
@@ -52,7 +53,7 @@ def call_python(reader: Reader, node: torch.fx.Node, *, runs: bool = False) -> H
 
 @functools.cache
 def _method(name: str) -> Callable[..., Any]:
-    """Return a function that calls the method of that name of its first argument."""
+    """Return a function that calls a method, by its name, on its first argument."""
 
     def method(*args: Any, **kwargs: Any) -> Any:
         return getattr(args[0], name)(*args[1:], **kwargs)
@@ -62,7 +63,7 @@ def _method(name: str) -> Callable[..., Any]:
 
 
 _UNKNOWN: Any = object()
-# Functions that run as they are: on containers, and on numbers.
+# Functions that run unchanged, on containers and on numbers.
 _FUNCTIONS = frozenset(
     {
         *(dict, list, tuple, OrderedDict, deque, zip, enumerate, reversed, slice, range, iter),
@@ -81,10 +82,11 @@ _PLAIN = frozenset(
 
 
 def _on_containers(function: Any, given: Given, *, method: bool) -> Held:
-    """Return the result of a function or method of containers or numbers; `_UNKNOWN` for any other.
+    """Return the result of a function on containers or numbers, or `_UNKNOWN` for another function.
 
-    A container holds slots in place of tensors. It is the reader's own, and of the class that
-    the program has there: so the function runs as it is, and the next node reads its changes.
+    Containers have slots in place of tensors. They belong to the reader, and have the classes of
+    the program's containers. The function therefore runs unchanged, and later nodes read its
+    changes.
     """
     args, kwargs = given
     if isinstance(function, type) and (is_dataclass(function) or hasattr(function, "_fields")):
@@ -97,24 +99,24 @@ def _on_containers(function: Any, given: Given, *, method: bool) -> Held:
     if not fits:
         return _UNKNOWN
     try:
-        # A class of the user's may draw random numbers.
+        # Code of a user's class may draw random numbers.
         with torch.random.fork_rng(devices=[]):
             result = function(*args, **kwargs)
-    except Exception:  # noqa: BLE001 (a key that only a run shows, or code that computes)
+    except Exception:  # noqa: BLE001 (a key that exists only in a run, or code that computes)
         return _UNKNOWN
     if isinstance(result, Iterator) and not isinstance(result, Generator):
         result = list(result)
     return _UNKNOWN if next(leaves_in(result, torch.Tensor), None) is not None else result
 
 
-# The packages of the functions that are called on stand-ins.
+# Packages of the functions that may run on fake tensors.
 _HOMES = frozenset({"_operator", "operator", "math", "builtins", "torch", "copy"})
 
 
 def _is_at_home(function: Any) -> bool:
-    """Tell whether a function stands in one of `_HOMES`."""
+    """Whether a function is defined in one of the packages in `_HOMES`."""
     home = getattr(function, "__module__", None)
     if home is None:
-        # Of torch's own in C++ only some say where they stand.
+        # Only some of torch's C++ functions have a module.
         home = "torch" if getattr(torch, getattr(function, "__name__", ""), None) else ""
     return str(home).partition(".")[0] in _HOMES

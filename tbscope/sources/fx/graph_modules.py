@@ -1,4 +1,4 @@
-"""Graphs of graph modules: what torch.fx traced, by itself or for others."""
+"""Graphs of graph modules, which torch.fx traced by itself or for other tools."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -28,18 +28,18 @@ __all__ = ["from_fx"]
 def from_fx(graph_module: torch.fx.GraphModule, *inputs: Any) -> Graph:
     """Return the graph of a graph module; no content of a tensor is computed.
 
-    Scopes come from the stack of modules that nodes carry, and from the modules that they call.
-    Shapes are those that nodes tell (`meta["val"]`, `tensor_meta`), else they follow from
-    those of the inputs, where these are given: operations run on stand-ins.
+    Scopes come from the module stacks of nodes, and from the modules that nodes call. Shapes come
+    from the metadata of nodes (`meta["val"]`, `tensor_meta`). Shapes without metadata follow from
+    the shapes of the inputs, if there are inputs: operations run on fake tensors.
 
     Args:
-        graph_module: What `torch.fx.symbolic_trace`, `make_fx`, `ExportedProgram.module()` or
-            any other tool of torch.fx gave.
-        inputs: Its positional arguments; tensors on "meta" will do. None where the shapes are
-            known, or may stay unknown.
+        graph_module: The result of `torch.fx.symbolic_trace`, `make_fx`, `ExportedProgram.module()`
+            or any other tool of torch.fx.
+        inputs: The positional arguments; tensors on "meta" suffice. No inputs are needed if nodes
+            have shapes, or shapes may stay unknown.
     Raises:
-        ArgumentError: It is no graph module.
-        InputError: The inputs are more, or fewer, than it takes.
+        ArgumentError: The argument is no graph module.
+        InputError: The inputs are more, or fewer, than the graph module takes.
     """
     if not is_graph_module(graph_module):
         raise ArgumentError(
@@ -52,7 +52,7 @@ def from_fx(graph_module: torch.fx.GraphModule, *inputs: Any) -> Graph:
 
 
 def _graph_of(module: torch.fx.GraphModule, inputs: Sequence[Any]) -> Graph:
-    """Read a graph module; return its graph."""
+    """Return the graph of a graph module."""
     modules = dict(module.named_modules(remove_duplicate=False))
     parts = {
         name: part
@@ -85,7 +85,7 @@ def _graph_of(module: torch.fx.GraphModule, inputs: Sequence[Any]) -> Graph:
 
 
 def _given(nodes: list[torch.fx.Node], plan: Any, inputs: Sequence[Any]) -> list[Any]:
-    """Return what each placeholder is given."""
+    """Return the input of each placeholder, or `_NOTHING` for a placeholder without input."""
     if not inputs:
         return [_NOTHING] * len(nodes)
     given = flat((tuple(inputs), {})) if plan is not None else list(inputs)

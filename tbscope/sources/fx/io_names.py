@@ -1,7 +1,7 @@
-"""The borders of a program: the names of its inputs and outputs, as paths in their nests.
+"""Names of the inputs and outputs of a program: their paths in the model's pytrees.
 
-A program holds a flat list of tensors, and a plan of the nest in which they were. That is
-filled with tensors without content, and walked as the eager tracer walks a real one.
+A program has a flat list of tensors, and the spec of the pytree in which they were. The spec is
+filled with meta tensors, and the pytree is walked as the eager tracer walks a real one.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,11 +22,11 @@ def input_paths(
     """Return the path of each input of a program, and its arguments with their names.
 
     Args:
-        plan: How the positional and the keyword arguments were nested; None where the program
-            does not tell.
-        names: The names of the parameters of forward, as far as they are known.
-        leaves: What is known of each input: a slot for a tensor, else a constant.
-        fallback: A name for each input that the nest does not name.
+        plan: The pytree spec of the positional and keyword arguments, or None if the program has
+            none.
+        names: The names of the parameters of forward, as far as the program records them.
+        leaves: For each input a slot for a tensor, else a constant.
+        fallback: A name for each input that has no path in the pytree.
     """
     if plan is None:
         return list(fallback), list(zip(fallback, leaves, strict=True))
@@ -52,14 +52,14 @@ def input_paths(
 
 
 def results_of(plan: Any, leaves: Sequence[Any]) -> tuple[list[tuple[str, Slot]], Held]:
-    """Return each tensor that a program gives with its path in the result, and the result.
+    """Return each tensor in the result of a program with its path, and the result.
 
     Args:
-        plan: How it is nested; None where the program does not tell.
-        leaves: What the program gives, flat.
+        plan: The pytree spec of the result, or None if the program has none.
+        leaves: The outputs of the program, flat.
     Returns:
-        The tensors with their paths (`logits`, `out.0`), and all in its nest: flat where that is
-        none of plain containers.
+        The tensors with their paths (`logits`, `out.0`), and the result as a pytree: flat if its
+        containers cannot be rebuilt.
     """
     marks = [_mark(leaf) for leaf in leaves]
     nest = None if plan is None else _filled(plan, marks)
@@ -69,7 +69,7 @@ def results_of(plan: Any, leaves: Sequence[Any]) -> tuple[list[tuple[str, Slot]]
         result = _unmarked(nest, held)
     found = result_paths(result)
     told = {id(slot) for _, slot in found}
-    # A container of the user's may not show all that it has.
+    # A container of the user's may hide tensors from the walk.
     found += [
         (f"out.{at}", leaf)
         for at, leaf in enumerate(leaves)
@@ -79,12 +79,12 @@ def results_of(plan: Any, leaves: Sequence[Any]) -> tuple[list[tuple[str, Slot]]
 
 
 def result_paths(held: Held, name: str = "", *, public: bool = True) -> list[tuple[str, Slot]]:
-    """Return each slot of a nest with its path, as that of a result or of an input.
+    """Return each slot in a pytree with its path in a result or in an input.
 
     Args:
-        held: The nest.
+        held: The pytree.
         name: The path of an input; empty for a result.
-        public: Whether the private attributes of an input are left out, as `tensor_leaves` does.
+        public: Whether private attributes of an input are left out, as in `tensor_leaves`.
     """
     marks: dict[int, Slot] = {}
     kept: list[torch.Tensor] = []
@@ -100,7 +100,7 @@ def result_paths(held: Held, name: str = "", *, public: bool = True) -> list[tup
 
 
 def _mark(leaf: Any) -> Any:
-    """Return a tensor without content for a slot; a constant as it is."""
+    """Return a meta tensor for a slot; return a constant unchanged."""
     if type(leaf) is not Slot:
         return leaf
     shape = leaf.type.shape or ()
@@ -109,10 +109,10 @@ def _mark(leaf: Any) -> Any:
 
 
 def _filled(plan: Any, marks: Sequence[Any]) -> Any:
-    """Return the nest of a plan, filled; None where its classes cannot be made of these."""
+    """Return the pytree of a spec with these leaves, or None if its classes cannot be rebuilt."""
     try:
         return filled(plan, marks)
-    except Exception:  # noqa: BLE001 (containers of users are made by code of theirs)
+    except Exception:  # noqa: BLE001 (code of the user rebuilds a container of the user's)
         return None
 
 

@@ -1,8 +1,8 @@
-"""The work of operations: which kernels run inside one, with what FLOPs, and what they write.
+"""Costs and effects of operations: their kernels, FLOPs, in-place writes and aliases.
 
-A program names an operation by what it was called with, and nothing of what that does. So each
-one runs here once, on stand-ins without content; equal ones are known after the first. What an
-operator writes into, and what it shows, its schema tells.
+A program records the call of an operation, and nothing of its effects. Each operation therefore
+runs here once on fake tensors: tensors without content, on meta or of torch's FakeTensorMode. Equal
+operations share the result. Writes and aliases of an operator come from its schema.
 """
 
 import copy
@@ -43,24 +43,24 @@ if TYPE_CHECKING:
 __all__ = ["Done", "Workshop", "gives_tensor", "shown_slots", "written_slots"]
 
 
-# Of these, each device has kernels of its own.
+# Operations for which each device has kernels of its own.
 _BY_DEVICE = re.compile(r"attention|lstm|gru|rnn|transformer", re.IGNORECASE)
-# Modules of these ask nobody where they are, but for those above.
+# Modules of this package do not depend on the device, except those above.
 _ON_ANY_DEVICE = "torch.nn.modules."
 
 
 class Done(NamedTuple):
-    """What one operation does.
+    """Costs and effects of one operation.
 
     Attributes:
-        kernels: Its kernels by name, in order.
-        flops: Their FLOPs; None where they are not known.
-        gradients: What the backward pass computes for it.
-        allocated_bytes: The bytes of its results that are no memory of its arguments.
-        written: Positions among the tensors that it reads of those that it writes into.
-        shows: For each tensor that it gives, the position of that whose memory it shows, or None.
-        results: Its results, with a `TensorType` for each tensor.
-        role: What it is if it computes nothing.
+        kernels: The names of its kernels, in order.
+        flops: The FLOPs of its kernels, or None if they are unknown.
+        gradients: The computations of its backward pass.
+        allocated_bytes: The bytes of its results that share no memory with its arguments.
+        written: The positions of the written tensors among the tensors that it reads.
+        shows: For each tensor result the position of the tensor whose memory it shares, or None.
+        results: The results, with a `TensorType` for each tensor.
+        role: The role if it computes nothing.
     """
 
     kernels: tuple[str, ...] = ()
@@ -74,10 +74,10 @@ class Done(NamedTuple):
 
 
 class Workshop:
-    """Runs operations on stand-ins.
+    """Runner of operations on fake tensors.
 
     Args:
-        uncounted: Where each kernel is told that computes and has no FLOPs formula.
+        uncounted: A table to which each kernel is added that computes and has no FLOPs formula.
     """
 
     def __init__(self, uncounted: dict[str, str]) -> None:
@@ -88,12 +88,12 @@ class Workshop:
         self._composite: dict[KernelFacts, bool] = {}
 
     def done_by(self, facts: KernelFacts, given: Given, told: Any) -> Done | None:
-        """Return what an operator does; None where its name and its schema tell all.
+        """Return the costs of an operator, or None if its name and its schema have to suffice.
 
         Args:
-            facts: What its schema tells.
-            given: What it is given.
-            told: What it gives, with a `TensorType` for each tensor.
+            facts: The schema of the operator.
+            given: The arguments.
+            told: The results, with a `TensorType` for each tensor.
         """
         composite = self._composite.get(facts)
         if composite is None:
@@ -110,7 +110,7 @@ class Workshop:
         if any(slot.type.stride is None for slot in (*slots, *gave)):
             return None
         if key not in self._known:
-            # One kernel is counted without being run.
+            # A single kernel is counted without a run.
             done = None
             stand_ins: dict[Slot, torch.Tensor] = {}
             args, kwargs = _with(given, stand_ins, "meta")
@@ -132,12 +132,13 @@ class Workshop:
         *,
         module: tuple[torch.nn.Module, list[tuple[torch.Tensor, Slot]]] | None = None,
     ) -> Done | None:
-        """Return what an operation does; None where its arguments do not tell, or it raises.
+        """Return the costs and effects of an operation, or None if it cannot run on fake tensors.
 
         Args:
             function: The operation.
-            given: What it is given.
-            module: The module whose forward it is, and its tensors with their slots; None for none.
+            given: The arguments.
+            module: The module whose forward the operation is, and its tensors with their slots; or
+                None.
         """
         slots: list[Slot] = []
         try:
@@ -147,13 +148,14 @@ class Workshop:
             )
             known = self._known.get(key, self)
         except (TypeError, RecursionError):
-            # An argument that cannot be compared with those of another, or that holds itself.
+            # An argument is unhashable, or contains itself.
             return None
         for slot in slots:
             if slot.type.stride is None:
                 return None
         if known is self:
-            # Whatever raises here has run in the program: its kernel has no form without content.
+            # The operation ran in the program: a kernel that raises here has no implementation
+            # without content.
             try:
                 on_meta = any(slot.type.device == "meta" for slot in slots)
                 known = self._run(function, given, module, on_meta=on_meta)
@@ -172,7 +174,7 @@ class Workshop:
     ) -> Done:
         called = str(function if module is None else type(module[0]))
         asks = _BY_DEVICE.search(called) or (module is not None and _ON_ANY_DEVICE not in called)
-        # What is the same on each device needs no stand-in that pretends to be on one.
+        # Operations that do not depend on the device run on meta, without FakeTensorMode.
         device = None if asks and not on_meta else "meta"
         node = Node("", "")
         with ExitStack() as stack:
@@ -184,7 +186,7 @@ class Workshop:
             stand_ins: dict[Slot, torch.Tensor] = {}
             args, kwargs = _with(given, stand_ins, device)
             if module is not None:
-                # The module stays as it is.
+                # A copy of the module runs, so that the module itself does not change.
                 memo = {id(tensor): _with(slot, stand_ins, device) for tensor, slot in module[1]}
                 function = copy.deepcopy(module[0], memo).forward
             read = list(stand_ins.values())
@@ -195,7 +197,7 @@ class Workshop:
             self._formulas.describe(node, kernels.work, read, results)
         told = type_nest(result)
         if device is not None:
-            # It runs where the first tensor is that it reads.
+            # Results are on the device of the first tensor that the operation reads.
             own = next((slot.type.device for slot in stand_ins), "cpu")
             told = replaced(told, TensorType, lambda typed: typed._replace(device=own))
         places = {storage_key(tensor): place for place, tensor in enumerate(read)}
@@ -212,7 +214,7 @@ class Workshop:
         )
 
     def by_name(self, facts: KernelFacts, dtypes: list[str]) -> int | None:
-        """Return the FLOPs of a kernel of which the sizes are not known: 0, or None."""
+        """Return the FLOPs of a kernel on tensors of unknown sizes: 0, or None if unknown."""
         formula = self._formulas[facts]
         if formula is None and facts.name not in self._uncounted:
             return 0
@@ -224,7 +226,7 @@ class Workshop:
 
 
 class _Kernels(DispatchMode):  # type: ignore[no-untyped-call]
-    """Notes the kernels that run in a block."""
+    """Recorder of the kernels that run in a block."""
 
     def __init__(self, formulas: Formulas) -> None:
         super().__init__()
@@ -254,7 +256,7 @@ class _Kernels(DispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _key_of(given: Any, slots: list[Slot]) -> Any:
-    """Return what tells arguments from others; add the slots among them to a list."""
+    """Return a key that equal arguments share; append the slots among them to a list."""
     kind = type(given)
     if kind is Slot:
         slots.append(given)
@@ -265,10 +267,10 @@ def _key_of(given: Any, slots: list[Slot]) -> Any:
     if kind is dict:
         return tuple([(key, _key_of(entry, slots)) for key, entry in given.items()])
     if kind is slice:
-        # Python 3.12 is the first that could take one as a key.
+        # A slice is hashable only from Python 3.12 on.
         return (kind, *[_key_of(end, slots) for end in (given.start, given.stop, given.step)])
     if is_walked(kind):
-        # Its class may compare as it likes: no call on another one is equal.
+        # Its class may define any equality, so no other call has an equal key.
         return (object(), *[_key_of(slot, slots) for slot in slots_in(given)])
     return kind, given
 
@@ -276,9 +278,9 @@ def _key_of(given: Any, slots: list[Slot]) -> Any:
 def _key_of_module(
     module: torch.nn.Module, own: list[tuple[torch.Tensor, Slot]], slots: list[Slot]
 ) -> Any:
-    """Return what tells the forward of a module from those of others.
+    """Return a key that equal forwards of modules share.
 
-    Layers of torch's own that are told the same, and hold tensors of the same types, do the same.
+    Layers of torch.nn with equal attributes, and tensors of equal types, do the same.
     """
     kind = type(module)
     if not kind.__module__.startswith(_ON_ANY_DEVICE) or module._modules:
@@ -300,7 +302,7 @@ def _is_plain(held: Any) -> bool:
 
 
 def _with(given: Any, stand_ins: dict[Slot, torch.Tensor], device: str | None = None) -> Any:
-    """Return arguments with a stand-in for each slot among them, on its device or on another."""
+    """Return arguments with a fake tensor for each slot, on the slot's device or on another."""
 
     def each(thing: Any) -> Any:
         if type(thing) is torch.device and device is not None:
@@ -321,13 +323,13 @@ def _with(given: Any, stand_ins: dict[Slot, torch.Tensor], device: str | None = 
 
 
 def gives_tensor(facts: KernelFacts) -> bool:
-    """Tell whether a tensor is among what an operator gives."""
+    """Whether an operator returns a tensor."""
     schema = schema_of(facts.kernel)
     return schema is None or any("Tensor" in str(result.type) for result in schema.returns)
 
 
 def written_slots(facts: KernelFacts, given: Given) -> list[Slot]:
-    """Return the slots into which an operator writes, as its schema tells."""
+    """Return the slots into which an operator writes, from its schema."""
     if not facts.writes or (facts.flag is not None and not any(given[0][facts.flag :][:1])):
         return []
     arguments = [_argument(given, position, name) for position, name in facts.writes]
@@ -341,16 +343,17 @@ def _argument(given: Given, position: int, name: str) -> Held:
 
 @functools.lru_cache(maxsize=4096)
 def _shown_by(facts: KernelFacts) -> tuple[tuple[int, str] | None, ...]:
-    """Return for each result of an operator the argument whose memory it may show.
+    """Return for each result of an operator the argument whose memory it may share.
 
     Returns:
-        Position and name of the argument; None for a result with a memory of its own.
+        The position and the name of the argument, or None for a result with memory of its own.
     """
     schema = schema_of(facts.kernel)
     shown: list[tuple[int, str] | None] = []
     for result in () if schema is None else schema.returns:
         alias = result.alias_info
-        # What is "*" after may be seen in any result: those of `split`.
+        # Any result may share the memory of an argument in the set "*", as the results of `split`
+        # do.
         sets = set() if alias is None else set(alias.before_set) or {"*"}
         among = [
             (position, argument.name)
@@ -363,14 +366,14 @@ def _shown_by(facts: KernelFacts) -> tuple[tuple[int, str] | None, ...]:
 
 
 def shown_slots(facts: KernelFacts, given: Given, told: Any) -> dict[int, Slot]:
-    """Return for each tensor that an operator gives, by position, whose memory it shows."""
+    """Return the slots whose memory the results of an operator share, by position of the result."""
     shown = _shown_by(facts)
     found: dict[int, Slot] = {}
     for at, argument in enumerate(shown):
         if argument is not None:
             slot = next(slots_in(_argument(given, *argument)), None)
             if slot is not None:
-                # One result may be a list of views: that of `split`.
+                # A single result may be a list of views, as of `split`.
                 count = len(list(types_in(told))) if len(shown) == 1 else 0
                 found.update(dict.fromkeys(range(count) if count else [at], slot))
     return found

@@ -1,7 +1,8 @@
-"""The reader: turns the nodes of a program into those of a graph, one after the other.
+"""Reader: converts the nodes of a program to nodes of a graph, one after the other.
 
-It runs nothing of the program. What a node gives is told by its metadata, or by its operation
-on stand-ins; what it reads, writes and shows, by the schema of its operator.
+The reader runs nothing of the program. The types of results come from the metadata of a node, or
+from a run of its operation on fake tensors. Reads, in-place writes and aliases come from the schema
+of the operator.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set, ValuesView
@@ -55,19 +56,20 @@ __all__ = ["ProgramNode", "Reader"]
 
 
 ProgramNode: TypeAlias = Any
-"""A node of a program, as torch.fx has it, or another form of program that is read alike: with
-`name`, `target`, `args`, `kwargs`, and `meta` for what its program tells of it."""
+"""Node of a program: a torch.fx.Node, or a node of another form of program that is read alike. It
+has `name`, `target`, `args`, `kwargs`, and `meta` for the metadata."""
 
-# What holds in every run of the program, or hands a number to Python.
+# Operators that pass a number to Python.
 _READ_OUT = frozenset({"_local_scalar_dense", "item"})
-# Functions and methods that change a container, beside those of tensors that end in `_`.
+# Functions and methods that change a container; methods of tensors that write in place end in `_`.
 _CHANGES = frozenset(
     {
         *("append", "extend", "insert", "remove", "reverse", "clear", "pop", "popitem", "popleft"),
         *("appendleft", "extendleft", "update", "setdefault", "setitem", "delitem", "setattr"),
     }
 )
-# What is asked of a tensor, and not of its values: by functions and methods, and by `getattr`.
+# Queries of a tensor that do not depend on its values: functions and methods, and attributes that
+# `getattr` reads.
 _QUESTIONS = frozenset(
     {
         *("size", "dim", "numel", "ndimension", "nelement", "stride", "is_contiguous", "len"),
@@ -83,19 +85,23 @@ _ASKED = frozenset(
 
 
 class Reader:
-    """Reads the nodes of one program.
+    """Reader of the nodes of one program.
 
     Args:
         places: The scopes of the program.
-        kinds: What each tensor of the program is (see `State`).
-        tensors: Its tensors.
+        kinds: The kind of each tensor of the program (see `State`).
+        tensors: The tensors of the program.
 
     Attributes:
-        builder: The door to the graph.
+        places: The scopes of the program.
+        builder: The builder of the graph.
         graph: The graph.
-        state: What the program holds.
-        read_out: The values that are handed to Python, with their names there and lines.
-        between: The calls around the nodes that tell of none, where others tell of them.
+        state: The parameters, buffers and constants of the program.
+        work: Runs operations on fake tensors.
+        read_out: The values that the program passes to Python, each with its function and line.
+        held: The result of each node that has been read.
+        between: The enclosing calls of nodes without a module stack, from the stacks of other
+            nodes.
     """
 
     def __init__(
@@ -109,17 +115,18 @@ class Reader:
         self.read_out: list[tuple[Slot, str, Source | None]] = []
         self.held: dict[torch.fx.Node, Held] = {}
         self.between: dict[Any, Mapping[str, Any]] = {}
-        # The latest node that was asked for its place, and that.
+        # The latest node whose scope and line were looked up, and these.
         self._node: ProgramNode = None
         self._place: tuple[Scope | None, Source | None] | None = None
-        # The name of each operator that was met.
+        # Names of operators, by kernel.
         self._operations: dict[KernelFacts, str] = {}
-        # The scopes in which an operation stands, also deep inside.
+        # Used scopes: they contain an operation, at any depth.
         self._busy: set[Scope | None] = set()
-        # What gives back what it got, and may be all of its call, with the scope of that.
+        # Results of identities, each with the scope of the call of which it may be the only
+        # operation.
         self._pending: list[tuple[Scope | None, Slot]] = []
 
-    # -- the whole ----------------------------------------------------------------------
+    # -- inputs and outputs ---------------------------------------------------------------
 
     def take(
         self, leaves: Iterable[tuple[str, Held]], arguments: Iterable[tuple[str, Held]]
@@ -127,13 +134,13 @@ class Reader:
         """Add the inputs of the model.
 
         Args:
-            leaves: Each of them, or a nest of several, with its path.
-            arguments: What its call is given, by name.
+            leaves: Each input, or a pytree of several, with its path.
+            arguments: The arguments of the model's call, by name.
         """
         for path, leaf in leaves:
             for inner, slot in result_paths(leaf, path):
                 slot.value = self.state.add_source("input", inner, slot.type)
-            # Private attributes of an object are inputs once the program reads them.
+            # A private attribute of an object becomes an input once the program reads it.
             for inner, slot in result_paths(leaf, path, public=False):
                 if slot.value is None:
                     slot.make = partial(self.state.add_source, "input", inner, slot.type)
@@ -143,7 +150,8 @@ class Reader:
                 (name, replaced(held, Slot, lambda slot: slot if slot.value else None))
                 for name, held in arguments
             ]
-            # As they come in: the program may write into tensors, and change containers.
+            # Recorded before any node is read: the program may write into tensors, and change
+            # containers.
             root.arguments = [Argument(name, _valued(held, [])) for name, held in there]
 
     def finish(
@@ -154,13 +162,13 @@ class Reader:
         *,
         whole: bool = True,
     ) -> Graph:
-        """Return the graph of all that was read.
+        """Return the graph of all nodes that were read.
 
         Args:
-            outputs: The results of the program, by path.
-            result: What the model gives, in its nest.
+            outputs: The tensors in the result of the program, by path.
+            result: The result of the model as a pytree.
             names: The qualified names of the modules, in the order of the tree.
-            whole: Whether all that ran is in it.
+            whole: Whether the graph contains all that ran.
         """
         graph, places = self.graph, self.places
         self._settle()
@@ -169,7 +177,8 @@ class Reader:
             root.results = _valued(result, [])
         for path, slot in outputs:
             self.builder.add_output(path, slot.read(), control_inputs=slot.writers())
-        # A program does not tell what its calls were given: it is what enters and leaves them.
+        # A program does not record arguments and results of its calls: they follow from the edges
+        # into each call, and out of it.
         calls = [call for call in graph.calls if call is not root]
         describe_calls(graph, calls, lambda scope: places.runs_in.get(scope, scope.parent))
         own = self.state.own()
@@ -182,14 +191,14 @@ class Reader:
         graph.notes += find_notes(graph, reads=reads, whole=whole)
         return self.builder.finish()
 
-    # -- what nodes gave ----------------------------------------------------------------
+    # -- arguments and metadata of nodes --------------------------------------------------
 
     def given(self, node: ProgramNode) -> Given:
         """Return the arguments of a node in plain containers, with slots for other nodes."""
         return self.of(node.args), self.of(node.kwargs)
 
     def of(self, given: Any) -> Held:
-        """Return what is given to a node in plain containers, with slots for other nodes."""
+        """Return an argument of a node in plain containers, with slots for other nodes."""
         kind = type(given)
         if kind in _PLAIN:
             return given
@@ -206,7 +215,7 @@ class Reader:
         return given
 
     def type_of(self, node: ProgramNode) -> Any:
-        """Return what the metadata of a node tell of what it gives; None for nothing."""
+        """Return the types of a node's results from its metadata, or None without metadata."""
         meta = node.meta
         for word in ("val", "example_value", "tensor_meta"):
             told = meta.get(word)
@@ -215,7 +224,7 @@ class Reader:
         return None
 
     def line(self, node: ProgramNode) -> Source | None:
-        """Return the line of a node, by its stack trace."""
+        """Return the line of a node from its stack trace."""
         trace = node.meta.get("stack_trace")
         return source_of(trace) if type(trace) is str else None
 
@@ -229,14 +238,14 @@ class Reader:
     def stand(
         self, node: ProgramNode, stack: Mapping[str, Any] | None
     ) -> tuple[Scope | None, Source | None]:
-        """Have a node stand in these calls, also where its metadata tell of others."""
+        """Place a node in the calls of a stack, even if its metadata has another stack."""
         source = self.line(node)
         place = self.places.scope_of(stack, source), source
         self._node, self._place = node, place
         return place
 
     def enter(self, node: ProgramNode) -> tuple[Scope | None, Source | None]:
-        """Return the scope and the line of a node, which is about to be in the graph."""
+        """Return the scope and the line of a node that is appended next; mark its scopes used."""
         place = self.where(node)
         around = place[0]
         while around not in self._busy:
@@ -247,9 +256,9 @@ class Reader:
         return place
 
     def _settle(self) -> None:
-        """Append what gives back what it got and is all of its call, as that is over now."""
+        """Append identity operations that are the only operation of a call which has ended."""
         pending, self._pending = self._pending, []
-        # The last of several stands for them.
+        # The last identity of a call represents all of them.
         for scope, slot in reversed(pending):
             if scope not in self._busy:
                 slot.read()
@@ -257,20 +266,20 @@ class Reader:
     # -- nodes --------------------------------------------------------------------------
 
     def call_operator(self, node: ProgramNode) -> Held:
-        """Read a node that calls an operator of torch; return what it gives."""
+        """Read a node that calls an operator of torch; return its result."""
         target: Any = node.target
         given = self.given(node)
         facts = kernel_facts(target)
         told = self.type_of(node)
         if told is None and not facts.writes and "val" not in node.meta:
-            # Nobody has told: what it gives on stand-ins tells.
+            # Without metadata, a run on fake tensors has the types.
             ran = self.work.run(target, given)
             told = ran.results if ran is not None else UNKNOWN if gives_tensor(facts) else None
         done = None
         if type(told) is TensorType or next(types_in(told), None) is not None:
             done = self.work.done_by(facts, given, told)
         elif not facts.writes:
-            # A number made of sizes, a check that holds, or a number that Python reads.
+            # No tensor results: arithmetic on sizes, an assertion, or a number that Python reads.
             if facts.label in _READ_OUT:
                 line = self.line(node)
                 self.read_out += [(slot, "item", line) for slot in slots_in(given)]
@@ -279,7 +288,8 @@ class Reader:
             if "nn_module_stack" not in node.meta:
                 self._stand_at_source(node, given)
         elif type(told) is TensorType:
-            # Nothing ran, and what came in came out: no operation, but where it is all of a call.
+            # An identity runs no kernel and returns its input: it has a node only if it is all of a
+            # call.
             same = None
             if done is not None and not done.kernels and len(done.shows) == 1:
                 same = done.shows[0]
@@ -300,15 +310,16 @@ class Reader:
         shown: Slot,
         place: tuple[Scope | None, Source | None] | None = None,
     ) -> Slot:
-        """Return the slot of what an operator gives whose node is made once it is read.
+        """Return the slot for a result of an operator whose node is appended at the first read.
 
         Args:
             node: The node.
-            told: What it gives.
-            append: Appends the operation; returns what it gives.
-            shown: Whose memory that shows.
-            place: Where it stands if it is all of its call, and gives back what it got: else there
-                is no node. None for what is made of state alone, in the call that reads it.
+            told: The type of the result.
+            append: Appends the operation; returns its result.
+            shown: The slot whose memory the result shares.
+            place: The scope and line of an identity, which has a node only if it is all of its
+                call. None for an operation on state alone, which is placed in the call that reads
+                it.
         """
 
         def make() -> Value:
@@ -335,14 +346,14 @@ class Reader:
         *,
         runs: bool,
     ) -> Held:
-        """Read a node that calls any other function on tensors; return what it gives.
+        """Read a node that calls any other function on tensors; return its result.
 
         Args:
             node: The node.
-            function: What it calls.
-            given: What that is given.
-            told: What the metadata tell of what it gives; None where they tell nothing.
-            runs: Whether it is called on stand-ins, to learn what it does.
+            function: The called function.
+            given: The arguments of the function.
+            told: The types of the results in the metadata, or None without metadata.
+            runs: Whether the function runs on fake tensors, which reveals its effects.
         """
         name = operation_name(function)
         if name not in self.graph.signatures:
@@ -355,7 +366,7 @@ class Reader:
                 return Constant(node.name)
             told = UNKNOWN if done is None else done.results
         if done is not None and not done.written and next(types_in(told), None) is None:
-            # It asks a tensor for its shape, its type, or the like.
+            # A query of the shape, the type, or the like of a tensor.
             return told
         self.enter(node)
         arguments, read = self.arguments(given)
@@ -369,7 +380,7 @@ class Reader:
         return self.give_done(appended, told, read, done)
 
     def _stand_at_source(self, node: ProgramNode, given: Given) -> None:
-        """Have a write of which nobody told the place stand where what it writes was made."""
+        """Place an in-place write without a module stack where the written value was made."""
         last = next(reversed(list(slots_in(given[0]))), None)
         if last is not None and last.value is not None:
             producer = last.value.producer
@@ -389,7 +400,8 @@ class Reader:
             name = self._operations[facts] = operation_name(target)
             if name not in self.graph.signatures:
                 add_signature(self.graph.signatures, name, target)
-        # Before its arguments, whose owners may have a first call here.
+        # Entered before the arguments are read: a module that owns one may have its first call
+        # here.
         self.enter(fx_node)
         arguments, read = self.arguments(given, facts.filled)
         node = self.append(name, fx_node, arguments, read, done or Done(kernels=(facts.name,)))
@@ -409,7 +421,7 @@ class Reader:
         return self.give(node, told, read, written, shown)
 
     def give_done(self, node: Node, told: Any, read: list[Slot], done: Done) -> Held:
-        """Give an operation its outputs, after a run on stand-ins told what it writes and shows."""
+        """Add the outputs of an operation, with the writes and aliases of a run on fake tensors."""
         among = list(dict.fromkeys(read))
         written = [among[place] for place in done.written]
         shows = {at: among[place] for at, place in enumerate(done.shows) if place is not None}
@@ -460,18 +472,18 @@ class Reader:
         written: Sequence[Slot] = (),
         shows: Mapping[int, Slot] | None = None,
     ) -> Held:
-        """Give an operation its outputs; return them in their nest.
+        """Add the outputs of an operation; return them in their containers.
 
         Args:
             node: The operation.
-            told: What it gives, with a `TensorType` for each tensor.
-            read: The slots that it reads.
-            written: Those of them into which it writes.
-            shows: For results that show memory of what it reads, by position: whose.
+            told: The results, with a `TensorType` for each tensor.
+            read: The slots that the operation reads.
+            written: The slots among them into which it writes.
+            shows: The slot whose memory a result shares, by the position of the result.
         """
         at = len(self.graph.nodes)
         if type(told) is TensorType and not shows and not written:
-            # As most operations do.
+            # Most operations return one tensor with new memory.
             return Slot(told, add_value(node, told), at=at)
         shows = shows or {}
         count = 0
@@ -482,6 +494,7 @@ class Reader:
             value = add_value(node, typed)
             if shown is None:
                 return Slot(typed, value, at=at)
+            # An operator that returns the tensor into which it writes returns that slot.
             if shown in written:
                 shown.type = typed
                 shown.write(node, value, at)
@@ -499,30 +512,30 @@ class Reader:
 
 
 def _stands_nowhere(node: Any) -> bool:
-    """Tell whether a program says of a node that it stands in no call, as of what torch put in."""
+    """Whether a node has no module stack, as nodes that torch inserted."""
     return isinstance(node, torch.fx.Node) and not node.meta.get("nn_module_stack")
 
 
 def _is_state(slot: Slot) -> bool:
-    """Tell whether no node gave a tensor: the program has it, or it is made of such alone."""
+    """Whether a tensor has no producer: it is state of the program, or made of state alone."""
     return slot.make is not None and slot.at == 0
 
 
 _UNNAMED: Any = Constant("<Tensor>")
-# A program holds its tensors by name; one that a container of the user's makes has none.
+# The tensors of a program have names; a tensor that a user's container makes has none.
 _constant = Literals(lambda _: _UNNAMED).nest
 _PLAIN = frozenset({int, float, bool, str, complex, type(None)})
-# What no literal of an argument is made shorter of.
+# Types of arguments that are never abbreviated.
 _WHOLE = frozenset({float, bool, complex, type(None), Constant})
 
 
 def _valued(given: Any, read: list[Slot], inside: frozenset[int] = frozenset()) -> Any:
-    """Return arguments with values for slots; add the slots to a list.
+    """Return arguments with values in place of slots; append the slots to a list.
 
     Args:
         given: The arguments.
-        read: Where the slots are added, in order.
-        inside: The containers around them, by `id`.
+        read: The list to which the slots are appended, in order.
+        inside: The enclosing containers, by `id`.
     """
     kind = type(given)
     if kind is Slot:
@@ -531,7 +544,7 @@ def _valued(given: Any, read: list[Slot], inside: frozenset[int] = frozenset()) 
     if kind in _WHOLE:
         return given
     if id(given) in inside:
-        # A container that holds itself.
+        # A container that contains itself.
         return Constant("...")
     inside |= {id(given)}
     if kind is list or kind is tuple:

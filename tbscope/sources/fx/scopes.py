@@ -1,7 +1,7 @@
-"""Places: the scopes of a program, from the stack of module calls that each node carries.
+"""Scopes of a program, from the module stack in the metadata of each node.
 
-A module stands below the nearest of its holders that runs, along its qualified name; holders
-that are not called stand in between as containers. That is the rule of the eager tracer.
+The scope of a module is below the scope of its nearest ancestor that is called, along its qualified
+name. Ancestors that are not called are containers in between. The eager tracer has the same rule.
 """
 
 import re
@@ -17,66 +17,66 @@ __all__ = ["Places", "class_name_of", "is_call", "label_of"]
 
 _Stack: TypeAlias = tuple[tuple[Any, Any], ...]
 _NOT_ASKED = (object(), None)
-# So a function that the model gives an operator (`cond`) names the model and its parts.
+# Prefix of module names in a function that the model passes to an operator (`cond`).
 _OF_ROOT = re.compile(r"^_export_root(?:\.|$)")
 
 
 def class_name_of(kind: Any) -> str:
-    """Return the full name of a class that a program names, by itself or by its text."""
+    """Return the full name of a class that a program contains as a class or as a text."""
     if isinstance(kind, type):
         return f"{kind.__module__}.{kind.__qualname__}"
     return kind if isinstance(kind, str) and kind else "Module"
 
 
 def label_of(class_name: str) -> str:
-    """Return the name that a scope shows for a class."""
+    """Return the label of a scope for a class: its name without the module path."""
     return class_name.rpartition(".")[2] or "Module"
 
 
 def is_call(entry: Any) -> TypeGuard[tuple[str, str | type]]:
-    """Tell whether an entry of a stack of calls is the name of a module with its class."""
+    """Whether an entry of a module stack is the name of a module with its class."""
     pair = isinstance(entry, tuple) and len(entry) == 2
     return pair and isinstance(entry[0], str) and isinstance(entry[1], str | type)
 
 
 class Places:
-    """The scopes that a program has opened.
+    """Scopes of a program, each opened by the first node in it.
 
     Args:
         label: The name of the graph: the class of the model.
-        container_class: The full name of the class of a module that is never called, by its
+        container_class: Returns the full class name of a module that is never called, from its
             qualified name.
 
     Attributes:
-        builder: The door to the graph.
-        root: The scope of the model itself; None where the program tells of none.
-        runs_in: For the scope of a call the one in which it runs: not always the one around it,
-            as a part of a module may be called from outside.
-        callers: For the scope of a call the one of the module that made it, where that is another
-            one than holds it.
-        call_of: The call of each scope of a module.
-        classes: The full name of the class of each module that was called.
+        builder: The builder of the graph.
+        root: The scope of the model itself, or None if the program does not record its call.
+        runs_in: For the scope of a call the scope in which it runs. It is not always the enclosing
+            scope: a submodule can be called while its parent does not run.
+        callers: For the scope of a call the scope of the calling module, if that is not the scope
+            in `runs_in`.
+        call_of: The call of each module scope.
+        classes: The full class name of each called module, by qualified name.
     """
 
     def __init__(self, label: str, container_class: Callable[[str], str]) -> None:
         self.builder = GraphBuilder(label_of(label))
         self._container_class = container_class
         self.root: Scope | None = None
-        # For a scope in which the body of an operation runs: the scope of the body.
+        # While the body of an operator is read: its scope, by the scope in which it runs.
         self._inside: dict[Scope | None, Scope] = {}
-        # The calls that were asked for last, with their scope: many nodes in a row share them.
+        # The latest module stack, with its scope: many nodes in a row share a stack.
         self._asked: tuple[Any, Scope | None] = _NOT_ASKED
-        # For the calls around a node, with their names, as torch numbers those of each name apart
-        # and a module may have several: the scope of the last call, and the innermost open one by
-        # each qualified name.
+        # For each module stack: the scope of the last call, and the innermost open scope by each
+        # qualified name. Names are part of the key: torch numbers the calls of each name
+        # separately, and a module may have several names.
         self._around: dict[_Stack, tuple[Scope | None, dict[str, Scope | None]]] = {}
         self._calls: dict[tuple[Scope | None, str, str], Scope] = {}
-        # The latest scope of each module, called or not, in the scope around it.
+        # The latest scope of each module, called or not, by the enclosing scope.
         self._latest: dict[tuple[Scope | None, str], Scope] = {}
         self._first: dict[str, Scope] = {}
         self.runs_in: dict[Scope, Scope | None] = {}
-        # The first name of each module that was called, by what torch tells it by, and for a call
-        # by another name the first and that.
+        # The first name of each called module, by torch's key for it; and both names of a call by
+        # another name, by its scope.
         self._first_told: dict[str, str] = {}
         self._others: dict[Scope | None, tuple[str, str]] = {}
         self.callers: dict[Scope, Scope] = {}
@@ -84,7 +84,7 @@ class Places:
         self.classes: dict[str, str] = {}
 
     def class_of(self, name: str) -> str:
-        """Return the full name of the class of a module, which may never be called."""
+        """Return the full class name of a module, which may never be called."""
         return self.classes.get(name) or self._container_class(name)
 
     def open_root(self, class_name: str) -> None:
@@ -92,12 +92,12 @@ class Places:
         self.root = self._open_call(None, "", class_name, None)
 
     def scope_of(self, stack: Mapping[str, Any] | None, source: Source | None) -> Scope | None:
-        """Return the scope of a node; open those of the calls that it is the first to tell of.
+        """Return the scope of a node; open the scopes of calls that no earlier node was in.
 
         Args:
-            stack: The calls around it, outermost first: by a name of each call the qualified
+            stack: The enclosing calls, outermost first: the key of each call, with the qualified
                 name of the module and its class.
-            source: Its line.
+            source: The line of the node.
         """
         if stack is self._asked[0]:
             return self._asked[1]
@@ -105,7 +105,7 @@ class Places:
         try:
             found = self._around.get(keys)
         except TypeError:
-            # A user's own metadata may hold anything: what is no call is left out.
+            # User metadata may contain unhashable entries: entries that are no calls are left out.
             keys = tuple([(key, told) for key, told in keys if is_call(told)])
             found = self._around.get(keys)
         scope = self._find(keys, source) if found is None else found[0]
@@ -113,12 +113,12 @@ class Places:
         return scope
 
     def body(self, name: str, around: Scope | None) -> AbstractContextManager[Scope]:
-        """Open the scope of the body of an operation in a scope, for as long as a block runs."""
+        """Open the scope of an operator's body in an enclosing scope, while a block runs."""
         return self.inside(around, self.builder.new_scope(name, parent=around, kind="hand"))
 
     @contextmanager
     def inside(self, around: Scope | None, inner: Scope) -> Iterator[Scope]:
-        """Have what stands in a scope stand in another one, for as long as a block runs."""
+        """Place the nodes of one scope in another scope, while a block runs."""
         before = self._inside, self._around
         self._inside, self._around = {**self._inside, around: inner}, {}
         self._asked = _NOT_ASKED
@@ -130,7 +130,7 @@ class Places:
 
     def _find(self, keys: _Stack, source: Source | None) -> Scope | None:
         inside, around = self._inside, self._around
-        # Most stacks are one that is known, with one call more.
+        # Most stacks extend a cached stack by one call.
         length = len(keys)
         while length and keys[:length] not in around:
             length -= 1
@@ -145,7 +145,8 @@ class Places:
         for place, (key, entry) in enumerate(keys[length:], length + 1):
             if isinstance(key, str) and is_call(entry):
                 told, kind = _OF_ROOT.sub("", entry[0].partition("@")[0]), entry[1]
-                # torch marks its own operations that stand in no module by an entry of its own.
+                # torch records an entry of equal key, name and class for its own operations outside
+                # of modules.
                 if told and not (told == key == kind):
                     name = self._name_in(scope, told)
                     scope = self._call(key, name, class_name_of(kind), open_calls, scope, source)
@@ -158,9 +159,9 @@ class Places:
         return scope
 
     def _name_in(self, caller: Scope | None, told: str) -> str:
-        """Return the name of a module in that by which the one around it was called.
+        """Return the name of a module below the name by which its enclosing module was called.
 
-        Of a part, torch tells the first name, also where its holder was called by another one.
+        torch records the first name of a submodule, even if its parent was called by another name.
         """
         first, name = self._others.get(caller, ("", ""))
         return f"{name}{told[len(first) :]}" if first and told.startswith(f"{first}.") else told
@@ -176,6 +177,7 @@ class Places:
     ) -> Scope:
         holder = name.rpartition(".")[0]
         between = []
+        # Ancestors that no open call runs become containers.
         while holder not in open_calls:
             between.append(holder)
             holder = holder.rpartition(".")[0]
@@ -199,7 +201,7 @@ class Places:
         source: Source | None,
     ) -> Scope:
         builder = self.builder
-        # One that stood for what was called in it is called itself now: the same scope.
+        # A container of earlier calls becomes a module scope once its own module is called.
         scope = self._latest.get((parent, name))
         if scope is None or scope.kind != "container":
             attribute = name.rpartition(".")[2] or None
@@ -210,14 +212,15 @@ class Places:
         self._latest[parent, name] = scope
         self._first.setdefault(name, scope)
         self.classes[name] = class_name
-        # Of torch's own modules the line of an operation is that of the call.
+        # An operation in a module of torch.nn has the line of the user's code that calls the
+        # module.
         told = source if class_name.startswith("torch.nn.") else None
         self.call_of[scope] = builder.add_call(scope, class_name=class_name, source=told)
         return scope
 
     def _container(self, name: str, parent: Scope | None) -> Scope:
-        """Return the scope that stands for a module which is not called itself."""
-        # What is called in one that was called before stands in that call.
+        """Return the scope of a module that encloses a call, but is not running."""
+        # A submodule of a module that was called before is placed in that call.
         known = self._latest.get((parent, name))
         if known is None:
             label = label_of(self._container_class(name))
@@ -233,7 +236,7 @@ class Places:
         return known
 
     def home(self, name: str) -> Scope | None:
-        """Return the scope in which the parameters of a module stand: that of its first call."""
+        """Return the scope of a module's parameters: the scope of its first call."""
         known = self._first.get(name)
         if known is not None or not name:
             return known or self.root

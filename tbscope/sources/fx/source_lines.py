@@ -1,4 +1,4 @@
-"""The lines of the user's code that a program tells of, from the text of its nodes."""
+"""Lines of the user's code, from the stack traces in the nodes of a program."""
 
 import functools
 import re
@@ -10,30 +10,30 @@ from tbscope.sources.torch.source_location import is_foreign_file, short_path
 __all__ = ["own_line", "source_of", "source_of_script"]
 
 _FRAME = re.compile(r'^ *File "(.*)", line ([0-9]{1,9}), in (.*)$', re.MULTILINE)
-# Of a traced node each call around it, innermost first; of a scripted one its own line.
+# A traced node lists its enclosing calls, innermost first; a scripted node has only its own line.
 _TRACED = re.compile(r"^(.+?)\(([0-9]{1,9})\): (.+)$", re.MULTILINE)
 _SCRIPTED = re.compile(r'^ *File "(.+?)", line ([0-9]{1,9})')
-# What a file tells of its own copy of the code.
+# Heading of the lines in a file's own copy of the code.
 _COPY = "Serialized   File"
 
 
 @functools.lru_cache(maxsize=4096)
 def source_of(trace: str) -> Source | None:
-    """Return the innermost line of the user's code in the text of a stack trace.
+    """Return the innermost line of the user's code in a stack trace.
 
     Args:
-        trace: As Python prints it, the innermost call last.
+        trace: The text of Python, with the innermost call last.
     Returns:
-        The line that is not torch's, nor of Python's library; None where there is none.
+        The line, or None if all lines are of torch or of Python's library.
     """
     return own_line(reversed(_FRAME.findall(trace)))
 
 
 def own_line(lines: Iterable[tuple[str, str | int, str]]) -> Source | None:
-    """Return the first line that is not torch's, nor of Python's library; None for none.
+    """Return the first line that is not of torch or of Python's library, or None.
 
     Args:
-        lines: The file, the number and the function of each.
+        lines: The file, the number and the function of each line.
     """
     for file, line, function in lines:
         if not file.startswith("<") and not is_foreign_file(file):
@@ -43,13 +43,13 @@ def own_line(lines: Iterable[tuple[str, str | int, str]]) -> Source | None:
 
 @functools.lru_cache(maxsize=4096)
 def source_of_script(text: str, function: str) -> Source | None:
-    """Return the innermost line of the user's code that a node of TorchScript tells of.
+    """Return the innermost line of the user's code for a node of TorchScript.
 
     Args:
-        text: What TorchScript tells of the node.
-        function: The function in whose code it is, where the text does not tell.
+        text: The source range that TorchScript prints for the node.
+        function: The function of the line, for a text that does not name it.
     Returns:
-        The line that is not torch's, nor of Python's library; None where there is none.
+        The line, or None if all lines are of torch or of Python's library.
     """
     text = text.partition(_COPY)[0]
     scripted = _SCRIPTED.match(text)

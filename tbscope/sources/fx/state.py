@@ -1,4 +1,4 @@
-"""The state of a program: its parameters, buffers and constants, each once, by name."""
+"""State of a program: its parameters, buffers and constants, each once, by name."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -18,12 +18,12 @@ __all__ = ["State", "state_of"]
 
 
 class State:
-    """What a program holds.
+    """Parameters, buffers and constants of a program.
 
     Args:
         places: The scopes of the program.
-        kinds: What each tensor is, by its qualified name, in the order of the module tree.
-        tensors: The tensors, as far as the program has them, by qualified name.
+        kinds: The kind of each tensor, by qualified name, in the order of the module tree.
+        tensors: The tensors, as far as the program contains them, by qualified name.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class State:
         self._kinds = kinds
         self._tensors = dict(tensors)
         self._slots: dict[str, Slot] = {}
-        # Tied ones have the name of the first, and one number.
+        # Tied tensors share the name of the first of them, and its number.
         self._first: dict[str, str] = {}
         self._numbers: dict[str, int] = {}
         # The first name of each tensor, by its identity.
@@ -48,16 +48,16 @@ class State:
             self._numbers.setdefault(first, len(self._numbers))
 
     def name_of(self, tensor: torch.Tensor) -> str | None:
-        """Return the name of the parameter or buffer that a tensor is; None for any other."""
+        """Return the name of a parameter or buffer, or None for any other tensor."""
         return self._known.get(_identity(tensor))
 
     def slot(self, name: str, told: Any = None, tensor: Any = None) -> Slot:
-        """Return the slot of a tensor by its name; its node is made once it is read.
+        """Return the slot of a tensor by its name; the node is appended at the first read.
 
         Args:
-            name: The name of a parameter or a buffer; any other is a constant.
-            told: What is known of it.
-            tensor: The tensor, where the program finds it among its attributes.
+            name: The name of a parameter or a buffer; any other name is the name of a constant.
+            told: The type in the metadata, if there is one.
+            tensor: The tensor, if it is an attribute of the program.
         """
         name = self._first.get(name, name)
         slot = self._slots.get(name)
@@ -96,13 +96,13 @@ class State:
         scope: Scope | None = None,
         attributes: Mapping[str, Any] | None = None,
     ) -> Value:
-        """Add an input, a parameter, a buffer or a constant; return its value."""
+        """Append the node of an input, a parameter, a buffer or a constant; return its value."""
         node = self._places.builder.append_source(kind, name, scope)
         node.attributes.update(attributes or {})
         return add_value(node, typed)
 
     def own(self) -> dict[str, tuple[Parameter, ...]]:
-        """Return the parameters and buffers of each module that has some, by its name."""
+        """Return the parameters and buffers of each module that has any, by module name."""
         found: dict[str, list[Parameter]] = {}
         for name, kind in self._kinds.items():
             owner, _, attribute = name.rpartition(".")
@@ -122,7 +122,7 @@ class State:
                     self._numbers[self._first[name]],
                 )
             )
-        # Parameters first, as a module tells them.
+        # A module, too, lists parameters first.
         return {
             owner: tuple(sorted(own, key=lambda each: each.kind != "parameter"))
             for owner, own in found.items()
@@ -130,15 +130,17 @@ class State:
 
 
 def _identity(tensor: torch.Tensor) -> Any:
+    """Return a key that tensors share if they are the same view of one storage."""
     key = storage_key(tensor)
     if key is None or tensor.numel() == 0:
+        # Tensors without memory have no address to compare.
         return id(tensor)
     stride = tensor.stride() if tensor.layout is torch.strided else ()
     return key, tensor.storage_offset(), tuple(tensor.shape), stride, tensor.dtype
 
 
 def state_of(parts: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return what each parameter and buffer is, and the tensors, by qualified name.
+    """Return the kind of each parameter and buffer, and the tensors, by qualified name.
 
     Args:
         parts: The modules by qualified name, with `_parameters` and `_buffers`.
@@ -149,7 +151,7 @@ def state_of(parts: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         prefix = f"{name}." if name else ""
         for kind, own in (("parameter", part._parameters), ("buffer", part._buffers)):
             for attribute, tensor in own.items():
-                # A damaged file may hold anything there.
+                # A damaged file may have any object there.
                 if isinstance(tensor, torch.Tensor):
                     kinds[prefix + attribute] = kind
                     tensors[prefix + attribute] = tensor

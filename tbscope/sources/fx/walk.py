@@ -1,9 +1,9 @@
-"""The walk over the nodes of a program, in order, and into the bodies of its operations.
+"""Walk over the nodes of a program in order, and into the bodies of its operators.
 
-Each body of an operation that takes functions (`cond`, `while_loop`, `scan`) stands in a scope of
-its own, once, as a program holds it, before the operation that runs it and that reads what it
-gives. What only sets a mode for its body (`no_grad`, autocast), or keeps no activations of it, is
-not there for the reader: the body stands where it ran.
+The body of an operator that takes functions (`cond`, `while_loop`, `scan`) is read once, as the
+program contains it. It has a scope of its own, before the node of the operator, which reads the
+results of the body. An operator that only sets a mode for its body (`no_grad`, autocast), or
+discards its activations (checkpoint), has no node: its body is read in place.
 """
 
 from collections.abc import Iterable, Mapping
@@ -43,11 +43,11 @@ _TRANSPARENT = (
 
 @dataclass(slots=True)
 class _Body:
-    """A function that is an argument of an operation.
+    """Function that is an argument of an operator.
 
     Attributes:
-        name: Under which name the program holds it.
-        module: Its nodes.
+        name: The name of the function in the program.
+        module: The graph module with its nodes.
     """
 
     name: str
@@ -55,13 +55,14 @@ class _Body:
 
 
 class Walk:
-    """Reads the nodes of a program.
+    """Walk over the nodes of a program.
 
     Args:
-        reader: Who reads each of them.
-        prefix: The path of its attributes in the whole, which ends in a dot; empty for the whole.
-        runs: Whether modules, methods, and functions that are no operators of torch's are called
-            on stand-ins.
+        reader: The reader of each node.
+        prefix: The path of the program's attributes in the whole program, which ends in a dot;
+            empty for the whole program.
+        runs: Whether modules, methods, and functions that are no operators of torch run on fake
+            tensors.
     """
 
     def __init__(self, reader: Reader, prefix: str = "", *, runs: bool = False) -> None:
@@ -70,12 +71,12 @@ class Walk:
         self.runs = runs
 
     def read(self, module: torch.fx.GraphModule) -> list[Held]:
-        """Read the nodes of a program, or of a body; return what it gives, flat."""
+        """Read the nodes of a program, or of a body; return its results as a list."""
         given = self.result(module)
         return list(given) if isinstance(given, tuple | list) else [given]
 
     def result(self, module: torch.fx.GraphModule) -> Held:
-        """Read the nodes of a program; return what it gives, in its nest."""
+        """Read the nodes of a program; return its result in its containers."""
         held = self.reader.held
         self.reader.between.update(_stacks_between(module.graph))
         for node in module.graph.nodes:
@@ -95,7 +96,7 @@ class Walk:
             return self.reader.call_operator(node)
         if is_higher_order(target):
             return self._call_with_bodies(node)
-        # Of Python's functions, an exported program calls those on numbers, and getitem.
+        # An exported program calls Python functions only for arithmetic on sizes, and getitem.
         return call_python(self.reader, node, runs=self.runs)
 
     def _attribute(self, module: torch.fx.GraphModule, node: torch.fx.Node) -> Held:
@@ -127,7 +128,7 @@ class Walk:
         return self._leaf(node, name, part)
 
     def _inner(self, node: torch.fx.Node, name: str, part: torch.fx.GraphModule) -> Held:
-        """Read the nodes of a graph module inside of another."""
+        """Read the nodes of a graph module that another graph module calls."""
         reader = self.reader
         scope, _ = reader.where(node)
         assert scope is not None
@@ -141,7 +142,7 @@ class Walk:
             return Walk(reader, f"{name}.", runs=True).result(part)
 
     def _leaf(self, node: torch.fx.Node, name: str, part: torch.nn.Module) -> Held:
-        """Read a node that calls a module: one operation, which reads all that the module holds."""
+        """Read a node that calls a module as one operation, which reads all tensors of it."""
         reader = self.reader
         scope, _ = reader.enter(node)
         args = reader.given(node)
@@ -171,7 +172,7 @@ class Walk:
     # -- bodies ---------------------------------------------------------------------------
 
     def _call_with_bodies(self, node: torch.fx.Node) -> Held:
-        """Read a node that calls an operator with functions; return what it gives."""
+        """Read a node that calls an operator with functions; return its results."""
         reader = self.reader
         given = reader.given(node)
         target: Any = node.target
@@ -181,7 +182,7 @@ class Walk:
         bodies = [entry for entry in entries if type(entry) is _Body]
         operands = [entry for entry in entries if type(entry) is not _Body]
         if name == _WITH_BACKWARD:
-            # The second one runs in the backward pass.
+            # The second function runs in the backward pass.
             bodies = bodies[:1]
         told = reader.type_of(node)
         if name in _TRANSPARENT and len(bodies) == 1:
@@ -198,33 +199,33 @@ class Walk:
         return reader.give(appended, told, read)
 
     def _read_body(self, body: _Body, operands: list[Held]) -> list[Held]:
-        """Read the nodes of a body with what it is given; return what it gives, flat."""
+        """Read the nodes of a body with its operands as inputs; return its results as a list."""
         reader = self.reader
         places = [one for one in body.module.graph.nodes if one.op == "placeholder"]
         last = operands[-len(places) :]
         for at, place in enumerate(places):
-            # A function of two entries of a list is given that list twice.
+            # A function that combines two entries of a list takes that list twice.
             operand = last[at % len(last)] if last else None
             told = reader.type_of(place)
             slot = operand if type(operand) is Slot else next(slots_in(operands), None)
             if isinstance(told, TensorType) and slot is not None:
                 one, other = slot.type.shape, told.shape
                 if slot is not operand or (one and other is not None and len(one) != len(other)):
-                    # It is given a part in each turn.
+                    # The body takes a part of the operand in each iteration.
                     operand = Slot(told, slot.read(), writes=slot.writes, at=slot.at)
             reader.held[place] = operand
         return self.read(body.module)
 
 
 def attribute_at(module: Any, path: str) -> Any:
-    """Return what stands in a module under a path; None where there is nothing."""
+    """Return the attribute of a module at a dotted path, or None if there is none."""
     for step in path.split("."):
         module = getattr(module, step, None)
     return module
 
 
 def classes_in(module: torch.fx.GraphModule) -> dict[str, str]:
-    """Return the full name of the class of each module that was called, by qualified name."""
+    """Return the full class name of each called module, by qualified name."""
     found: dict[str, str] = {}
     met: set[Any] = set()
     for node in module.graph.nodes:
@@ -236,9 +237,9 @@ def classes_in(module: torch.fx.GraphModule) -> dict[str, str]:
 
 
 def class_in(modules: Mapping[str, torch.nn.Module], name: str) -> str:
-    """Return the full name of the class of a module that may not be among these."""
+    """Return the full class name of a module, which may be missing in `modules`."""
     part = modules.get(name)
-    # torch.fx puts plain modules where it keeps no class.
+    # torch.fx has a plain module in place of a module whose class is lost.
     plain = part is None or type(part) is torch.nn.Module
     return container_class(modules, name) if plain else class_name_of(type(part))
 
@@ -252,7 +253,7 @@ def _flat(given: Any) -> list[Any]:
 
 
 def _named(given: Any) -> Any:
-    """Return arguments with the names of bodies in their places."""
+    """Return arguments with the name of each body in place of the body."""
     if type(given) is _Body:
         return Constant(f"<{given.name}>")
     if isinstance(given, tuple | list):
@@ -263,11 +264,11 @@ def _named(given: Any) -> Any:
 
 
 def _stacks_between(graph: torch.fx.Graph) -> dict[torch.fx.Node, Mapping[str, Any]]:
-    """Return the calls around each node that tells of none, and stands between some that do.
+    """Return the enclosing calls of each node without a module stack between nodes with stacks.
 
-    Passes over a program put operations in, and tell of no module: a tensor is quantised between
-    two layers. What is made of a result of one part, and read by another, stands in the call around
-    both; what reads the state of a program alone, or its inputs, in none.
+    Passes over a program insert nodes without a module stack, as to quantise a tensor between two
+    layers. A node between the result of one module and the input of another is in the calls that
+    enclose both modules. A node that reads only state or inputs of the program is in no call.
 
     Args:
         graph: The nodes of a program, or of a body.
@@ -275,7 +276,7 @@ def _stacks_between(graph: torch.fx.Graph) -> dict[torch.fx.Node, Mapping[str, A
     nodes = [node for node in graph.nodes if node.op.startswith("call_")]
     silent = [node for node in nodes if not node.meta.get("nn_module_stack")]
     if not silent or len(silent) == len(nodes):
-        # As nearly always.
+        # The usual cases: all nodes have a stack, or none of them has.
         return {}
     told = {node: _told(node) for node in nodes}
     before: dict[torch.fx.Node, _Stack | None] = {}
@@ -289,14 +290,14 @@ def _stacks_between(graph: torch.fx.Graph) -> dict[torch.fx.Node, Mapping[str, A
 
 
 def _told(node: torch.fx.Node) -> _Stack:
-    """Return the calls that a node tells of; none where one of them is no call."""
+    """Return the module stack of a node; empty if any of its entries is no call."""
     stack = node.meta.get("nn_module_stack")
     entries = tuple(stack.items()) if isinstance(stack, Mapping) else ()
     return entries if all(isinstance(key, str) and is_call(told) for key, told in entries) else ()
 
 
 def _common(stacks: Iterable[_Stack | None]) -> _Stack | None:
-    """Return the calls that several stacks have in common; None where none of them is known."""
+    """Return the calls that all of several stacks begin with, or None if there is no stack."""
     known = [stack for stack in stacks if stack is not None]
     if not known:
         return None
@@ -309,12 +310,12 @@ def _common(stacks: Iterable[_Stack | None]) -> _Stack | None:
 def _stack_to(
     node: torch.fx.Node, around: Mapping[str, Any] | None, prefix: str, part: torch.nn.Module
 ) -> Mapping[str, Any]:
-    """Return the calls around a module that a node calls, with its own as the last.
+    """Return the module stack for a node that calls a module, with that call as its last entry.
 
     Args:
         node: The node.
-        around: The calls around it, of which the last may be its own.
-        prefix: The path of the graph module in which it stands, as for `Walk`.
+        around: The enclosing calls; the last entry may be the node's own call.
+        prefix: The path of the node's graph module, as for `Walk`.
         part: The module.
     """
     stack: dict[str, Any] = dict(around or {})
@@ -322,20 +323,21 @@ def _stack_to(
     last = stack.get(key)
     own = is_call(last) and last[0] == str(node.target)
     if own:
-        # Told as in the model that was cut into graph modules: the same path, in one of them.
+        # The stack has paths of the model that was split into graph modules. The path is the same,
+        # but relative to one of them.
         stack = {
             each: (f"{prefix}{entry[0]}", entry[1]) if is_call(entry) and entry[0] else entry
             for each, entry in stack.items()
         }
     elif prefix or isinstance(part, torch.fx.GraphModule):
-        # Told of what it was in that model, in calls that there are no more.
+        # The stack describes the module in the original model, in calls that no longer exist.
         stack = {}
-    # What stands there now may be of another class than what was traced, as a fused one is.
+    # The module may have another class than the traced one, as after fusion.
     return {**stack, key if own else node.name: (f"{prefix}{node.target}", type(part))}
 
 
 def hyperparameters_of(part: torch.nn.Module) -> dict[str, Any]:
-    """Return the hyper-parameters of a module, or that they cannot be told."""
+    """Return the hyper-parameters of a module, or the error that its `extra_repr` raised."""
     try:
         return hyperparameters(part)
     except Exception as error:  # noqa: BLE001 (extra_repr is the user's code)

@@ -1,1 +1,1 @@
-"""Graphs that are GraphDefs: TensorFlow's, torch's own, tensorboardX's, and drawings of ours."""
+"""Graphs in GraphDefs: of TensorFlow, torch, tensorboardX, and drawings of tbscope."""

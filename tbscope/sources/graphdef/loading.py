@@ -1,4 +1,4 @@
-"""Loads GraphDefs: messages and files, in binary form or as text, which may be broken."""
+"""Loading of GraphDefs from messages and files, in binary form or as text, which may be damaged."""
 
 from typing import Any
 
@@ -20,15 +20,16 @@ _FIX = "it is cut off or damaged: copy it, or write it, anew"
 
 
 def load_graph_def(given: Any) -> GraphDef:
-    """Return a GraphDef that is given as a message, or as the path of a file.
+    """Return a GraphDef from a message, or from the path of a file.
 
     Raises:
-        ArgumentError: It is neither; the file cannot be read, is damaged, or holds no GraphDef.
+        ArgumentError: The argument is neither; or the file cannot be read, is damaged, or contains
+            no GraphDef.
     """
     if isinstance(given, GraphDef):
         return given
     if type(given).__name__ == "GraphDef" and hasattr(given, "SerializeToString"):
-        # TensorFlow's own, of the same fields.
+        # TensorFlow has a class of its own with the same fields.
         return graph_def_of_bytes(given.SerializeToString(), given)
     if path_of(given) is None:
         raise ArgumentError(
@@ -56,8 +57,11 @@ def load_graph_def(given: Any) -> GraphDef:
 def graph_def_of_bytes(data: bytes, what: Any) -> GraphDef:
     """Return the GraphDef in some bytes.
 
+    Args:
+        data: The bytes.
+        what: The origin of the bytes, for the error.
     Raises:
-        ArgumentError: They are damaged.
+        ArgumentError: The bytes are damaged.
     """
     try:
         return GraphDef.FromString(data)
@@ -73,5 +77,5 @@ def _of_text(data: bytes, what: Any) -> GraphDef:
         raise unreadable(what, _DOING, why, _FIX) from error
     except RecursionError as error:
         raise unreadable(what, _DOING, "its messages stand in each other too deep", _FIX) from error
-    except Exception as error:  # The parser of text has errors of its own, and others' too.
+    except Exception as error:  # text_format raises several classes of errors.
         raise unreadable(what, _DOING, error_text(error), _FIX) from error

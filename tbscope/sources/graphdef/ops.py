@@ -1,4 +1,4 @@
-"""The nodes of a GraphDef as plain data: their names, what they read and wait for, their facts."""
+"""Nodes of a GraphDef as plain data: names, inputs, control inputs and attributes."""
 
 import re
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 Reference = tuple[str, int]
-"""What an input names: a node, and which of its outputs."""
+"""Data input of a node: the name of the producer and the index of the output."""
 
 _DTYPES = {
     "FLOAT": "float32",
@@ -34,7 +34,7 @@ _DTYPES = {
 }
 _TYPED_BY = ("dtype", "T", "DstT", "out_type", "output_type", "Tout")
 _SHAPES = "_output_shapes"
-# Drawings of ours call so what the page would fold with others that are not alike.
+# Op types with which tbscope's drawings keep the page from folding unlike nodes into a series.
 _APART = re.compile(r"(Input|Output|Parameter|Buffer)\[.*\]")
 _OF_RANKS = re.compile(r"ranks_([0-9][-0-9,a-z_]*)_([^_]+)")
 _MOST_ENTRIES = 1000
@@ -44,18 +44,18 @@ _MOST_ELEMENTS = 16
 
 @dataclass(slots=True, eq=False)
 class Op:
-    """One node.
+    """Node of a GraphDef.
 
     Attributes:
-        name: Its name.
-        op: What it does.
-        reads: What its inputs name, in order.
-        waits: The nodes whose end it waits for.
-        facts: What its attributes tell, without blanks before their names.
-        shapes: The shapes of its outputs, as far as they are told.
-        dtype: The element type of its outputs.
-        device: Where it runs, as torch names it.
-        drawn: Whether an attribute has blanks before its name, as only drawings of ours write it.
+        name: The name.
+        op: The op type.
+        reads: The data inputs, in order.
+        waits: The names of the control inputs.
+        facts: The attributes, without blanks before their names.
+        shapes: The shapes of the outputs, as far as they are recorded.
+        dtype: The element type of the outputs.
+        device: The device in torch's notation.
+        drawn: Whether an attribute has blanks before its name, which only tbscope's drawings write.
     """
 
     name: str
@@ -90,14 +90,14 @@ def op_of(node: Any) -> Op:
 
 
 def shapes_of(node: Any) -> list[Shape | None]:
-    """Return the shapes of the outputs of a NodeDef, as far as they are told."""
+    """Return the shapes of the outputs of a NodeDef, as far as they are recorded."""
     if _SHAPES not in node.attr:
         return []
     return [_shape(one) for one in node.attr[_SHAPES].list.shape[:_MOST_ENTRIES]]
 
 
 def plain_op(op: str) -> str:
-    """Return an op type without the ending by which a drawing of ours keeps it from folding."""
+    """Return an op type without the suffix with which tbscope's drawings prevent folding."""
     apart = _APART.fullmatch(op)
     return apart[1] if apart else op
 
@@ -111,7 +111,7 @@ def dtype_of(node: Any) -> str:
         fact = fact_of(held)
         dtype = str(fact) if held.HasField("type") else ""
         if name == "dtype" and isinstance(fact, str) and ", " not in fact:
-            # As drawings of ours write it: "float32", or "float32 x300" of very many results.
+            # tbscope's drawings write "float32", or "float32 x300" for very many results.
             dtype = fact.partition(" x")[0]
         if dtype:
             return dtype
@@ -119,15 +119,15 @@ def dtype_of(node: Any) -> str:
 
 
 def reference_of(text: str) -> Reference:
-    """Read an input: `name`, or `name:1`."""
+    """Parse a data input: `name`, or `name:1`."""
     name, _, output = text.partition(":")
     return name, int(output) if output.isdecimal() and len(output) < 10 else 0
 
 
 def device_of(text: str) -> str:
-    """Return a device as torch names it: `cuda:0` for `/job:x/device:GPU:0`.
+    """Return a device in torch's notation: `cuda:0` for `/job:x/device:GPU:0`.
 
-    That of ranks has them before it: `ranks 0-7 cuda:0` for `/device:ranks_0-7_GPU:0`.
+    The numbers of ranks come before their device: `ranks 0-7 cuda:0` for `/device:ranks_0-7_GPU:0`.
     """
     found = text.rpartition("device:")[2] if "device:" in text else text.strip("/")
     if ranks := _OF_RANKS.fullmatch(found):
@@ -174,7 +174,7 @@ def _single(kind: str, item: Any) -> Nest:
         text = item.decode("utf-8", "backslashreplace") if isinstance(item, bytes) else item
         return cut(text, _MOST_TEXT)
     if kind == "f":
-        # The shortest number that is the same in 32 bits.
+        # A float32 has some seven significant digits; more of them would be rounding noise.
         return float(f"{item:.7g}")
     if kind == "i" or kind == "b":
         return item
@@ -189,7 +189,7 @@ def _single(kind: str, item: Any) -> Nest:
 
 
 def _literal(tensor: Any) -> Nest:
-    """Return what a small tensor holds, where it is told number by number; else its type."""
+    """Return the content of a small tensor if it is stored number by number, else its type."""
     sizes = _shape(tensor.tensor_shape)
     for name in ("float_val", "double_val", "int_val", "int64_val", "bool_val", "string_val"):
         held = getattr(tensor, name)

@@ -1,4 +1,4 @@
-"""Paths: in which scope a node of a GraphDef stands, by its name or by what it tells itself."""
+"""Scope paths of the nodes of a GraphDef, from their names or from their `scope` attributes."""
 
 import re
 from collections.abc import Iterable
@@ -18,19 +18,19 @@ __all__ = ["Path", "Scopes", "mended", "path_of_name", "path_of_scope", "with_ca
 
 Path = tuple[ScopePart, ...]
 
-# The page is drawn for some 60 levels; what stands deeper keeps its name in one label.
+# The page draws some 60 levels; deeper levels of a name stay in one label.
 _MOST_LEVELS = 64
-# Holders that torch never calls.
+# Container modules that torch never calls.
 _LISTS = frozenset({"ModuleList", "ModuleDict", "ParameterList", "ParameterDict"})
 _STEP = re.compile(r"[^\[\]]+(?:\[[^\[\]]+\])(?:\.[0-9]{1,9})?")
 
 
 def path_of_name(name: str) -> Path:
-    """Return the scopes that the name of a node tells: all its steps but the last."""
+    """Return the scope path in the name of a node: all its parts but the last."""
     return _path("/".join(name.split("/", _MOST_LEVELS)[:-1]))
 
 
-# Many nodes stand in one scope. One object for each step makes them quick to compare.
+# Many nodes share a scope: one cached object for each part makes paths quick to compare.
 @lru_cache(maxsize=4096)
 def _path(text: str) -> Path:
     return tuple([_part(step) for step in text.split("/") if step])
@@ -43,7 +43,7 @@ def _part(step: str) -> ScopePart:
 
 
 def path_of_scope(op: Op) -> Path | None:
-    """Return the path that a drawing of ours tells of a node; None for any other node."""
+    """Return the path in the `scope` attribute that tbscope's drawings write, or None."""
     told = op.facts.get("scope")
     if not isinstance(told, str) or told.count("/") >= _MOST_LEVELS:
         return None
@@ -59,19 +59,19 @@ def _parsed(text: str) -> Path | None:
 
 
 def _without_lists(path: Path) -> Path:
-    """Return a path as torch writes it for what runs: the lists that are never called left out."""
+    """Return a path as torch writes it for an operation: without lists, which are never called."""
     return tuple(part for part in path if part.label not in _LISTS)
 
 
 def mended(paths: Iterable[tuple[Path, Iterable[Path]]]) -> list[Path]:
-    """Return where nodes stand of which torch has lost the lists around them.
+    """Return scope paths with the lists that torch has left out.
 
-    torch writes `Net/Linear[0]` for what `Net/ModuleList[layers]/Linear[0]` runs, and the whole
-    path for the parameters of that.
+    torch writes `Net/Linear[0]` for the operations of `Net/ModuleList[layers]/Linear[0]`, and the
+    whole path for the parameters of that module.
 
     Args:
-        paths: For each node where it stands as torch writes it, and where the parameters that it
-            reads do.
+        paths: For each node its path as torch writes it, and the paths of the parameters that it
+            reads.
     """
     rows = [
         (path, [own for own in owners if _without_lists(own) == path]) for path, owners in paths
@@ -79,7 +79,7 @@ def mended(paths: Iterable[tuple[Path, Iterable[Path]]]) -> list[Path]:
     places: dict[Path, dict[Path, None]] = {}
     for _, owners in rows:
         for own in owners:
-            # Each module around it, too, stands where that one says.
+            # The path of a parameter locates each enclosing module, too.
             for size in range(1, len(own) + 1):
                 if own[size - 1].label not in _LISTS:
                     places.setdefault(_without_lists(own[:size]), {})[own[:size]] = None
@@ -88,6 +88,7 @@ def mended(paths: Iterable[tuple[Path, Iterable[Path]]]) -> list[Path]:
 
 
 def _moved(path: Path, places: dict[Path, dict[Path, None]], deepest: int) -> Path:
+    """Return a path with the lists of its longest prefix that the parameters locate uniquely."""
     for size in range(min(len(path), deepest), 0, -1):
         known = places.get(path[:size], {})
         if len(known) == 1:
@@ -96,14 +97,15 @@ def _moved(path: Path, places: dict[Path, dict[Path, None]], deepest: int) -> Pa
 
 
 def with_calls(paths: list[Path], runs: list[bool]) -> list[Path]:
-    """Return where nodes stand, each call of a module apart from those before.
+    """Return scope paths in which each call of a module has a scope of its own.
 
-    A call is one stretch of the nodes in the order in which they ran: a module that is entered
-    again after it was left is called again.
+    A call is a sequence of adjacent nodes in the order of execution: a module that is entered again
+    after it was left is called again.
 
     Args:
-        paths: Where nodes stand, in that order.
-        runs: Which of them run something. The others stand where they do: in the first call.
+        paths: The paths of the nodes, in the order of execution.
+        runs: For each node, whether it runs an operation. The path of any other node is unchanged:
+            it is in the first call.
     """
     counts: dict[tuple[Path, ScopePart], int] = {}
     open_: Path = ()
@@ -131,10 +133,10 @@ def with_calls(paths: list[Path], runs: list[bool]) -> list[Path]:
 
 
 class Scopes:
-    """The scopes of a graph, each made when it is first asked for.
+    """Scopes of a graph, each created at its first use.
 
     Args:
-        build: The door to the graph.
+        build: The builder of the graph.
     """
 
     def __init__(self, build: GraphBuilder) -> None:
@@ -144,13 +146,13 @@ class Scopes:
         self.calls: dict[Scope, Call] = {}
 
     def tell(self, paths: Iterable[Path]) -> None:
-        """Look at all paths first: what stands around a module at the top is one, too."""
+        """Register all paths before their use: a top scope that encloses a module is a module."""
         for path in paths:
             if len(path) > 1 and any(part.attribute is not None for part in path[1:]):
                 self._roots.add(path[0])
 
     def of(self, path: Path) -> Scope | None:
-        """Return the scope of a path; None for the top."""
+        """Return the scope of a path, or None for the top level."""
         if not path:
             return None
         scope = self._known.get(path)

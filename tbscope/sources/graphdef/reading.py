@@ -1,4 +1,8 @@
-"""Makes the graph of a GraphDef."""
+"""Conversion of a GraphDef to a graph.
+
+Nodes are put in topological order first, then located in scopes, and added one after the other.
+Constants and lists of torch's graphs become arguments, and attribute accesses parameters.
+"""
 
 import os
 import re
@@ -32,20 +36,21 @@ _OUTPUTS = frozenset({"_Retval", "Output"})
 _PARAMETERS = frozenset({"Parameter", "ParameterConst", "Variable", "VariableV2", "VarHandleOp"})
 _BUFFERS = frozenset({"Buffer", "BufferConst"})
 _CONSTANTS = frozenset({"Const", "Constant", "ConstantConst"})
-# What torch's own graphs write as nodes: constants, lists, and each step to a parameter; lists also
-# as they stand in a GraphDef that was mended for the page.
+# Op types of torch's own graphs: constants, attribute accesses and lists, which are folded into
+# their readers, and inputs and outputs. Lists have another op type in a GraphDef that was repaired
+# for the page.
 _CONSTANT, _GET, _IO = "prim::Constant", "prim::GetAttr", "IO Node"
 _DICTS = frozenset({"prim::DictConstruct", op_type("prim::DictConstruct")})
 _LISTS = ("prim::ListConstruct", "prim::TupleConstruct")
 _MAKERS = _DICTS.union(_LISTS, map(op_type, _LISTS))
 _FOLDED = frozenset({_CONSTANT, _GET, *_MAKERS})
-# The names that torch's own modules give to buffers; a graph does not tell buffers otherwise.
+# Buffers of torch's own modules: a GraphDef of torch marks buffers in no other way.
 _RUNNING = frozenset({"running_mean", "running_var", "num_batches_tracked"})
 _HELD = re.compile(r"\{ *(\w+) : ?(.*)\}", re.S)
 _NUMBER = re.compile(r"-?(?:[0-9]{1,40}(?:\.[0-9]*)?(?:e[+-]?[0-9]{1,4})?|inf|nan)")
-# What is told elsewhere, or is nothing but what the page needs.
+# Attributes that the graph contains elsewhere, or that only the page needs.
 _TOLD = frozenset({"scope", "name", "source", "attr", "_XlaCluster", "dtype", "value", "shape"})
-# What our drawings tell, and tell anew of the graph that is read.
+# Attributes of tbscope's drawings that are computed anew from the graph.
 _CARD = "NoOp"
 _DRAWN = frozenset(
     {"bytes", "class", "defined", "flops", "kernels", "module", "parameter_count", "parameters"}
@@ -57,17 +62,18 @@ _SOURCE = re.compile(r"(.+):([0-9]{1,9}) in (.+)")
 
 
 def from_graph_def(graph_def_or_path: Any) -> Graph:
-    """Return the graph that a GraphDef draws, as far as it tells.
+    """Return the graph that a GraphDef draws, as far as the GraphDef describes it.
 
-    Scopes come from the names, or from what a drawing of ours tells of each node; modules are
-    known where they are written as torch prints them (`Net/Linear[fc]`). Constants and lists of
-    torch's graphs become arguments, the way to a parameter the parameter. An input that names no
-    node, and a step that closes a cycle, are left out, and a note tells of them.
+    Scopes come from the names of the nodes, or from the attributes of tbscope's drawings; modules
+    are recognised if they are written as torch prints them (`Net/Linear[fc]`). Constants and lists
+    of torch's graphs become arguments, and attribute accesses become the parameter to which they
+    lead. Inputs that name no node, and inputs that close a cycle, are left out, and a note reports
+    them.
 
     Args:
         graph_def_or_path: A `GraphDef`, or the path of one in binary form or as text.
     Raises:
-        ArgumentError: It is none of these, or the file is damaged.
+        ArgumentError: The argument is none of these, or the file is damaged.
     """
     message = load_graph_def(graph_def_or_path)
     title = os.path.basename(path_of(graph_def_or_path) or "").rpartition(".")[0]
@@ -79,10 +85,10 @@ def graph_of_message(message: Any, title: str = "", figures: Any = None) -> Grap
 
     Args:
         message: The GraphDef.
-        title: What it is called, where it does not tell.
-        figures: For the name of a node what was measured of it, a `Measured`.
+        title: The name of the graph, unless a single root module names it.
+        figures: A `Measured` for each measured node, by the name of the node.
     Raises:
-        ArgumentError: It cannot be a graph.
+        ArgumentError: The GraphDef cannot be converted.
     """
     with collecting_rarely():
         try:
@@ -96,14 +102,14 @@ def graph_of_message(message: Any, title: str = "", figures: Any = None) -> Grap
 
 
 class _Reading:
-    """One GraphDef while it is read."""
+    """Conversion of one GraphDef."""
 
     def __init__(self, message: Any, title: str, figures: dict[str, Measured]) -> None:
-        # In the library are seeds of colours, and bodies of functions.
+        # The library contains seeds of colours and bodies of functions, not nodes of the graph.
         listed = [node for node in message.node if not node.name.startswith(LIBRARY)]
         self._ops = [op_of(node) for node in listed]
         if any(op.drawn for op in self._ops):
-            # A drawing of ours leaves out the scope of what is in none.
+            # tbscope's drawings write no `scope` for nodes at the top level.
             for op in self._ops:
                 op.facts.setdefault("scope", "")
         self._figures = figures
@@ -112,9 +118,9 @@ class _Reading:
             self._at.setdefault(op.name, place)
         self._dangling: dict[str, None] = {}
         self._closing = 0
-        # For each node that is read how many outputs it has at least.
+        # For each node with readers, the least number of its outputs.
         self._read: dict[int, int] = {}
-        # For each node its outputs.
+        # The outputs of each node.
         self._given: dict[int, list[Nest]] = {}
         self._nodes: dict[int, Node] = {}
         self._owned: dict[tuple[Path, str], Value] = {}
@@ -137,12 +143,12 @@ class _Reading:
         return self.build.finish()
 
     def _order(self) -> list[int]:
-        """Return the places of the nodes, each behind all that it reads; what leads back goes."""
+        """Return the indices of the nodes in topological order; drop inputs that close a cycle."""
         for op in self._ops:
             op.reads = [read for read in op.reads if self._is_there(read[0])]
             op.waits = [name for name in op.waits if self._is_there(name)]
         order: list[int] = []
-        # Whether all before a node is in the order.
+        # False while the inputs of a node are visited, True once the node is in the order.
         done: dict[int, bool] = {}
         for start in range(len(self._ops)):
             pending = [start]
@@ -173,7 +179,7 @@ class _Reading:
         return False
 
     def _place(self) -> list[Path]:
-        """Return for each node the path of its scope."""
+        """Return the scope path of each node."""
         paths = []
         for op in self._ops:
             told = path_of_scope(op)
@@ -205,7 +211,7 @@ class _Reading:
         elif op.op in _MAKERS:
             self._given[place] = [self._made(op)]
         elif self._is_output(op) or (op.op == _CARD and "class" in op.facts):
-            # The node of a card tells of the module around it, and no more.
+            # The node of an info card describes only the enclosing module.
             self._describe(place)
         elif not op.reads and (op.op in _INPUTS or op.op == _IO):
             self._add_input(place)
@@ -220,7 +226,7 @@ class _Reading:
         return len(op.reads) == 1 and (op.op in _OUTPUTS or op.op == _IO)
 
     def _describe(self, place: int) -> None:
-        """Take over what a node tells of the call in which it stands."""
+        """Copy the class and the mode in a node's attributes to the enclosing call."""
         op = self._ops[place]
         scope = self._scopes.of(self._paths[place])
         told = _text_of(op, "class", "")
@@ -253,7 +259,7 @@ class _Reading:
 
     def _add_owned(self, place: int, attribute: str, kind: str) -> None:
         op, path = self._ops[place], self._paths[place]
-        # The way to a module leads to a module, and to no parameter: nobody but ways reads it.
+        # An attribute access without readers leads to a module, and to no parameter.
         if kind == _GET and (place not in self._read or not attribute):
             return
         known = self._owned.get((path, attribute))
@@ -318,7 +324,7 @@ class _Reading:
                 node.attributes[name] = fact
 
     def _add_values(self, place: int, node: Node, least: int = 0) -> None:
-        """Add the outputs of a node: those that it tells, and those that are read."""
+        """Add the outputs of a node: the recorded ones, and those that other nodes read."""
         op = self._ops[place]
         count = max(least, len(op.shapes), self._read.get(place, 0))
         for at in range(min(count, _MOST_OUTPUTS)):
@@ -354,7 +360,7 @@ class _Reading:
 
 
 def _literal_of(op: Op) -> Nest:
-    """Return what a `prim::Constant` holds: torch writes it without the quotes of a text."""
+    """Return the value of a `prim::Constant`; torch writes texts without quotes."""
     text = _held(op).get("value")
     if text is None:
         return None
@@ -365,13 +371,13 @@ def _literal_of(op: Op) -> Nest:
 
 
 def _held(op: Op) -> dict[str, str]:
-    """Return what torch writes of a node: the name of an attribute, or the text of a value."""
+    """Return the entry that torch writes in `attr`: the name of an attribute, or a value."""
     found = _HELD.fullmatch(str(op.facts.get("attr", "")))
     return {found[1]: found[2]} if found else {}
 
 
 def _text_of(op: Op, fact: str, default: str) -> str:
-    """Return a fact that is a text; the default if it is none, or empty."""
+    """Return an attribute that is a text, or the default if it is empty or no text."""
     told = op.facts.get(fact)
     return told if isinstance(told, str) and told else default
 

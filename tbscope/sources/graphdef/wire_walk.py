@@ -1,4 +1,4 @@
-"""Walks over the fields of a message in protobuf's wire format, and tells where one is damaged.
+"""Fields of a message in protobuf's wire format, with the offset of any damage.
 
 Source: https://protobuf.dev/programming-guides/encoding/
 """
@@ -16,10 +16,10 @@ _MOST_DIGITS = 10
 
 
 class WireError(Exception):
-    """A message breaks off, or its bytes are none.
+    """Message that breaks off, or bytes that are no message.
 
     Attributes:
-        offset: Where, in bytes from the start.
+        offset: The offset of the damage, in bytes from the start.
     """
 
     def __init__(self, offset: int, why: str) -> None:
@@ -28,15 +28,15 @@ class WireError(Exception):
 
 
 class Field(NamedTuple):
-    """One field.
+    """Field of a message.
 
     Attributes:
-        number: Its number.
+        number: The field number.
         kind: The wire type: 0 for a number, 1 and 5 for 8 and 4 bytes, 2 for bytes with a length.
-        start: Where its content starts.
-        end: Where it ends.
+        start: The offset of the content.
+        end: The offset of the end of the content.
         value: The number; 0 for any other kind.
-        at: Where the field starts, with its number.
+        at: The offset of the tag, with which the field starts.
     """
 
     number: int
@@ -48,10 +48,10 @@ class Field(NamedTuple):
 
 
 def fields(data: "bytes | mmap") -> Iterator[Field]:
-    """Yield the fields of a message, in order, without a copy of what they hold.
+    """Yield the fields of a message in order, without copying their content.
 
     Raises:
-        WireError: A field breaks off, or claims more than there is.
+        WireError: A field breaks off, or claims more bytes than are left.
     """
     place, end = 0, len(data)
     while place < end:

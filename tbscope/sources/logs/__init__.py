@@ -1,1 +1,1 @@
-"""Graphs that stand in event files, and in directories of them."""
+"""Graphs in event files, and in directories of event files."""

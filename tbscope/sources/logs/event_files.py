@@ -1,4 +1,4 @@
-"""The event files of a log, and what each holds of graphs."""
+"""Event files of a log, and the graphs in each of them."""
 
 import os
 import struct
@@ -14,9 +14,9 @@ from tbscope.utils.files import masked_crc, path_of
 __all__ = ["DOING", "files_of_run", "found_in_file", "log_files"]
 
 DOING = "no graphs can be read"
-"""What an error about a log begins with."""
+"""First words of the errors about a log."""
 
-# TensorBoard takes a file for one of events by this part of its name.
+# TensorBoard recognises event files by this part of their names.
 _MARK = "tfevents"
 _FIX = "copy the file anew; read_log takes the files beside it one by one, too"
 _HEAD = struct.Struct("<QI")
@@ -24,11 +24,11 @@ _TAIL = struct.Struct("<I")
 
 
 def log_files(path: Any, *, fix: str) -> list[tuple[str, str]]:
-    """Return the run and the path of an event file, or of each in a directory and below, in order.
+    """Return the run and the path of each event file at a path, in order.
 
     Args:
-        path: The path of an event file or of a directory.
-        fix: What the error for any other thing advises.
+        path: The path of an event file, or of a directory that is searched with all below it.
+        fix: The advice in the error for any other path.
     Raises:
         ArgumentError: There is no such file, or no event file.
     """
@@ -49,7 +49,7 @@ def log_files(path: Any, *, fix: str) -> list[tuple[str, str]]:
 
 
 def _no_log(text: str | None, kind: str | None) -> str:
-    """Return why a path leads to no log: the path, and the kind of file that it leads to."""
+    """Return the reason why a path leads to no log, from the path and the kind of its file."""
     if text is None:
         return "it takes the path of an event file or of a directory"
     if kind is not None:
@@ -73,7 +73,7 @@ def _event_files(directory: str) -> Iterator[tuple[str, str]]:
     else:
         seen = set()
         for place, below, files in os.walk(directory, followlinks=True):
-            # A link may lead back to a directory around it.
+            # A symbolic link may lead back to an enclosing directory.
             real = os.path.realpath(place)
             if real in seen:
                 below.clear()
@@ -87,7 +87,7 @@ def _event_files(directory: str) -> Iterator[tuple[str, str]]:
 
 
 def files_of_run(directory: str, run: str) -> list[str]:
-    """Return the paths of the event files of one run in a directory, in order.
+    """Return the paths of the event files of a run in a directory, in order.
 
     Raises:
         OSError: There is no such run. A remote store may raise another error.
@@ -103,10 +103,10 @@ def files_of_run(directory: str, run: str) -> list[str]:
 
 
 def found_in_file(path: str) -> Iterator[Found]:
-    """Yield what an event file holds of graphs, in order.
+    """Yield the graphs and figures in an event file, in order.
 
     Raises:
-        ArgumentError: It cannot be read, or is damaged; the message tells the offset.
+        ArgumentError: The file cannot be read, or is damaged; the message contains the offset.
     """
     offset = 0
     try:
@@ -131,9 +131,10 @@ def _records(file: Readable, size: int) -> Iterator[bytes]:
 
     Args:
         file: The file, at its start.
-        size: Its bytes. No record is taken for longer than what is left of them.
+        size: The size of the file in bytes. The length of a record is limited by the bytes that are
+            left.
     Raises:
-        EventError: A record is cut off, claims more than there is, or a checksum is wrong.
+        EventError: A record is cut off, claims more bytes than are left, or a checksum is wrong.
     """
     offset = 0
     while offset < size:

@@ -1,4 +1,4 @@
-"""The events of a log that hold graphs, as TensorBoard's graph plugin reads them.
+"""Events of a log that contain graphs, as TensorBoard's graph plugin reads them.
 
 Source: tensorboard/plugins/graph/graphs_plugin.py; tensorboard/compat/proto/event.proto
 """
@@ -21,7 +21,7 @@ __all__ = ["EventError", "Found", "graphs_in", "plain_tag"]
 
 _WALL_TIME, _STEP, _GRAPH_DEF, _SUMMARY, _TAGGED = 1, 2, 4, 5, 8
 _WANTED = frozenset({_GRAPH_DEF, _SUMMARY, _TAGGED})
-# The beginning of the names of the plugins that hold graphs.
+# Prefix of the plugins whose summaries contain graphs.
 _PLUGINS = b"graph_"
 _GRAPH, _GRAPH_WITH_FIGURES, _KERAS = (
     *("graph_run_metadata_graph", "graph_run_metadata", "graph_keras_model"),
@@ -29,21 +29,21 @@ _GRAPH, _GRAPH_WITH_FIGURES, _KERAS = (
 
 
 class EventError(Exception):
-    """An event is none."""
+    """Record or event of a log is cut off or damaged."""
 
 
 @dataclass(slots=True)
 class Found:
-    """A graph, or figures of the graph of the run, in a log.
+    """Graph in a log, or figures for the graph of a run.
 
     Attributes:
-        kind: What the bytes are: a GraphDef, Keras's JSON, or figures alone.
-        tag: Its tag; None for the graph of the run.
-        step: Its step.
-        wall_time: When it was written, in seconds since 1970.
+        kind: The kind of the bytes: a GraphDef, Keras's JSON, or none for figures alone.
+        tag: The tag, or None for the graph of the run.
+        step: The training step.
+        wall_time: The time of writing, in seconds since 1970.
         data: The GraphDef or the JSON, serialised; empty for figures alone.
-        record: All that a graph of ours holds; empty for any other.
-        figures: A RunMetadata with times and memory; None where there is none.
+        record: The complete graph as tbscope wrote it; empty for other writers.
+        figures: A RunMetadata with times and memory, or None if there is none.
     """
 
     kind: Literal["graph_def", "keras", "figures"]
@@ -56,10 +56,10 @@ class Found:
 
 
 def graphs_in(event: bytes) -> Iterator[Found]:
-    """Yield what the bytes of an event hold of graphs.
+    """Yield the graphs and figures in the bytes of an event.
 
     Raises:
-        EventError: They are damaged, which no checksum tells: so they were written.
+        EventError: The bytes are damaged. No checksum finds this: they were written in this state.
     """
     try:
         wanted: list[Field] = []
@@ -105,7 +105,7 @@ def _found(number: int, event: bytes, start: int, end: int) -> Iterator[Found]:
 
 
 def _of_metadata(tag: str, data: bytes) -> Iterator[Found]:
-    """Yield what a RunMetadata holds: its graph with the figures, or these alone."""
+    """Yield the graphs of a RunMetadata with their figures, or the figures alone."""
     metadata = RunMetadata.FromString(data)
     has_figures = bool(metadata.step_stats.dev_stats)
     figures = metadata if has_figures else None
@@ -119,5 +119,5 @@ def _of_metadata(tag: str, data: bytes) -> Iterator[Found]:
 
 
 def plain_tag(tag: str) -> str:
-    """Return a tag without the blank that ours end with, and which the page does not show."""
+    """Return a tag without the blank at the end of tbscope's tags, which the page does not show."""
     return tag.removesuffix(" ") or tag

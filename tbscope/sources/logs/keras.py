@@ -11,10 +11,10 @@ __all__ = ["graph_def_of_keras"]
 
 
 def graph_def_of_keras(data: bytes) -> tuple[GraphDef, str]:
-    """Return what the page draws of a conceptual graph, and the name of the model.
+    """Return the GraphDef that the page draws of a conceptual graph, and the name of the model.
 
     Raises:
-        ArgumentError: It is damaged.
+        ArgumentError: The JSON is damaged.
     Source: tensorboard/plugins/graph/keras_util.py
     """
     from tensorboard.plugins.graph.keras_util import keras_model_to_graph_def
@@ -22,7 +22,7 @@ def graph_def_of_keras(data: bytes) -> tuple[GraphDef, str]:
     try:
         model = json.loads(data)
         message = keras_model_to_graph_def(model)
-    except Exception as error:  # Whatever the layers lack, its reader raises something of its own.
+    except Exception as error:  # The error depends on the part that the layers lack.
         raise ArgumentError(
             "a conceptual graph of Keras is damaged",
             why=error_text(error),

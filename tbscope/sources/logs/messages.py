@@ -1,4 +1,4 @@
-"""Messages: what event files and GraphDef files hold as it stands there, before it is a graph."""
+"""Messages of event files: graphs as they were written, before their conversion to `Graph`."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,12 +17,13 @@ __all__ = ["LoggedMessage", "messages_in_log"]
 
 @dataclass(frozen=True, slots=True)
 class LoggedMessage:
-    """One graph of a log as it was written.
+    """Graph of a log as it was written.
 
     Attributes:
-        run: The run, as TensorBoard lists it: the directory, from that of the log; "." for it.
+        run: The run in TensorBoard's list: the directory relative to the log directory, "." for the
+            log directory itself.
         file: The path of the event file.
-        found: What the event holds.
+        found: The graph in the event.
     """
 
     run: str
@@ -31,16 +32,16 @@ class LoggedMessage:
 
     @property
     def size_bytes(self) -> int:
-        """The bytes of the GraphDef, or of Keras's JSON."""
+        """Size of the GraphDef, or of Keras's JSON, in bytes."""
         return len(self.found.data)
 
     @property
     def is_whole(self) -> bool:
-        """Whether all that tbscope knew of the graph stands beside the drawing."""
+        """Whether the complete graph of tbscope is stored beside the drawing."""
         return bool(self.found.record)
 
     def count_nodes(self) -> int:
-        """Return how many nodes are drawn.
+        """Return the number of drawn nodes.
 
         Raises:
             ArgumentError: The message is damaged.
@@ -62,10 +63,10 @@ def messages_in_log(path: Any) -> Iterator[LoggedMessage | ArgumentError]:
     """Yield every graph in an event file, or in a directory and all below it, as it was written.
 
     Args:
-        path: As for `read_log`.
+        path: The path, as for `read_log`.
     Returns:
-        The graphs, run by run, file by file; and for each file that is damaged the error, behind
-        what can be read of it.
+        The graphs, run by run and file by file. The error of a damaged file follows the graphs that
+        can be read of it.
     Raises:
         ArgumentError: There is no such file, or no event file.
     """

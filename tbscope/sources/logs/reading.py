@@ -1,4 +1,4 @@
-"""Reads logs: every graph of every run, tag and step, back into a graph."""
+"""Graphs of logs: every graph of every run, tag and step, converted back to `Graph`."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -24,15 +24,16 @@ _MOST_LISTED = 8
 
 @dataclass(frozen=True, slots=True)
 class LoggedGraph:
-    """One graph of a log.
+    """Graph of a log.
 
     Attributes:
-        run: The run, as TensorBoard lists it: the directory, from that of the log; "." for it.
-        tag: Its tag; None for the graph of the run, which the page calls "Default".
-        step: Its step.
+        run: The run in TensorBoard's list: the directory relative to the log directory, "." for the
+            log directory itself.
+        tag: The tag, or None for the graph of the run, which the page calls "Default".
+        step: The training step.
         graph: The graph.
-        wall_time: When it was written, in seconds since 1970.
-        figures: What was drawn on it, by the names of the nodes as they are drawn: the times and
+        wall_time: The time of writing, in seconds since 1970.
+        figures: The figures drawn on the graph, by the drawn names of the nodes: the times and
             bytes of a profile, or the numbers of an overlay, as bytes.
         file: The path of the event file.
     """
@@ -53,19 +54,19 @@ class LoggedGraph:
 def read_log(path: Any) -> list[LoggedGraph]:
     """Return every graph in an event file, or in a directory and all below it.
 
-    A graph that tbscope wrote comes back as it was: nodes, calls, values, figures and notes. Of any
-    other one there is what its GraphDef tells (see `from_graph_def`), with the times and the memory
-    that were written for it; of Keras's, the layers.
+    A graph that tbscope wrote is restored completely: nodes, calls, values, figures and notes. A
+    graph of another writer has the contents of its GraphDef (see `from_graph_def`), with the times
+    and the memory that were written for it; a graph of Keras has the layers.
 
     Args:
-        path: The path of an event file, or of a log directory, also of one on another machine as
-            TensorBoard takes it (`s3://…`).
+        path: The path of an event file or of a log directory, also on another machine in
+            TensorBoard's notation (`s3://…`).
     Returns:
-        The graphs: run by run, file by file, as they were written. What is damaged in a directory
-        is left out, and a warning tells it: of a file, all behind the damage.
+        The graphs run by run and file by file, in the order in which they were written. Damaged
+        content of a directory is left out with a warning: of a damaged file, all after the damage.
     Raises:
-        ArgumentError: There is no such file, no event file, or one that is damaged; the message
-            tells the offset. Of a directory: no graph can be read of it, as all are damaged.
+        ArgumentError: There is no such file, no event file, or the file is damaged; the message
+            contains the offset. For a directory: no graph can be read, as all are damaged.
     """
     files = log_files(path, fix="tbscope.read_log('runs/x')")
     if files == [(".", path_of(path))]:
@@ -84,7 +85,7 @@ def _raise(error: ArgumentError) -> None:
 
 
 def _left_out(path: Any, damaged: list[ArgumentError]) -> str:
-    """Return the text of the warning that tells what of a directory is left out."""
+    """Return the text of the warning about the damaged content of a directory."""
     lines = [f"{error.what}: {error.why}" for error in damaged[:_MOST_LISTED]]
     if len(damaged) > _MOST_LISTED:
         lines.append(f"and {len(damaged) - _MOST_LISTED:,} more")
@@ -93,13 +94,14 @@ def _left_out(path: Any, damaged: list[ArgumentError]) -> str:
 
 
 def graph_in_log(path: Any) -> Graph:
-    """Return the graph of a log that is meant where no tag is named, the latest of it.
+    """Return the graph of a log for a caller that names no tag, at its latest step.
 
-    It is the only one; or that of the run, which the page opens first, where there is one run: a
-    warning tells the others.
+    The graph is the only one of the log. In a log of one run with several graphs it is the graph of
+    the run, which the page opens first; a warning lists the other graphs.
 
     Raises:
-        ArgumentError: It cannot be read, or holds none, or several and none is meant.
+        ArgumentError: The log cannot be read, contains no graph, or contains several graphs and
+            none of them is the default.
     """
     latest: dict[tuple[str, str | None], LoggedGraph] = {}
     for one in read_log(path):
@@ -125,7 +127,7 @@ def graph_in_log(path: Any) -> Graph:
 
 
 def _beside(path: Any, tags: list[str]) -> str:
-    """Return the text of the warning that tells which graphs of a run were not taken."""
+    """Return the text of the warning that lists the other graphs of a run."""
     told = ", ".join(map(shown, tags[:_MOST_LISTED]))
     more = " and more" if len(tags) > _MOST_LISTED else ""
     return (
@@ -140,8 +142,8 @@ def _read(
 
     Args:
         files: The runs and the paths.
-        damaged: Told of each file and each graph that cannot be read; where it returns, the others
-            are read.
+        damaged: Called with the error of each file and each graph that cannot be read. The other
+            files and graphs are read if it returns.
     """
     found: list[tuple[str, str, Found]] = []
     for run, path in files:
@@ -164,7 +166,7 @@ def _read(
 
 
 def _figures_of(run: str, one: Found, found: list[tuple[str, str, Found]]) -> dict[str, Measured]:
-    """Return the figures of a graph; those of the graph of a run may be events of their own."""
+    """Return the figures of a graph; those for the graph of a run may be in separate events."""
     metadata = [one.figures] if one.figures is not None else []
     if one.tag is None:
         metadata += [

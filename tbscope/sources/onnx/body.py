@@ -1,4 +1,9 @@
-"""Adds the nodes of an ONNX model to a graph: operations, what they read, functions and bodies."""
+"""Nodes of an ONNX model as nodes of a graph: operations, their inputs, functions and bodies.
+
+A `Body` is one list of nodes (of the model, of a function call, or of the body of an If, Loop or
+Scan), with the names of values in it. A missing name is looked up in the enclosing list; a function
+finds only its inputs there.
+"""
 
 import functools
 import re
@@ -29,7 +34,7 @@ from tbscope.sources.onnx.types import UNKNOWN, ValueType, infer_function, type_
 
 __all__ = ["Body", "Reading", "broken", "check_functions", "function_key", "tell_symbols"]
 
-# Functions that call each other twice double with each.
+# Each function that calls the next one twice doubles the number of nodes.
 _MOST_NODES = 200_000
 _MOST_DEPTH = 100
 _FRAME_OF_STACK = re.compile(r'File "(.+)", line ([0-9]+), in (\S+)')
@@ -37,7 +42,7 @@ _STACK = "pkg.torch.onnx.stack_trace"
 
 
 def broken(why: str) -> ArgumentError:
-    """Return the error for a model that holds together no more."""
+    """Return the error for an inconsistent model."""
     return ArgumentError(
         "an ONNX model is broken",
         why=why,
@@ -47,14 +52,14 @@ def broken(why: str) -> ArgumentError:
 
 @dataclass(slots=True, eq=False)
 class Reading:
-    """One model while it is read: all that its lists of nodes share.
+    """State that all lists of nodes of one model share while it is read.
 
     Attributes:
         model: The `ModelProto`.
-        build: The graph.
-        scopes: Its scopes.
+        build: The builder of the graph.
+        scopes: The scopes of the graph.
         functions: The functions of the model, by domain, name and overload.
-        versions: The versions of the domains of operators.
+        versions: The opset version of each domain of operators.
         calls: The calls of functions: scope, arguments and results.
     """
 
@@ -68,19 +73,19 @@ class Reading:
 
 @dataclass(slots=True, eq=False)
 class Body:
-    """One list of nodes: that of the model, of a function, or of the body of an operation.
+    """One list of nodes: of the model, of a function, or of the body of an operation.
 
     Attributes:
-        reading: The model.
-        way: Tells the origins of the nodes.
+        reading: The shared state of the model.
+        way: Returns the origin of a node.
         types: The `TypeProto`s of values, by name.
-        held: The tensors that the graph holds, by name.
-        values: The values that are known by name.
-        around: The scope of the list.
-        levels: The modules that this scope stands for.
-        outer: The list around it; None for the model.
-        given: For a function the names outside of its inputs; None where names are the same.
-        base: The qualified name of the module that the function is.
+        held: The initializers of the graph, by name.
+        values: The values and constants so far, by name.
+        around: The enclosing scope.
+        levels: The modules of the enclosing scope; scopes are opened only for modules inside it.
+        outer: The enclosing list; None for the model.
+        given: For a function, the caller's name of each input; None if both lists share names.
+        base: The qualified name of the module whose function this is; empty for the model.
     """
 
     reading: Reading
@@ -100,7 +105,7 @@ class Body:
         return filled([self.way(node) or self._of_call(node) for node in nodes])
 
     def _of_call(self, node: Any) -> Origin | None:
-        """Return the origin of the call of a module, which may stand in no other one."""
+        """Return the origin of a call of a module's function, even outside modules; else None."""
         function = self._function(node)
         if function is None or not is_module(function):
             return None
@@ -114,17 +119,19 @@ class Body:
         listed = list(nodes)
         origins = self.origins(listed)
         scopes = self.reading.scopes
-        called = [origin for origin in map(self._of_call, listed) if origin]
-        # Lists are known by the numbers of the modules in them, also where these are functions.
-        scopes.learn(Level(joined(self.base, origin.name), None) for origin in called)
+        module_calls = [origin for origin in map(self._of_call, listed) if origin]
+        # A ModuleList is recognized by the numbers of its modules, some of which may be functions.
+        scopes.learn(Level(joined(self.base, origin.name), None) for origin in module_calls)
         scopes.learn([level for origin in origins if origin for level in origin.levels])
         for node, origin in zip(listed, origins, strict=True):
             scope, levels = self.around, self.levels
             if origin is not None:
                 levels = origin.levels
-                own = levels[len(common(levels, self.levels)) :]
-                if own:
-                    scope = scopes.of(self._places.of(origin._replace(levels=own)), self.around)
+                inner_levels = levels[len(common(levels, self.levels)) :]
+                if inner_levels:
+                    scope = scopes.of(
+                        self._places.of(origin._replace(levels=inner_levels)), self.around
+                    )
             function = self._function(node)
             if function is None:
                 self._add(node, scope, levels)
@@ -132,7 +139,7 @@ class Body:
                 self._call(node, function, scope)
 
     def value(self, name: str, scope: Scope | None) -> Value:
-        """Return the value of a name, where no constant can stand instead."""
+        """Return the value of a name; a `Constant` node is added for a name that is a constant."""
         nest = self.nest(name, scope)
         if isinstance(nest, Value):
             return nest
@@ -144,24 +151,28 @@ class Body:
         return made.outputs[0]
 
     def nest(self, name: str, scope: Scope | None) -> Nest:
-        """Return the value of a name; its content, if that is short; None for an empty name."""
+        """Return the value of a name, its content if it is short, or None for an empty name.
+
+        Raises:
+            ArgumentError: No earlier node and no enclosing list has a value of this name.
+        """
         if name in self.values or not name:
             return self.values.get(name)
-        held = self.held.get(name)
-        if held is not None:
-            constant = held.literal
-            self.values[name] = self._hold(held, scope) if constant is None else constant
+        initializer = self.held.get(name)
+        if initializer is not None:
+            constant = initializer.literal
+            self.values[name] = self._hold(initializer, scope) if constant is None else constant
             return self.values[name]
-        outer = self._name_outside(name)
-        if self.outer is None or outer is None:
+        outer_name = self._name_outside(name)
+        if self.outer is None or outer_name is None:
             raise broken(f"{shown(name)} is read, and nothing before gives it")
-        return self.outer.nest(outer, scope)
+        return self.outer.nest(outer_name, scope)
 
     def _name_outside(self, name: str) -> str | None:
         return name if self.given is None else self.given.get(name)
 
     def _hold(self, held: Held, reader: Scope | None) -> Value:
-        # A constant is its reader's, a parameter that of the module which is named with it.
+        # A constant is drawn in the scope of its reader, a parameter in the scope of its module.
         scope = reader if held.kind == "constant" else self.reading.scopes.owner(held.name, reader)
         node = self.reading.build.append_source(held.kind, held.name, scope)
         node.attributes.update(held.attributes)
@@ -173,7 +184,7 @@ class Body:
             one.name: attribute_value(one) for one in node.attribute if one.type != one.GRAPH
         }
         bodies = [one for one in node.attribute if one.type == one.GRAPH]
-        # Files have them in any order; of an If the branch that is taken comes first.
+        # Files have bodies in any order; in reverse, `then_branch` comes before `else_branch`.
         bodies.sort(key=lambda one: one.name, reverse=True)
         if node.op_type == "Constant" and self._constant(node, attributes):
             return
@@ -181,7 +192,7 @@ class Body:
             scope = reading.scopes.block(node.op_type, scope)
         read = [self.nest(name, scope) for name in node.input]
         domain = "" if node.domain == "ai.onnx" else node.domain
-        # A schema has versions of 32 bits.
+        # onnx takes versions of 32 bits only.
         version = max(0, min(reading.versions.get(domain, 1), 2**31 - 1))
         names = input_names(node.op_type, domain, version, len(read))
         arguments = [*read]
@@ -219,7 +230,7 @@ class Body:
         tell_symbols(added.attributes, kinds)
 
     def _constant(self, node: Any, attributes: Mapping[str, Nest]) -> bool:
-        """Take a constant that is short for its content; tell whether it is one."""
+        """Record a short constant as a literal, without a node; return whether the node is one."""
         held = next(iter(attributes.values()), None)
         if len(attributes) != 1 or not _is_literal(held):
             return False
@@ -227,20 +238,20 @@ class Body:
         return True
 
     def _told_type(self, name: str) -> Any:
-        """Return the `TypeProto` of a value, or None."""
-        found, outer = self.types.get(name), self._name_outside(name)
-        if found is None and self.outer is not None and outer is not None:
-            return self.outer._told_type(outer)
-        return found
+        """Return the `TypeProto` of a value, from this or an enclosing list, or None."""
+        type_proto, outer_name = self.types.get(name), self._name_outside(name)
+        if type_proto is None and self.outer is not None and outer_name is not None:
+            return self.outer._told_type(outer_name)
+        return type_proto
 
     def _type(self, name: str) -> ValueType:
-        found = self._told_type(name)
-        return UNKNOWN if found is None else type_of(found)
+        type_proto = self._told_type(name)
+        return UNKNOWN if type_proto is None else type_of(type_proto)
 
     # -- functions and bodies -----------------------------------------------------------
 
     def _call(self, node: Any, function: Any, around: Scope | None) -> None:
-        """Add the body of a function in a scope of its own."""
+        """Add the body of a function in a scope of its own; record its arguments and results."""
         reading, base = self.reading, self.base
         level, way = Level(node.name, f"{function.domain}::{function.name}"), _of_nothing
         origin = self._of_call(node)
@@ -297,10 +308,11 @@ class Body:
     def _given(
         self, operator: str, place: int, kind: ValueType, read: Sequence[Nest], scope: Scope
     ) -> Value:
-        """Add what the body of an operation is given in each of its rounds.
+        """Add a node for one input of the body of an operation.
 
-        Source: onnx/defs/controlflow. A Loop gives the number of the round, the condition, and
-        what the last round gave, at first the inputs; a Scan the last of the states, and slices.
+        Source: onnx/defs/controlflow. The inputs of a Loop's body are the iteration number, the
+        condition, and the results of the previous iteration, at first the inputs of the Loop; the
+        inputs of a Scan's body are the previous states, and slices.
         """
         about = [read[place]] if place < len(read) and operator in ("Loop", "Scan") else []
         name = "iteration" if operator == "Loop" and place == 0 else "carried"
@@ -315,18 +327,18 @@ class Body:
 
 
 def function_key(domain: str, name: str, message: Any) -> tuple[str, str, str]:
-    """Return the key of a function, from it or from a node that calls it."""
+    """Return the key of a function, from the function or from a node that calls it."""
     return "" if domain == "ai.onnx" else domain, name, getattr(message, "overload", "")
 
 
 def check_functions(nodes: Iterable[Any], functions: Mapping[tuple[str, str, str], Any]) -> None:
-    """Refuse functions that call themselves, and such as are too many nodes where they are called.
+    """Refuse functions that call themselves, and functions with too many nodes in all their calls.
 
     Args:
         nodes: The nodes of the model.
         functions: Its functions.
     Raises:
-        ArgumentError: One calls itself, or all bodies together are too many nodes.
+        ArgumentError: A function calls itself, or the bodies of all calls have too many nodes.
     """
     sizes: dict[tuple[str, str, str], int] = {}
 
@@ -360,26 +372,29 @@ def check_functions(nodes: Iterable[Any], functions: Mapping[tuple[str, str, str
 
 
 def _of_nothing(_: Any) -> Origin | None:
-    """Return the origin of a node of a function that is no module."""
+    """Return no origin: a function that is no module is drawn without modules inside."""
     return None
 
 
 def _resolved(node: Any, given: Mapping[str, Any]) -> Any:
-    """Return a copy of a node with what a call gave for the attributes that refer to it."""
-    twin = type(node)()
-    twin.CopyFrom(node)
-    del twin.attribute[:]
+    """Return a copy of a node with the attributes of a call in the place of references to them.
+
+    Bodies of the node are resolved, too; a reference to a missing attribute is left out.
+    """
+    copy = type(node)()
+    copy.CopyFrom(node)
+    del copy.attribute[:]
     for attribute in node.attribute:
-        held = given.get(attribute.ref_attr_name) if attribute.ref_attr_name else attribute
-        if held is not None:
-            kept = twin.attribute.add()
-            kept.CopyFrom(held)
-            kept.name = attribute.name
-            if kept.HasField("g"):
-                inner = [_resolved(each, given) for each in kept.g.node]
-                del kept.g.node[:]
-                kept.g.node.extend(inner)
-    return twin
+        attr = given.get(attribute.ref_attr_name) if attribute.ref_attr_name else attribute
+        if attr is not None:
+            new_attr = copy.attribute.add()
+            new_attr.CopyFrom(attr)
+            new_attr.name = attribute.name
+            if new_attr.HasField("g"):
+                inner = [_resolved(each, given) for each in new_attr.g.node]
+                del new_attr.g.node[:]
+                new_attr.g.node.extend(inner)
+    return copy
 
 
 def _is_literal(nest: Nest) -> bool:
@@ -389,7 +404,7 @@ def _is_literal(nest: Nest) -> bool:
 
 
 def tell_symbols(attributes: dict[str, Any], kinds: Sequence[ValueType]) -> None:
-    """Tell the sizes of values that are known by a name."""
+    """Set the attribute `symbolic_shape` if a size of a value has a name."""
     texts = [kind.symbols for kind in kinds]
     if any(texts):
         attributes["symbolic_shape"] = ", ".join(text or "known" for text in texts)
@@ -397,10 +412,10 @@ def tell_symbols(attributes: dict[str, Any], kinds: Sequence[ValueType]) -> None
 
 @functools.lru_cache(maxsize=4096)
 def _source(stack: str) -> Source | None:
-    """Return the innermost line of the user's code that a stack trace tells; torch's is not."""
+    """Return the innermost line outside of torch in a stack trace, or None."""
     lines = _FRAME_OF_STACK.findall(stack)
-    own = [line for line in lines if "site-packages/torch/" not in line[0]]
-    if not own:
+    user_lines = [line for line in lines if "site-packages/torch/" not in line[0]]
+    if not user_lines:
         return None
-    file, line, function = own[-1]
+    file, line, function = user_lines[-1]
     return Source(file, int(line), function)

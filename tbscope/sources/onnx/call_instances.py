@@ -1,8 +1,8 @@
-"""Places: the calls of modules that the nodes of an ONNX model stand in, one by one.
+"""Module calls of an ONNX model, found node by node.
 
-The file tells of a node in which module it ran, and not in which call of it. Nodes stand in the
-order in which they ran: who comes back into a module that was left, and does there what was
-done before, is in another call of it.
+The file has the module of each node, but not the call of the module. Nodes are in the order in
+which they ran: a node that returns to a module after nodes elsewhere continues the latest call of
+it, or begins another call if the latest call has already run the operation of the node.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,10 +16,10 @@ class Place:
     """One call of a module; compared by identity.
 
     Attributes:
-        parent: The call around it; None for the outermost.
+        parent: The enclosing call; None for the outermost.
         level: The module.
-        number: Which call of the module it is.
-        done: The operations that ran in it, each with the modules around it.
+        number: The number of the call among all calls of the module, from 0.
+        done: The operations that ran in it: each the names of the modules inside, and a target.
     """
 
     __slots__ = ("done", "level", "number", "parent")
@@ -39,8 +39,8 @@ class Places:
     """The calls of one model, found node by node.
 
     Args:
-        numbers: For the operations of which it is known (`linear_1`), which call of each
-            module around them they ran in, outermost first.
+        numbers: The call numbers of the enclosing modules, outermost first, by the name of an
+            operation (`linear_1`); other operations are placed by their order.
     """
 
     def __init__(self, numbers: Mapping[str, Sequence[int]] | None = None) -> None:
@@ -51,10 +51,10 @@ class Places:
         self._count: dict[Level, int] = {}
 
     def of(self, origin: Origin) -> Place | None:
-        """Return the call that the next node stands in; None for one outside of all modules."""
-        known = self._numbers.get(origin.name)
-        if known is not None and len(known) == len(origin.levels):
-            path = self._exact(origin.levels, known)
+        """Return the innermost call of the next node, or None for a node outside of all modules."""
+        numbers = self._numbers.get(origin.name)
+        if numbers is not None and len(numbers) == len(origin.levels):
+            path = self._exact(origin.levels, numbers)
         else:
             path = self._found(origin)
         names = [level.name for level in origin.levels]
@@ -66,27 +66,27 @@ class Places:
     def _exact(self, levels: Sequence[Level], numbers: Sequence[int]) -> list[Place]:
         path: list[Place] = []
         for level, number in zip(levels, numbers, strict=True):
-            around = path[-1] if path else None
-            place = self._known.get((around, level, number))
+            parent = path[-1] if path else None
+            place = self._known.get((parent, level, number))
             if place is None:
-                place = self._known[around, level, number] = Place(level, around, number)
+                place = self._known[parent, level, number] = Place(level, parent, number)
             path.append(place)
         return path
 
     def _found(self, origin: Origin) -> list[Place]:
         path: list[Place] = []
-        same = True
+        is_open = True
         names = [level.name for level in origin.levels]
         for depth, level in enumerate(origin.levels):
-            around = path[-1] if path else None
-            if same and depth < len(self._before) and self._before[depth].level == level:
+            parent = path[-1] if path else None
+            if is_open and depth < len(self._before) and self._before[depth].level == level:
                 path.append(self._before[depth])
                 continue
-            same = False
-            place = self._last.get((around, level))
+            is_open = False
+            place = self._last.get((parent, level))
             if place is None or (*names[depth + 1 :], origin.target) in place.done:
                 number = self._count.get(level, 0)
                 self._count[level] = number + 1
-                place = self._last[around, level] = Place(level, around, number)
+                place = self._last[parent, level] = Place(level, parent, number)
             path.append(place)
         return path

@@ -1,4 +1,4 @@
-"""Reads ONNX files and messages, which may be broken, huge, or no models at all."""
+"""Loading of ONNX files and messages, which may be broken, huge, or no models at all."""
 
 import os
 import sys
@@ -19,9 +19,9 @@ _FIX = "give the path of an ONNX file, or what onnx.load gives"
 
 
 def is_model(given: object) -> bool:
-    """Tell whether something is an ONNX model, or the path of one, without importing onnx.
+    """Whether an object is an ONNX model, or the path of one, without importing onnx.
 
-    A file tells what it holds. Where nothing can be told of it, its name tells what was meant.
+    A file is one by its content, or by a name that ends in `.onnx`.
     """
     path = path_of(given)
     if path is not None:
@@ -44,13 +44,14 @@ def _holds_model(path: str) -> bool:
 
 
 def load_model(given: Any) -> Any:
-    """Return a model as a message, without the data that it keeps in other files.
+    """Return a model as a `ModelProto`, without its data in other files.
 
     Args:
-        given: The path of a file, a `ModelProto`, the model of `onnx_ir`, or what
-            `torch.onnx.export` gives.
+        given: The path of a file, a `ModelProto`, an `onnx_ir.Model`, or the `ONNXProgram` of
+            `torch.onnx.export`.
     Raises:
-        ArgumentError: It is none of these; the file cannot be read, or holds no model.
+        ArgumentError: The argument is none of these, the file cannot be read, or the model has no
+            graph.
     """
     onnx = need("onnx")
     if isinstance(given, onnx.ModelProto):
@@ -75,7 +76,7 @@ def load_model(given: Any) -> Any:
 
 def _read(onnx: Any, path: str, what: str) -> Any:
     try:
-        # Data in other files stays there: a graph needs none of it.
+        # Data in other files is not loaded: a graph needs none of it.
         return onnx.load(path, format="protobuf", load_external_data=False)
     except Exception as error:  # The parsers of all formats raise errors of their own.
         raise ArgumentError(
@@ -89,7 +90,11 @@ def _read(onnx: Any, path: str, what: str) -> Any:
 
 
 def _whole(model: Any, what: str) -> Any:
-    """Return a model that has a graph, and a version."""
+    """Return a model, if it has a graph and all its texts are UTF-8.
+
+    Raises:
+        ArgumentError: It has no graph, or a text that is not UTF-8.
+    """
     if model.HasField("graph") and (model.graph.node or model.graph.output):
         broken = _broken_text(model)
         if broken is None:
@@ -107,29 +112,29 @@ def _whole(model: Any, what: str) -> Any:
 
 
 def _broken_text(message: Any) -> bytes | None:
-    """Return a text of a message that is none; protobuf gives it as bytes."""
+    """Return a text of a message that is not UTF-8, or None; protobuf returns it as bytes."""
     pending = [message]
     while pending:
-        for entry, held in pending.pop().ListFields():
+        for entry, content in pending.pop().ListFields():
             if entry.type == entry.TYPE_STRING:
-                for text in [held] if isinstance(held, str | bytes) else held:
+                for text in [content] if isinstance(content, str | bytes) else content:
                     if isinstance(text, bytes):
                         return text
             elif entry.type == entry.TYPE_MESSAGE:
-                pending += [held] if hasattr(held, "ListFields") else held
+                pending += [content] if hasattr(content, "ListFields") else content
     return None
 
 
 def is_program(given: object) -> bool:
-    """Tell whether something is what `torch.onnx.export` gives."""
+    """Whether an object is the `ONNXProgram` that `torch.onnx.export` returns."""
     kind = type(given)
     return kind.__name__ == "ONNXProgram" and kind.__module__.partition(".")[0] == "torch"
 
 
 def _without_data(ir: Any, model: Any) -> Any:
-    """Return the message of an `onnx_ir` model, with no more than small tensors.
+    """Return the `ModelProto` of an `onnx_ir` model, without the data of its large tensors.
 
-    A message takes 2 GB at most.
+    A message has at most 2 GB.
     """
     copy = model.clone()
     for value in copy.graph.initializers.values():

@@ -1,14 +1,14 @@
-"""The modules around an ONNX node: by torch's metadata, else by its name, else by its parameters.
+"""Enclosing modules of an ONNX node: from torch's metadata, from its name, or from its parameters.
 
-`torch.onnx.export(dynamo=True)` writes with each node the modules in which it ran, from the
-outermost, and last the operation itself:
+`torch.onnx.export(dynamo=True)` writes for each node the modules in which it ran, outermost
+first, and then the operation itself:
 
     pkg.torch.onnx.name_scopes      ['', 'layers.0', 'layers.0.q', 'linear']
     pkg.torch.onnx.class_hierarchy  ['nets.Net', 'nets.Att', '...Linear', 'aten.linear.default']
     namespace                       : nets.Net/layers.0: nets.Att/.../linear: aten.linear.default
 
-Source: torch/onnx/_internal/exporter/_core.py. The exporter before it named its nodes by their
-scopes: `/layers/layers.0/q/MatMul`.
+Source: torch/onnx/_internal/exporter/_core.py. The exporter before it named nodes by
+their scopes: `/layers/layers.0/q/MatMul`.
 """
 
 import ast
@@ -36,18 +36,18 @@ NAMES = "pkg.torch.onnx.name_scopes"
 CLASSES = "pkg.torch.onnx.class_hierarchy"
 NAMESPACE = "namespace"
 FOLDED = "pkg.onnxscript.optimizer.folded_from"
-"""The metadata of a tensor that was computed from others before it was written: their names."""
+"""Metadata key of a tensor that was folded from others before it was written: their names."""
 
-# What torch.export writes for an operation that it made itself, as for the size of an input.
+# The name that torch.export writes for an operation of its own, as for the size of an input.
 _NOWHERE = "_empty_nn_module_stack"
 
 
 class Level(NamedTuple):
-    """One module around a node.
+    """One enclosing module of a node.
 
     Attributes:
         name: Its qualified name (`layers.0`); empty for the model itself.
-        class_name: The full name of its class; None where the file does not tell.
+        class_name: The full name of its class; None if the file has none.
     """
 
     name: str
@@ -55,12 +55,12 @@ class Level(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """Where a node comes from.
+    """Enclosing modules of a node, and the operation from which it was converted.
 
     Attributes:
-        levels: The modules around it, outermost first.
-        name: The name of the operation that it was made of (`linear_1`).
-        target: What that operation called (`aten.linear.default`).
+        levels: The enclosing modules, outermost first.
+        name: The name of the operation (`linear_1`).
+        target: The callee of the operation (`aten.linear.default`).
     """
 
     levels: tuple[Level, ...]
@@ -74,9 +74,10 @@ def properties(entries: Iterable[Any]) -> dict[str, str]:
 
 
 def origin_by_metadata(found: Mapping[str, str]) -> Origin | None:
-    """Return the origin that torch's exporter wrote with a node.
+    """Return the origin that torch's exporter wrote for a node.
 
-    None where it wrote none, or of no module.
+    Returns:
+        The origin, or None if the exporter wrote none, or if the node is in no module.
     """
     origin = whole_origin(found)
     if origin is None or not origin.levels or origin.levels[0].name.startswith(_NOWHERE):
@@ -85,7 +86,7 @@ def origin_by_metadata(found: Mapping[str, str]) -> Origin | None:
 
 
 def whole_origin(found: Mapping[str, str]) -> Origin | None:
-    """Return what the metadata of a node tells, also if it stands in no module."""
+    """Return the origin in the metadata of a node, even in no module; None without metadata."""
     names, classes = texts_of(found.get(NAMES, "")), texts_of(found.get(CLASSES, ""))
     if not names or len(names) != len(classes):
         return None
@@ -93,7 +94,7 @@ def whole_origin(found: Mapping[str, str]) -> Origin | None:
 
 
 def written(origin: Origin) -> dict[str, str]:
-    """Return the metadata that tells an origin, as torch's exporter writes it."""
+    """Return the metadata of an origin, as torch's exporter writes it."""
     names = [*(level.name for level in origin.levels), origin.name]
     classes = [*(level.class_name or "" for level in origin.levels), origin.target]
     steps = [f"{name}: {kind}" for name, kind in zip(names, classes, strict=True)]
@@ -101,7 +102,7 @@ def written(origin: Origin) -> dict[str, str]:
 
 
 def origin_by_name(name: str, operation: str) -> Origin | None:
-    """Return the origin that a slashed name tells (`/layer1/layer1.0/conv1/Conv`), or None.
+    """Return the origin in a slashed name (`/layer1/layer1.0/conv1/Conv`), or None.
 
     A step may begin with a class (`torch.nn.modules.conv.Conv2d::conv1`).
     """
@@ -110,13 +111,13 @@ def origin_by_name(name: str, operation: str) -> Origin | None:
         return None
     levels: list[Level] = []
     for step in steps[:-1]:
-        class_name, _, own = step.rpartition("::")
-        around = levels[-1].name if levels else ""
-        # A module in a list is named with the list once more: `layer1/layer1.0`.
-        last = around.rpartition(".")[2]
-        if levels and last and own.startswith(f"{last}."):
-            own = own[len(last) + 1 :]
-        levels.append(Level(f"{around}.{own}" if around else own, class_name or None))
+        class_name, _, own_name = step.rpartition("::")
+        parent = levels[-1].name if levels else ""
+        # The step of a module in a list repeats the name of the list: `layer1/layer1.0`.
+        last = parent.rpartition(".")[2]
+        if levels and last and own_name.startswith(f"{last}."):
+            own_name = own_name[len(last) + 1 :]
+        levels.append(Level(f"{parent}.{own_name}" if parent else own_name, class_name or None))
     return Origin(tuple(levels), steps[-1], operation)
 
 
@@ -126,20 +127,20 @@ def origin_by_parameters(parameters: Iterable[str], operation: str) -> Origin | 
         owner = parameter.rpartition(".")[0]
         if owner and "/" not in parameter and not owner.startswith("."):
             steps = owner.split(".")
-            names = [".".join(steps[: place + 1]) for place in range(len(steps))]
+            names = [".".join(steps[: index + 1]) for index in range(len(steps))]
             return Origin(tuple(Level(name, None) for name in names), operation, operation)
     return None
 
 
-# Nodes of one module tell the same classes.
+# Nodes of one module have equal texts.
 @lru_cache(maxsize=4096)
 def texts_of(text: str) -> tuple[str, ...]:
-    """Return a list of texts as Python prints it; an empty one where it is none."""
+    """Return the texts of a list that Python has printed; none for any other text."""
     if not text:
         return ()
     try:
-        found = ast.literal_eval(text)
+        texts = ast.literal_eval(text)
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return ()
-    whole = isinstance(found, list) and all(isinstance(each, str) for each in found)
-    return tuple(found) if whole else ()
+    is_list = isinstance(texts, list) and all(isinstance(entry, str) for entry in texts)
+    return tuple(texts) if is_list else ()

@@ -1,4 +1,4 @@
-"""What the operators of ONNX are: views, casts, copies and makers; random; with how many FLOPs."""
+"""Properties of ONNX operators: roles (view, cast, copy, maker), randomness, FLOPs, input names."""
 
 import functools
 import math
@@ -33,13 +33,15 @@ UNCOUNTED = frozenset(
         *("MatMulInteger", "FusedMatMul", "MatMulIntegerToFloat", "ConvInteger"),
     }
 )
-"""The operators that compute much, and have no formula here."""
+"""Operators that compute much, and have no FLOPs formula here."""
 
 NO_FORMULA = "there is no formula for this ONNX operator"
 
 
 def role_of(operator: str, *, reads: bool) -> Role | None:
-    """Return what an operator is that computes nothing; None for any other.
+    """Return the role of an operator that computes nothing, or None for any other operator.
+
+    A maker reads no tensor; views, casts and copies read one.
 
     Args:
         operator: Its `op_type`.
@@ -50,7 +52,7 @@ def role_of(operator: str, *, reads: bool) -> Role | None:
 
 
 def is_random(operator: str, attributes: Mapping[str, Any]) -> bool:
-    """Tell whether an operator draws random numbers."""
+    """Whether an operator draws random numbers; a Dropout does in training mode only."""
     return operator in _RANDOM or (operator == "Dropout" and bool(attributes.get("training_mode")))
 
 
@@ -60,7 +62,7 @@ def flops_of(
     output: Shape | None,
     attributes: Mapping[str, Any],
 ) -> int | None:
-    """Return the FLOPs of a matrix product or a convolution, two for each product of numbers.
+    """Return the FLOPs of a matrix product or a convolution, two for each multiplication.
 
     Args:
         operator: Its `op_type`.
@@ -68,12 +70,13 @@ def flops_of(
         output: The shape of its first output.
         attributes: Its attributes.
     Returns:
-        None where a size is not known, or for any other operator.
+        The FLOPs, or None if a size is unknown, and for any other operator.
     """
     if operator in ("Gemm", "MatMul"):
         return _count(output, _size(inputs, 0, 0 if attributes.get("transA") else -1))
     if operator in ("Conv", "ConvTranspose"):
-        # Each number of the larger side takes the whole kernel, of the channels of one group.
+        # A kernel over the channels of one group multiplies each element of the output, or of a
+        # ConvTranspose's input.
         weight = inputs[1] if len(inputs) > 1 else None
         larger = output if operator == "Conv" else inputs[0]
         return _count(larger, _product(weight[1:]) if weight else None)
@@ -81,13 +84,13 @@ def flops_of(
 
 
 def input_names(operator: str, domain: str, version: int, count: int) -> list[str | None]:
-    """Return the names of the inputs of an operator, as its schema tells; None where it does not.
+    """Return the names of an operator's inputs in its schema; None for an input without a name.
 
     Args:
         operator: Its `op_type`.
         domain: Its domain, empty for ONNX's own.
         version: The version of that domain.
-        count: How many inputs there are.
+        count: The number of inputs.
     """
     try:
         names = _names_in_schema(operator, domain, version)
@@ -98,11 +101,13 @@ def input_names(operator: str, domain: str, version: int, count: int) -> list[st
 
 @functools.lru_cache(maxsize=4096)
 def _names_in_schema(operator: str, domain: str, version: int) -> tuple[str, ...]:
-    """Return the names of the inputs that stand before those of which there may be several."""
+    """Return the names of the inputs before the first variadic one."""
     defs = need("onnx").defs
-    several = defs.OpSchema.FormalParameterOption.Variadic
+    variadic = defs.OpSchema.FormalParameterOption.Variadic
     entries = defs.get_schema(operator, version, domain).inputs
-    return tuple([each.name for each in takewhile(lambda each: each.option != several, entries)])
+    return tuple(
+        [entry.name for entry in takewhile(lambda entry: entry.option != variadic, entries)]
+    )
 
 
 def _count(shape: Shape | None, inner: int | None) -> int | None:

@@ -1,4 +1,4 @@
-"""The packages of the extra `tbscope[onnx]`, imported when they are first needed."""
+"""Packages of the extra `tbscope[onnx]`, imported at their first use."""
 
 from importlib import import_module
 from typing import Any
@@ -12,9 +12,9 @@ def need(package: str) -> Any:
     """Import a package of the extra.
 
     Args:
-        package: Its name in an import (`onnx`, `onnx_ir`), or that of a part of it.
+        package: The import name of the package or of a submodule (`onnx`, `onnx_ir`).
     Raises:
-        ArgumentError: It is not installed.
+        ArgumentError: The package is not installed.
     """
     try:
         return import_module(package)

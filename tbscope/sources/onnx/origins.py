@@ -1,4 +1,4 @@
-"""Where each node of an ONNX model comes from, in whichever way the file tells it."""
+"""Origins of the nodes of an ONNX model: from their metadata, names, parameters or neighbours."""
 
 from collections.abc import Callable, Iterable, Sequence, Set
 from itertools import takewhile
@@ -16,18 +16,18 @@ from tbscope.sources.onnx.metadata import (
 __all__ = ["OF_MODULE", "Way", "common", "filled", "is_module", "joined", "way_of", "within"]
 
 OF_MODULE = "tbscope.module"
-"""The metadata of a function that is a module: the full name of its class.
+"""Metadata key of a function that is a module, with the full name of its class.
 
-What the nodes of its body tell of their modules is counted from that module, as several modules
-may share one function.
+Module names in the nodes of the function are relative to this module, as several modules may share
+one function.
 """
 
 Way: TypeAlias = Callable[[Any], Origin | None]
-"""Tells the origin of a node, or None."""
+"""Function that returns the origin of a node, or None."""
 
 
 def joined(outer: str, inner: str) -> str:
-    """Return the qualified name of what has a name inside of a module.
+    """Return the qualified name of an object from its name inside of a module.
 
     >>> joined("layers.0", "q"), joined("", "fc"), joined("fc", "")
     ('layers.0.q', 'fc', 'fc')
@@ -36,7 +36,10 @@ def joined(outer: str, inner: str) -> str:
 
 
 def way_of(nodes: Iterable[Any], functions: Iterable[Any], parameters: Set[str]) -> Way:
-    """Return the way by which a model tells where its nodes come from.
+    """Return the function that finds the origins of a model's nodes.
+
+    Metadata, node names and parameters are tried in this order: the first that has the origin of
+    any node is used for all. A model with a function that is a module uses metadata only.
 
     Args:
         nodes: Its nodes.
@@ -61,44 +64,50 @@ def way_of(nodes: Iterable[Any], functions: Iterable[Any], parameters: Set[str])
 
 
 def within(module: str, node: Any) -> Origin | None:
-    """Return the origin of a node of a function, from the module that the function is."""
+    """Return the origin of a node in a function, with full module names, or None.
+
+    Args:
+        module: The qualified name of the module whose function this call runs.
+        node: The node.
+    """
     origin = origin_by_metadata(properties(node.metadata_props))
     if origin is None:
         return None
+    # The first level is the module of the function itself.
     levels = [level._replace(name=joined(module, level.name)) for level in origin.levels[1:]]
     return origin._replace(levels=tuple(levels))
 
 
 def is_module(function: Any) -> bool:
-    """Whether a function is a module, of which its nodes tell in their metadata."""
+    """Whether a function is a module, with the origins of its nodes in their metadata."""
     return any(entry.key == OF_MODULE for entry in function.metadata_props)
 
 
 def filled(told: Sequence[Origin | None]) -> list[Origin | None]:
-    """Return origins, with the modules around both neighbours where nothing is told.
+    """Return origins; a missing origin has the modules that both neighbours have in common.
 
-    What an exporter put between two nodes of a module stands in that module.
+    A node that an exporter inserted between two nodes of a module belongs to that module.
     """
-    found = list(told)
-    after: list[Origin | None] = []
-    following: Origin | None = None
+    origins = list(told)
+    next_origins: list[Origin | None] = []
+    next_origin: Origin | None = None
     for origin in reversed(told):
-        after.append(following)
-        following = origin or following
-    before: Origin | None = None
-    for place, (origin, later) in enumerate(zip(told, reversed(after), strict=True)):
-        if origin is None and (before is not None or later is not None):
-            if before is not None and later is not None:
-                levels = common(before.levels, later.levels)
+        next_origins.append(next_origin)
+        next_origin = origin or next_origin
+    previous: Origin | None = None
+    for index, (origin, later) in enumerate(zip(told, reversed(next_origins), strict=True)):
+        if origin is None and (previous is not None or later is not None):
+            if previous is not None and later is not None:
+                levels = common(previous.levels, later.levels)
             else:
-                # At the ends it is known to be in the model, and no more.
-                levels = (before or later or Origin((), "", "")).levels[:1]
-            found[place] = Origin(levels, "", "") if levels else None
-        before = origin or before
-    return found
+                # A node with one neighbour alone is placed in the outermost module.
+                levels = (previous or later or Origin((), "", "")).levels[:1]
+            origins[index] = Origin(levels, "", "") if levels else None
+        previous = origin or previous
+    return origins
 
 
 def common(one: Sequence[Level], other: Sequence[Level]) -> tuple[Level, ...]:
-    """Return the levels with which two sequences begin alike."""
+    """Return the common prefix of two sequences of levels."""
     pairs = zip(one, other, strict=False)
     return tuple([level for level, _ in takewhile(lambda pair: pair[0] == pair[1], pairs)])

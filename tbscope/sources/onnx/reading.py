@@ -1,4 +1,4 @@
-"""Makes the graph of an ONNX model."""
+"""Graph of an ONNX model, with its modules, their parameters, and their calls."""
 
 import os
 from typing import Any
@@ -25,23 +25,23 @@ __all__ = ["from_onnx"]
 
 
 def from_onnx(path_or_proto: Any) -> Graph:
-    """Read an ONNX model as a graph, grouped by the modules that it was made of.
+    """Read an ONNX model as a graph, grouped by the modules from which it was exported.
 
-    Modules are known by the metadata that `torch.onnx.export(dynamo=True)` writes; else by the
-    names of the nodes, as torch's exporter before it and others write them
-    (`/layer1/layer1.0/conv1/Conv`); else by the names of the parameters. A call of a local
-    function is a scope with the body of the function, and so are the bodies of If, Loop and Scan.
-    Nothing runs, and no data is read that the model keeps in other files.
+    Modules are found in the metadata that `torch.onnx.export(dynamo=True)` writes; else in the
+    names of nodes (`/layer1/layer1.0/conv1/Conv`), as written by torch's exporter before it and
+    by others; else in the names of parameters. A call of a local function is a scope with the
+    body of the function; each body of an If, Loop or Scan is a scope, too. The model does not
+    run, and its data in other files is not read.
 
     Args:
-        path_or_proto: The path of an .onnx file, a `ModelProto`, an `onnx_ir.Model`, or what
-            `torch.onnx.export` gives.
+        path_or_proto: The path of an .onnx file, a `ModelProto`, an `onnx_ir.Model`, or the
+            `ONNXProgram` of `torch.onnx.export`.
     Returns:
-        The graph. A size that is known by a name alone (`batch`) is None, and told by the
-        attribute `symbolic_shape`.
+        The graph. A size that has a name alone (`batch`) is None; the name is in the attribute
+        `symbolic_shape`.
     Raises:
-        ArgumentError: onnx is not installed; or it is no model, a broken one, or one whose
-            functions call themselves.
+        ArgumentError: onnx is not installed, the argument is no model, the model is broken, or
+            one of its functions calls itself.
     """
     model = load_model(path_or_proto)
     try:
@@ -69,11 +69,11 @@ def _read(model: Any, title: str) -> Graph:
     reading = Reading(model, build, scopes, functions, versions)
     body = Body(reading, way_of(inferred.nodes, model.functions, parameters), inferred.types, held)
     for origin in body.origins(inferred.nodes):
-        # The model is the module without a name.
+        # The module with an empty name is the model: its class names the graph.
         if origin is not None and not [*(level.name for level in origin.levels), origin.name][0]:
-            known = origin.levels[0].class_name if origin.levels else origin.target
-            if known:
-                build.graph.name = label_of(known)
+            class_name = origin.levels[0].class_name if origin.levels else origin.target
+            if class_name:
+                build.graph.name = label_of(class_name)
                 break
     for entry in model.graph.input:
         if entry.name not in held:
@@ -93,9 +93,10 @@ def _read(model: Any, title: str) -> Graph:
 
 
 def _describe_modules(graph: Graph) -> None:
-    """Tell of each module, and of each scope that has the name of one, what it holds.
+    """Set the modules of a graph, and the parameters and buffers of modules and their calls.
 
-    What is in none of them, the model itself holds.
+    A scope that has the name of a module counts as one. A parameter of no module belongs to the
+    model itself.
     """
     classes: dict[str, str] = {"": ""}
     for scope in graph.scopes():
@@ -104,16 +105,16 @@ def _describe_modules(graph: Graph) -> None:
     for call in graph.calls:
         if call.qualified_name is not None and not classes[call.qualified_name]:
             classes[call.qualified_name] = call.class_name
-    held: dict[str, list[Parameter]] = {name: [] for name in classes}
+    parameters: dict[str, list[Parameter]] = {name: [] for name in classes}
     for number, node in enumerate(node for node in graph.nodes if node.kind in STATE):
         owner, _, name = node.name.rpartition(".")
-        if owner not in held:
+        if owner not in parameters:
             owner, name = "", node.name
-        held[owner].append(_parameter(name, node, number))
+        parameters[owner].append(_parameter(name, node, number))
     for call in graph.calls:
         if call.qualified_name is not None:
-            call.parameters = tuple(held[call.qualified_name])
-    graph.modules = [Module(name, classes[name], tuple(held[name])) for name in classes]
+            call.parameters = tuple(parameters[call.qualified_name])
+    graph.modules = [Module(name, classes[name], tuple(parameters[name])) for name in classes]
 
 
 def _parameter(name: str, node: Node, number: int) -> Parameter:

@@ -1,4 +1,4 @@
-"""Opens the scopes of a graph as the nodes of an ONNX model come: modules, blocks, functions."""
+"""Scopes of the graph of an ONNX model, opened in node order: modules, bodies, functions."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ __all__ = ["Scopes", "label_of"]
 
 
 def label_of(class_name: str) -> str:
-    """Return the name of a class without its module; functions keep theirs.
+    """Return the name of a class without its Python module, or of a function without its domain.
 
     >>> label_of("torch.nn.modules.linear.Linear"), label_of("domain::Layer")
     ('Linear', 'Layer')
@@ -25,47 +25,47 @@ def label_of(class_name: str) -> str:
 
 
 class Scopes:
-    """The scopes of one graph, by the places that an ONNX model tells.
+    """The scopes of one graph, by the module calls of an ONNX model.
 
     Args:
-        build: Where they are opened.
+        build: The builder of the graph.
     """
 
     def __init__(self, build: GraphBuilder) -> None:
         self._build = build
-        # The full name of the class of each module of which something is told, by its qualified
-        # name; None where the file does not tell the class.
+        # The full class name of each module in the file, by its qualified name; None if the file
+        # has no class.
         self._classes: dict[str, str | None] = {}
         self._of: dict[tuple[Scope | None, Place], Scope] = {}
-        # The latest scope of each module, called or not, in the scope around it.
+        # The latest scope of each module, called or not, by enclosing scope and attribute.
         self._latest: dict[tuple[Scope | None, str], Scope] = {}
         self._named: dict[str, Scope] = {}
         self.calls: dict[Scope, Call] = {}
 
     def of(self, place: Place | None, around: Scope | None) -> Scope | None:
-        """Return the scope of a place.
+        """Return the scope of a module call, and open it and its parents if they are new.
 
         Args:
-            place: The place; None for none.
-            around: The scope in which the outermost place stands.
+            place: The call; None for no call.
+            around: The scope that encloses the outermost call.
         """
         scope = around
-        for each in place.path() if place else []:
-            known = self._of.get((around, each))
-            if known is None:
-                known = self._of[around, each] = self._open(each.level, scope)
-            scope = known
+        for call in place.path() if place else []:
+            opened = self._of.get((around, call))
+            if opened is None:
+                opened = self._of[around, call] = self._open(call.level, scope)
+            scope = opened
         return scope
 
     def learn(self, levels: Iterable[Level]) -> None:
-        """Take note of modules, before one is opened: what a holder is, its members tell."""
+        """Record modules before any is opened: a container's class follows from its members."""
         for level in levels:
             self._classes[level.name] = level.class_name or self._classes.get(level.name)
 
     def owner(self, name: str, reader: Scope | None) -> Scope | None:
-        """Return the scope of the module that owns a parameter; that of its reader if none does.
+        """Return the scope of the module that owns a parameter, or the reader's scope if none does.
 
-        Of a module that is called several times, it is the call around the reader, else the first.
+        Of several calls of the module, the call that encloses the reader counts, else the first.
         """
         owner = name.rpartition(".")[0]
         for scope in upward(reader):
@@ -84,41 +84,41 @@ class Scopes:
         return self._build.new_scope(label, parent=around, kind="function")
 
     def _open(self, level: Level, around: Scope | None) -> Scope:
-        outer = _name_around(around)
-        own = level.name
-        if outer and own.startswith(f"{outer}."):
-            own = own[len(outer) + 1 :]
-        *holders, attribute = own.split(".")
+        parent_name = _name_around(around)
+        relative_name = level.name
+        if parent_name and relative_name.startswith(f"{parent_name}."):
+            relative_name = relative_name[len(parent_name) + 1 :]
+        *holders, attribute = relative_name.split(".")
         scope = around
         for name in holders:
             scope = self._holder(name, scope)
         if level.class_name is None:
-            # Of what is known by its name alone, nobody tells that it is a module.
+            # A name without a class may be no module: its scope is like one named by hand.
             return self._new(attribute or self._build.graph.name, None, scope, "hand", level.name)
-        # What has no name and stands in another one is no module that somebody registers.
+        # A module without a name in another scope is registered by no module.
         registered = None if around is not None and not level.name else level.name
-        known = self._latest.get((scope, attribute))
-        if registered and known is not None and known.kind == "container":
-            # It stood for what was called in it, and is called itself now: the same scope.
-            known.kind = "module"
-            made = known
+        latest = self._latest.get((scope, attribute))
+        if registered and latest is not None and latest.kind == "container":
+            # The scope was opened as a container of called modules, and its module is called now.
+            latest.kind = "module"
+            opened = latest
         else:
             label = label_of(level.class_name)
-            made = self._new(label, attribute or None, scope, "module", registered)
+            opened = self._new(label, attribute or None, scope, "module", registered)
         if registered:
-            self._latest[scope, attribute] = made
-        self.calls[made] = self._build.add_call(made, class_name=level.class_name)
-        return made
+            self._latest[scope, attribute] = opened
+        self.calls[opened] = self._build.add_call(opened, class_name=level.class_name)
+        return opened
 
     def _holder(self, name: str, around: Scope | None) -> Scope:
-        """Return the scope of a module that holds others, and is not called here itself."""
-        known = self._latest.get((around, name))
-        if known is None:
+        """Return the scope of a parent module that is not called itself."""
+        container = self._latest.get((around, name))
+        if container is None:
             qualified = ".".join(filter(None, [_name_around(around), name]))
-            told = self._classes.get(qualified) or container_class(self._classes, qualified)
-            known = self._new(label_of(told), name, around, "container", qualified)
-            self._latest[around, name] = known
-        return known
+            class_name = self._classes.get(qualified) or container_class(self._classes, qualified)
+            container = self._new(label_of(class_name), name, around, "container", qualified)
+            self._latest[around, name] = container
+        return container
 
     def _new(
         self,
@@ -137,6 +137,6 @@ class Scopes:
 
 
 def _name_around(scope: Scope | None) -> str | None:
-    """Return the qualified name of the innermost module around; bodies and functions have none."""
+    """Return the qualified name of the innermost enclosing module, or None; bodies have no name."""
     names = (each.qualified_name for each in upward(scope))
     return next((name for name in names if name is not None), None)

@@ -1,4 +1,4 @@
-"""The tensors that an ONNX model holds: parameters, buffers, and numbers small enough to tell."""
+"""Tensors in an ONNX model: parameters, buffers, and constants short enough to print."""
 
 import re
 from collections.abc import Mapping
@@ -24,16 +24,16 @@ _MOST_SHOWN = 8
 
 
 class Held(NamedTuple):
-    """A tensor that a model holds.
+    """A tensor in a model: an initializer.
 
     Attributes:
-        name: What it is called: the name of a parameter, also where that was changed before it
-            was written (`layers.0.q.weight`, transposed).
-        kind: What it is.
+        name: Its name: for a parameter that was transformed before it was written, the original
+            name (`layers.0.q.weight`, transposed).
+        kind: Parameter, buffer or constant.
         shape: Its sizes.
-        dtype: Its element type.
-        attributes: Further facts.
-        literal: What it holds, if that are a few whole numbers or a single one; else None.
+        dtype: The name of its dtype.
+        attributes: Attributes for its node: the file of its data.
+        literal: Its content, if that is a few whole numbers or a single number; else None.
     """
 
     name: str
@@ -45,17 +45,17 @@ class Held(NamedTuple):
 
 
 def held_in(graph: Any) -> dict[str, Held]:
-    """Return the tensors that a graph holds, by the names of its values."""
-    facts = {entry.name: properties(entry.metadata_props) for entry in graph.value_info}
-    held = {
-        tensor.name: _held(tensor.name, tensor, facts.get(tensor.name, {}))
+    """Return the initializers of a graph by value name, sparse ones too."""
+    metadata = {entry.name: properties(entry.metadata_props) for entry in graph.value_info}
+    tensors = {
+        tensor.name: _held(tensor.name, tensor, metadata.get(tensor.name, {}))
         for tensor in graph.initializer
     }
     for sparse in graph.sparse_initializer:
         tensor = sparse.values
         dtype = dtype_name(tensor.data_type)
-        held[tensor.name] = Held(tensor.name, "parameter", tuple(sparse.dims), dtype, {})
-    return held
+        tensors[tensor.name] = Held(tensor.name, "parameter", tuple(sparse.dims), dtype, {})
+    return tensors
 
 
 def _held(name: str, tensor: Any, facts: Mapping[str, str]) -> Held:
@@ -63,23 +63,24 @@ def _held(name: str, tensor: Any, facts: Mapping[str, str]) -> Held:
     dtype = dtype_name(tensor.data_type)
     attributes: dict[str, Any] = {}
     kind = _KINDS.get(facts.get(_KIND, ""))
-    origins = texts_of(facts.get(FOLDED, ""))
-    if kind is None and len(origins) == 1 and not is_made_up(origins[0]):
-        name, kind = origins[0], "parameter"
-    told = None if kind in ("parameter", "buffer") else literal(tensor)
+    folded_from = texts_of(facts.get(FOLDED, ""))
+    if kind is None and len(folded_from) == 1 and not is_made_up(folded_from[0]):
+        name, kind = folded_from[0], "parameter"
+    content = None if kind in ("parameter", "buffer") else literal(tensor)
     if kind is None:
-        # Indices and masks are no parameters; the small integers of a quantised model are.
-        counts = dtype in ("int64", "bool", "string")
-        kind = "constant" if counts or is_made_up(name) else "parameter"
+        # Integers of 64 bits, truth values and texts are indices and masks; the small integers of a
+        # quantised model are parameters.
+        is_index_or_mask = dtype in ("int64", "bool", "string")
+        kind = "constant" if is_index_or_mask or is_made_up(name) else "parameter"
     if tensor.external_data:
         attributes["data"] = next(
             (entry.value for entry in tensor.external_data if entry.key == "location"), "elsewhere"
         )
-    return Held(name, kind, shape, dtype, attributes, told)
+    return Held(name, kind, shape, dtype, attributes, content)
 
 
 def is_made_up(name: str) -> bool:
-    """Tell whether a name is one that an exporter made up, and not that of a parameter.
+    """Whether an exporter made up a name, so that it is no parameter's name.
 
     >>> is_made_up("val_12"), is_made_up("onnx::MatMul_7"), is_made_up("layer1.0.weight")
     (True, True, False)
@@ -88,36 +89,40 @@ def is_made_up(name: str) -> bool:
 
 
 def literal(tensor: Any) -> Nest:
-    """Return what a tensor holds, if that are a few whole numbers or a single one; else None."""
+    """Return the content of a tensor with a few whole numbers, or a single number; else None."""
     onnx = need("onnx")
     dtype = dtype_name(tensor.data_type)
     size = size_of(tensor)
-    few = (
+    is_short = (
         size <= _MOST_SHOWN and len(tensor.dims) <= 1 and dtype.startswith(("int", "uint", "bool"))
     )
-    if tensor.external_data or not (few or (size == 1 and dtype.startswith("float"))):
+    if tensor.external_data or not (is_short or (size == 1 and dtype.startswith("float"))):
         return None
     try:
         numbers = onnx.numpy_helper.to_array(tensor)
-    except Exception:  # noqa: BLE001  A broken tensor is drawn as one whose content is not told.
+    except Exception:  # noqa: BLE001  A broken tensor is drawn without its content.
         return None
-    found: Nest = numbers.astype(float if dtype.startswith("float") else int).reshape(-1).tolist()
+    content: Nest = numbers.astype(float if dtype.startswith("float") else int).reshape(-1).tolist()
     if dtype == "bool":
-        found = [bool(each) for each in found]
-    return tuple(found) if tensor.dims else found[0]
+        content = [bool(number) for number in content]
+    return tuple(content) if tensor.dims else content[0]
 
 
 def attribute_value(attribute: Any) -> Nest:
-    """Return what an attribute of a node holds, as a constant."""
+    """Return the content of an attribute of a node, as a constant."""
     onnx = need("onnx")
     if attribute.type == attribute.TENSOR:
-        told = literal(attribute.t)
+        content = literal(attribute.t)
         sizes = ", ".join(map(str, attribute.t.dims))
-        return Constant(f"{dtype_name(attribute.t.data_type)}({sizes})") if told is None else told
+        return (
+            Constant(f"{dtype_name(attribute.t.data_type)}({sizes})")
+            if content is None
+            else content
+        )
     try:
         return _plain(onnx.helper.get_attribute_value(attribute))
     except ValueError:
-        # A file may have an attribute of a kind that this onnx does not know.
+        # A file may have an attribute of a kind that this onnx lacks.
         return Constant("?")
 
 
@@ -127,7 +132,7 @@ def _plain(value: Any) -> Nest:
     if isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
-        # A number of 32 bits: 1e-05, not 9.999999747378752e-06.
+        # Attributes are floats of 32 bits: 1e-05, not 9.999999747378752e-06.
         return float(f"{value:.7g}")
     if hasattr(value, "__iter__") and not hasattr(value, "DESCRIPTOR"):
         return tuple(map(_plain, value))

@@ -1,4 +1,4 @@
-"""The types of the values of an ONNX model: element types, shapes, and sizes known by name."""
+"""Types of the values of an ONNX model: dtypes, shapes, and sizes with a name."""
 
 import functools
 import math
@@ -27,10 +27,9 @@ class ValueType(NamedTuple):
     """The type of one value.
 
     Attributes:
-        dtype: The element type as torch names it; what it is, if it is no tensor (`sequence`).
-        shape: Its sizes; None for one that is not known; None for an unknown rank.
-        symbols: The sizes as the file tells them, where one has a name (`(batch, 3)`); else
-            empty.
+        dtype: torch's name of the dtype; the kind of a value that is no tensor (`sequence`).
+        shape: The sizes, None for an unknown size; None for an unknown rank.
+        symbols: The sizes as in the file, if one of them has a name (`(batch, 3)`); else empty.
     """
 
     dtype: str
@@ -39,7 +38,7 @@ class ValueType(NamedTuple):
 
 
 UNKNOWN = ValueType("unknown", None)
-"""The type of a value of which nothing is told."""
+"""The type of a value without a type in the file."""
 
 # onnx/onnx.proto: TensorProto.DataType; torch has the same types under other names.
 _DTYPES = {
@@ -54,12 +53,12 @@ _DTYPES = {
     "UNDEFINED": "unknown",
 }
 MOST_ELEMENTS = 1024
-"""So many elements has a small tensor, of which the content tells shapes: axes, sizes, steps."""
+"""Most elements of a small tensor, whose content may determine shapes: axes, sizes, steps."""
 
 
 @functools.cache
 def dtype_name(number: int) -> str:
-    """Return the name of an element type as torch has it."""
+    """Return torch's name of a `TensorProto.DataType`, or `unknown`."""
     onnx = need("onnx")
     try:
         name: str = onnx.TensorProto.DataType.Name(number)
@@ -69,7 +68,7 @@ def dtype_name(number: int) -> str:
 
 
 def type_of(message: Any) -> ValueType:
-    """Return the type that a `TypeProto` tells."""
+    """Return the type in a `TypeProto`."""
     kind = message.WhichOneof("value")
     if kind is None:
         return UNKNOWN
@@ -82,7 +81,7 @@ def type_of(message: Any) -> ValueType:
     entries = [*tensor.shape.dim]
     sizes = [_size(entry) for entry in entries]
     if None not in sizes:
-        # As nearly all are: a name stands in the place of a number.
+        # The common case; a dimension has either a number or a name.
         return ValueType(dtype, tuple(sizes))
     named = any(entry.dim_param for entry in entries)
     texts = [
@@ -93,7 +92,7 @@ def type_of(message: Any) -> ValueType:
 
 
 def types_in(graph: Any) -> Iterator[tuple[str, Any]]:
-    """Return the name and the `TypeProto` of each value that a graph tells of."""
+    """Yield the name and the `TypeProto` of each value that has a type in a graph."""
     for entry in (*graph.value_info, *graph.output, *graph.input):
         yield entry.name, entry.type
     for tensor in graph.initializer:
@@ -109,9 +108,9 @@ class Inferred(NamedTuple):
     """The nodes of a model, with the types of its values.
 
     Attributes:
-        nodes: The nodes; bodies in them tell the types that were found, too.
+        nodes: The nodes; their bodies contain the inferred types, too.
         types: The `TypeProto` of each value, by its name.
-        failure: Why none were inferred; an empty text where nothing failed.
+        failure: The reason why no types were inferred; an empty text without a failure.
     """
 
     nodes: Sequence[Any]
@@ -120,18 +119,21 @@ class Inferred(NamedTuple):
 
 
 def infer(model: Any) -> Inferred:
-    """Return the types of the values of a model: as it tells them, else inferred.
+    """Return the types of the values of a model: those in the model, else inferred ones.
+
+    Inference runs on a copy without large tensors: the type of a large initializer suffices.
 
     Args:
-        model: A `ModelProto`; it stays as it is.
+        model: A `ModelProto`, which is not changed.
     """
     onnx = need("onnx")
-    twin = onnx.ModelProto(
+    copy = onnx.ModelProto(
+        # Before IR version 4, each initializer had to be an input, too.
         ir_version=max(model.ir_version, 4),
         opset_import=model.opset_import,
         functions=model.functions,
     )
-    graph = twin.graph
+    graph = copy.graph
     graph.name = model.graph.name or "graph"
     graph.node.extend(model.graph.node)
     graph.input.extend(model.graph.input)
@@ -144,8 +146,8 @@ def infer(model: Any) -> Inferred:
         elif tensor.name not in listed:
             graph.input.add(name=tensor.name, type=_type_of_tensor(tensor))
     try:
-        graph, failure = onnx.shape_inference.infer_shapes(twin, data_prop=True).graph, ""
-    except Exception as error:  # noqa: BLE001  It is told: a graph without shapes is still one.
+        graph, failure = onnx.shape_inference.infer_shapes(copy, data_prop=True).graph, ""
+    except Exception as error:  # noqa: BLE001  It becomes a note: the graph is drawn without shapes.
         failure = error_text(error)
     return Inferred(graph.node, dict(types_in(graph)), failure)
 
@@ -153,29 +155,29 @@ def infer(model: Any) -> Inferred:
 def infer_function(
     model: Any, function: Any, nodes: Sequence[Any], kinds: Sequence[Any]
 ) -> Inferred:
-    """Return the types of the values of a function as one call has them.
+    """Return the types of the values of a function in one call.
 
     Args:
         model: The model that has the function.
         function: The function.
-        nodes: Its nodes, as they are called.
-        kinds: The `TypeProto`s of its inputs, None where one is not known.
+        nodes: Its nodes, with the attributes of the call.
+        kinds: The `TypeProto`s of its inputs; None for an unknown type.
     """
-    twin = type(model)(
+    copy = type(model)(
         ir_version=model.ir_version,
         opset_import=function.opset_import,
         functions=model.functions,
     )
-    twin.graph.node.extend(nodes)
-    twin.graph.value_info.extend(function.value_info)
+    copy.graph.node.extend(nodes)
+    copy.graph.value_info.extend(function.value_info)
     for name, kind in zip(function.input, kinds, strict=True):
         if kind is not None:
-            twin.graph.input.add(name=name, type=kind)
-    return infer(twin)
+            copy.graph.input.add(name=name, type=kind)
+    return infer(copy)
 
 
 def size_of(tensor: Any) -> int:
-    """Return how many elements a `TensorProto` tells that it has."""
+    """Return the number of elements of a `TensorProto`, from its dims."""
     return math.prod(max(0, size) for size in tensor.dims)
 
 

@@ -1,1 +1,1 @@
-"""What all sources of torch share: its operations, signatures, nests and formulas."""
+"""Code that all sources of torch share: operations, call signatures, pytrees, FLOPs formulas."""

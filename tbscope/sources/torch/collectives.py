@@ -1,4 +1,4 @@
-"""What kernels tell other ranks: for each that communicates, what it hands in and what it gets."""
+"""Collective kernels: the tensors that each one sends to other ranks and receives from them."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -14,14 +14,15 @@ __all__ = ["SAME", "Exchange", "exchange_of", "is_blocking", "is_wait"]
 
 
 class Exchange(NamedTuple):
-    """How a kernel communicates, by the names of its arguments.
+    """The role of each argument of a kernel that communicates, by the argument's name.
 
     Attributes:
-        kind: What it does together with others.
-        given: The argument with the tensors that it hands in; empty for none.
-        taken: The argument that it fills; empty where what it gets is its result, or nothing.
-        peer: The argument that names the other rank, or where it begins or ends; empty for none.
-        gives: Whether what it gets is its result.
+        kind: The kind of collective, or of point-to-point operation.
+        given: The argument with the tensors to send; empty for none.
+        taken: The argument that receives tensors; empty if they are the result, or if there are
+            none.
+        peer: The argument with the rank of the other side, or of the root; empty for none.
+        gives: Whether the received tensors are the result.
     """
 
     kind: CollectiveKind
@@ -39,52 +40,54 @@ class Exchange(NamedTuple):
         *,
         groups: Groups,
     ) -> Collective:
-        """Return what one call of the kernel did, without its number in the group."""
-        told = _told(kernel, args, kwargs)
-        group = groups.group(told.get("process_group", told.get("group_name")))
-        given = collect_tensors(told.get(self.given), [])
-        taken = collect_tensors(result if self.gives else told.get(self.taken), [])
-        peer = told.get(self.peer)
+        """Return the record of one call of the kernel, without its sequence number."""
+        arguments = _told(kernel, args, kwargs)
+        group = groups.group(arguments.get("process_group", arguments.get("group_name")))
+        sent = collect_tensors(arguments.get(self.given), [])
+        received = collect_tensors(result if self.gives else arguments.get(self.taken), [])
+        peer = arguments.get(self.peer)
         if peer is not None:
             peer = group.rank(int(peer))
         rank = torch.distributed.get_rank()
         if self.kind in _FROM_ONE and peer != rank:
-            given = []
+            sent = []
         elif self.kind in _TO_ONE and peer != rank:
-            taken = []
-        reduction = told.get("reduce_op", told.get("reduceOp"))
+            received = []
+        reduction = arguments.get("reduce_op", arguments.get("reduceOp"))
         return Collective(
             self.kind,
             None if reduction is None else _reduction(reduction),
             group.ranks,
             group.mesh,
-            _bytes(given),
-            _bytes(taken),
+            _bytes(sent),
+            _bytes(received),
             peer,
             group.name,
-            asynchronous=bool(told.get("async_op", self.gives)),
-            tensors=max(len(given), len(taken)) if self.kind in _OF_MANY else 1,
+            asynchronous=bool(arguments.get("async_op", self.gives)),
+            tensors=max(len(sent), len(received)) if self.kind in _OF_MANY else 1,
         )
 
     def tensors(
         self, kernel: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> tuple[Any, ...]:
-        """Return what one call of the kernel hands in, and what it fills."""
-        told = _told(kernel, args, kwargs)
+        """Return the arguments of one call that the kernel sends, and those that it fills."""
+        arguments = _told(kernel, args, kwargs)
         names = dict.fromkeys(filter(None, (self.given, self.taken)))
-        return tuple(told[name] for name in names)
+        return tuple(arguments[name] for name in names)
 
 
+# Only the root sends, or only the root receives.
 _FROM_ONE = frozenset({"broadcast", "scatter"})
 _TO_ONE = frozenset({"reduce", "gather"})
 _OF_MANY = frozenset({"all_reduce", "broadcast"})
-# The first of them that is in the name of a kernel, without `_`, is what it does.
+# The kind of a kernel is the first of these that occurs in its name, both without `_`. Hence the
+# order: `reduce_scatter` before `reduce` and `scatter`.
 _KINDS: tuple[CollectiveKind, ...] = (
     *("reduce_scatter", "all_reduce", "all_gather", "all_to_all", "broadcast", "barrier"),
     *("gather", "scatter", "reduce", "send", "recv"),
 )
 _HOMES = frozenset({"c10d", "_c10d_functional", "_dtensor"})
-# What kernels call their arguments. The ranks among them are counted within the group.
+# The names of arguments in the schemas of kernels. Rank arguments are ranks within the group.
 # Sources: torch/csrc/distributed/c10d/Ops.cpp and Functional.cpp.
 _GIVEN = ("input_tensors", "input_tensor", "input_list", "inputs", "input", "tensors", "tensor")
 _TAKEN = ("output_tensors", "output_tensor", "output_lists", "outputs", "output")
@@ -92,30 +95,34 @@ _PEERS = ("root_rank", "dst", "src")
 _EXCHANGES: dict[str, Exchange | None] = {}
 
 SAME = ["_c10d_functional::_wrap_tensor_autograd"]
-"""The kernels of an operation that gives what it is given, as a tensor that knows to wait."""
+"""The kernels of an operation that returns its argument, wrapped in a tensor that waits on use."""
 
 
 def exchange_of(kernel: str, schema: Any = None) -> Exchange | None:
-    """Return how a kernel communicates, by its name; None for one that does not.
+    """Return the `Exchange` of a kernel, or None if the kernel does not communicate.
 
     Args:
-        kernel: The name.
-        schema: Its schema, by which it is known from then on; None for one that was met before.
+        kernel: The kernel's name, with its namespace.
+        schema: The kernel's schema, needed the first time; later calls find the name in a cache.
     """
     if schema is not None and kernel not in _EXCHANGES:
-        home, _, label = kernel.partition("::")
+        namespace, _, label = kernel.partition("::")
         plain = label.replace("_", "")
         kinds = (kind for kind in _KINDS if kind.replace("_", "") in plain)
-        kind = next(kinds, None) if home in _HOMES else None
-        _EXCHANGES[kernel] = None if kind is None else _exchange(kind, schema, home == "c10d")
+        kind = next(kinds, None) if namespace in _HOMES else None
+        _EXCHANGES[kernel] = None if kind is None else _exchange(kind, schema, namespace == "c10d")
     return _EXCHANGES.get(kernel)
 
 
 def _exchange(kind: CollectiveKind, schema: Any, fills: bool) -> Exchange:
-    """Return how a kernel of a kind communicates: it fills its arguments, or gives a result."""
+    """Return the `Exchange` of a kernel of a kind.
+
+    Kernels of c10d fill an argument (`fills`); functional ones return new tensors.
+    """
     names = [argument.name for argument in schema.arguments]
     given, taken, peer = (
-        next((name for name in known if name in names), "") for known in (_GIVEN, _TAKEN, _PEERS)
+        next((name for name in candidates if name in names), "")
+        for candidates in (_GIVEN, _TAKEN, _PEERS)
     )
     if kind == "barrier":
         return Exchange(kind)
@@ -127,12 +134,12 @@ def _exchange(kind: CollectiveKind, schema: Any, fills: bool) -> Exchange:
 
 
 def is_blocking(kernel: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
-    """Tell whether a kernel is over when it returns, as its arguments say."""
+    """Whether a kernel has completed when it returns: its arguments say `async_op=False`."""
     return _told(kernel, args, kwargs).get("async_op") is False
 
 
 def is_wait(kernel: str) -> bool:
-    """Tell whether a kernel, by its name, waits for what another one has begun."""
+    """Whether a kernel, by its name, waits for a collective that another kernel started."""
     return kernel == "_c10d_functional::wait_tensor"
 
 
@@ -140,21 +147,22 @@ def _told(kernel: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict
     """Return the arguments of a kernel by their names, with the defaults of its schema."""
     schema = schema_of(kernel)
     names = [argument.name for argument in schema.arguments]
-    told = {
+    arguments = {
         argument.name: argument.default_value
         for argument in schema.arguments
         if argument.has_default_value()
     }
-    told.update(zip(names, args, strict=False))
-    told.update(kwargs)
-    return told
+    arguments.update(zip(names, args, strict=False))
+    arguments.update(kwargs)
+    return arguments
 
 
 def _reduction(told: Any) -> str:
-    """Return how what ranks hand in becomes one (`sum`), as torch prints it; or `unknown`."""
+    """Return the name of a reduction (`sum`), in lower case, or `unknown`."""
     if isinstance(told, str):
         return told.lower()
-    # A kernel is told of one in a box, which gives its number. That of earlier torch gives nothing.
+    # Kernels of c10d receive a boxed ReduceOp, whose `op()` returns the number of the reduction.
+    # The box of earlier versions of torch has no `op`.
     number = getattr(told, "op", None)
     if number is None:
         return "unknown"

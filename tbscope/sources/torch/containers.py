@@ -1,4 +1,4 @@
-"""The classes of modules that are never called, where a source tells only their names."""
+"""Classes of modules that are never called, for sources that record only their names."""
 
 from collections.abc import Iterable
 
@@ -6,16 +6,18 @@ __all__ = ["container_class"]
 
 
 def container_class(names: Iterable[str], name: str) -> str:
-    """Return the class that a module seems to have of which a source tells only the name.
+    """Return the full class name that fits a module of which a source records only the name.
 
     Args:
         names: The qualified names of all modules.
-        name: That of the module.
+        name: The qualified name of the module.
     Returns:
-        A ModuleList where its parts are numbered, else a module of no further class.
+        `ModuleList` if all its children are numbered, else plain `Module`.
     """
     prefix = f"{name}."
-    parts = {other[len(prefix) :].partition(".")[0] for other in names if other.startswith(prefix)}
-    if parts and all(part.isdecimal() for part in parts):
+    children = {
+        other[len(prefix) :].partition(".")[0] for other in names if other.startswith(prefix)
+    }
+    if children and all(part.isdecimal() for part in children):
         return "torch.nn.modules.container.ModuleList"
     return "torch.nn.modules.module.Module"

@@ -1,7 +1,7 @@
-"""Distributed runs: which of its processes this one is, its groups, and its device mesh.
+"""Distributed runs: the rank of this process, process groups, device meshes and shardings.
 
-No other file names the private parts of torch that tell of these. torch promises nothing about
-them. What a version that is supported lacks has a fallback here.
+Only this file names torch's private APIs for these. torch may change them in any release; each
+API that a supported version lacks has a fallback here.
 """
 
 import gc
@@ -41,66 +41,69 @@ _binding: Any = getattr(torch._C, "_distributed_c10d", None)
 WORKS: tuple[Any, ...] = tuple(
     kind for name in ("Work", "FakeWork") if "wait" in vars(kind := getattr(_binding, name, object))
 )
-"""The classes of what runs on while Python goes on, and that Python waits for."""
+"""The classes of c10d's `Work`: handles of asynchronous collectives, on which Python waits."""
 
-# Places of ranks are computed with tensors.
+# Files in which torch computes coordinates of ranks with tensors.
 _MESH_FILES = ("torch/distributed/device_mesh.py", "torch/distributed/_mesh_layout.py")
 
 
 def is_distributed() -> bool:
-    """Tell whether this is a process of a distributed run, whose groups are set up."""
+    """Whether this process belongs to a distributed run with initialized process groups."""
     return bool(_distributed.is_available() and _distributed.is_initialized())
 
 
 def process_rank() -> int:
-    """Return which process of a distributed run this is; 0 in any other run."""
+    """Return the rank of this process, or 0 outside distributed runs."""
     return int(_distributed.get_rank()) if is_distributed() else 0
 
 
 def world_size() -> int:
-    """Return how many processes the distributed run has; 1 for any other run."""
+    """Return the number of ranks, or 1 outside distributed runs."""
     return int(_distributed.get_world_size()) if is_distributed() else 1
 
 
 def is_started_with_others() -> bool:
-    """Tell whether a launcher started this process as one of several, whether they met or not."""
+    """Whether a launcher started this process as one of several (WORLD_SIZE).
+
+    The process groups may not be initialized yet.
+    """
     count = os.environ.get("WORLD_SIZE", "")
     return count.isdecimal() and int(count) > 1
 
 
 def is_pretended() -> bool:
-    """Tell whether the other processes of a distributed run are pretended only."""
+    """Whether the other ranks are simulated: the backend is torch's fake process group."""
     return bool(_distributed.get_backend() == "fake")
 
 
 def shared_store(prefix: str) -> Any:
-    """Return what all processes of a distributed run put things into and take them from.
+    """Return a view of the key-value store that all processes of the run share.
 
     Args:
-        prefix: What all keys begin with.
+        prefix: The prefix of all keys of this view.
     """
     return _distributed.PrefixStore(prefix, _c10d._get_default_store())
 
 
 def fake_store() -> Any:
-    """Return what torch's fake process group is begun with; the group is known from then on."""
+    """Return a store for torch's fake process group; the import registers the backend `fake`."""
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
     return FakeStore()
 
 
 def is_of_c10d(file: str) -> bool:
-    """Tell whether a file is the one in which torch keeps its collectives."""
+    """Whether a file is torch's `distributed_c10d.py`, which defines the collectives."""
     return _c10d is not None and file == _c10d.__file__
 
 
 def is_of_meshes(file: str) -> bool:
-    """Tell whether a file is one in which torch keeps device meshes."""
+    """Whether a file is one of those in which torch implements device meshes."""
     return file.endswith(_MESH_FILES)
 
 
 def same_work(boxed: Any, work: Any) -> bool:
-    """Tell whether what a kernel gave in a box is the work that Python waits for."""
+    """Whether a boxed `Work`, as a kernel returns it, is the `Work` that Python waits for."""
     try:
         return _distributed.Work.unbox(boxed) is work
     except (AttributeError, RuntimeError, TypeError):
@@ -108,34 +111,34 @@ def same_work(boxed: Any, work: Any) -> bool:
 
 
 def is_spread(kind: type) -> bool:
-    """Tell whether tensors of a class are spread over ranks (`DTensor`)."""
-    home = sys.modules.get("torch.distributed.tensor")
-    return home is not None and issubclass(kind, home.DTensor)
+    """Whether tensors of a class are spread over ranks (`DTensor`)."""
+    dtensor = sys.modules.get("torch.distributed.tensor")
+    return dtensor is not None and issubclass(kind, dtensor.DTensor)
 
 
 def forget_plans() -> None:
-    """Have torch plan operations on spread tensors anew, as it does in a process of its own.
+    """Clear torch's cache of sharding decisions for DTensor operations.
 
-    Its plans hold the device mesh for which they were made. That of a later run in this process
-    is equal to it, and would use groups that are gone. Where torch does not offer this, what
-    belongs to such groups has none.
+    A cached decision refers to the device mesh for which it was made. The mesh of a later run in
+    this process compares equal to it, so torch would use groups that are destroyed. If torch
+    lacks the function, collectives of these groups are recorded without a group.
     """
     if "torch.distributed.tensor" not in sys.modules:
         return
     from torch.distributed.tensor import debug
 
-    forget = getattr(debug, "_clear_sharding_prop_cache", None)
-    if forget is not None:
-        forget()
+    clear_cache = getattr(debug, "_clear_sharding_prop_cache", None)
+    if clear_cache is not None:
+        clear_cache()
 
 
 class Group(NamedTuple):
-    """A process group, as a graph tells it.
+    """A process group, as a graph records it.
 
     Attributes:
-        ranks: Its ranks, as the whole run counts them.
-        mesh: The dimension of the device mesh whose group it is; empty for none.
-        name: torch's name for it.
+        ranks: Its ranks, as global ranks.
+        mesh: The name of the mesh dimension to which the group belongs; empty for none.
+        name: torch's name for the group.
     """
 
     ranks: tuple[int, ...]
@@ -143,35 +146,38 @@ class Group(NamedTuple):
     name: str
 
     def rank(self, place: int) -> int | None:
-        """Return the rank at a place in the group; None where there is none."""
+        """Return the global rank of a rank within the group, or None if out of range."""
         return self.ranks[place] if 0 <= place < len(self.ranks) else None
 
 
 _UNKNOWN = Group((), "", "")
-# What torch writes before the name of a dimension of a mesh.
+# The prefix of torch's descriptions of groups that belong to a mesh dimension.
 # Source: torch/distributed/device_mesh.py, _init_process_groups.
 _PREFIX = "mesh_"
 
 
 class Groups:
-    """The process groups of one run, each with the dimension of the device mesh that it is of.
+    """The process groups of one run, each with its dimension of the device mesh.
 
     Args:
-        meshes: Returns the meshes that the tensors of the run lie on. Others are looked for where
-            these do not name a group.
+        meshes: Returns the meshes of the run's tensors. If they have no dimension with a group,
+            all meshes of the process are searched.
     """
 
     def __init__(self, meshes: Callable[[], Iterable[Any]]) -> None:
         self._meshes_of_run = meshes
         self._known: dict[str, Group] = {}
-        # By identity: a mesh is compared by looking into tensors.
+        # By `id`: a comparison of meshes would read tensors.
         self._asked: dict[int, Any] = {}
         self._meshes: list[Any] = []
         self._names: dict[str, str] = {}
         self._searched = False
 
     def group(self, told: Any) -> Group:
-        """Return the group that a kernel is told of."""
+        """Return the group of a kernel's argument; None is the default group.
+
+        Groups that torch cannot resolve return a group without ranks.
+        """
         if told is None:
             told = _distributed.group.WORLD
         process_group = _group_of(told)
@@ -185,7 +191,10 @@ class Groups:
         return group
 
     def met(self, mesh: Any) -> None:
-        """Take note of a device mesh, unless it is one of an earlier run, whose groups are gone."""
+        """Register a device mesh and its root, unless their groups are destroyed.
+
+        Such a mesh belongs to an earlier run in this process.
+        """
         if id(mesh) in self._asked:
             return
         self._asked[id(mesh)] = mesh
@@ -198,26 +207,31 @@ class Groups:
                 group = mesh.get_group(dimension)
                 ranks = _distributed.get_process_group_ranks(group)
                 if ranks != _ranks_along(mesh, dimension):
-                    # Groups of a later run may have the names of those that are gone.
+                    # Groups of a later run may reuse the names of destroyed ones.
                     return
                 groups.append(str(group.group_name))
             except (AttributeError, AssertionError, KeyError, RuntimeError, TypeError, ValueError):
-                # One that was made without its groups, or whose groups are gone.
+                # The mesh was made without groups, or its groups are destroyed.
                 return
         self._meshes.append(mesh)
-        for name, told in zip(groups, _mesh_names(mesh), strict=True):
-            self._names.setdefault(name, told)
+        for name, dimension_name in zip(groups, _mesh_names(mesh), strict=True):
+            self._names.setdefault(name, dimension_name)
 
     def mesh(self) -> tuple[MeshDimension, ...]:
-        """Return the dimensions of the mesh that spans most of the run; empty where none is."""
+        """Return the dimensions of the largest root mesh, with this rank's coordinates.
+
+        Empty if the run has no mesh.
+        """
         self._meet()
-        found = [mesh for mesh in self._meshes if _root_mesh(mesh) is mesh]
-        if not found:
+        roots = [mesh for mesh in self._meshes if _root_mesh(mesh) is mesh]
+        if not roots:
             return ()
-        largest = max(found, key=lambda mesh: (mesh.size(), mesh.ndim))
-        at = largest.get_coordinate()
+        largest = max(roots, key=lambda mesh: (mesh.size(), mesh.ndim))
+        coordinate = largest.get_coordinate()
         return tuple(
-            MeshDimension(name, largest.size(dimension), 0 if at is None else at[dimension])
+            MeshDimension(
+                name, largest.size(dimension), 0 if coordinate is None else coordinate[dimension]
+            )
             for dimension, name in enumerate(_mesh_names(largest))
         )
 
@@ -225,13 +239,13 @@ class Groups:
         self._meet()
         if name not in self._names and not self._searched:
             self._searched = True
-            # Those that were made before may be of an earlier run: the latest one counts.
+            # Older meshes may belong to an earlier run, so the latest mesh goes first.
             for mesh in _device_meshes():
                 self.met(mesh)
         if name in self._names:
             return self._names[name]
-        told = str(getattr(process_group, "group_desc", ""))
-        return told.removeprefix(_PREFIX) if told.startswith(_PREFIX) else ""
+        description = str(getattr(process_group, "group_desc", ""))
+        return description.removeprefix(_PREFIX) if description.startswith(_PREFIX) else ""
 
     def _meet(self) -> None:
         for mesh in self._meshes_of_run():
@@ -239,9 +253,9 @@ class Groups:
 
 
 def _group_of(told: Any) -> Any:
-    """Return the process group that a kernel is told of: itself, in a box, or by its name.
+    """Return the process group of a kernel's argument: a group, a boxed group or a group's name.
 
-    None where torch does not tell.
+    None if torch cannot resolve it.
     """
     kind = _distributed.ProcessGroup
     if isinstance(told, kind):
@@ -255,7 +269,7 @@ def _group_of(told: Any) -> Any:
 
 
 def _root_mesh(mesh: Any) -> Any:
-    """Return the device mesh that another one is a part of; itself where it is part of none."""
+    """Return the root of a device mesh, which is the mesh itself if it is no submesh."""
     try:
         if hasattr(mesh, "_get_root_mesh"):
             return mesh._get_root_mesh() or mesh
@@ -266,40 +280,42 @@ def _root_mesh(mesh: Any) -> Any:
 
 
 def _ranks_along(mesh: Any, dimension: int) -> list[int]:
-    """Return the ranks beside this one along a dimension of a mesh; empty where it is in none."""
-    at = mesh.get_coordinate()
-    if at is None:
+    """Return the ranks along a mesh dimension through this rank; empty if it is not in the mesh."""
+    coordinate = mesh.get_coordinate()
+    if coordinate is None:
         return []
     with without_modes():
-        return list(mesh.mesh[(*at[:dimension], slice(None), *at[dimension + 1 :])].tolist())
+        return list(
+            mesh.mesh[(*coordinate[:dimension], slice(None), *coordinate[dimension + 1 :])].tolist()
+        )
 
 
 def _device_meshes() -> list[Any]:
-    """Return all device meshes that there are, the latest first; torch keeps no list of them."""
-    home = sys.modules.get("torch.distributed.device_mesh")
-    if home is None:
+    """Return all device meshes of the process, the latest first; torch keeps no list of them."""
+    device_mesh = sys.modules.get("torch.distributed.device_mesh")
+    if device_mesh is None:
         return []
-    kind = home.DeviceMesh
-    # The younger generations hold what was made last, and each has it at its end.
+    kind = device_mesh.DeviceMesh
+    # Younger generations of the garbage collector contain later objects, the latest at the end.
     generations = [gc.get_objects(generation=number) for number in range(len(gc.get_count()))]
-    return [thing for held in generations for thing in reversed(held) if type(thing) is kind]
+    return [obj for objects in generations for obj in reversed(objects) if type(obj) is kind]
 
 
 def sharding_of(tensor: Any) -> Sharding | None:
-    """Return what this rank holds of a tensor; None for one that is not spread over ranks."""
+    """Return the local shape and the placements of a DTensor, or None for any other tensor."""
     if not is_spread(type(tensor)):
         return None
     shape = tuple(size if type(size) is int else None for size in tensor._local_tensor.shape)
-    lies = tuple(map(_placement_text, tensor.placements))
-    return Sharding(shape, lies, _mesh_names(tensor.device_mesh))
+    placements = tuple(map(_placement_text, tensor.placements))
+    return Sharding(shape, placements, _mesh_names(tensor.device_mesh))
 
 
 def _placement_text(placement: Any) -> str:
-    """Return how a tensor lies along a dimension of a mesh, as its user writes it."""
-    told = getattr(placement, "dim", getattr(placement, "reduce_op", ""))
-    return f"{type(placement).__name__.lstrip('_')}({told})"
+    """Return a placement as its user writes it: `Shard(0)`, `Replicate()`, `Partial(sum)`."""
+    argument = getattr(placement, "dim", getattr(placement, "reduce_op", ""))
+    return f"{type(placement).__name__.lstrip('_')}({argument})"
 
 
 def _mesh_names(mesh: Any) -> tuple[str, ...]:
-    """Return the names of the dimensions of a device mesh; their numbers where it has none."""
+    """Return the names of the dimensions of a device mesh, or their numbers if it has no names."""
     return tuple(mesh.mesh_dim_names or map(str, range(mesh.ndim)))

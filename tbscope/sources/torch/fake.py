@@ -1,8 +1,9 @@
-"""Runs a model on stand-ins for its tensors: true shapes, no weights, no compute.
+"""Fake runs of a model: fake tensors in place of its own, with true shapes and no compute.
 
-The model goes on holding its own tensors, which other threads may be using. Whoever watches
-the functions that this thread calls hands them the stand-ins instead. Parameters that a lazy
-module has yet to make hold nothing that anybody could be using: stand-ins take their places.
+The modules keep their own tensors, since other threads may be using them. The function mode of
+this thread replaces the tensors among the arguments of each function call by fake ones.
+Uninitialized parameters of lazy modules have no contents that another thread could use, so fake
+ones take their places in the modules.
 """
 
 import functools
@@ -30,31 +31,35 @@ _TAKES_GRADIENT = _tensor.grad.__get__
 
 
 class StandIns:
-    """Stand-ins for the parameters and buffers of modules, which the modules do not show.
+    """Fake tensors for the parameters and buffers of modules, kept outside the modules.
 
     Args:
-        mode: The mode in which they compute nothing but shapes.
+        mode: The FakeTensorMode, which computes only shapes.
     """
 
     def __init__(self, mode: Any) -> None:
         self._mode = mode
-        # By the identity of a tensor: the tensor, held so that this stays its own, and who
-        # stands in for it.
+        # By the `id` of a tensor: the tensor, kept alive so that no other gets its `id`, and its
+        # fake tensor.
         self._twins: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._with_gradient: set[int] = set()
 
     @contextmanager
     def used(self) -> Iterator[None]:
-        """Have another thread compute nothing but shapes, too, during a block."""
+        """Make another thread compute only shapes, too, during a block."""
         with self._mode:
             yield
 
     def add(self, module: torch.nn.Module) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        """Make stand-ins for a module's own tensors; return those made, with their tensors.
+        """Make fake tensors for a module's own parameters and buffers.
 
-        Whoever calls this puts the tables of lazy modules back after.
+        In a lazy module, they replace uninitialized ones in the module's tables. The caller must
+        restore these tables later.
+
+        Returns:
+            Pairs of tensor and fake tensor, for tensors that had none before.
         """
-        made = []
+        pairs = []
         with without_modes():
             for table in (module._parameters, module._buffers):
                 for name, tensor in table.items():
@@ -64,56 +69,59 @@ class StandIns:
                     if tensor is None or id(tensor) in self._twins:
                         continue
                     self._twins[id(tensor)] = pair = (tensor, self._twin(tensor))
-                    made.append(pair)
-        return made
+                    pairs.append(pair)
+        return pairs
 
     def _twin(self, tensor: torch.Tensor) -> torch.Tensor:
         if not tensor.is_leaf:
             return self._mode.from_tensor(tensor)  # type: ignore[no-any-return]
-        # Of the tensor itself torch would take the gradient, too, which another thread may
-        # be writing.
-        twin: torch.Tensor = self._mode.from_tensor(tensor.detach())
-        return twin.requires_grad_(tensor.requires_grad)
+        # Without `detach`, torch would convert the gradient, too, which another thread may be
+        # writing.
+        fake: torch.Tensor = self._mode.from_tensor(tensor.detach())
+        return fake.requires_grad_(tensor.requires_grad)
 
     def _unmade_twin(self, tensor: Any, table: dict[str, Any], name: str) -> Any:
-        """Return the stand-in for a parameter or buffer that a lazy module makes when it runs.
+        """Return a replacement for an uninitialized parameter or buffer of a lazy module.
 
-        Made in place, as a real one is, it would have the device meta: so a fake one takes its
-        place in the table.
+        A real one materializes in place. On a fake run its device would then be `meta`, so
+        `materialize` of the replacement puts a fake tensor into the table instead.
         """
-        stand = type(tensor)(
+        replacement = type(tensor)(
             requires_grad=tensor.requires_grad, device=tensor.device, dtype=tensor.dtype
         )
 
         def materialize(shape: Any, device: Any = None, dtype: Any = None) -> None:
             with self._mode:
                 made: torch.Tensor = torch.empty(
-                    shape, device=device or stand.device, dtype=dtype or stand.dtype
+                    shape, device=device or replacement.device, dtype=dtype or replacement.dtype
                 )
-                if isinstance(stand, torch.nn.Parameter):
-                    made = torch.nn.Parameter(made, requires_grad=stand.requires_grad)
+                if isinstance(replacement, torch.nn.Parameter):
+                    made = torch.nn.Parameter(made, requires_grad=replacement.requires_grad)
             table[name] = made
 
-        stand.materialize = materialize
-        return stand
+        replacement.materialize = materialize
+        return replacement
 
     def of(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return who stands in for a tensor; the tensor itself where nobody does."""
+        """Return the fake tensor for a tensor, or the tensor itself if it has none."""
         pair = self._twins.get(id(tensor))
         return tensor if pair is None else pair[1]
 
     def for_call(self, func: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
-        """Return the arguments of a function with stand-ins for the tensors among them."""
+        """Return the arguments of a function, with fake tensors for the tensors among them.
+
+        Calls that read gradients get fake gradients first, made only when they are needed.
+        """
         if func == _TAKES_GRADIENT:
             self._add_gradient(args[0])
         elif func == torch.Tensor.backward:
-            # A pass adds to the gradients that are there.
+            # A backward pass adds to the gradients that exist already.
             for tensor, _ in list(self._twins.values()):
                 self._add_gradient(tensor)
         return self.among(args), self.among(kwargs) if kwargs else kwargs
 
     def among(self, nest: Any) -> Any:
-        """Return a nest with stand-ins for the tensors in its plain containers."""
+        """Return a pytree with fake tensors for the tensors in its plain containers."""
         return map_tensors(self.of, nest)
 
     def _add_gradient(self, tensor: torch.Tensor) -> None:
@@ -124,40 +132,42 @@ class StandIns:
         with without_modes():
             gradient = tensor.grad if tensor.is_leaf else None
             if gradient is not None and pair[1].grad is None:
-                # Several tensors may have one gradient.
+                # Several tensors may share one gradient.
                 if id(gradient) not in self._twins:
                     self._twins[id(gradient)] = gradient, self._mode.from_tensor(gradient.detach())
                 pair[1].grad = self.of(gradient)
 
     def of_inputs(self, inputs: Any) -> Any:
-        """Return a nest of inputs with fake tensors in place of those in its plain containers.
+        """Return a pytree of inputs with fake tensors for the tensors in its plain containers.
 
-        Tensors deeper inside of objects become stand-ins when an operation meets them.
+        Tensors inside other objects become fake when an operation reads them.
         """
 
         def stand_in(tensor: torch.Tensor) -> Any:
             if isinstance(tensor, UNINITIALIZED):
                 return tensor
-            # That of a stand-in which `sizes` has made up.
+            # The device that `make_tensor` notes on a meta tensor of a dummy input.
             device = getattr(tensor, "stands_on", None)
             if device is None:
                 return self._mode.from_tensor(tensor)
-            # The mode runs, and makes it one of its own.
+            # The mode is active, so this is a fake tensor.
             return torch.empty(tensor.shape, dtype=tensor.dtype, device=device)
 
         try:
             return map_tensors(stand_in, inputs)
         except RecursionError:
-            # A list may hold itself; what is in it becomes a stand-in when it is met.
+            # A list may contain itself; its tensors become fake when an operation reads them.
             return inputs
 
 
 @contextmanager
 def faked() -> Iterator[StandIns]:
-    """Have this thread compute nothing but shapes, during a block.
+    """Make this thread compute only shapes, during a block.
 
-    Returns:
-        Who makes stand-ins for the tensors of modules; there are none yet.
+    After the block, `functools` caches that contain fake tensors are cleared.
+
+    Yields:
+        A `StandIns` without fake tensors so far.
     """
     mode = fake_mode()
     try:
@@ -169,22 +179,23 @@ def faked() -> Iterator[StandIns]:
                 cache.cache_clear()
 
 
-# The class of functions that remember their results: a later call would get stand-ins from them.
+# The class of functions with a cache of results: a later call would get fake tensors from it.
 _CACHE: Any = type(functools.lru_cache(lambda: None))
 
 
 def _has_stand_in(cache: Any) -> bool:
-    """Whether a stand-in is in what a cache remembers since lately: it may be a million of things.
+    """Whether a fake tensor is among the latest entries of a cache.
 
-    It is looked for among the first leaves of each key and result, which may be a data set.
+    A cache may have a million entries, and an entry may be a data set: only the latest entries
+    are searched, and only the first leaves of each key and result.
     """
     size = cache.cache_info().currsize
-    things = gc.get_referents(cache)[-1000:] if size else []
-    for table in things[:]:
-        # A cache without limit has its results in a table.
+    referents = gc.get_referents(cache)[-1000:] if size else []
+    for table in referents[:]:
+        # A cache without a size limit keeps its results in a dict.
         if type(table) is dict and len(table) == size:
-            things += islice(reversed(table.values()), 300)
-    leaves = (leaf for thing in things for leaf in islice(_leaves(thing, levels=4), 100))
+            referents += islice(reversed(table.values()), 300)
+    leaves = (leaf for thing in referents for leaf in islice(_leaves(thing, levels=4), 100))
     return any(is_fake(type(leaf)) for leaf in leaves)
 
 

@@ -1,8 +1,8 @@
-"""A distributed run without its machines: this process as one rank of many, on torch's fake group.
+"""Simulated distributed runs: this process as one rank of many, on torch's fake process group.
 
-Collectives of the fake group return at once, with whatever stands in the memory that they should
-fill. Shapes, groups and bytes are right; values are not. What spreads a model over the ranks is
-given a copy: the user's model stays as it is.
+Collectives of the fake group return at once and leave the memory that they should fill as it is.
+Shapes, groups and bytes are right; values are not. The function that spreads a model over the
+ranks receives a copy: the user's model stays unchanged.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -27,26 +27,26 @@ _MOST_RANKS = 2**31
 def fake_world(
     world_size: int, *, rank: int = 0, mesh: Mapping[str, int] | None = None
 ) -> Iterator[Any]:
-    """Have this process be one rank of a distributed run that does not exist, during a block.
+    """Make this process one rank of a simulated distributed run, during a block.
 
-    What a program does on that rank runs in the block, and can be traced: `fully_shard`,
-    `parallelize_module`, pipelines, collectives of its own. Nothing is sent: what other ranks
-    would hand in is whatever stands in memory, so that values mean nothing, and shapes, groups
-    and bytes are right. With `fake=True` nothing is computed either.
+    The program of that rank runs in the block, and can be traced: `fully_shard`,
+    `parallelize_module`, pipelines, collectives of its own. Nothing is sent. The data of other
+    ranks is whatever the memory contains, so values mean nothing; shapes, groups and bytes are
+    right. With `fake=True` nothing is computed either.
 
         with tbscope.fake_world(64, mesh={"dp": 8, "tp": 8}) as mesh:
             model = fully_shard(model, mesh=mesh["dp"])
             graph = tbscope.trace(model, x, fake=True)
 
     Args:
-        world_size: How many ranks the run has.
-        rank: Which of them this process is.
+        world_size: The number of ranks, from 1.
+        rank: The rank of this process, from 0.
         mesh: The dimensions of a device mesh over all ranks, outermost first, with their sizes.
-    Returns:
-        The device mesh, of the CPU; None where no mesh is asked for.
+    Yields:
+        The device mesh, on the CPU, or None without `mesh`.
     Raises:
-        ArgumentError: This process has process groups already, or a value is none that a run can
-            have.
+        ArgumentError: This process has process groups already, a value is out of range, or the
+            mesh has another number of ranks.
     """
     if type(world_size) is not int or not 1 <= world_size < _MOST_RANKS:
         raise ArgumentError(
@@ -92,30 +92,34 @@ def fake_world(
 
             yield init_device_mesh("cpu", tuple(sizes.values()), mesh_dim_names=tuple(sizes))
     finally:
-        # Whoever was in the block may have done so, or may have failed to begin.
+        # The block may have destroyed the group itself, or the group may never have begun.
         if is_distributed():
             torch.distributed.destroy_process_group()
         forget_plans()
 
 
 def _sizes(mesh: object) -> dict[str, int] | None:
-    """Return the sizes of the dimensions of a mesh by their names; None for no mesh."""
+    """Return the sizes of a mesh by the names of its dimensions, or None for no mesh.
+
+    Raises:
+        ArgumentError: The value is no mapping from names to sizes of at least 1.
+    """
     if mesh is None:
         return None
-    held = entries_of(mesh, option="mesh") if isinstance(mesh, Mapping) else None
-    if not held or not all(
-        is_text(name) and name and type(size) is int and size >= 1 for name, size in held.items()
+    entries = entries_of(mesh, option="mesh") if isinstance(mesh, Mapping) else None
+    if not entries or not all(
+        is_text(name) and name and type(size) is int and size >= 1 for name, size in entries.items()
     ):
         raise ArgumentError(
             f"mesh={shown(mesh)} has no dimensions",
             why="a mesh is told by the names of its dimensions, with the number of ranks in each",
             fix='world_size=64, mesh={"dp": 8, "tp": 8}',
         )
-    return dict(held)
+    return dict(entries)
 
 
 Parallelize: TypeAlias = Callable[[Any, Any], Any]
-"""Spreads a model over a device mesh; gives what is run, None for the model that it was given."""
+"""Spreads a model over a device mesh; returns the callable to run, or None for the same model."""
 
 _FIX = "parallelize=lambda model, mesh: parallelize_module(model, mesh['tp'], plan)"
 
@@ -123,15 +127,16 @@ _FIX = "parallelize=lambda model, mesh: parallelize_module(model, mesh['tp'], pl
 def world_of(
     world_size: Any, rank: Any, mesh: Any, parallelize: object
 ) -> AbstractContextManager[Any]:
-    """Return the run in which a model is traced; it gives the device mesh.
+    """Return the context of a simulated run in which to trace a model; it yields the device mesh.
 
     Args:
-        world_size: How many ranks it has; None for as many as the mesh, or for no such run.
-        rank: Which of them this process is.
-        mesh: The sizes of the dimensions of its device mesh, by their names; None for no mesh.
-        parallelize: What spreads the model over the ranks; None for nothing.
+        world_size: The number of ranks; None for the size of the mesh, or without a mesh for no
+            simulated run.
+        rank: The rank of this process.
+        mesh: The sizes of the dimensions of the device mesh, by their names; None for no mesh.
+        parallelize: The function that spreads the model over the ranks, or None.
     Raises:
-        ArgumentError: One is none, or there is a rank without a run.
+        ArgumentError: A value is invalid, or `rank` or `parallelize` come without a run.
     """
     if parallelize is not None and not callable(parallelize):
         raise ArgumentError(
@@ -153,29 +158,29 @@ def world_of(
 
 
 def size_of_world(world_size: Any, mesh: Any) -> Any:
-    """Return how many ranks a run has that does not exist; None where none is asked for.
+    """Return the number of ranks of a simulated run, or None if no run is requested.
 
     Args:
-        world_size: What is told, whatever it is; None for as many as the mesh has.
-        mesh: The sizes of the dimensions of a device mesh by their names.
+        world_size: The user's value, returned unchecked; None for the size of the mesh.
+        mesh: The sizes of the dimensions of a device mesh, by their names; None for no mesh.
     Raises:
-        ArgumentError: It is no mesh.
+        ArgumentError: The mesh is invalid.
     """
     sizes = _sizes(mesh)
     return world_size if world_size is not None or sizes is None else prod(sizes.values())
 
 
 def parallelized(model: Any, parallelize: Parallelize, mesh: Any, *, fake: bool) -> Any:
-    """Return what a rank runs in the place of a model: a copy of it that was spread over ranks.
+    """Return the callable that a rank runs: a copy of the model, spread over the ranks.
 
     Args:
-        model: The model, which stays as it is.
-        parallelize: What spreads it.
-        mesh: The device mesh; None for none.
-        fake: Whether the copy holds no contents, and takes no memory for them.
+        model: The model; it stays unchanged.
+        parallelize: The function that spreads the copy.
+        mesh: The device mesh, or None.
+        fake: Whether the tensors of the copy have no contents and take no memory.
     Raises:
-        ArgumentError: The model cannot be copied, or the function raises, or gives what cannot
-            be called.
+        ArgumentError: The model is no module or cannot be copied, or the function raises or
+            returns an object that cannot be called.
     """
     if not isinstance(model, torch.nn.Module):
         raise ArgumentError(
@@ -205,39 +210,43 @@ def parallelized(model: Any, parallelize: Parallelize, mesh: Any, *, fake: bool)
         )
     spread = copy if result is None else result
     if fake:
-        for one in (copy, spread):
-            if isinstance(one, torch.nn.Module):
-                _fill(one)
+        for module in (copy, spread):
+            if isinstance(module, torch.nn.Module):
+                _fill(module)
     return spread
 
 
 def _without_contents(model: torch.nn.Module) -> dict[int, Any]:
-    """Return for each tensor of a model the one that stands for it in a copy, by its identity."""
-    empty: dict[int, Any] = {}
+    """Return a meta tensor for each parameter and buffer, as a memo for `deepcopy`.
+
+    The keys are the `id` of the originals. Parameters of lazy modules are left out.
+    """
+    memo: dict[int, Any] = {}
     for tensor in (*model.parameters(), *model.buffers()):
         if torch.nn.parameter.is_lazy(tensor):
             continue
-        made = torch.empty_like(tensor, device="meta")
+        meta = torch.empty_like(tensor, device="meta")
         if isinstance(tensor, torch.nn.Parameter):
-            made = torch.nn.Parameter(made, requires_grad=tensor.requires_grad)
-        empty[id(tensor)] = made
-    return empty
+            meta = torch.nn.Parameter(meta, requires_grad=tensor.requires_grad)
+        memo[id(tensor)] = meta
+    return memo
 
 
 def _fill(model: torch.nn.Module) -> None:
-    """Give all tensors of a model memory, into which nobody writes: none of it is taken.
+    """Move the meta tensors of a model to the CPU, uninitialized.
 
-    `fully_shard` runs with no parameters on the device `meta`. What was one parameter under two
-    names stays one, which `to_empty` alone would not leave so.
+    `fully_shard` does not run with parameters on the device `meta`. The new memory is never
+    written, so the system allocates none of it. Tied parameters stay tied; `to_empty` alone would
+    make two of them.
     """
-    places: dict[int, list[tuple[dict[str, Any], str]]] = {}
+    owners: dict[int, list[tuple[dict[str, Any], str]]] = {}
     for module in model.modules():
-        for held in (module._parameters, module._buffers):
-            for name, tensor in held.items():
+        for table in (module._parameters, module._buffers):
+            for name, tensor in table.items():
                 if tensor is not None and tensor.is_meta:
-                    places.setdefault(id(tensor), []).append((held, name))
-    if places:
+                    owners.setdefault(id(tensor), []).append((table, name))
+    if owners:
         model.to_empty(device="cpu")
-    for (first, of_first), *others in places.values():
-        for held, name in others:
-            held[name] = first[of_first]
+    for (first, first_name), *others in owners.values():
+        for table, name in others:
+            table[name] = first[first_name]

@@ -1,12 +1,13 @@
-"""Counts the FLOPs of kernels: by torch's formulas, a user's own, or ours where both lack one.
+"""FLOPs of kernels, from torch's formulas, the user's own, or ours if both lack one.
 
-`torch.utils.flop_counter.register_flop_formula` registers a user's own. What computes and
-has no formula is told as such, with its name: it never counts as nothing without a word.
+Users register formulas with `torch.utils.flop_counter.register_flop_formula`. A kernel that
+computes and has no formula is reported by name (`Formulas.uncounted`), never counted as 0 in
+silence.
 
-Our formulas are of kernels that do the matrix products of a whole layer, and of those that torch
-leaves out. They count as torch's do: two operations for each multiplication with its
-addition, and nothing for what goes element by element. A formula gives the operations of
-the forward pass, and for each operand what the backward pass adds for it.
+Our formulas are for kernels that do the matrix products of a whole layer, and for kernels that
+torch leaves out. They count like torch's: two operations for each multiplication with its
+addition, and none for elementwise work. A formula returns the operations of the forward pass,
+and the operations that the backward pass adds for each operand.
 
 Source: torch/utils/flop_counter.py; aten/src/ATen/native/native_functions.yaml
 """
@@ -36,8 +37,8 @@ __all__ = ["FORMULAS", "Copies", "Formula", "Formulas", "KernelWork"]
 NO_FORMULA = "torch has no formula for it, and none was registered"
 
 KernelWork: TypeAlias = tuple[int, list[tuple[int, tuple[int | None, ...]]]]
-"""Operations of the forward pass; for each part of the backward pass its operations and the
-storages of the tensors of which one must need a gradient for it."""
+"""Operations of the forward pass; for each part of the backward pass its operations, and the
+storages of tensors: the part runs if one of these tensors needs a gradient."""
 
 _Args: TypeAlias = tuple[Any, ...]
 _Kwargs: TypeAlias = Mapping[str, Any]
@@ -55,9 +56,9 @@ def _keys(*operands: torch.Tensor) -> tuple[int | None, ...]:
 
 
 def _attention_work(flops: int, operands: Iterable[torch.Tensor]) -> KernelWork:
-    """Return the work of fused attention: its backward pass recomputes the scores.
+    """Return the work of fused attention, whose backward pass recomputes the scores.
 
-    That makes five products of the size of the two in the forward pass.
+    The backward pass does five products, each as large as one of the two in the forward pass.
     """
     return flops, [(flops * 5 // 2, _keys(*operands))]
 
@@ -70,21 +71,25 @@ def _attention(args: _Args, kwargs: _Kwargs, result: Any) -> KernelWork:
 
 
 def _product(first: int, second: int) -> Formula:
-    """Return the formula of `first @ second`; the operands are the arguments at these positions."""
+    """Return the formula of a product of the arguments at positions `first` and `second`."""
 
     def work(args: _Args, kwargs: _Kwargs, result: Any) -> KernelWork:
-        one, other = args[first], args[second]
-        flops = 2 * one.numel() * (other.size(-1) if other.dim() > 1 else 1)
-        return _each(flops, (one, other))
+        left, right = args[first], args[second]
+        flops = 2 * left.numel() * (right.size(-1) if right.dim() > 1 else 1)
+        return _each(flops, (left, right))
 
     return work
 
 
 def _convolution(args: _Args, kwargs: _Kwargs, result: Any) -> KernelWork:
-    """Return the work of a convolution; a transposed one spreads each element of its input."""
-    given, weight = args[:2]
+    """Return the work of a convolution.
+
+    Each element of the output is a dot product with a filter; in a transposed convolution, each
+    element of the input is multiplied by a filter.
+    """
+    inputs, weight = args[:2]
     transposed = len(args) > 6 and args[6]
-    flops = 2 * (given if transposed else result).numel() * prod(weight.shape[1:])
+    flops = 2 * (inputs if transposed else result).numel() * prod(weight.shape[1:])
     return _each(flops, args[:2])
 
 
@@ -94,19 +99,23 @@ def _transposed_product(args: _Args, kwargs: _Kwargs, result: Any) -> KernelWork
 
 
 def _grouped(args: _Args, kwargs: _Kwargs, result: Any) -> KernelWork:
-    """Return the work of a product in groups, which share the rows, columns or sums of one."""
-    one, other = args[0].shape, args[1].shape
-    groups = one[0] if len(one) == len(other) == 3 else 1
-    return _each(2 * groups * one[-2] * one[-1] * other[-1], args[:2])
+    """Return the work of a grouped product.
+
+    The groups split the rows, the columns or the contracted dimension, so together they do the
+    work of one product. Only operands that both have three dimensions do a product per group.
+    """
+    left, right = args[0].shape, args[1].shape
+    groups = left[0] if len(left) == len(right) == 3 else 1
+    return _each(2 * groups * left[-2] * left[-1] * right[-1], args[:2])
 
 
 def _layer_of_rnn(args: _Args, kwargs: _Kwargs, result: Any) -> KernelWork:
     """Return the work of one layer in one direction (`mkldnn_rnn_layer`)."""
-    given, weight_ih, weight_hh = args[:3]
-    rows = prod(given.shape[:-1])
+    inputs, weight_ih, weight_hh = args[:3]
+    rows = prod(inputs.shape[:-1])
     of_input, of_state = 2 * rows * weight_ih.numel(), 2 * rows * weight_hh.numel()
-    # The gradient of the state runs through all steps, whoever asks for one.
-    parts = [(of_input, _keys(given)), (of_input, _keys(weight_ih))]
+    # Every gradient needs the gradient of the state, which runs back through all steps.
+    parts = [(of_input, _keys(inputs)), (of_input, _keys(weight_ih))]
     parts += [(of_state, _keys(weight_hh)), (of_state, _keys(*args[:7]))]
     return of_input + of_state, parts
 
@@ -115,7 +124,7 @@ def _whole_rnn(args: _Args, kwargs: _Kwargs, result: Any) -> KernelWork:
     """Return the work of all layers and directions (`_cudnn_rnn`)."""
     rows = prod(args[0].shape[:-1])
     flops = sum(2 * rows * weight.numel() for weight in args[1] if weight.dim() == 2)
-    # Every gradient runs back through all steps; those of the weights are products on top.
+    # Every gradient runs back through all steps; gradients of weights take further products.
     return flops, [(flops, _keys(args[0], *args[1])), (flops, _keys(*args[1]))]
 
 
@@ -139,16 +148,16 @@ def _lengths(tensor: torch.Tensor) -> list[int]:
     return [length] * batch
 
 
-# The fast paths below run only where no gradient is kept. What their backward pass would
-# cost is told all the same: for each product two of its size, whatever of the layer learns.
+# The fast paths below run only if autograd records nothing. The cost of a backward pass is
+# counted nevertheless: two products for each product, whichever parameters of the layer learn.
 
 
 def _fast_attention(args: _Args, kwargs: _Kwargs, result: Any) -> KernelWork:
     """Return the work of `_native_multi_head_attention`."""
-    given, packed, out = args[:3], args[5], args[7]
-    inwards, attention, outwards = _self_attention(given, packed, out)
+    inputs, packed, out = args[:3], args[5], args[7]
+    inwards, attention, outwards = _self_attention(inputs, packed, out)
     learning = inwards + attention * 5 // 2 + 2 * outwards
-    parts = [(inwards, _keys(*given)), (learning, _keys(*given, packed, args[6], out))]
+    parts = [(inwards, _keys(*inputs)), (learning, _keys(*inputs, packed, args[6], out))]
     return inwards + attention + outwards, parts
 
 
@@ -157,7 +166,7 @@ def _fast_layer(args: _Args, kwargs: _Kwargs, result: Any) -> KernelWork:
     source, packed, out, first, second = (args[place] for place in (0, 3, 5, 14, 16))
     inwards, attention, outwards = _self_attention((source,) * 3, packed, out)
     products = outwards + 2 * sum(_lengths(source)) * (first.numel() + second.numel())
-    # Where the norms go first, the first product reads what one of them has made.
+    # If the norms go first, the first product reads the output of a norm.
     before = _keys(source, *(args[10:12] if args[8] else ()))
     everything = _keys(source, *args[3:7], *args[10:18])
     parts = [(inwards, before), (inwards + attention * 5 // 2 + 2 * products, everything)]
@@ -172,7 +181,7 @@ def _attention_backward(args: _Args, kwargs: _Kwargs, result: Any) -> KernelWork
 FORMULAS: dict[str, Formula] = {
     f"aten::{name}": formula
     for formula, names in (
-        # Of some of these, torch counts the same, in a hundred times as long.
+        # torch's own formulas for some of these count the same, and take a hundred times as long.
         (_product(0, 1), ("mm", "bmm", "_scaled_mm", "mv", "dot", "vdot", "_int_mm")),
         (_product(1, 2), ("addmm", "baddbmm", "addmv", "addbmm", "_addmm_activation")),
         (_convolution, ("convolution",)),
@@ -200,21 +209,21 @@ FORMULAS: dict[str, Formula] = {
     )
     for name in names
 }
-"""By the name of the kernel; one that a user registers with torch goes first."""
+"""Our formulas by the name of the kernel; a formula that a user registers with torch goes first."""
 
 
 class Formulas(dict[KernelFacts, Formula | None]):
-    """The formula of each kernel that a run has met; None for one that has none.
+    """Formulas of the kernels of a run, looked up at first use; None for a kernel without one.
 
     Args:
-        uncounted: Where each kernel that computes and has none is told, with the reason.
+        uncounted: Receives each kernel that computes and has no formula, with the reason.
     """
 
     def __init__(self, uncounted: dict[str, str]) -> None:
         super().__init__()
         self.uncounted = uncounted
-        # By the name of each kernel whether its results have memory of their own; None where
-        # that depends.
+        # Whether the results of a kernel, by name, have memory of their own; None if that depends
+        # on the call.
         self._allocates: dict[str, bool | None] = {}
 
     def __missing__(self, facts: KernelFacts) -> Formula | None:
@@ -229,7 +238,7 @@ class Formulas(dict[KernelFacts, Formula | None]):
         return formula
 
     def fail(self, facts: KernelFacts, error: Exception) -> None:
-        """Take note of a formula that raised: it may be the user's code."""
+        """Record that a formula raised: formulas may be the user's code."""
         reason = f"its formula raised {type(error).__name__}: {error}"
         self.uncounted.setdefault(facts.name, reason.replace("\n", " "))
 
@@ -240,106 +249,108 @@ class Formulas(dict[KernelFacts, Formula | None]):
         read: list[torch.Tensor],
         results: list[torch.Tensor],
     ) -> None:
-        """Set the FLOPs of a node from its kernels, and the size of the memory of its results.
+        """Set the FLOPs, gradients and allocated bytes of a node.
 
         Args:
-            node: The node, of which the kernels are known.
+            node: The node; its kernels have been recorded.
             work: The work of the kernels that have a formula.
             read: The tensors among the operation's arguments.
             results: The tensors that it returned.
         """
-        # Most operations are of one kernel, which tells all by its name.
+        # Most operations run one kernel, whose name alone decides whether the results have memory
+        # of their own.
         alone = not work and len(node.kernels) == 1
         allocates = self._allocates.get(node.kernels[0]) if alone else None
         keys = storage_keys_of(read) if allocates is None else []
         if work:
             node.flops = _number(sum([flops for flops, _ in work]))
-            held: dict[int | None, tuple[int, ...]] = {}
+            positions: dict[int | None, tuple[int, ...]] = {}
             for place, key in enumerate(keys):
-                held[key] = (*held.get(key, ()), place)
-            # What a kernel made on the way may come from any of the inputs.
+                positions[key] = (*positions.get(key, ()), place)
+            # A tensor made by an earlier kernel of the operation may depend on any input.
             every = tuple(range(len(read)))
             node.gradients = tuple(
                 [
                     Gradient(
                         _number(flops),
-                        held.get(keys[0], every)
+                        positions.get(keys[0], every)
                         if len(keys) == 1
-                        else _held_in(keys, held) or every,
+                        else _held_in(keys, positions) or every,
                     )
                     for _, parts in work
                     for flops, keys in parts
                 ]
             )
         elif self.uncounted.keys().isdisjoint(node.kernels) or not any(
-            # Floats, or what stands for them.
+            # Floats, or quantized floats.
             each.dtype.is_floating_point or each.dtype.is_complex or each.is_quantized
             for each in results
         ):
             node.flops = 0
         if allocates is False:
             return
-        known = {None, *keys}
+        seen = {None, *keys}
         for tensor, key in zip(results, storage_keys_of(results), strict=True):
-            if key not in known:
-                known.add(key)
+            if key not in seen:
+                seen.add(key)
                 node.allocated_bytes += _number(tensor.untyped_storage().nbytes())
 
 
 def _number(count: Any) -> int:
-    """Return FLOPs or bytes as a number; of a symbolic one the number that it stands for now."""
+    """Return FLOPs or bytes as an int; a symbolic one by its current hint, 0 if it has none."""
     return count if type(count) is int else plain_size(count) or 0
 
 
 def _held_in(
     keys: tuple[int | None, ...], held: dict[int | None, tuple[int, ...]]
 ) -> tuple[int, ...]:
-    """Return the inputs in some storages; none, where one of these holds none."""
+    """Return the positions of inputs in some storages, or none if one storage has no input."""
     if not all(key in held for key in keys):
         return ()
     return tuple([place for key in keys for place in held[key]])
 
 
 class Copies(dict[int | None, int | None]):
-    """Which storages hold copies, and of what, inside of one operation.
+    """Storages of copies made inside one operation, each with the storage of its original.
 
-    A product may read a copy of what the operation was given, laid out in another way.
+    A product may read a copy of an argument of the operation, in another memory layout.
     """
 
     def add(self, original: Any, copy: torch.Tensor) -> None:
-        """Remember a copy; none of a number, as which torch hands on what holds just one."""
+        """Record a copy, unless the original is a number (torch may pass on one element so)."""
         if not isinstance(original, torch.Tensor):
             return
         key = storage_key(original)
         self[storage_key(copy)] = self.get(key, key)
 
     def forget(self, result: Any) -> None:
-        """Forget copies where something else stands now: storages are used again."""
+        """Remove the copies at the storages of new results: torch reuses storages."""
         for tensor in collect_tensors(result, []):
             self.pop(storage_key(tensor), None)
 
     def trace(self, work: KernelWork) -> KernelWork:
-        """Return the work with the originals in place of the copies that it read."""
+        """Return the work with the storages of the originals in place of their copies."""
         flops, parts = work
         return flops, [(cost, tuple([self.get(key, key) for key in keys])) for cost, keys in parts]
 
 
 def _formula_of(facts: KernelFacts) -> Formula | None:
-    # It takes the kernel's arguments, and its result as `out_val`.
+    # torch's formulas take the arguments of the kernel, and its result as `out_val`.
     packet = getattr(facts.kernel, "overloadpacket", facts.kernel)
-    formula, own = flop_counter.flop_registry.get(packet), FORMULAS.get(facts.name)
-    if own is not None and getattr(formula, "__module__", None) in (None, flop_counter.__name__):
-        return own
+    formula, ours = flop_counter.flop_registry.get(packet), FORMULAS.get(facts.name)
+    if ours is not None and getattr(formula, "__module__", None) in (None, flop_counter.__name__):
+        return ours
     if formula is None:
         return None
     name = facts.name
 
     def work(args: _Args, kwargs: _Kwargs, result: Any) -> KernelWork:
-        # It may look into tensors that hold lengths: that is no part of the model.
+        # The formula may read tensors of lengths. This is no part of the model, so it is not
+        # recorded.
         with without_functions():
             flops = int(formula(*args, **kwargs, out_val=result))
-        # Of the backward pass it tells nothing. Attention is known to compute its scores anew. Of
-        # any other it is taken that it does products, which have two gradients of their own size.
+        # The formula does not cover the backward pass of the kernel. Attention recomputes its
+        # scores; any other kernel is assumed to do products, with two gradients of the same size.
         if "backward" in name:
             return flops, []
         operands = collect_tensors(args, [])
@@ -377,7 +388,7 @@ _COMPUTES_NOTHING = frozenset(
         *("_unique2", "_unsafe_index", "_unsafe_index_put", "_unsafe_masked_index", "_unsafe_view"),
     }
 )
-# Whole families of the same kind.
+# Whole families of kernels that compute nothing.
 _MOVES = re.compile(
     r".*_(copy|scatter|like)|(bitwise|logical|new|empty|_to)_.*|(reflection|replication)_pad\dd"
     r"|(adaptive_|fractional_)?max_(un)?pool\dd(_with_indices)?|_?upsample_nearest(_exact)?\dd"
@@ -385,12 +396,12 @@ _MOVES = re.compile(
 
 
 def _computes(facts: KernelFacts) -> bool:
-    """Tell whether a kernel does arithmetic, so that it should have a FLOPs formula."""
+    """Whether a kernel does arithmetic, and so should have a FLOPs formula."""
     if facts.higher_order:
-        # What runs inside is recorded by itself, but for a kernel written in Triton.
+        # Operations inside are recorded one by one, except those of a Triton kernel.
         return "triton" in facts.name
     if facts.exchange is not None or is_wait(facts.name):
-        # What others hand in is no work of this operation, and nobody counts a reduction.
+        # The work of other ranks does not count here, and no formula counts a reduction.
         return False
     if torch.Tag.inplace_view in facts.kernel.tags:
         return False

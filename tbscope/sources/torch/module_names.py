@@ -1,7 +1,7 @@
-"""Which module and which tensor has which name, as `named_modules()` tells.
+"""Names of modules, parameters and buffers, as in `named_modules()` and `named_parameters()`.
 
-The names come from the module tree, never from the order of calls, so a module
-and the parameters it owns always stand at the same place.
+The names come from the module tree, never from the order of calls, so a module and the
+parameters that it owns always have the same path.
 """
 
 import itertools
@@ -26,23 +26,23 @@ _Module = torch.nn.Module
 
 @dataclass(eq=False, kw_only=True, slots=True)
 class ModulePlace:
-    """A module at its place in the tree.
+    """The entry of a module in the registry: its path in the module tree, its parent and class.
 
     Attributes:
-        module: The module itself, held so that its identity stays its own.
-        name: The dotted path below which its parameters stand: the qualified name, or
-            where no module registers it, one that begins at the module that called it.
-        attribute: The name under which its parent holds it; None for a root.
-        parent: The place of the module that holds it; None for a root.
+        module: The module itself, kept alive so that its `id` stays unique.
+        name: The dotted prefix of its parameters: the qualified name or, if no module registers
+            it, a path that begins at the module that called it.
+        attribute: Its name in the parent; None for a root.
+        parent: The entry of the parent module; None for a root.
         registered: Whether its name is one of `named_modules()`.
-        qualified_name: That name; None where no module registers it.
-        label: The name of its class.
-        lazy: Whether it makes its parameters only in its first call.
-        wrapper: What `torch.compile` made of it, which stands at the same place and has
-            no scope of its own; None where it was not compiled.
-        adopter: The place of the module that called it, where no module registers it.
-        first_scope: The scope of its first call, or the container scope that stands for
-            it; None before either.
+        qualified_name: The name in `named_modules()`; None if no module registers it.
+        label: The class name that its scope shows.
+        lazy: Whether it creates its parameters only in its first call.
+        wrapper: The `OptimizedModule` of `torch.compile`, which has the same path and no scope
+            of its own; None if the module was not compiled.
+        adopter: The entry of the module that called it, if no module registers it.
+        first_scope: The scope of its first call, or the container scope for it; None before
+            either exists.
     """
 
     module: torch.nn.Module
@@ -58,15 +58,15 @@ class ModulePlace:
     first_scope: "Scope | None" = None
 
     def __post_init__(self) -> None:
-        whole = uncompiled(self.module)
-        if whole is not self.module:
-            self.module, self.wrapper = whole, self.module
-        self.label = class_label(whole)
-        self.lazy = isinstance(whole, LazyModuleMixin)
+        module = uncompiled(self.module)
+        if module is not self.module:
+            self.module, self.wrapper = module, self.module
+        self.label = class_label(module)
+        self.lazy = isinstance(module, LazyModuleMixin)
         self.qualified_name = self.name if self.registered else None
 
     def path_of(self, other: "ModulePlace") -> str:
-        """Return the shortest path by which this module holds another one; empty for none."""
+        """Return the shortest path from this module to a descendant; empty if it is none."""
         pending, seen = deque([("", self.module)]), {id(self.module)}
         while pending:
             prefix, module = pending.popleft()
@@ -82,7 +82,10 @@ class ModulePlace:
 
 @dataclass(eq=False, slots=True)
 class TensorPlace:
-    """A parameter or buffer at its place: whose it is, under which attribute, and its number."""
+    """The entry of a parameter or buffer: its owner, its attribute and its number in the registry.
+
+    A tensor in several modules has one entry, of the first module in the tree.
+    """
 
     tensor: torch.Tensor
     owner: ModulePlace
@@ -98,16 +101,16 @@ class TensorPlace:
 
 
 def class_label(module: torch.nn.Module) -> str:
-    """Return the class name that a scope shows; for a scripted module, that of its source."""
+    """Return the class name that a scope shows: for a scripted module, its original class."""
     if isinstance(module, ScriptModule):
         return str(module.original_name)
     return type(module).__name__
 
 
 def switches_itself(modules: Iterable[torch.nn.Module]) -> bool:
-    """Tell whether one of some modules has a `train()` or `eval()` of its own.
+    """Whether a module overrides `train()` or `eval()`, in its class or its attributes.
 
-    A backbone keeps its BatchNorm frozen, an adapter merges its weights.
+    Examples: a backbone keeps its BatchNorm frozen, an adapter merges its weights.
     """
     return any(
         uncompiled(module) is module
@@ -119,18 +122,19 @@ def switches_itself(modules: Iterable[torch.nn.Module]) -> bool:
 
 
 class Registry:
-    """The places of all modules and tensors that are known by name.
+    """Entries of all modules, parameters and buffers with a name, by the `id` of the object.
 
     Attributes:
-        by_module: The places of modules by identity, for whoever asks for each call of a trace.
+        by_module: The entries of modules and of their wrappers, by `id`: a trace looks them up
+            directly at each call.
     """
 
     def __init__(self) -> None:
         self.by_module: dict[int, ModulePlace] = {}
         self._tensors: dict[int, TensorPlace] = {}
-        # What a module holds that has its place in another one: by module and attribute.
+        # Tied tensors in modules that do not own them, by the `id` of the module and attribute.
         self._shared: dict[tuple[int, str], TensorPlace] = {}
-        # Known by another tensor's place: held, so that their identities stay their own.
+        # Tensors added by `put_together`, kept alive so that their `id` stays unique.
         self._held: list[torch.Tensor] = []
 
     def add_root(
@@ -145,17 +149,17 @@ class Registry:
         """Register a module and everything below it.
 
         Args:
-            module: The module; one that is known already keeps its place.
-            name: The dotted path of the module itself; its children stand below it.
-            attribute: What its scope shows in brackets.
-            parent: The place that holds it; None for a root.
+            module: The module; a module that is registered already keeps its entry.
+            name: The dotted path of the module, the prefix of its children's paths.
+            attribute: The name that its scope shows in brackets.
+            parent: The entry of its parent; None for a root.
             registered: Whether the path is one of `named_modules()`.
         Returns:
-            The place of the module.
+            The entry of the module.
         """
-        known = self.by_module.get(id(module))
-        if known is not None:
-            return known
+        existing = self.by_module.get(id(module))
+        if existing is not None:
+            return existing
         root = ModulePlace(
             module=module, name=name, attribute=attribute, parent=parent, registered=registered
         )
@@ -163,8 +167,8 @@ class Registry:
         return root
 
     def _grow(self, pending: list[ModulePlace]) -> None:
-        """Register modules, the last first, with all below them."""
-        # Depth first and in order, as named_modules() goes, without its recursion.
+        """Register modules, the last of the list first, with all modules below them."""
+        # Depth first and in order, like named_modules(), but without its recursion.
         while pending:
             place = pending.pop()
             if id(place.module) in self.by_module:
@@ -182,60 +186,61 @@ class Registry:
         )
         for kind, table in tables:
             for name, tensor in table.items():
-                known = tensors.get(id(tensor))
+                entry = tensors.get(id(tensor))
                 if tensor is None:
                     continue
-                if known is None:
+                if entry is None:
                     tensors[id(tensor)] = TensorPlace(tensor, place, name, kind, len(tensors))
-                elif known.owner is not place or known.attribute != name:
-                    self._shared[id(module), name] = known
+                elif entry.owner is not place or entry.attribute != name:
+                    self._shared[id(module), name] = entry
 
     def module(self, module: torch.nn.Module) -> ModulePlace | None:
-        """Return the place of a module; None where it is not registered."""
+        """Return the entry of a module or of its wrapper, or None if it is not registered."""
         return self.by_module.get(id(module))
 
     def tensor(self, tensor: torch.Tensor) -> TensorPlace | None:
-        """Return the place of a parameter or buffer; None where it is neither."""
+        """Return the entry of a parameter or buffer, or None for any other tensor."""
         return self._tensors.get(id(tensor))
 
     def knows(self, place: ModulePlace, names: list[str]) -> bool:
-        """Tell whether a module held a tensor under each of these names when it was registered."""
-        known = {each.attribute for each in self._tensors.values() if each.owner is place}
-        return known.issuperset(names)
+        """Whether a module owned a tensor of each of these names when it was registered."""
+        attributes = {each.attribute for each in self._tensors.values() if each.owner is place}
+        return attributes.issuperset(names)
 
     def forget(self) -> None:
-        """Let go of all modules and tensors."""
+        """Release all modules and tensors."""
         self.by_module.clear()
         self._tensors.clear()
         self._shared.clear()
         self._held.clear()
 
     def add_stand_in(self, tensor: torch.Tensor, twin: torch.Tensor) -> None:
-        """Register who stands in for a tensor, at the same place, where that has one."""
+        """Register a fake tensor under the entry of its original, if the original has one."""
         place = self._tensors.get(id(tensor))
         if place is not None:
             self._tensors[id(twin)] = place
 
     def put_together(self, place: ModulePlace, name: str, tensor: torch.Tensor) -> None:
-        """Register what a module holds for a while in the place of one that is spread over ranks.
+        """Register an unsharded parameter, which a module has for a while instead of its shard.
 
         Args:
-            place: The module.
-            name: The attribute under which it holds it.
-            tensor: What ranks have put together.
+            place: The entry of the module.
+            name: The name of the attribute.
+            tensor: The whole tensor, gathered from the ranks.
         """
-        for each in self._tensors.values():
-            if each.owner is place and each.attribute == name:
-                self._tensors[id(tensor)] = each
+        for entry in self._tensors.values():
+            if entry.owner is place and entry.attribute == name:
+                self._tensors[id(tensor)] = entry
                 self._held.append(tensor)
                 return
 
     def refresh(self, place: ModulePlace, pending: list[ModulePlace] | None = None) -> None:
-        """Register what a module holds only since it ran (lazy modules, late children).
+        """Register tensors and children that a module received late (lazy modules, late children).
 
         Args:
-            place: The module.
-            pending: Where to add the modules in it, the first last; None to register them.
+            place: The entry of the module.
+            pending: Receives the entries of new children in reverse order; None to register them
+                at once.
         """
         self._add_tensors(place)
         prefix = f"{place.name}." if place.name else ""
@@ -257,13 +262,13 @@ class Registry:
             pending += children
 
     def places(self) -> list[ModulePlace]:
-        """Return the place of every registered module, parents first."""
-        # What was compiled stands there a second time, under its wrapper.
+        """Return the entry of every registered module, parents first."""
+        # A compiled module is in the table twice: itself and its wrapper.
         return list(dict.fromkeys(self.by_module.values()))
 
     @property
     def count(self) -> int:
-        """How many modules are registered, wrappers counted."""
+        """The number of registered modules, including wrappers."""
         return len(self.by_module)
 
     def modules(self) -> list[torch.nn.Module]:
@@ -272,7 +277,7 @@ class Registry:
 
     def modules_since(self, count: int) -> list[torch.nn.Module]:
         """Return the modules registered after the first `count`, each once."""
-        # What was compiled stands there a second time, under its wrapper.
+        # A compiled module is in the table twice: itself and its wrapper.
         places = dict.fromkeys(itertools.islice(self.by_module.values(), count, None))
         return [
             module
@@ -282,8 +287,9 @@ class Registry:
         ]
 
     def spread(self) -> dict[tuple[int, str], TensorPlace]:
-        """Return the places of tensors that are spread over ranks, by module and attribute."""
-        # Of a model there are few classes of tensors, and mostly none of these.
+        """Return the entries of DTensors, by the `id` of the module and the attribute."""
+        # The tensors of a model have few classes, mostly without DTensor, so the classes are
+        # checked first.
         kinds = {type(place.tensor) for place in self._tensors.values()}
         kinds = {kind for kind in kinds if is_spread(kind)}
         if not kinds:
@@ -296,9 +302,12 @@ class Registry:
         }
 
     def count_tensors(self) -> int:
-        """Return how many registered parameters and buffers are known, by any of their tensors."""
+        """Return the number of registered tensors, including fake and unsharded ones."""
         return len(self._tensors)
 
     def tensors(self) -> Iterator[torch.Tensor]:
-        """Return every registered parameter and buffer, in the order of the tree."""
+        """Yield every registered parameter and buffer, in the order of the tree.
+
+        A tensor with a fake or unsharded copy is yielded once more for each.
+        """
         return (place.tensor for place in self._tensors.values())

@@ -1,8 +1,8 @@
-"""What torch calls its operations and their arguments, what they write into, and their roles.
+"""Names, arguments, writes and roles of torch's operations.
 
-Names as the user wrote them (`linear`, `add`, `setitem`), and from the schemas
-of the ATen kernels the arguments that each one mutates. A pass asks a node for its role and knows
-no name of a kernel; whoever saw the node run says it, and asks here.
+Operations have the names that users write (`linear`, `add`, `setitem`). The schemas of ATen
+kernels declare the arguments that each kernel writes. Passes read the role of a node and never
+the names of kernels: the recorder or importer that creates the node sets its role, from here.
 """
 
 import functools
@@ -66,11 +66,11 @@ READS = frozenset(
         "allclose",
     }
 )
-"""Operations that hand the content of a tensor to Python."""
+"""Operations that return content of a tensor to Python."""
 
 _tensor: Any = torch.Tensor
 SET_DATA: Any = _tensor.data.__set__
-"""What gives a tensor the content of another one (`weight.data = made`)."""
+"""The setter of `data`, which replaces the content of a tensor (`weight.data = made`)."""
 
 SETTERS: frozenset[Any] = frozenset(
     {
@@ -83,17 +83,20 @@ SETTERS: frozenset[Any] = frozenset(
         MOVES,
     }
 )
-"""What changes a tensor and is no operation; who takes a gradient may write into it."""
+"""Functions that change a tensor and are no operations.
+
+The getter of `grad` is one of them, since its caller may write into the gradient.
+"""
 
 
 SETS_GRADIENT: Any = _tensor.grad.__set__
-"""What gives a tensor its gradient where a script does: `weight.grad = ...`."""
+"""The setter of `grad`, for scripts that set gradients themselves: `weight.grad = ...`."""
 
 ASKS_GRADIENT: Any = _tensor.grad.__get__
-"""What hands out the gradient of a tensor: `weight.grad`."""
+"""The getter of `grad`: `weight.grad`."""
 
 COPIES_DEEP: Any = torch.Tensor.__deepcopy__
-"""What copies a tensor for `copy.deepcopy`; its memo has the copies that it made before."""
+"""The method that copies a tensor for `copy.deepcopy`; its memo contains earlier copies."""
 
 QUESTIONS: frozenset[Any] = frozenset(
     {
@@ -108,17 +111,17 @@ QUESTIONS: frozenset[Any] = frozenset(
         torch.is_floating_point,
     }
 )
-"""What is asked of one tensor and told by itself: no kernel runs, and its content is not read.
+"""Metadata queries on one tensor: no kernel runs, and its content is not read.
 
-An optimizer asks seven such questions of each parameter, beside nine operations.
+An optimizer makes seven such queries per parameter, beside nine operations.
 """
 
 
 CUTS_UNSEEN = frozenset({"detach_"})
-"""Operations that change the way of gradients alone: of their kernels no mode is told."""
+"""Operations that only cut gradients: dispatch modes do not see their kernels."""
 
-# Schemas that do not tell what the kernel writes: by name, the positions that are
-# written, and the position of the flag that says whether they are (None: always).
+# Kernels whose schemas declare no writes: by name, the positions of the written arguments, and the
+# position of the flag that enables the writes (None: always).
 # Source: aten/src/ATen/native/native_functions.yaml and native/Normalization.cpp.
 _SILENT_WRITES: dict[str, tuple[tuple[int, ...], int | None]] = {
     "aten::native_batch_norm": ((3, 4), 5),
@@ -130,7 +133,7 @@ _SILENT_WRITES: dict[str, tuple[tuple[int, ...], int | None]] = {
 }
 
 
-# What is asked of a tensor, and not of its values: a wrapper that answers by itself is told of it.
+# Kernels that query metadata, not values: torch sends them to wrappers that answer themselves.
 _QUESTIONS = frozenset(
     f"aten::{name}"
     for name in (
@@ -140,28 +143,30 @@ _QUESTIONS = frozenset(
     )
 )
 _COPIES = frozenset({"aten::clone", "aten::_to_copy"})
-# Views that are told to autograd as none.
+# Views that autograd does not treat as views.
 _SILENT_VIEWS = frozenset({"aten::_unsafe_view"})
 
 
 class KernelFacts:
-    """What the schema of one kernel tells.
+    """Properties of one kernel, read from its schema.
 
     Attributes:
         kernel: The kernel.
-        composite: Whether it is made of others, which alone tell what they write.
-        copies: Whether it returns its first argument in another place or type.
+        composite: Whether it runs only by decomposition into other kernels; only the schemas of
+            these declare the writes.
+        copies: Whether it copies its first argument, maybe to another device, layout or dtype.
         higher_order: Whether it takes functions (`cond`).
         name: The name with its namespace (`aten::addmm`).
         label: The name without namespace and overload (`addmm`).
-        writes: Position and name of each argument that it mutates.
-        filled: The names of those that it fills and does not read (`out`).
-        flag: The position of the argument that says whether it writes; None: it does.
+        writes: The position and name of each argument that it writes.
+        filled: The names of the arguments that it fills and does not read (`out`).
+        flag: The position of the argument that enables its writes; None if it always writes.
         makes_tensor: Whether it returns a tensor that is no view of its arguments.
-        native: Whether it is one of torch's own.
-        query: Whether it computes nothing (`prim::device`, `aten::sym_size`): a wrapper's C++
-            side asks so what its Python side is. Marks for a profiler do not compute either.
-        exchange: How it communicates with other ranks; None for any other.
+        native: Whether it is in the namespace `aten`.
+        query: Whether it computes nothing: it queries metadata (`prim::device`,
+            `aten::sym_size`), which the C++ side of a wrapper does on its Python side, or marks
+            a range for a profiler.
+        exchange: Its communication with other ranks; None for a kernel without any.
     """
 
     def __init__(self, kernel: Any) -> None:
@@ -169,8 +174,8 @@ class KernelFacts:
         self.higher_order = is_higher_order(kernel)
         schema = schema_of(kernel)
         if schema is None:
-            named = callable(getattr(kernel, "name", None))
-            name = f"higher_order::{kernel.name() if named else kernel}"
+            has_name = callable(getattr(kernel, "name", None))
+            name = f"higher_order::{kernel.name() if has_name else kernel}"
         else:
             name = schema.name
         arguments = [] if schema is None else schema.arguments
@@ -188,32 +193,32 @@ class KernelFacts:
             if argument.alias_info is not None and argument.alias_info.is_write
         ]
         self.filled = frozenset(argument.name for _, argument in written if argument.is_out)
-        places = tuple(place for place, _ in written)
+        positions = tuple(place for place, _ in written)
         self.flag: int | None = None
-        if not places and name in _SILENT_WRITES:
-            places, self.flag = _SILENT_WRITES[name]
-        elif not places and self.exchange is not None and self.exchange.taken:
-            # The schemas of c10d do not tell what they fill.
+        if not positions and name in _SILENT_WRITES:
+            positions, self.flag = _SILENT_WRITES[name]
+        elif not positions and self.exchange is not None and self.exchange.taken:
+            # The schemas of c10d do not declare the arguments that they fill.
             names = [argument.name for argument in arguments]
-            places = (names.index(self.exchange.taken),)
-        self.writes = tuple((place, arguments[place].name) for place in places)
+            positions = (names.index(self.exchange.taken),)
+        self.writes = tuple((place, arguments[place].name) for place in positions)
 
     def written(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
-        """Return the tensors into which the kernel writes when it is called with these."""
+        """Return the tensors into which the kernel writes in a call with these arguments."""
         if self.flag is not None and not (len(args) > self.flag and args[self.flag]):
             return []
-        found: list[torch.Tensor] = []
+        tensors: list[torch.Tensor] = []
         for position, name in self.writes:
-            given = args[position] if position < len(args) else kwargs.get(name)
-            if type(given) is torch.Tensor:
-                found.append(given)
+            arg = args[position] if position < len(args) else kwargs.get(name)
+            if type(arg) is torch.Tensor:
+                tensors.append(arg)
             else:
-                collect_tensors(given, found)
-        return found
+                collect_tensors(arg, tensors)
+        return tensors
 
 
 def _makes_tensor(name: str, schema: Any) -> bool:
-    """Tell whether a schema returns, or writes into, a tensor that is no view of another."""
+    """Whether a kernel returns, or writes into, a tensor that is no view of another tensor."""
     if name in _SILENT_VIEWS:
         return False
     returns = schema.returns
@@ -225,23 +230,24 @@ def _makes_tensor(name: str, schema: Any) -> bool:
     )
 
 
-# By identity, as operators hash in Python; the facts hold the kernel, so it stays its own.
+# By `id`, since operators compute their hash in Python. The entry keeps the kernel alive, so that
+# the `id` stays unique.
 KERNELS: dict[int, KernelFacts] = {}
-"""The facts of the kernels met so far, for whoever asks at every one of them."""
+"""The facts of the kernels seen so far, for direct look-ups at each kernel that runs."""
 
 LOOPS = frozenset({"while_loop"})
-"""The operations that ask one function, before each turn of another, whether that runs again."""
+"""Higher-order operations that call a condition function before each iteration of a body."""
 
 RANDOM: set[str] = set()
-"""The names of the kernels met so far that draw random numbers, or may be told to."""
+"""The names of the kernels seen so far that draw random numbers, always or on request."""
 
 _SEEDED = torch.Tag.nondeterministic_seeded
-# They bear the tag of the family that they belong to.
+# These kernels have the tag of their family, but draw no numbers themselves.
 _NOT_RANDOM = frozenset({"aten::_fused_sdp_choice", "aten::_nested_tensor_softmax_with_shape"})
 
 
 def kernel_facts(kernel: Any) -> KernelFacts:
-    """Return the facts of a kernel, read from its schema the first time."""
+    """Return the facts of a kernel, from its schema at the first call and cached afterwards."""
     facts = KERNELS.get(id(kernel))
     if facts is None:
         facts = KERNELS[id(kernel)] = KernelFacts(kernel)
@@ -258,33 +264,33 @@ def operation_name(function: Callable[..., Any], *, as_kernel: bool = False) -> 
 
     Args:
         function: The function.
-        as_kernel: Whether a kernel that is called directly is called as it is, `_softmax`.
+        as_kernel: Whether a kernel that is called directly keeps its leading `_` (`_softmax`).
     """
     written: Any = getattr(function, "__name__", None)
     if written == "__get__":
         written = getattr(getattr(function, "__self__", None), "__name__", written)
-    direct = written is None or "." in written
-    if direct:
-        # An operator that is called itself (`torch.ops.aten.relu.default`).
+    is_operator = written is None or "." in written
+    if is_operator:
+        # An operator that is called directly (`torch.ops.aten.relu.default`).
         full = getattr(schema_of(function), "name", None) or operator_name(function)
         written = (full or written or type(function).__name__).rpartition("::")[2].partition(".")[0]
     name = str(written)
     if name.startswith("__") and name.endswith("__") and len(name) > 4:
         name, plain = name[2:-2], name[3:-2]
         if name[0] in "ir" and hasattr(torch.Tensor, f"__{plain}__"):
-            # In place, or with the tensor on the right.
+            # In-place operators (`__iadd__`), or reflected ones (`__radd__`).
             return f"{plain}_" if name[0] == "i" else plain
         return name
-    return name if direct and as_kernel else name.lstrip("_") or name
+    return name if is_operator and as_kernel else name.lstrip("_") or name
 
 
 def body_name(function: Callable[..., Any]) -> str:
-    """Return the name of a function that an operator runs, as a scope shows it."""
+    """Return the name of a function argument of a higher-order operator, as a scope shows it."""
     name = getattr(function, "__name__", None) or type(function).__name__
     return "body" if name == "<lambda>" else str(name)
 
 
-# The kernels that describe one tensor anew, cast it or copy it, and compute nothing of it.
+# Kernels that return a view of a tensor, or its values unchanged.
 # Source: aten/src/ATen/native/native_functions.yaml.
 _VIEWS = (
     *("view", "_unsafe_view", "reshape", "_reshape_alias", "view_as", "alias", "as_strided"),
@@ -301,11 +307,11 @@ _OF_A_TENSOR: Mapping[str, Role] = {
     "aten::to": "cast",
     "aten::clone": "copy",
     "aten::contiguous": "copy",
-    # A tensor inside of one that is made of several, as torch.export tells it.
+    # torch.export's access to an inner tensor of a subclass.
     "export::access_subclass_inner_tensor": "view",
 }
 
-# The kernels of what is made of nothing but numbers, and is the same in every run.
+# Kernels that create a tensor from numbers alone, equal in every run.
 # Source: aten/src/ATen/native/native_functions.yaml, those without a `self`.
 _MAKERS = frozenset(
     f"aten::{name}"
@@ -317,13 +323,13 @@ _MAKERS = frozenset(
     )
 )
 
-# An operation of kernels of several roles has the last of these.
+# An operation whose kernels have several roles gets the last of these.
 _RANKS: tuple[Role | None, ...] = ("view", "copy", "cast")
 _MAY_DROP = re.compile(r"attention|rnn|lstm|gru")
 
 
 def role_of(kernels: Sequence[str], *, reads: bool) -> Role | None:
-    """Return the role of an operation; None for one that computes something.
+    """Return the role of an operation, or None if it computes something.
 
     Args:
         kernels: Its kernels by name (`aten::view`).
@@ -342,30 +348,29 @@ def role_of(kernels: Sequence[str], *, reads: bool) -> Role | None:
 def is_random(
     kernels: Collection[str], arguments: Iterable[Argument], names: Sequence[str | None]
 ) -> bool:
-    """Tell whether an operation drew random numbers.
+    """Whether an operation drew random numbers.
 
-    Not all that can do so each time: fused attention and recurrent layers only if they were
-    asked for dropout.
+    Fused attention and recurrent layers draw some only in a call with dropout.
 
     Args:
-        kernels: Its kernels by name, each met before by `kernel_facts`.
+        kernels: Its kernels by name; `kernel_facts` has seen each of them before.
         arguments: Its arguments.
-        names: The names of its positional arguments, as far as they are known.
+        names: The names of its positional arguments; None for unknown names, and maybe fewer.
     """
     if RANDOM.isdisjoint(kernels):
         return False
-    given: dict[str | None, Nest] = {
+    nests: dict[str | None, Nest] = {
         argument.name or (names[place] if place < len(names) else None): argument.nest
         for place, argument in enumerate(arguments)
     }
-    if given.get("training", given.get("train")) is False:
+    if nests.get("training", nests.get("train")) is False:
         return False
     if any(not _MAY_DROP.search(kernel) for kernel in RANDOM.intersection(kernels)):
         return True
-    if given.get("dropout_p"):
+    if nests.get("dropout_p"):
         return True
-    # A recurrent layer has dropout as its one float, before `train`: its overloads differ in the
-    # names and the number of the arguments before these.
+    # The only float argument of a recurrent layer is its dropout, followed by `train`. Overloads
+    # differ in names and number of the arguments before them, so the type finds it.
     pairs = pairwise([argument.nest for argument in arguments])
     drops = [dropout > 0 and train is True for dropout, train in pairs if type(dropout) is float]
     return any(drops[:1])
@@ -379,25 +384,27 @@ def positional_names(
 
     Args:
         function: A function as passed to `__torch_function__`, or an ATen operator.
-        kinds: The classes of the positional arguments of a call, which choose among overloads;
+        kinds: The classes of the positional arguments of a call, to choose among overloads;
             empty for any call.
     Returns:
-        The names; None at a place where overloads of the function differ, as `Tensor.to`
-        takes a dtype, a device or a tensor. Nothing for a function that nobody describes.
+        The names; None at positions where overloads of the function differ (`Tensor.to` takes a
+        dtype, a device or a tensor). Empty for a function without signature and schema.
     """
     schema = schema_of(function)
     if schema is not None:
         return tuple(argument.name for argument in schema.arguments if not argument.kwarg_only)
-    described = positional_in(
+    documented = positional_in(
         inspect.signature(get_testing_overrides().get(function, lambda: None))
     )
     try:
-        # One that hands all on to others has none (`boolean_dispatch`): torch's stand-in tells.
-        named = positional_in(inspect.signature(function)) or described
-        return tuple(named) or _of_overloads(function, kinds)
+        # A function that only passes on `*args` (`boolean_dispatch`) has no names of its own;
+        # torch's testing override lists them.
+        names = positional_in(inspect.signature(function)) or documented
+        return tuple(names) or _of_overloads(function, kinds)
     except (TypeError, ValueError):
-        # A builtin has no signature: its operator's schemas tell, or else torch's stand-in.
-        return _of_overloads(function, kinds) or tuple(described)
+        # A builtin has no signature: the schemas of its operator have the names, or else torch's
+        # testing override.
+        return _of_overloads(function, kinds) or tuple(documented)
 
 
 def add_signature(
@@ -406,20 +413,23 @@ def add_signature(
     function: Callable[..., Any],
     kinds: tuple[type, ...] = (),
 ) -> None:
-    """Add the names of an operation's positional arguments to those of a graph.
+    """Add the names of an operation's positional arguments to the signatures of a graph.
 
-    Where functions or calls of one name differ, it has those names on which they agree.
+    If functions or calls of an operation name differ, only names on which all agree remain.
     """
     names = positional_names(function, kinds)
-    known = signatures.setdefault(name, names)
-    if known != names:
+    earlier = signatures.setdefault(name, names)
+    if earlier != names:
         signatures[name] = tuple(
-            one if one == two else None for one, two in zip(known, names, strict=False)
+            one if one == two else None for one, two in zip(earlier, names, strict=False)
         )
 
 
 def _of_overloads(function: Callable[..., Any], kinds: tuple[type, ...]) -> tuple[str | None, ...]:
-    """Return the argument names on which the overloads of the ATen operator of that name agree."""
+    """Return the argument names of the ATen operator with a function's name.
+
+    None at positions where its overloads differ; empty without an operator of this name.
+    """
     name = getattr(function, "__name__", "")
     packets = (
         function,
@@ -428,27 +438,35 @@ def _of_overloads(function: Callable[..., Any], kinds: tuple[type, ...]) -> tupl
     packet = next((one for one in packets if hasattr(one, "overloads")), None)
     if packet is None:
         return ()
-    said: list[set[str]] = []
+    names_at: list[set[str]] = []
     schemas = _on_tensors(packet)
-    taking = [schema for schema in schemas if _takes(schema, kinds)]
-    # An int stands for a list of one only where no overload takes an int.
-    taking = taking or [schema for schema in schemas if _takes(schema, kinds, alone="List[int]")]
-    for schema in taking or schemas:
-        for place, argument in enumerate(schema.arguments):
+    accepting = [schema for schema in schemas if _takes(schema, kinds)]
+    # Schemas accept an int for a list of one int, but an overload that takes an int goes first.
+    accepting = accepting or [
+        schema for schema in schemas if _takes(schema, kinds, alone="List[int]")
+    ]
+    for schema in accepting or schemas:
+        for position, argument in enumerate(schema.arguments):
             if argument.kwarg_only:
                 break
-            if place == len(said):
-                said.append(set())
-            said[place].add(_IN_PYTHON.get(argument.name, argument.name))
-    return tuple(names.pop() if len(names) == 1 else None for names in said)
+            if position == len(names_at):
+                names_at.append(set())
+            names_at[position].add(_IN_PYTHON.get(argument.name, argument.name))
+    return tuple(names.pop() if len(names) == 1 else None for names in names_at)
 
 
 def _takes(schema: Any, kinds: tuple[type, ...], alone: str = "int") -> bool:
-    """Whether an overload takes positional arguments of these classes, and an int as one type."""
+    """Whether an overload accepts positional arguments of some classes.
+
+    Args:
+        schema: The schema of the overload.
+        kinds: The classes.
+        alone: A further declared type that accepts an int.
+    """
     arguments = [argument for argument in schema.arguments if not argument.kwarg_only]
     types = [_OPTIONAL.sub(r"\1", str(argument.real_type)) for argument in arguments]
     if len(kinds) > len(types) and types[-1:] == ["List[int]"]:
-        # Sizes are given one by one.
+        # Sizes may be passed one by one: `x.view(2, 3)`.
         types = [*types[:-1], *["int"] * (len(kinds) - len(types) + 1)]
     return (
         len(kinds) <= len(types)
@@ -463,14 +481,16 @@ def _takes(schema: Any, kinds: tuple[type, ...], alone: str = "int") -> bool:
 def _fits(declared: str, kind: type) -> bool:
     if issubclass(kind, tuple | list):
         return declared.startswith("List[")
-    taken = next((taken for known, taken in _TAKEN.items() if issubclass(kind, known)), None)
-    return taken is None or declared in taken
+    accepted = next(
+        (accepted for known, accepted in _TAKEN.items() if issubclass(kind, known)), None
+    )
+    return accepted is None or declared in accepted
 
 
-# What schemas name otherwise than the functions in Python.
+# Names of arguments in schemas that differ from the names in Python functions.
 _IN_PYTHON = {"self": "input", "t": "data"}
 _OPTIONAL = re.compile(r"Optional\[(.*)\]")
-# By class the types of schemas that take its instances.
+# By Python class, the declared types in schemas that accept its instances.
 _TAKEN: dict[type, tuple[str, ...]] = {
     torch.Tensor: ("Tensor",),
     bool: ("bool", "number"),
@@ -483,10 +503,10 @@ _TAKEN: dict[type, tuple[str, ...]] = {
 
 
 def _on_tensors(packet: Any) -> list[Any]:
-    """Return the schemas of the overloads on tensors; others are for numbers and strings.
+    """Return the schemas of the overloads that take tensors; others take numbers and strings.
 
-    Those on named dimensions only repeat others, and those that fill what they are given
-    (`out`) are called by keyword.
+    Overloads on named dimensions only repeat others, and overloads with `out` are called by
+    keyword: both are left out.
     """
     schemas = [schema_of(getattr(packet, overload)) for overload in packet.overloads()]
     schemas = [
@@ -495,5 +515,5 @@ def _on_tensors(packet: Any) -> list[Any]:
         if "Dimname" not in str(schema) and not any(each.is_out for each in schema.arguments)
     ]
     on_tensors = [schema for schema in schemas if "Tensor" in str(schema).partition("->")[0]]
-    # What makes a tensor takes none.
+    # A function that creates a tensor takes none, and keeps all its overloads.
     return on_tensors or schemas

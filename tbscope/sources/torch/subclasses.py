@@ -1,9 +1,8 @@
-"""What tensors hold: a constant its values, one that is made of others (a wrapper) those.
+"""Contents of tensors: values of constants, inner tensors of subclasses, and writes by storage.
 
-And which share storage, with who wrote into it. An in-place operation on one view of a storage
-changes what every other view reads. The recorder asks here which earlier writes touch what an
-operation reads, so that no dependency is lost; writes to other parts of the same storage do not
-count, so that none is invented.
+An in-place write through one view of a storage changes every overlapping view. The recorder looks
+up here which earlier writes overlap the memory that an operation reads, so that no dependency is
+lost. Writes to other parts of a storage do not count, so that no dependency is invented.
 """
 
 import itertools
@@ -48,7 +47,7 @@ __all__ = [
 ]
 
 PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
-"""The classes of tensors that nobody has added anything to."""
+"""The classes of plain tensors: torch's own, without additions by a subclass."""
 
 _FUNCTIONS = tuple(kind.__torch_function__ for kind in (torch.Tensor, torch.nn.Parameter))
 _CONTAINERS = (list, tuple, dict)
@@ -61,75 +60,79 @@ def type_names(dtype: torch.dtype, device: torch.device) -> tuple[str, str]:
 
 
 def is_wrapper(kind: type) -> bool:
-    """Tell whether tensors of a class hand each kernel on to the tensors that they hold."""
+    """Whether a class of tensors handles kernels itself, by a `__torch_dispatch__` of its own."""
     return getattr(kind, "__torch_dispatch__", None) != torch.Tensor.__torch_dispatch__
 
 
 @cache
 def hands_on(kinds: tuple[type, ...]) -> bool:
-    """Tell whether one of these classes of tensors has its say in what each kernel does.
+    """Whether one of these classes of tensors handles kernels itself.
 
-    Those of fake tensors do not count: they are the tensors of a run that computes nothing.
+    Fake tensors do not count: they are the plain tensors of a fake run.
     """
     return any(is_wrapper(kind) and not is_fake(kind) for kind in kinds)
 
 
 @cache
 def holds_others(kind: type) -> bool:
-    """Tell whether what a tensor of this class is may be told by other tensors in it.
+    """Whether the content of a tensor of this class may be in other tensors inside it.
 
-    So where it has a say in what torch's functions or kernels do with it; what any other
-    subclass keeps in its attributes, no operation reads.
+    True for classes with a `__torch_function__` or `__torch_dispatch__` of their own. No operation
+    reads the attributes of any other subclass.
     """
     if kind in PLAIN or is_fake(kind):
         return False
     function = getattr(kind.__torch_function__, "__func__", kind.__torch_function__)  # type: ignore[attr-defined]
-    usual = (getattr(each, "__func__", each) for each in _FUNCTIONS)
-    return is_wrapper(kind) or all(function is not each for each in usual)
+    defaults = (getattr(each, "__func__", each) for each in _FUNCTIONS)
+    return is_wrapper(kind) or all(function is not each for each in defaults)
 
 
 def held_tensors(tensor: torch.Tensor) -> list[tuple[str, torch.Tensor]]:
-    """Return the tensors that one of a subclass holds now, by the names of its attributes.
+    """Return the inner tensors of a tensor of a subclass, with the names of their attributes.
 
-    What it says itself (`__tensor_flatten__`) counts; where it says nothing, its attributes,
-    and of a wrapper also what lists, tuples and dicts in them hold.
+    `__tensor_flatten__` names them. Without it, all attributes and slots are searched, and in a
+    wrapper also the lists, tuples and dicts among these.
     """
     kind = type(tensor)
     flatten = getattr(kind, "__tensor_flatten__", None)
     with without_functions():
-        held = list(vars(tensor).items()) if flatten is None and kind.__dictoffset__ else []
+        attributes = list(vars(tensor).items()) if flatten is None and kind.__dictoffset__ else []
         names = dict(slots_of(kind)) if flatten is None else flatten(tensor)[0]
-        held += [(name, getattr(tensor, name, None)) for name in names]
-    found: list[tuple[str, torch.Tensor]] = []
-    for name, each in held:
-        if isinstance(each, torch.Tensor):
-            found.append((name, each))
-        elif type(each) in _CONTAINERS and is_wrapper(kind):
-            found += tensor_leaves(each, name)
-    return found
+        attributes += [(name, getattr(tensor, name, None)) for name in names]
+    tensors: list[tuple[str, torch.Tensor]] = []
+    for name, attribute in attributes:
+        if isinstance(attribute, torch.Tensor):
+            tensors.append((name, attribute))
+        elif type(attribute) in _CONTAINERS and is_wrapper(kind):
+            tensors += tensor_leaves(attribute, name)
+    return tensors
 
 
 def memory_of(tensor: torch.Tensor) -> list[torch.Tensor]:
-    """Return the tensors in whose storages a tensor's content is: for a plain one, itself."""
-    own = storage_key(tensor) is not None
-    if own and type(tensor) in PLAIN:
+    """Return the tensors whose storages contain the content of a tensor.
+
+    A plain tensor is its own; a wrapper, a sparse tensor or a tensor of `vmap` has inner ones.
+    """
+    has_storage = storage_key(tensor) is not None
+    if has_storage and type(tensor) in PLAIN:
         return [tensor]
     with outside_modes():
         parts: list[Any] = parts_of(tensor)
     if not parts and holds_others(type(tensor)):
         parts = [part for _, part in held_tensors(tensor)]
-    found = [tensor] if own else []
+    tensors = [tensor] if has_storage else []
     for part in parts:
         if part is not tensor:
-            found += memory_of(part)
-    return found
+            tensors += memory_of(part)
+    return tensors
 
 
 def size_bytes_of(tensor: torch.Tensor) -> int:
-    """Return the bytes of a tensor's content: of one that is made of others (int8, scales) theirs.
+    """Return the size of a tensor's content in bytes.
 
-    One that is made of a single tensor of its own type is as large as it says: of a sharded
-    parameter the whole counts.
+    The size of a quantized tensor is the sum of its inner tensors (int8, scales). A tensor with a
+    single inner tensor of its own dtype has the size of its shape: a sharded parameter counts as
+    a whole.
     """
     whole = tensor.numel() * tensor.element_size()
     if type(tensor) in PLAIN or not holds_others(type(tensor)):
@@ -141,27 +144,27 @@ def size_bytes_of(tensor: torch.Tensor) -> int:
 
 
 def made_of(tensor: torch.Tensor) -> dict[str, Any]:
-    """Return what a tensor is made of, as attributes of its node; nothing for a plain one.
+    """Return the inner tensors of a tensor as attributes of its node; empty for a plain tensor.
 
     Returns:
-        `tensor_class`, its class, and `holds`, the tensors in it by their names with type and
-        shape (`qdata: int8 (64, 64), scale: float32 (64, 1)`).
+        `tensor_class`, the full name of its class, and `holds`, a text with name, dtype and shape
+        of each inner tensor (`qdata: int8 (64, 64), scale: float32 (64, 1)`).
     """
     kind = type(tensor)
     if kind in PLAIN or not holds_others(kind):
         return {}
-    told: dict[str, Any] = {"tensor_class": f"{kind.__module__}.{kind.__qualname__}"}
+    attributes: dict[str, Any] = {"tensor_class": f"{kind.__module__}.{kind.__qualname__}"}
     parts = [
         f"{name}: {type_names(part.dtype, part.device)[0]} {tuple(part.shape)}"
         for name, part in held_tensors(tensor)
     ]
     if parts:
-        told["holds"] = ", ".join(parts)
-    return told
+        attributes["holds"] = ", ".join(parts)
+    return attributes
 
 
 _FEW = 8
-# To look through more than this would take time that a user notices.
+# The statistics of more elements would take time that a user notices.
 _MOST = 2**20
 _READ = frozenset(
     {
@@ -175,11 +178,11 @@ def content_of(tensor: torch.Tensor) -> dict[str, Any]:
     """Return the content of a constant, as attributes of its node.
 
     Args:
-        tensor: Any tensor; read where it is a plain one with content.
+        tensor: Any tensor.
     Returns:
         `value`, a number or a list of numbers, for up to 8 elements; `minimum`, `maximum` and
-        `mean` (of truth values, `true_count`) for more; nothing for a tensor without content
-        (on `meta`, fake), of another layout or dtype, or of over a million elements.
+        `mean` for more (`true_count` for booleans). Empty for a tensor of a subclass, without
+        content (on `meta`, fake), of another layout or dtype, or of over 2**20 elements.
     """
     if type(tensor) not in PLAIN or tensor.is_nested:
         return {}
@@ -188,7 +191,7 @@ def content_of(tensor: torch.Tensor) -> dict[str, Any]:
     size = tensor.numel()
     if size == 0 or size > _MOST or tensor.dtype not in _READ:
         return {}
-    # Inside of a `grad` torch up to 2.8 gives no content of what it makes of a tensor.
+    # Inside `grad`, torch up to 2.8 wraps the results computed below, and cannot read them.
     transforms = without_transforms if in_functorch() else nullcontext
     with torch.no_grad(), without_functions(), outside_modes(), transforms():
         if size <= _FEW:
@@ -200,7 +203,7 @@ def content_of(tensor: torch.Tensor) -> dict[str, Any]:
         return {"minimum": smallest.item(), "maximum": largest.item(), "mean": mean.item()}
 
 
-# -- which tensors share storage, and who wrote into it
+# -- writes by storage
 
 _MOST_WORK: Any = 10_000
 _UNKNOWN_END = (1 << 63) - 1
@@ -209,11 +212,12 @@ _UNKNOWN_END = (1 << 63) - 1
 class Region:
     """The part of a storage that a tensor covers.
 
-    What it is like is noted at once; where it ends is computed where somebody asks, as most
-    writes are read by nobody through another tensor.
+    Its extent in bytes is computed on first use, since most writes are never compared with a
+    read through another tensor.
 
     Attributes:
-        place: Its offset, shape and strides in elements, and the bytes of one.
+        place: The offset, shape and strides of the tensor in elements, and the element size in
+            bytes.
     """
 
     def __init__(self, tensor: torch.Tensor) -> None:
@@ -226,7 +230,10 @@ class Region:
 
     @cached_property
     def reach(self) -> tuple[int, int, Any]:
-        """Its first byte, the byte after the last, and its layout for numpy; None if not known."""
+        """The first byte, the byte after the last, and the layout as numpy's array interface.
+
+        A region with symbolic sizes extends from 0 to the largest offset, with None as layout.
+        """
         offset, shape, steps, item = self.place
         if not all(type(entry) is int for entry in shape):
             return 0, _UNKNOWN_END, None
@@ -234,7 +241,7 @@ class Region:
         start = offset * item
         last = sum((entry - 1) * stride for entry, stride in zip(shape, strides, strict=True))
         layout = {
-            # Any address that is not null will do: only differences matter, and none is read.
+            # Any base address but null will do: numpy only compares addresses, and reads nothing.
             "data": ((1 << 32) + start, True),
             "shape": tuple(shape),
             "strides": strides,
@@ -244,11 +251,15 @@ class Region:
         return start, start + (last + item if 0 not in shape else 0), layout
 
     def covers_same(self, other: "Region") -> bool:
-        """Tell whether two regions of one storage are the same."""
+        """Whether two regions of one storage are equal; False if their extent is symbolic."""
         return self.place == other.place and self.reach[2] is not None
 
     def overlaps(self, other: "Region") -> bool:
-        """Tell whether two regions of one storage have a byte in common."""
+        """Whether two regions of one storage have a byte in common.
+
+        Regions of unknown extent count as overlapping, and pairs that numpy cannot decide in
+        bounded time, too.
+        """
         start, end, layout = self.reach
         other_start, other_end, other_layout = other.reach
         if end <= other_start or other_end <= start:
@@ -257,19 +268,19 @@ class Region:
             return True
         import numpy
 
-        one, other_one = (
+        left, right = (
             numpy.asarray(SimpleNamespace(__array_interface__=each))
             for each in (layout, other_layout)
         )
         try:
-            return bool(numpy.shares_memory(one, other_one, _MOST_WORK))
+            return bool(numpy.shares_memory(left, right, _MOST_WORK))
         except numpy.exceptions.TooHardError:
             return True
 
 
 @dataclass
 class Write:
-    """One write: the node, when it ran, the value it gave, and the region it covered."""
+    """One in-place write: the node, its number in order of execution, the new value, the region."""
 
     node: Node
     order: int
@@ -278,66 +289,66 @@ class Write:
 
 
 class Writes:
-    """The writes of a run, by storage.
+    """The in-place writes of a run, by storage.
 
     Attributes:
-        any: Whether there was one at all; most models write nothing.
+        any: Whether the run has a write at all; most models have none, and skip the look-ups.
     """
 
     def __init__(self) -> None:
         self.any = False
         self._by_storage: dict[int, list[Write]] = {}
-        # The addresses of storages, which no other has for as long as they are kept. What C++
-        # makes, nobody is told of: it would be taken for what was at its address before. The
-        # memory of tensors is free all the same.
+        # Weak references to storages, by address. They reserve the addresses: otherwise a storage
+        # that C++ creates unnoticed could be taken for an earlier storage at its address. The
+        # memory of the tensors is freed nevertheless.
         self._addresses: dict[int, StorageWeakRef] = {}
 
     def add(self, node: Node, order: int, value: Value, tensor: torch.Tensor) -> None:
-        """Remember that a node wrote into what this tensor covers.
+        """Record that a node wrote into the memory of a tensor.
 
         Args:
-            node: The node that wrote.
-            order: When it ran; later ones have greater numbers.
-            value: What the written tensor is now.
-            tensor: The tensor written, maybe a view that nobody else holds.
+            node: The node.
+            order: Its number in order of execution; later nodes have greater numbers.
+            value: The value of the tensor after the write.
+            tensor: The written tensor, which may be a temporary view.
         """
         for key, part in _parts(tensor):
             self.any = True
             region = Region(part)
-            kept = self._by_storage.get(key)
-            if kept is None:
-                kept = self._by_storage[key] = []
+            writes = self._by_storage.get(key)
+            if writes is None:
+                writes = self._by_storage[key] = []
                 if key not in self._addresses:
                     self._addresses[key] = StorageWeakRef(part.untyped_storage())  # type: ignore[no-untyped-call]
-            elif kept and (last := kept[-1].region).covers_same(region):
-                # A write to the same part as the last one hides that, since it depends on it.
-                # The known reach of the part stays known.
+            elif writes and (last := writes[-1].region).covers_same(region):
+                # A write to an equal region replaces the last one, since it depends on it. The
+                # old region stays, as its extent may be cached.
                 region = last
-                kept.pop()
-            kept.append(Write(node, order, value, region))
+                writes.pop()
+            writes.append(Write(node, order, value, region))
 
     def touching(self, tensor: torch.Tensor, since: int) -> list[Write]:
-        """Return the writes after `since` into the memory of this tensor, the latest first."""
-        found = []
+        """Return the writes after number `since` that overlap a tensor, the latest first."""
+        overlapping = []
         for key, part in _parts(tensor):
             writes = self._by_storage.get(key)
-            # Most are read that nobody has written into since.
+            # Most storages have no later write, so the order is checked before the regions.
             if writes and writes[-1].order > since:
                 region = Region(part)
                 late = itertools.takewhile(lambda write: write.order > since, reversed(writes))
-                found += [write for write in late if write.region.overlaps(region)]
-        return found
+                overlapping += [write for write in late if write.region.overlaps(region)]
+        return overlapping
 
     def forget_fresh(self, results: list[torch.Tensor], read: list[torch.Tensor]) -> None:
-        """Forget writes to storages that are new now, at the address of one that is gone.
+        """Remove the writes to storages of results that are new, at the address of released ones.
 
         Args:
-            results: What may lie in new storages.
-            read: What was there before.
+            results: The results of an operation, whose storages may be new.
+            read: The tensors that existed before the operation.
         """
         by_storage = self._by_storage
         if read and len(results) == 1 and results[0] is read[0]:
-            # It gives back what it has written into.
+            # An in-place operation returns its argument.
             return
         fresh = by_storage.keys() & storage_keys(results)
         if fresh:
@@ -346,7 +357,7 @@ class Writes:
 
 
 def _parts(tensor: torch.Tensor) -> list[tuple[int, torch.Tensor]]:
-    """Return a tensor, or what it is made of, each with the identity of its storage."""
+    """Return the tensors of `memory_of` that have a storage, each with its storage key."""
     key = storage_key(tensor)
     if key is not None and type(tensor) in PLAIN:
         return [(key, tensor)]
@@ -355,16 +366,16 @@ def _parts(tensor: torch.Tensor) -> list[tuple[int, torch.Tensor]]:
 
 
 def same_storage(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Tell whether two tensors are views of one storage."""
+    """Whether two tensors share a storage; False for tensors without one."""
     key = storage_key(one)
     return key is not None and key == storage_key(other)
 
 
 def storage_keys(tensors: Iterable[torch.Tensor]) -> set[int]:
-    """Return the identities of the storages in which tensors, or what they are made of, lie."""
+    """Return the keys of the storages of tensors and of their inner tensors."""
     return {key for tensor in tensors for key, _ in _parts(tensor)}
 
 
 def lies_in(tensor: torch.Tensor, keys: set[int]) -> bool:
-    """Tell whether a tensor, or a part of what it is made of, lies in one of these storages."""
+    """Whether a tensor, or one of its inner tensors, is in one of these storages."""
     return any(key in keys for key, _ in _parts(tensor))

@@ -1,6 +1,6 @@
-"""Has torch load the files of torch.jit.save (`.pt`), which it trusts.
+"""Loading of `torch.jit.save` files (`.pt`) by torch, which trusts them.
 
-The inputs with which a module was traced are read here, and nothing of them is unpickled.
+The traced inputs in the archive are read here, by an unpickler that calls nothing.
 """
 
 import io
@@ -26,12 +26,12 @@ _DAMAGED = "it is cut off or damaged: copy it, or write it, anew"
 
 
 class Loaded(NamedTuple):
-    """The content of a file.
+    """A module or function of TorchScript, from memory or from a file.
 
     Attributes:
-        module: The module or function; of a file, what TorchScript holds of the module.
-        functions: Gives the graph of a function by its name.
-        traced_with: The inputs with which it was traced, as types; None where they are unknown.
+        module: The `ScriptFunction`, or the C++ object of the module (`script_handle`).
+        functions: Returns the graph of a function of the file by its name, or None.
+        traced_with: The inputs of the trace as types; None if they are unknown.
     """
 
     module: Any
@@ -40,24 +40,25 @@ class Loaded(NamedTuple):
 
 
 def load_script(path: Any) -> Loaded:
-    """Load the scripted module in a file: torch compiles its code, and runs parts of it.
+    """Load the module in a file: torch compiles its code, and runs parts of it.
 
     Args:
         path: The path of the file.
     Raises:
-        ArgumentError: It is no such file, it is damaged, or torch cannot load it.
+        ArgumentError: The path is no TorchScript file, the file is damaged, or torch cannot
+            load it.
     """
     name = local_file(path, _DOING)
     try:
         with zipfile.ZipFile(name) as archive:
-            noted = _noted(archive, path)
+            traced_inputs = _noted(archive, path)
     except ArgumentError:
         raise
     except Exception as error:  # The reader of a damaged archive raises errors of many kinds.
         why = f"it is no whole zip file: {error_text(error)}"
         raise unreadable(path, _DOING, why, _DAMAGED) from error
     try:
-        return Loaded(*load_script_file(name), noted)
+        return Loaded(*load_script_file(name), traced_inputs)
     except Exception as error:
         raise unreadable(
             path,
@@ -69,49 +70,52 @@ def load_script(path: Any) -> Loaded:
 
 
 def _noted(archive: zipfile.ZipFile, path: Any) -> list[Any] | None:
-    """Return the inputs with which forward was traced; check that code and pickles are whole.
+    """Return the inputs with which `forward` was traced, as types, or None if the file has none.
 
-    torch asks for no checksum, and may end the process over a damaged table of lines.
+    Entries with code and pickles are read in full, so that zipfile compares their checksums:
+    torch does not, and a damaged line table may end the process.
     """
     names = archive.namelist()
     if not holds_script(names):
         why = "it is a zip file, and holds no TorchScript"
         raise unreadable(path, _DOING, why, "torch.jit.save(module, path) writes one")
-    noted: list[Any] | None = None
+    traced_inputs: list[Any] | None = None
     for name in names:
         if not name.endswith((".py", "pkl")):
             continue
         content = archive.read(name)
         if name.endswith("/traced_inputs.pkl"):
             try:
-                own = _Types(io.BytesIO(content)).load().get("forward")
-                noted = own if isinstance(own, list) else None
+                inputs = _Types(io.BytesIO(content)).load().get("forward")
+                traced_inputs = inputs if isinstance(inputs, list) else None
             except Exception as error:  # The reader of a damaged pickle may raise anything.
                 why = f"its entry {shown(name)} cannot be read: {error_text(error)}"
                 raise unreadable(path, _DOING, why, _DAMAGED) from error
-    return noted
+    return traced_inputs
 
 
 class _Types(pickle.Unpickler):
-    """Reads a pickle of tensors, with a `TensorType` for each: what it names is not called."""
+    """Unpickler that returns a `TensorType` for each tensor, and calls no named function."""
 
     def find_class(self, module: str, name: str, /) -> Any:
-        """Return what stands for a class or a function."""
+        """Return a substitute for a class or a function: `_called` with its full name."""
         return partial(_called, f"{module}.{name}")
 
     def persistent_load(self, pid: Any, /) -> str:
-        """Return the type of the elements of a storage, as torch names it."""
-        (named,) = pid[1].args
-        kind = getattr(torch, named.rpartition(".")[2], None)
-        return UNKNOWN.dtype if kind is None else dtype_name(kind.dtype)
+        """Return the dtype name of a storage (`float32`), or `unknown` if torch lacks it."""
+        # The storage class in the pickle is the substitute that `find_class` has returned.
+        (storage_name,) = pid[1].args
+        storage_class = getattr(torch, storage_name.rpartition(".")[2], None)
+        return UNKNOWN.dtype if storage_class is None else dtype_name(storage_class.dtype)
 
 
 _TENSORS = ("torch._utils._rebuild_tensor_v2", "torch._utils._rebuild_qtensor")
 
 
 def _called(named: str, *given: Any) -> Any:
-    """Return what a call in a pickle would give: a type for a tensor, and what bears a mark."""
+    """Return the result of a call in a pickle: a type for a tensor, an object without its tag."""
     if named in _TENSORS:
         dtype, _, sizes, strides = given[:4]
+        # A type without strides is never run on meta tensors, which an unknown dtype cannot be.
         return TensorType(sizes, dtype, "cpu", stride=strides if dtype != "unknown" else None)
     return given[0] if named == "torch.jit._pickle.restore_type_tag" else None

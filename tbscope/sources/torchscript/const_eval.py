@@ -1,7 +1,8 @@
-"""What TorchScript computes without tensors: numbers, texts, lists, dicts; known where they can be.
+"""Evaluation of TorchScript operations on numbers, texts, lists and dicts while a graph is read.
 
-Such an operation is no node of a graph. What it gives is known where what it is given is known;
-what it asks of a tensor, and not of its values, where the size or the element type is.
+These operations are no nodes of the graph. A result is computed if all arguments have values; a
+query for the size or dtype of a tensor is answered if the type of the tensor has the answer.
+Results without a value are a `Number`, which records the tensors on which it depends.
 """
 
 import builtins
@@ -25,7 +26,7 @@ READ_OUT = frozenset(
         "prim::tolist",
     }
 )
-"""What hands the content of a tensor to the code."""
+"""Operations that read the content of a tensor as a number or a list."""
 
 
 def _size(tensor: Slot, dimension: Any = None) -> Held:
@@ -88,26 +89,27 @@ QUESTIONS: dict[str, Callable[..., Held]] = {
     "prim::device": lambda tensor: torch.device(tensor.type.device),
     **{f"prim::is_{kind}": _is_on(kind) for kind in ("cuda", "cpu")},
 }
-"""What answers, by what TorchScript calls it, from what is known of a tensor."""
+"""Queries for metadata of a tensor, by TorchScript kind: each function answers from the type of the
+slot, or returns a `Number` if the type lacks the answer."""
 
 _IDENTITY = ("aten::__is__", "aten::__isnot__")
 
 
 def compute(kind: str, given: list[Held]) -> Held:
-    """Return what an operation gives; a `Number` where that is not known.
+    """Return the result of an operation, or a `Number` if it cannot be computed.
 
     Args:
-        kind: What TorchScript calls it (`aten::add`).
-        given: What it is given.
+        kind: The TorchScript kind of the operation (`aten::add`).
+        given: The arguments; an operation of `CHANGES` changes the list or dict among them.
     """
     label = kind.partition("::")[2]
     if kind in _IDENTITY and len(given) == 2 and given[1] is None and type(given[0]) is not Number:
         return (given[0] is None) is (kind == "aten::__is__")
-    holds = bool(given) and type(given[0]) in (list, tuple, dict)
-    function = _ON_CONTAINERS.get(kind) if holds else None
+    is_container = bool(given) and type(given[0]) in (list, tuple, dict)
+    function = _ON_CONTAINERS.get(kind) if is_container else None
     if function is not None:
         if is_open(given[0]):
-            # Whichever entry it is, of one tensor alone it is that.
+            # An open list with a single tensor: the entry is this tensor, at any index.
             slots = dict.fromkeys(slots_in(given[0])) if kind == "aten::__getitem__" else {}
             return next(iter(slots)) if len(slots) == 1 else _unknown(label, given)
         if kind in _BY_KEY and not is_known(given[1:2]):
@@ -123,11 +125,11 @@ def compute(kind: str, given: list[Held]) -> Held:
 
 
 def is_followed(kind: str, given: list[Held]) -> bool:
-    """Tell whether it is known what a list or a dict holds after one of `CHANGES`.
+    """Whether the content of a list or a dict can be computed after one of `CHANGES`.
 
     Args:
-        kind: What TorchScript calls the change.
-        given: The list or dict, and what else it is given.
+        kind: The TorchScript kind of the change.
+        given: The list or dict, and the further arguments.
     """
     container, *others = given
     if is_open(container) or kind not in _ON_CONTAINERS:
@@ -165,7 +167,7 @@ def _same(given: Any, *_: Any) -> Any:
 
 
 def _named(home: Any, *names: str) -> dict[str, Callable[..., Any]]:
-    """Return functions that TorchScript calls as Python does."""
+    """Return functions of a Python module, by the TorchScript kinds with their names."""
     return {f"aten::{name}": getattr(home, name) for name in names}
 
 
@@ -190,7 +192,7 @@ PLAIN: dict[str, Callable[..., Any]] = {
     "prim::max": max,
     "prim::min": min,
 }
-"""What computes numbers of numbers, by what TorchScript calls it."""
+"""Functions that compute numbers from numbers, by TorchScript kind."""
 
 
 def _pop(nest: Any, key: Any = -1, *default: Any) -> Any:
@@ -235,12 +237,12 @@ CHANGES = frozenset(
         *("clear", "add_", "sort", "popitem", "setdefault", "remove"),
     )
 )
-"""What changes a list or a dict that it is given."""
+"""Operations that change their first argument, a list or a dict, in place."""
 
 GIVES_ENTRY = frozenset(f"aten::{name}" for name in ("pop", "popitem", "setdefault"))
-"""Those that give an entry; all others give the list or dict itself, or nothing."""
+"""Those of `CHANGES` that return an entry; the others return the list or dict, or nothing."""
 
-# Those that tell one entry by its key or its place, and those that take the entries of another.
+# Operations that select an entry by key or index, and those that add another container's entries.
 _BY_KEY = frozenset(
     f"aten::{name}"
     for name in ("__getitem__", "_set_item", "insert", "pop", "Delete", "get", "__contains__")

@@ -1,7 +1,10 @@
-"""Control flow of TorchScript: both branches, and a loop's body, stand in scopes, each once.
+"""Control flow of TorchScript: each branch, and the body of a loop, is read once in its own scope.
 
-What they give is merged by one operation (`If`, `Loop`), which reads what each may give: nobody
-knows which branch runs, or how often a loop does.
+The branch that runs and the number of iterations are undecided. So one operation (`If`, `Loop`)
+merges the results: it reads each value that a result may be. `merge` first reads all bodies, each
+from the same state: after a body, all older slots, lists and dicts are restored, and their last
+content in the body is recorded. It then merges the results and the recorded content entry by
+entry, appends the operation, and replaces the placeholders (`_Merged`) by the outputs.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -30,11 +33,11 @@ __all__ = ["Body", "changed_in", "in_a_turn", "merge", "raises"]
 
 
 class Body(NamedTuple):
-    """What may run.
+    """A branch, or the body of a loop.
 
     Attributes:
-        label: The name of its scope; empty where nothing runs.
-        read: Reads it; returns what it gives.
+        label: The name of its scope; empty for a loop without iterations, which has no scope.
+        read: Reads the nodes of the body; returns its results.
     """
 
     label: str
@@ -42,12 +45,12 @@ class Body(NamedTuple):
 
 
 class _Left(NamedTuple):
-    """What a body leaves behind.
+    """Results and side effects of a body.
 
     Attributes:
-        given: What it gives.
-        values: The last value of each slot that was there before, and into which it wrote.
-        contents: Each list and dict that it changed, by identity, with what that held last.
+        given: The results.
+        values: The last value of each slot that is older than the body and was written by it.
+        contents: Each list and dict that the body changed, with its last content, by `id`.
     """
 
     given: list[Held]
@@ -63,15 +66,15 @@ def merge(
     *,
     always: bool = False,
 ) -> list[Held]:
-    """Read bodies of which one may run, or none; return what they give, merged.
+    """Read alternative bodies; return their merged results.
 
     Args:
-        reader: Who reads the program.
-        step: The node that runs them.
+        reader: The reader of the program.
+        step: The node that runs the bodies.
         bodies: The bodies.
-        decided_by: What decides which of them run, and how often.
-        always: Whether an operation stands between what they give and who reads it also
-            where they give the same: they run more than once.
+        decided_by: The values that decide which body runs, and how often.
+        always: Whether a tensor is merged even if all bodies return the same slot, as a body that
+            runs more than once requires.
     """
     left = [_read(reader, step, body) for body in bodies]
     merging = _Merging(reader, step, decided_by)
@@ -79,7 +82,7 @@ def merge(
         merging.merged(list(entries), always=always)
         for entries in zip(*[each.given for each in left], strict=True)
     ]
-    # What each list and dict holds that a body changed.
+    # A body that left a list or dict unchanged contributes the present content.
     changed = {key: container for each in left for key, (container, _) in each.contents.items()}
     contents = {
         key: merging.merged([each.contents.get(key, (None, container.copy()))[1] for each in left])
@@ -93,7 +96,7 @@ def merge(
 
 
 def _read(reader: ScriptReader, step: Step, body: Body) -> _Left:
-    """Read a body; all that was there before holds afterwards what it held before."""
+    """Read a body; restore all slots, lists and dicts that are older than the body."""
     scope, _ = reader.where(step)
     first = len(reader.graph.nodes)
     with reader.journal() as journal:
@@ -102,7 +105,7 @@ def _read(reader: ScriptReader, step: Step, body: Body) -> _Left:
                 given = body.read()
         else:
             given = body.read()
-    # A slot that is younger than the body is its own.
+    # Slots made by a node of the body belong to the body, and need no restoring.
     older = [
         (thing, before)
         for thing, before in journal.values()
@@ -121,7 +124,7 @@ def _read(reader: ScriptReader, step: Step, body: Body) -> _Left:
 
 
 def _as_it_is(slot: Held, values: dict[Slot, Value]) -> Held:
-    """Return a slot that holds what another one holds now, where that changes next."""
+    """Return a copy of a slot with its present value, if the slot is about to be restored."""
     if type(slot) is not Slot or slot not in values:
         return slot
     return Slot(slot.type, slot.read(), writes=slot.writes, at=slot.at)
@@ -137,13 +140,13 @@ def _refill(container: Any, content: Any) -> None:
 
 @dataclass(slots=True)
 class _Merged:
-    """Stands for a tensor that the operation gives, until it is there."""
+    """Placeholder for output `place` of the merging operation, until the operation is appended."""
 
     place: int
 
 
 class _Merging:
-    """The one operation that merges what bodies give; made where something has to be merged."""
+    """The operation that merges results of bodies; appended only if there is a tensor to merge."""
 
     def __init__(self, reader: ScriptReader, step: Step, decided_by: Sequence[Held]) -> None:
         self._reader = reader
@@ -151,12 +154,16 @@ class _Merging:
         self._decided_by = list(
             dict.fromkeys(slot for held in decided_by for slot in origins(held))
         )
-        # What each result is one of.
+        # For each output, the slots of which it is one.
         self._of: list[list[Slot]] = []
         self._given: list[Slot] = []
 
     def merged(self, entries: list[Held], *, always: bool = False) -> Held:
-        """Return what is known of a thing that is one of these."""
+        """Return the value of a result that is one of several entries.
+
+        The value is the entry itself if all entries are equal, a container of merged entries if
+        all are containers of one class, a `_Merged` if one is a tensor, else a `Number`.
+        """
         first = entries[0]
         if not always and all(entry is first for entry in entries):
             return first
@@ -170,7 +177,7 @@ class _Merging:
                 return first
         slots = list(dict.fromkeys(entry for entry in entries if type(entry) is Slot))
         if slots:
-            # Beside a tensor, there may be none.
+            # Entries beside the tensors, as None, are left out.
             self._of.append(slots)
             return _Merged(len(self._of) - 1)
         if all(entry is first for entry in entries):
@@ -178,10 +185,10 @@ class _Merging:
         return Number(self._step.name, self._slots_behind(entries))
 
     def _merged_list(self, entries: list[Any], *, always: bool) -> list[Held]:
-        known = [closed(entry) for entry in entries]
-        lengths = {len(entry) for entry in known}
+        lists = [closed(entry) for entry in entries]
+        lengths = {len(entry) for entry in lists}
         merged = [
-            self.merged([each[at] for each in known if at < len(each)], always=always)
+            self.merged([each[at] for each in lists if at < len(each)], always=always)
             for at in range(max(lengths))
         ]
         if len(lengths) > 1 or any(map(is_open, entries)):
@@ -199,11 +206,11 @@ class _Merging:
         return merged
 
     def _slots_behind(self, entries: list[Held]) -> tuple[Slot, ...]:
-        """Return the tensors of which something is made that is one of these."""
+        """Return the tensors on which one of several entries may depend."""
         return tuple(dict.fromkeys([*origins(entries), *self._decided_by]))
 
     def append(self, left: list[_Left]) -> None:
-        """Append the operation, and have it write into what one of the bodies wrote into."""
+        """Append the operation, which writes into every older slot that a body has written into."""
         targets = list(dict.fromkeys(slot for each in left for slot in each.values))
         if not self._of and not targets:
             return
@@ -222,11 +229,11 @@ class _Merging:
         node = reader.append(self._step.target, self._step, arguments, read, Done(flops=0))
         for values in written:
             node.inputs += [value for value in values if value not in node.inputs]
-        held = reader.give(node, [joined(slots) for slots in self._of], read, targets)
-        self._given = list(held)
+        outputs = reader.give(node, [joined(slots) for slots in self._of], read, targets)
+        self._given = list(outputs)
 
     def settled(self, held: Held) -> Held:
-        """Return the tensor that the operation gives, in the place of what stands for it."""
+        """Return the output of the operation for a placeholder, and any other value as it is."""
         return self._given[held.place] if type(held) is _Merged else held
 
 
@@ -234,33 +241,41 @@ _PLAIN = (bool, int, float, str)
 
 
 def raises(block: Any) -> bool:
-    """Tell whether a block raises, whatever it is given."""
+    """Whether a block raises unconditionally: `prim::RaiseException` is one of its own nodes."""
     return any(kind == "prim::RaiseException" for kind, _ in nodes_of(block))
 
 
 def changed_in(block: Any, values: Mapping[int, Held]) -> list[Any]:
-    """Return the lists and dicts from around a block that it changes, each once.
+    """Return the lists and dicts of the enclosing frame that a block changes, each once.
 
     Args:
         block: The block.
-        values: What the values around it hold, by number.
+        values: The contents of the values in the frame, by number.
     """
-    found: dict[int, Any] = {}
+    changed: dict[int, Any] = {}
     for kind, node in nodes_of(block):
         for inner in node.blocks():
-            found.update((id(held), held) for held in changed_in(inner, values))
+            changed.update((id(held), held) for held in changed_in(inner, values))
         held = values.get(node.inputsAt(0).unique()) if kind in CHANGES else None
-        # Which tensor takes the place of which, the loop itself tells.
+        # Tensors that `_set_item` replaces are merged after the body has been read.
         if type(held) in (list, dict) and (kind != "aten::_set_item" or not has_slot(held)):
-            found[id(held)] = held
-    return list(found.values())
+            changed[id(held)] = held
+    return list(changed.values())
 
 
 def in_a_turn(held: Held, value: Any) -> Held:
-    """Return what is known in each turn of a loop of what enters it."""
+    """Return the value that a loop-carried value has in every iteration.
+
+    A tensor has no shape, as an iteration may change it; a number is a `Number`; any other
+    value stays as it is.
+
+    Args:
+        held: The value before the loop.
+        value: The input of the loop's block.
+    """
     if type(held) is Slot:
-        told = UNKNOWN._replace(dtype=held.type.dtype, device=held.type.device)
-        return Slot(told, held.read(), writes=held.writes, at=held.at)
+        typed = UNKNOWN._replace(dtype=held.type.dtype, device=held.type.device)
+        return Slot(typed, held.read(), writes=held.writes, at=held.at)
     if type(held) in (*_PLAIN, Number):
         return Number(value.debugName(), origins(held))
     return held

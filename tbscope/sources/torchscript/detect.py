@@ -1,4 +1,4 @@
-"""Tells what of TorchScript something is, at no cost for those who draw none: all is asked."""
+"""Checks for TorchScript modules, functions and files, without loading them."""
 
 import re
 from typing import Any
@@ -16,29 +16,29 @@ _CONSTANTS = re.compile(r"[^/]*/constants\.pkl")
 
 
 def has_torchscript() -> bool:
-    """Tell whether this torch has TorchScript."""
+    """Whether this torch has TorchScript."""
     return _MODULE is not None and hasattr(_jit, "load")
 
 
 def is_function(thing: object) -> bool:
-    """Tell whether something is a function that torch.jit traced or scripted."""
+    """Whether an object is a function that torch.jit traced or scripted."""
     return _FUNCTION is not None and isinstance(thing, _FUNCTION)
 
 
 def is_script(thing: object) -> bool:
-    """Tell whether something is a module or a function that torch.jit traced or scripted."""
+    """Whether an object is a module or a function that torch.jit traced or scripted."""
     return (_MODULE is not None and isinstance(thing, _MODULE)) or is_function(thing)
 
 
 def is_script_file(thing: object) -> bool:
-    """Tell whether something is the path of a file that torch.jit.save has written.
+    """Whether an object is the path of a file that torch.jit.save has written.
 
-    The file is asked what it holds; its name counts for nothing.
+    The entries of the archive decide; the name of the file does not count.
     """
     return holds_script(archive_entries(thing))
 
 
 def holds_script(names: list[str]) -> bool:
-    """Tell whether the entries of an archive are those of TorchScript: code, and its constants."""
+    """Whether an archive has the entries of TorchScript: `constants.pkl`, and `code/` beside it."""
     roots = [name.removesuffix("constants.pkl") for name in names if _CONSTANTS.fullmatch(name)]
     return any(name.startswith(f"{root}code/") for root in roots for name in names)

@@ -1,4 +1,4 @@
-"""The borders of a program of TorchScript: what its inputs are, by name and in their nests."""
+"""Inputs of a TorchScript program: names, types, and the containers that they are in."""
 
 from collections.abc import Mapping, Sequence
 from inspect import Signature
@@ -29,23 +29,24 @@ def inputs_of(
     """Return the inputs of a method or a function, by name.
 
     Args:
-        name: The name of the module or function.
-        method: The method or the function, which has a schema.
-        values: The inputs of its graph, without the module.
-        args: The arguments by position; None where there are no inputs.
-        kwargs: Those by name.
-        traced_with: What it was traced with, as types, where no inputs are given; None for unknown.
+        name: The name of the module or function, for errors.
+        method: The method or function, with a schema.
+        values: The inputs of its graph, without `self`.
+        args: The positional arguments; None if there are no inputs.
+        kwargs: The keyword arguments.
+        traced_with: The inputs of the trace as types, used if there are no arguments; None if
+            they are unknown.
     Returns:
-        The inputs, and whether the types that its graph tells hold for them.
+        The inputs, and whether the types in the graph are valid for them.
     Raises:
-        InputError: They are more, fewer, or others than it takes.
+        InputError: Arguments are missing, too many, or of the wrong type.
     """
     parameters = list(method.schema.arguments)[-len(values) :] if values else []
-    given: Mapping[str, Any] = {}
+    bound: Mapping[str, Any] = {}
     if args or kwargs:
         traced_with = None
         try:
-            given = (signature_of(method) or Signature()).bind(*args or (), **kwargs).arguments
+            bound = (signature_of(method) or Signature()).bind(*args or (), **kwargs).arguments
         except TypeError as error:
             names = ", ".join(parameter.name for parameter in parameters)
             raise InputError(
@@ -55,31 +56,33 @@ def inputs_of(
             ) from error
     inputs: dict[str, Held] = {}
     as_traced = True
-    noted = [*(traced_with or ()), *[None] * len(values)]
-    for parameter, value, known in zip(parameters, values, noted, strict=False):
-        kind = value.type()
-        told = known or (unknown_by(kind) if gives_tensors(kind) else Number(parameter.name))
-        if parameter.name in given:
-            thing = given[parameter.name]
-            if not _fits(thing, parameter.type):
+    traced_types = [*(traced_with or ()), *[None] * len(values)]
+    for parameter, value, traced_type in zip(parameters, values, traced_types, strict=False):
+        script_type = value.type()
+        typed = traced_type or (
+            unknown_by(script_type) if gives_tensors(script_type) else Number(parameter.name)
+        )
+        if parameter.name in bound:
+            arg = bound[parameter.name]
+            if not _fits(arg, parameter.type):
                 raise InputError(
-                    f"{name}() takes no {shown(thing)} as {parameter.name!r}",
+                    f"{name}() takes no {shown(arg)} as {parameter.name!r}",
                     why=f"it takes {parameter.type.annotation_str}",
                     fix="give what it takes, or no inputs at all",
                 )
-            for path, tensor in tensor_leaves(thing, parameter.name, public=True):
+            for path, tensor in tensor_leaves(arg, parameter.name, public=True):
                 require_made(path, tensor)
-            own = type_nest(thing)
-            as_traced &= _is_alike(own, told)
-            told = own
+            arg_type = type_nest(arg)
+            as_traced &= _is_alike(arg_type, typed)
+            typed = arg_type
         elif parameter.has_default_value():
-            told = parameter.default_value
-        inputs[parameter.name] = slots_of(told)
+            typed = parameter.default_value
+        inputs[parameter.name] = slots_of(typed)
     return inputs, as_traced
 
 
 def _fits(thing: Any, kind: Any) -> bool:
-    """Tell whether an input is what a parameter takes, as far as its type tells."""
+    """Whether an argument fits the type of a parameter; types without a check accept anything."""
     name = kind.kind()
     if name == "OptionalType":
         return thing is None or _fits(thing, kind.containedTypes()[0])
@@ -91,7 +94,7 @@ def _fits(thing: Any, kind: Any) -> bool:
         fits = isinstance(thing, tuple) and len(thing) == len(kinds)
         return fits and all(map(_fits, thing, kinds))
     taken = _TAKEN.get(name)
-    # A truth value is no number.
+    # `bool` is a subclass of `int` in Python, but no number in TorchScript.
     other = isinstance(thing, bool) and name in ("IntType", "FloatType")
     return taken is None or (isinstance(thing, taken) and not other)
 
@@ -108,6 +111,8 @@ _TAKEN: dict[str, type | tuple[type, ...]] = {
 
 
 def _is_alike(own: Any, told: Any) -> bool:
-    """Tell whether inputs are as those with which a graph was traced."""
-    ones, others = ([(each.shape, each.dtype) for each in types_in(one)] for one in (own, told))
-    return ones == others
+    """Whether the tensors of an input have the shapes and dtypes that the graph has for it."""
+    arg_types, graph_types = (
+        [(each.shape, each.dtype) for each in types_in(nest)] for nest in (own, told)
+    )
+    return arg_types == graph_types

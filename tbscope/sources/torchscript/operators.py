@@ -1,4 +1,4 @@
-"""The operators that TorchScript calls, from the schema that a node tells: with what, and how."""
+"""Operators of torch that TorchScript nodes call, found by schema, and the arguments of a call."""
 
 import functools
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from tbscope.sources.torchscript.values import has_slot, lowered
 
 __all__ = ["Operator", "operator_of"]
 
-# These take numbers in the place of tensors, as Python has them.
+# These operators accept Python numbers in the place of tensors.
 # Source: torch/csrc/utils/python_arg_parser.cpp, should_allow_numbers_as_tensors.
 _TAKES_NUMBERS = frozenset(
     name + end
@@ -40,9 +40,9 @@ class Operator(NamedTuple):
 
     Attributes:
         target: The operator.
-        facts: What its schema tells.
-        parameters: What it takes, in order.
-        gives_tensors: Whether a tensor is among what it gives.
+        facts: The facts of its schema.
+        parameters: The parameters, in order.
+        gives_tensors: Whether a result may be a tensor.
     """
 
     target: Any
@@ -52,39 +52,41 @@ class Operator(NamedTuple):
 
     @property
     def reads_tensors(self) -> bool:
-        """Whether a tensor is among what it takes."""
+        """Whether a parameter takes tensors."""
         return any(parameter.tensor for parameter in self.parameters)
 
     def reads_one_of(self, given: list[Held]) -> bool:
-        """Tell whether a tensor is among what it is given, where it takes tensors."""
+        """Whether an argument of a tensor parameter is a tensor, or contains one."""
         pairs = zip(self.parameters, given, strict=False)
         return any(
             parameter.tensor and (type(held) is Slot or has_slot(held)) for parameter, held in pairs
         )
 
     def arguments(self, given: list[Held], constant: Any) -> Given:
-        """Return positional and keyword arguments, without those that are as they are anyway.
+        """Return positional and keyword arguments, without defaults.
+
+        Keyword arguments and trailing positional arguments that equal their default are left out.
 
         Args:
-            given: All that it is given, in order.
-            constant: Makes a tensor of a number, where it takes nothing else.
+            given: All arguments of the node, in order.
+            constant: Makes a tensor of a number, for a parameter that takes only tensors.
         """
         args: list[Held] = []
         kwargs: dict[str, Held] = {}
-        least = 0
+        count = 0
         for parameter, held in zip(self.parameters, given, strict=False):
-            thing = held if type(held) is Slot else self._fitting(parameter, held, constant)
+            arg = held if type(held) is Slot else self._fitting(parameter, held, constant)
             default = parameter.default
-            usual = default is not _NONE and type(default) is type(thing) and default == thing
+            is_default = default is not _NONE and type(default) is type(arg) and default == arg
             if not parameter.by_keyword:
-                args.append(thing)
-                least = least if usual else len(args)
-            elif not usual:
-                kwargs[parameter.name] = thing
-        return args[:least], kwargs
+                args.append(arg)
+                count = count if is_default else len(args)
+            elif not is_default:
+                kwargs[parameter.name] = arg
+        return args[:count], kwargs
 
     def sampled(self, arguments: Given) -> Given:
-        """Return arguments with numbers for those that are not known and change no shape."""
+        """Return the arguments with a number for each `Constant` whose value changes no shape."""
         args, kwargs = arguments
         if Constant not in map(type, args):
             return arguments
@@ -110,12 +112,12 @@ def _sample(parameter: _Parameter, held: Held) -> Held:
         return held
     if parameter.kind == "number" or parameter.tensor == "one":
         return 1
-    # That of `select`: which of the entries it gives.
+    # The `index` of `select`: entries at all indices have one shape.
     return 0 if parameter.name == "index" and parameter.kind == "int" else held
 
 
 def _entry_of(table: tuple[Any, ...]) -> Callable[[int], Any]:
-    """Return what gives the word of torch's for a number of TorchScript's."""
+    """Return a function from TorchScript's numbers to entries; other numbers stay as they are."""
     return lambda code: table[code] if 0 <= code < len(table) else code
 
 
@@ -130,10 +132,10 @@ _WORDS: dict[str, Callable[[int], Any]] = {
 
 @functools.lru_cache(maxsize=4096)
 def operator_of(schema: str) -> Operator | None:
-    """Return the operator with a schema; None where Python has none of this name.
+    """Return the operator with a schema, or None if no operator of it runs outside TorchScript.
 
     Args:
-        schema: As a node tells it (`aten::add.Tensor(Tensor self, ...) -> Tensor`).
+        schema: The schema of a node (`aten::add.Tensor(Tensor self, ...) -> Tensor`).
     """
     space, _, rest = schema.partition("(")[0].partition("::")
     name, _, overload = rest.partition(".")
@@ -143,8 +145,8 @@ def operator_of(schema: str) -> Operator | None:
         target = getattr(getattr(getattr(torch.ops, space), name), overload or "default")
     except (AttributeError, RuntimeError):
         return None
-    own = schema_of(target)
-    if own is None or not is_dispatched(target):
+    own_schema = schema_of(target)
+    if own_schema is None or not is_dispatched(target):
         return None
     parameters = tuple(
         _Parameter(
@@ -154,13 +156,13 @@ def operator_of(schema: str) -> Operator | None:
             _tensors(str(each.type)),
             str(each.type),
         )
-        for each in own.arguments
+        for each in own_schema.arguments
     )
     return Operator(
         target,
         kernel_facts(target),
         parameters,
-        any("Tensor" in str(result.type) for result in own.returns),
+        any("Tensor" in str(result.type) for result in own_schema.returns),
     )
 
 

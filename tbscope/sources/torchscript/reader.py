@@ -1,7 +1,7 @@
-"""The reader of TorchScript: how a node of its graphs becomes one of ours, as those of programs do.
+"""Reader of TorchScript nodes, as a `Reader` that takes `Step`s for the nodes of a program.
 
-What a node gives is told by its own type, or by its operation on stand-ins; what it reads, writes
-and shows, by the schema of its operator.
+The type of a result is in the graph, or follows from running the operation on meta or fake
+tensors; the schema of the operator lists the tensors that are read, written and viewed.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,20 +18,20 @@ from tbscope.sources.fx.scopes import Places
 __all__ = ["Journal", "ScriptReader", "Step"]
 
 Journal: TypeAlias = dict[int, tuple[Any, Any]]
-"""The slots, lists and dicts that changed, by `id`, each with what it held before: of a slot its
-value, the number of the node that gave it, and its type; else a copy."""
+"""Changed slots, lists and dicts with their earlier states, by `id`. The state of a slot is its
+value, the number of the node that returned the value, and its type; a container's is a copy."""
 
 
 class Step(NamedTuple):
-    """A node of TorchScript, as the reader of programs takes it.
+    """A node of TorchScript, in the form that `Reader` takes.
 
     Attributes:
-        name: Its name in the graph.
-        target: What it calls.
-        arguments: What that is given.
-        told: What it gives, with a `TensorType` for each tensor; None where that is not known.
-        stack: The module calls around it (`Places.scope_of`).
-        source: Its line.
+        name: Its name in the graph: the name of its first output.
+        target: The callee.
+        arguments: The arguments of the call.
+        told: The results, with a `TensorType` for each tensor; None if they are unknown.
+        stack: The enclosing module calls, for `Places.scope_of`.
+        source: The source line.
     """
 
     name: str
@@ -43,12 +43,12 @@ class Step(NamedTuple):
 
     @property
     def meta(self) -> Any:
-        """What its program tells of it."""
+        """The metadata in which `Reader.where` looks up the enclosing module calls."""
         return {"nn_module_stack": self.stack}
 
 
 class ScriptReader(Reader):
-    """Reads the nodes of TorchScript's graphs (see `Reader`)."""
+    """Reads the nodes of TorchScript's graphs (see `Reader`), and journals changes of state."""
 
     def __init__(
         self, places: Places, kinds: Mapping[str, Any], tensors: Mapping[str, Any]
@@ -57,16 +57,16 @@ class ScriptReader(Reader):
         self._journals: list[Journal] = []
 
     def given(self, node: ProgramNode) -> Given:
-        """Return the arguments of a step, which are as they are held."""
+        """Return the arguments of a step, which need no conversion."""
         arguments: Given = node.arguments
         return arguments
 
     def type_of(self, node: ProgramNode) -> Any:
-        """Return what is known of what a node gives."""
+        """Return the types of a node's results, or None."""
         return node.told
 
     def line(self, node: ProgramNode) -> Source | None:
-        """Return the line of a node."""
+        """Return the source line of a node, or None."""
         source: Source | None = node.source
         return source
 
@@ -78,13 +78,16 @@ class ScriptReader(Reader):
         written: Sequence[Slot] = (),
         shows: Mapping[int, Slot] | None = None,
     ) -> Held:
-        """Give an operation its outputs; note what each slot held into which it writes."""
+        """Add the outputs of an operation; record the state of each slot before its write."""
         for slot in written:
             self.note(slot)
         return super().give(node, told, read, written, shows)
 
     def note(self, thing: Any) -> None:
-        """Note what a slot, a list or a dict holds, which is about to change."""
+        """Record the state of a slot, list or dict before a change, in the innermost open journal.
+
+        Only the first change in a journal counts.
+        """
         if self._journals and id(thing) not in self._journals[-1]:
             is_slot = type(thing) is Slot
             before = (thing.value, thing.at, thing.type) if is_slot else thing.copy()
@@ -92,7 +95,7 @@ class ScriptReader(Reader):
 
     @contextmanager
     def journal(self) -> Iterator[Journal]:
-        """Note what slots, lists and dicts held that change while a block runs."""
+        """Record the earlier state of slots, lists and dicts that change while a block runs."""
         journal: Journal = {}
         self._journals.append(journal)
         try:
@@ -100,11 +103,12 @@ class ScriptReader(Reader):
         finally:
             self._journals.pop()
             if self._journals:
+                # Changes in the block are changes in the enclosing one, whose states are older.
                 for key, entry in journal.items():
                     self._journals[-1].setdefault(key, entry)
 
     def constant(self, number: Any) -> Slot:
-        """Return a number as a tensor without dimensions, which is in the graph from now on."""
+        """Add a number to the graph as a constant without dimensions; return its slot."""
         with torch.no_grad():
             dtype = dtype_name(torch.tensor(number).dtype)
         typed = TensorType((), dtype, "cpu", stride=())

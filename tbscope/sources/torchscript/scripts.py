@@ -1,4 +1,4 @@
-"""Graphs of TorchScript: of modules and functions that torch.jit traced or scripted."""
+"""Graphs of modules and functions that torch.jit traced or scripted, and of their files."""
 
 import os
 import warnings
@@ -34,23 +34,23 @@ __all__ = ["from_torchscript", "graph_of_script"]
 
 
 def from_torchscript(script_or_path: Any, *inputs: Any) -> Graph:
-    """Return the graph of what torch.jit traced or scripted; its forward never runs.
+    """Return the graph of a traced or scripted module or function; its forward never runs.
 
     Each call of a module has a scope of its own; parameters, buffers and constants have their
-    qualified names. Branches and loops of which the code alone does not tell how they run stand
-    in scopes, each body once. Shapes are those that a trace tells, else they follow from those of
-    the inputs, where these are given: operations run on stand-ins.
+    qualified names. A branch or loop that the code alone does not decide is drawn in scopes, each
+    body once. Shapes are the traced shapes; for a script, and for inputs that differ from those of
+    the trace, shapes follow from the inputs, by operations on meta or fake tensors.
 
     Args:
-        script_or_path: What `torch.jit.trace`, `torch.jit.script` or `torch.jit.freeze` gave, or
-            the path of a file that `torch.jit.save` has written. torch loads the file, and runs
-            what it has it run: the path of a file is trusted as by `torch.jit.load`.
-        inputs: Its positional arguments; tensors on "meta" will do. None where the shapes are
-            known, or may stay unknown.
+        script_or_path: The result of `torch.jit.trace`, `torch.jit.script` or `torch.jit.freeze`,
+            or the path of a file that `torch.jit.save` has written. torch loads the file, and
+            runs code in it: the file is trusted as by `torch.jit.load`.
+        inputs: The positional arguments; tensors on "meta" suffice. No inputs are needed if the
+            graph has shapes, or if shapes may stay unknown.
     Raises:
-        ArgumentError: It is neither, or torch cannot load the file; or this torch has no
-            TorchScript.
-        InputError: The inputs are more, or fewer, than it takes.
+        ArgumentError: The argument is neither a script nor a path, torch cannot load the file, or
+            this torch has no TorchScript.
+        InputError: The inputs are too many, too few, or of the wrong type.
     """
     return graph_of_script(script_or_path, inputs or None, {})
 
@@ -62,14 +62,14 @@ def graph_of_script(
     *,
     training: bool | None = None,
 ) -> Graph:
-    """Return the graph of what TorchScript holds, with inputs by position and by name.
+    """Return the graph of a module, function or file of TorchScript.
 
     Args:
         script_or_path: As for `from_torchscript`.
-        args: Its positional arguments; None for none.
-        kwargs: Its keyword arguments.
-        training: In which mode its modules are read; None for that which each is in. What was
-            traced does what it did.
+        args: The positional arguments; None if there are none.
+        kwargs: The keyword arguments.
+        training: Whether modules are read in training mode; None for the mode of each module.
+            Traced code stays in the mode of its trace.
     """
     script = script_or_path
     if not has_torchscript():
@@ -78,7 +78,7 @@ def graph_of_script(
             why=f"torch {torch.__version__} has no torch.jit",
             fix="give the model itself: tbscope.trace(model, input)",
         )
-    # What torch says of TorchScript's end is nothing that its reader has done.
+    # The caller need not see torch's warnings that TorchScript is deprecated.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if isinstance(script, str | os.PathLike):
@@ -99,7 +99,7 @@ def graph_of_script(
         except TbscopeError:
             raise
         except RuntimeError as error:
-            # Of a file, torch reads some only now: where its lines come from.
+            # torch reads a file's line tables on demand, so a damaged file may raise only here.
             deep = isinstance(error, RecursionError)
             raise ArgumentError(
                 f"no graph can be read of {shown(script)}",
@@ -138,8 +138,10 @@ def _graph_of(
         reader.graph.name, method, values, args, kwargs, loaded.traced_with
     )
     arguments = {name: lowered(held) for name, held in inputs.items()}
-    leaves = {name: held for name, held in arguments.items() if type(inputs[name]) is not Number}
-    reader.take(leaves.items(), arguments.items())
+    input_slots = {
+        name: held for name, held in arguments.items() if type(inputs[name]) is not Number
+    }
+    reader.take(input_slots.items(), arguments.items())
     walk = Walk(
         reader,
         functions=loaded.functions,
@@ -147,8 +149,8 @@ def _graph_of(
         trusts_types=as_traced,
     )
     frame = Frame(part, method.name, {}, lambda: None)
-    own = [] if part is None else [part]
-    results = walk.block(graph, [*own, *inputs.values()], frame)
+    self_arg = [] if part is None else [part]
+    results = walk.block(graph, [*self_arg, *inputs.values()], frame)
     result = lowered(results[0] if len(results) == 1 else tuple(results))
     for call in reader.graph.calls:
         module = parts.get(call.qualified_name or "")
@@ -158,14 +160,18 @@ def _graph_of(
 
 
 def _method_of(handle: Any) -> Any:
-    """Return the method that is the model: forward, or the only one that there is.
+    """Return the method to draw: `forward`, or the only method of the module.
 
-    A forward of several kinds (that of an LSTM) is one method for each: the first of them.
+    A forward for several types of arguments (as in LSTM) is one method for each type, named
+    `forward__0`, `forward__1`: the first is returned.
+
+    Raises:
+        ArgumentError: The module has no forward, and not exactly one other method.
     """
     names = script_method_names(handle)
-    first = [name for name in names if name in ("forward", "forward__0")]
-    if first or len(names) == 1:
-        return script_method(handle, (first or names)[0])
+    forwards = [name for name in names if name in ("forward", "forward__0")]
+    if forwards or len(names) == 1:
+        return script_method(handle, (forwards or names)[0])
     name = class_name(script_class(handle)).rpartition(".")[2]
     raise ArgumentError(
         f"no graph can be read of a scripted {name}",
@@ -175,10 +181,10 @@ def _method_of(handle: Any) -> Any:
 
 
 class _Module:
-    """A module, as TorchScript holds it.
+    """A module of TorchScript, with its own parameters and buffers.
 
     Args:
-        handle: What holds it.
+        handle: The C++ object of the module (`script_handle`).
     """
 
     __slots__ = ("_buffers", "_parameters", "handle")
@@ -189,22 +195,24 @@ class _Module:
 
     @property
     def kind(self) -> str:
-        """The name of its class, as TorchScript has it."""
+        """TorchScript's name of its class (`__torch__.nets.Net`)."""
         return script_class(self.handle)
 
     @property
     def training(self) -> bool:
-        """Whether it is trained; what is frozen is not."""
+        """Whether it is in training mode; a frozen module is not."""
         return bool(self.handle.hasattr("training") and self.handle.getattr("training"))
 
 
 def _modules_of(handle: Any) -> dict[str, _Module]:
-    """Return the modules in one, itself with the name "", in the order of the tree."""
-    found: dict[str, _Module] = {}
+    """Return a module (as "") and all its descendants by qualified name, in tree order."""
+    modules: dict[str, _Module] = {}
     pending = [("", handle)]
     while pending:
         name, handle = pending.pop()
-        found[name] = _Module(handle)
-        inner = reversed(script_children(handle))
-        pending += [(f"{name}.{own}" if name else own, part) for own, part in inner]
-    return found
+        modules[name] = _Module(handle)
+        submodules = reversed(script_children(handle))
+        pending += [
+            (f"{name}.{attribute}" if name else attribute, child) for attribute, child in submodules
+        ]
+    return modules

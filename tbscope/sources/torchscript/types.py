@@ -1,7 +1,7 @@
-"""What TorchScript tells of values: their types, and which its nodes and blocks take and give.
+"""Types of TorchScript values, and the inputs, outputs and nodes of graphs and blocks.
 
-Values are asked for by number, and nodes one from the other: to iterate over them costs ten times
-as much, as torch ends each iteration by an exception of its own.
+Values are read by index, and nodes by `prev()`: iteration over torch's lists costs ten times as
+much, as torch ends each iteration with an exception.
 """
 
 from collections.abc import Callable
@@ -38,18 +38,18 @@ _CPU = torch.device("cpu")
 
 
 def dtype_of(code: Any) -> Any:
-    """Return the element type that TorchScript writes as a number; the number if it is none."""
-    known = type(code) is int and 0 <= code < len(_DTYPES)
-    return getattr(torch, _DTYPES[code], code) if known else code
+    """Return the dtype for TorchScript's number of it; any other object is returned as it is."""
+    is_code = type(code) is int and 0 <= code < len(_DTYPES)
+    return getattr(torch, _DTYPES[code], code) if is_code else code
 
 
 def dtype_code(name: str) -> int | None:
-    """Return the number that TorchScript writes for an element type; None for an unknown one."""
+    """Return TorchScript's number for the name of a dtype, or None if it has no number."""
     return _DTYPES.index(name) if name in _DTYPES else None
 
 
 def told_by(kind: Any) -> TensorType | None:
-    """Return the type of a tensor as a graph tells it; None where it does not tell all."""
+    """Return the type of a tensor in a graph, or None if its sizes or its dtype are missing."""
     if kind.kind() != "TensorType":
         return None
     sizes = kind.sizes()
@@ -66,7 +66,7 @@ def told_by(kind: Any) -> TensorType | None:
 
 
 def gives_tensors(kind: Any) -> bool:
-    """Tell whether a value of a type may hold a tensor."""
+    """Whether a value of a type may be a tensor, or contain one."""
     name = kind.kind()
     if name == "TensorType":
         return True
@@ -77,11 +77,11 @@ _NESTS = frozenset({"ListType", "TupleType", "OptionalType", "DictType", "Future
 
 
 def unknown_by(kind: Any, count: Callable[[], int | None] = lambda: None) -> Held:
-    """Return what a type tells of a value of which nothing else is known.
+    """Return the tensor types in a value, from its TorchScript type alone; None without tensors.
 
     Args:
-        kind: The type.
-        count: Tells how many entries a list has; None where that is not known.
+        kind: The TorchScript type.
+        count: Returns the length of a list, or None if it is unknown.
     """
     name = kind.kind()
     if name == "TensorType":
@@ -92,12 +92,16 @@ def unknown_by(kind: Any, count: Callable[[], int | None] = lambda: None) -> Hel
         entries = count()
         if entries is not None:
             return [unknown_by(kind.containedTypes()[0])] * entries
-    # A list or a dict of tensors is one value, as long as nobody knows how many it holds.
+    # A list or a dict of tensors is one value while its length is unknown.
     return UNKNOWN if gives_tensors(kind) else None
 
 
 def joined(slots: list[Slot]) -> TensorType:
-    """Return what is true of each of some tensors."""
+    """Return a type with the sizes, dtype and strides that all slots have in common.
+
+    Differing sizes are None, differing dtypes `unknown`; strides remain only if all types are
+    equal. The device is the first slot's.
+    """
     types = [slot.type for slot in slots]
     first = types[0]
     shapes = [each.shape for each in types if each.shape is not None]
@@ -111,45 +115,45 @@ def joined(slots: list[Slot]) -> TensorType:
 
 
 def takes(node: Any) -> list[Any]:
-    """Return what a node takes, in order."""
+    """Return the inputs of a node, in order."""
     at = node.inputsAt
-    return [at(place) for place in range(node.inputsSize())]
+    return [at(index) for index in range(node.inputsSize())]
 
 
 def gives(node: Any) -> list[Any]:
-    """Return what a node gives, in order."""
+    """Return the outputs of a node, in order."""
     at = node.outputsAt
-    return [at(place) for place in range(node.outputsSize())]
+    return [at(index) for index in range(node.outputsSize())]
 
 
 def numbers(node: Any) -> list[int]:
-    """Return the numbers of what a node takes, in order."""
+    """Return the numbers of a node's inputs (`Value.unique()`), in order."""
     at = node.inputsAt
-    return [at(place).unique() for place in range(node.inputsSize())]
+    return [at(index).unique() for index in range(node.inputsSize())]
 
 
 def nodes_of(block: Any) -> list[tuple[str, Any]]:
-    """Return the nodes of a graph, or of a block of one, in order, each with its kind."""
+    """Return the nodes of a graph or a block in order, each with its kind."""
     node = _last(block)
     if not hasattr(node, "prev"):
         return [(node.kind(), node) for node in block.nodes()]
-    found: list[tuple[str, Any]] = []
+    nodes: list[tuple[str, Any]] = []
     while True:
         node = node.prev()
         kind = node.kind()
         if kind == "prim::Param":
-            return found[::-1]
-        found.append((kind, node))
+            return nodes[::-1]
+        nodes.append((kind, node))
 
 
 def starts(block: Any) -> list[Any]:
-    """Return what a graph, or a block of one, is given."""
+    """Return the inputs of a graph or a block."""
     node = block.param_node() if hasattr(block, "param_node") else block.paramNode()
     return gives(node)
 
 
 def stops(block: Any) -> list[Any]:
-    """Return what a graph, or a block of one, gives in the end."""
+    """Return the outputs of a graph or a block."""
     return takes(_last(block))
 
 

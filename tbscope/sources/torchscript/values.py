@@ -1,7 +1,9 @@
-"""What a value of TorchScript holds while its graph is read: beside tensors and constants, others.
+"""Contents of TorchScript values while a graph is read.
 
-A tensor is a `Slot`, a constant is itself, a list or a dict holds more of these; an object is a
-`Part`, a number of which only its making is known a `Number`.
+A tensor is a `Slot`, a constant is itself, and a list or a dict contains more of these. An object
+is a `Part`; a number that has no value before the code runs is a `Number`. A list or a dict is
+open if its length or its keys are unknown: a list ends with a `Rest`, a dict has the key
+`UNNAMED`.
 """
 
 import functools
@@ -40,10 +42,10 @@ class Part:
     """A module, or another object with attributes.
 
     Attributes:
-        name: Its qualified name in the whole; None for an object that is no module.
-        kind: The name of its class, as TorchScript has it.
-        handle: What TorchScript holds of it; None for one that the code makes.
-        attributes: What the code has set, or has read before.
+        name: Its qualified name from the root; None for an object that is no module.
+        kind: TorchScript's name of its class.
+        handle: Its C++ object; None for an object that the code constructs.
+        attributes: The attributes that the code has set, or has read before.
     """
 
     name: str | None
@@ -54,11 +56,11 @@ class Part:
 
 @dataclass(slots=True, eq=False)
 class Number:
-    """A number, a text, or another thing without a tensor, that is known when the code runs.
+    """A number, a text, or another object without tensors, that exists only when the code runs.
 
     Attributes:
-        text: How it is made (`x.size(0)`); cut where it is long.
-        slots: The tensors that it was made of.
+        text: The expression that computes it (`x.size(0)`); `...` for a long one.
+        slots: The tensors on which it depends; the first few if they are many.
     """
 
     text: str
@@ -74,10 +76,10 @@ class Number:
 
 @dataclass(slots=True, eq=False)
 class Rest:
-    """Stands in a list or a dict, as its last entry, for as many more as nobody knows, or for none.
+    """Last entry of an open list: a placeholder for any number of further entries, or for none.
 
     Attributes:
-        slots: The tensors on which they depend.
+        slots: The tensors on which these entries depend.
     """
 
     slots: tuple[Slot, ...]
@@ -85,7 +87,7 @@ class Rest:
 
 @functools.lru_cache(maxsize=4096)
 def class_name(kind: str) -> str:
-    """Return the full name of a class of Python, from that which TorchScript gives it.
+    """Return the full name of a Python class from TorchScript's name of it.
 
     >>> class_name("__torch__.torch.nn.modules.linear.___torch_mangle_9.Linear")
     'torch.nn.modules.linear.Linear'
@@ -94,7 +96,7 @@ def class_name(kind: str) -> str:
 
 
 def is_known(held: Held) -> bool:
-    """Tell whether something is a constant, or a nest of constants."""
+    """Whether a value is a constant, or a pytree of constants."""
     kind = type(held)
     if kind in FLAT:
         return kind is not Slot
@@ -111,18 +113,18 @@ class _Unnamed:
 
 
 UNNAMED = _Unnamed()
-"""The key in a dict of what stands under a key that nobody knows."""
+"""Key of an open dict for the list of its entries under unknown keys."""
 
 
 def is_open(held: Held) -> bool:
-    """Tell whether nobody knows how many entries a list or a dict has, nor where they stand."""
+    """Whether a list or a dict is open: the number and positions of its entries are unknown."""
     if type(held) is dict:
         return UNNAMED in held
     return type(held) is list and bool(held) and type(held[-1]) is Rest
 
 
 def closed(container: Any) -> Any:
-    """Return the entries of a list or a dict that are known; itself, where all of them are."""
+    """Return an open list or dict without its unknown entries; any other container as it is."""
     if not is_open(container):
         return container
     if type(container) is dict:
@@ -131,11 +133,13 @@ def closed(container: Any) -> Any:
 
 
 def forget(container: Any, *others: Held) -> None:
-    """Have a list or a dict hold as many entries as nobody knows, the tensors in it among them.
+    """Open a list or a dict: its tensors are among entries of unknown number and position.
+
+    Entries of a dict that contain tensors stay under their keys.
 
     Args:
-        container: The list or dict.
-        others: What may stand in it, too.
+        container: The list or dict, changed in place.
+        others: Further values that may be among its entries.
     """
     rest = Rest(origins([container, *others]))
     slots = dict.fromkeys(slots_in([container, *others]))
@@ -151,16 +155,16 @@ def forget(container: Any, *others: Held) -> None:
 
 
 def has_slot(held: Held) -> bool:
-    """Tell whether a tensor is in a nest."""
+    """Whether a tensor is in a pytree."""
     return next(slots_in(held), None) is not None
 
 
 FLAT = frozenset({Slot, int, float, bool, str, type(None)})
-"""The classes of what holds nothing else."""
+"""Classes of values that contain no further values."""
 
 
 def origins(held: Held) -> tuple[Slot, ...]:
-    """Return the tensors of which a nest is made, each once."""
+    """Return the tensors in a pytree, and the tensors on which its numbers depend, each once."""
     return tuple(dict.fromkeys(_origins(held)))
 
 
@@ -175,7 +179,7 @@ def _origins(held: Held) -> Iterator[Slot]:
 
 
 def lowered(held: Held) -> Held:
-    """Return a nest as a reader of programs takes it: with texts for numbers and objects."""
+    """Return a pytree in the form that `Reader` takes: with a `Constant` per number and object."""
     kind = type(held)
     if kind in FLAT:
         return held
@@ -193,7 +197,7 @@ def lowered(held: Held) -> Held:
 
 
 def mapped(held: Held, change: Callable[[Held], Held]) -> Held:
-    """Return a nest with something else for each entry that is no list, no tuple and no dict."""
+    """Return a pytree with `change(leaf)` for each leaf; lists, tuples and dicts are no leaves."""
     kind = type(held)
     if kind is list or kind is tuple:
         return kind([mapped(each, change) for each in held])

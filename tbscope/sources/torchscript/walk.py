@@ -1,7 +1,8 @@
-"""The walk over TorchScript's graphs: node by node, into the methods and functions that are called.
+"""Traversal of TorchScript graphs: node by node, and into each method and function that is called.
 
-It runs none of the code. Numbers are computed where they are known, and a branch is left out
-where the number that decides is known; what only raises is taken not to run.
+The code does not run. Nodes without tensors are evaluated if their arguments have values; so the
+value of a condition may select one branch, and the other branch is left out. A branch that raises
+is assumed not to run.
 """
 
 import re
@@ -56,21 +57,21 @@ from tbscope.sources.torchscript.values import (
 
 __all__ = ["Frame", "Walk"]
 
-# One that takes arguments of several kinds has a method for each: `forward__0`; what was traced
-# has one for each call: `forward`, `forward1`.
+# A forward for several types of arguments is one method per type, `forward__0`; a traced module
+# has one method per call: `forward`, `forward1`.
 _FORWARD = re.compile(r"forward(__[0-9]+|(?P<number>[1-9][0-9]{0,5}))?")
 
 
 @dataclass(slots=True)
 class Frame:
-    """One method or function while it is read.
+    """The call frame of a method or function while it is read.
 
     Attributes:
-        part: The object whose method it is; None for a function.
-        function: Its name.
-        stack: The module calls around it (`Places.scope_of`).
-        line: Returns the line of the call.
-        values: What each value of its graph holds, by number.
+        part: The object whose method is called; None for a function.
+        function: The name of the method or function.
+        stack: The enclosing module calls, for `Places.scope_of`.
+        line: Returns the source line of the call.
+        values: The content of each value in its graph, by number (`Value.unique()`).
     """
 
     part: Part | None
@@ -80,12 +81,12 @@ class Frame:
     values: dict[int, Held] = field(default_factory=dict)
 
     def give(self, node: Any, held: list[Held]) -> None:
-        """Have the outputs of a node hold what it gives."""
+        """Set the contents of a node's outputs."""
         for place, each in zip(range(node.outputsSize()), held, strict=False):
             self.values[node.outputsAt(place).unique()] = each
 
     def given(self, node: Any) -> list[Held]:
-        """Return what a node is given, in order."""
+        """Return the arguments of a node, in order."""
         values = self.values
         return [values[number] for number in numbers(node)]
 
@@ -94,10 +95,10 @@ class Walk:
     """Reads TorchScript's graphs.
 
     Args:
-        reader: Who makes nodes of theirs.
-        functions: Gives the graph of a function by its name, where the program has it by name.
-        trusts_types: Whether the types that graphs tell hold for these inputs.
-        training: In which mode modules are read; None for that which each is in.
+        reader: The reader that appends nodes to our graph.
+        functions: Returns the graph of a function by its name, or None if the program has none.
+        trusts_types: Whether the types in the graphs are valid for these inputs.
+        training: Whether modules are read in training mode; None for the mode of each module.
     """
 
     def __init__(
@@ -119,7 +120,7 @@ class Walk:
     # -- graphs -------------------------------------------------------------------------
 
     def block(self, block: Any, given: list[Held], frame: Frame) -> list[Held]:
-        """Read a graph, or a block of one, with what it is given; return what it gives."""
+        """Read a graph or a block with its inputs; return its outputs."""
         for value, held in zip(starts(block), given, strict=False):
             frame.values[value.unique()] = held
         for kind, node in nodes_of(block):
@@ -149,7 +150,7 @@ class Walk:
                 frame.give(node, [Number(f"{label}()", (first,))])
                 return
         if kind == "aten::tensor" and is_known(given):
-            # TorchScript has no operator of torch's for it.
+            # The operator exists in TorchScript alone, so the Python function replaces it.
             step = self._step(node, frame)
             made = self.reader.call_function(step, torch.tensor, (given[:1], {}), None, runs=True)
             frame.give(node, [made])
@@ -165,25 +166,25 @@ class Walk:
             self._other(kind, node, given, frame)
 
     def _other(self, kind: str, node: Any, given: list[Held], frame: Frame) -> None:
-        """Read what Python's torch has no operator for, or what is given no tensors."""
-        changes = kind in CHANGES and bool(given) and type(given[0]) in (list, dict)
-        followed = not changes or is_followed(kind, given)
-        if changes:
+        """Read a node without an operator (`operator_of`), or whose arguments have no tensors."""
+        is_change = kind in CHANGES and bool(given) and type(given[0]) in (list, dict)
+        is_exact = not is_change or is_followed(kind, given)
+        if is_change:
             self.reader.note(given[0])
         outputs = gives(node)
-        makes = any(gives_tensors(output.type()) for output in outputs)
+        may_return_tensor = any(gives_tensors(output.type()) for output in outputs)
         result = compute(kind, given)
-        if changes and kind not in GIVES_ENTRY:
+        if is_change and kind not in GIVES_ENTRY:
             result = given[0]
-        if makes and type(result) is Number and (kind not in PLAIN or has_slot(given)):
+        if may_return_tensor and type(result) is Number and (kind not in PLAIN or has_slot(given)):
             self._generic(kind, node, given, frame)
         else:
             frame.give(node, [result] * len(outputs))
-        if not followed:
+        if not is_exact:
             forget(*given)
 
     def _generic(self, kind: str, node: Any, given: list[Held], frame: Frame) -> None:
-        """Read an operation of which nothing is known but its name."""
+        """Append an operation by its name; result types come from the graph alone."""
         step = self._step(node, frame)
         self.reader.enter(step)
         arguments, read = self.reader.arguments((lowered(given), {}))
@@ -197,16 +198,16 @@ class Walk:
     ) -> None:
         arguments = operator.arguments(given, self.reader.constant)
         outputs = gives(node)
-        told = self._told(operator, arguments, outputs)
-        step = self._step(node, frame, operator.target, arguments, told)
+        types = self._told(operator, arguments, outputs)
+        step = self._step(node, frame, operator.target, arguments, types)
         result = self.reader.call_operator(step)
-        several = result if len(outputs) > 1 and type(result) in (list, tuple) else [result]
-        if len(several) < len(outputs):
-            several = several * len(outputs)
-        frame.give(node, [_unless_known(each, operator, given) for each in several])
+        results = result if len(outputs) > 1 and type(result) in (list, tuple) else [result]
+        if len(results) < len(outputs):
+            results = results * len(outputs)
+        frame.give(node, [_unless_known(entry, operator, given) for entry in results])
 
     def _told(self, operator: Operator, arguments: Given, outputs: list[Any]) -> Any:
-        """Return what an operator gives: as the graph tells, or as it does on stand-ins."""
+        """Return an operator's result types: from the graph, else from a run on meta tensors."""
         if self.trusts_types and not operator.facts.writes:
             types = [told_by(output.type()) for output in outputs]
             if types and None not in types:
@@ -232,7 +233,7 @@ class Walk:
     def _source(self, node: Any, frame: Frame) -> Source | None:
         return source_of_script(node.sourceRange(), frame.function) or frame.line()
 
-    # -- taking apart ---------------------------------------------------------------------
+    # -- unpacking ------------------------------------------------------------------------
 
     def _unpack(self, node: Any, frame: Frame) -> None:
         held = frame.values[node.input().unique()]
@@ -281,7 +282,7 @@ class Walk:
         condition = frame.values[node.input().unique()]
         blocks = list(node.blocks())
         if type(condition) is Number:
-            # Nobody means to raise.
+            # A branch that raises is assumed not to run.
             running = [block for block in blocks if not raises(block)] or blocks[:1]
         else:
             running = [blocks[0] if condition else blocks[1]]
@@ -296,24 +297,25 @@ class Walk:
         frame.give(node, merge(self.reader, step, bodies, [condition]))
 
     def _loop(self, node: Any, frame: Frame) -> None:
-        count, goes_on, *carried = frame.given(node)
+        count, condition, *carried = frame.given(node)
         (block,) = node.blocks()
         step = self._step(node, frame, "Loop")
         self.reader.enter(step)
-        inside = [
-            in_a_turn(held, value) for held, value in zip(carried, starts(block)[1:], strict=True)
+        iterated = [
+            in_a_turn(content, value)
+            for content, value in zip(carried, starts(block)[1:], strict=True)
         ]
         turn_number = Number(starts(block)[0].debugName())
 
         def read() -> list[Held]:
             for container in changed_in(block, frame.values):
-                # Of a turn before, it may hold more.
+                # Earlier iterations may have changed its entries.
                 self.reader.note(container)
                 forget(container)
-            return self.block(block, [turn_number, *inside], frame)[1:]
+            return self.block(block, [turn_number, *iterated], frame)[1:]
 
         bodies = [Body("loop", read), Body("", lambda: list(carried))]
-        frame.give(node, merge(self.reader, step, bodies, [count, goes_on], always=True))
+        frame.give(node, merge(self.reader, step, bodies, [count, condition], always=True))
 
     def _fork(self, node: Any, frame: Frame) -> None:
         given = frame.given(node)
@@ -330,20 +332,20 @@ class Walk:
         output = node.output()
         thing = output.toIValue()
         if type(thing) not in FLAT:
-            # A function is called by its name.
-            known = output.type().kind() != "FunctionType"
+            # A function has no content here: `_call_function` finds it by name.
+            has_content = output.type().kind() != "FunctionType"
             leaf_of = partial(self._constant_leaf, frame=frame)
-            thing = _nest(thing, output.debugName(), leaf_of) if known else None
+            thing = _nest(thing, output.debugName(), leaf_of) if has_content else None
         frame.values[output.unique()] = thing
 
     def _constant_leaf(self, thing: Any, name: str, frame: Frame) -> Held:
-        """Return what a constant of the code is, where that holds nothing else."""
+        """Return the content of a constant in the code that is no container."""
         if not isinstance(thing, torch.Tensor):
             return thing
         if thing.dim() == 0 and thing.layout is torch.strided and not thing.is_meta:
             return thing.item()
         typed = type_nest(thing)
-        # What was frozen has the name that it had as a parameter.
+        # A frozen parameter is a constant named `self.` and its qualified name.
         own = name.removeprefix("self.") if name.startswith("self.") else None
 
         def make() -> Value:
@@ -371,14 +373,14 @@ class Walk:
         frame.values[node.output().unique()] = held
 
     def _attribute_leaf(self, thing: Any, name: str, owner: str) -> Held:
-        """Return what is in the attribute of such a name, where that holds nothing else."""
+        """Return the content for a leaf of the attribute `owner`, by the path of the leaf."""
         if isinstance(thing, torch.Tensor):
             state = self.reader.state
-            # What is in a list has no name of its own, where it is a parameter.
+            # A parameter in a list attribute has the name under which its module registers it.
             own = None if name == owner else state.name_of(thing)
             return state.slot(own or name, tensor=thing)
         if hasattr(thing, "_type"):
-            # To ask a handle for what it does not have takes long.
+            # Looking up a missing attribute on a C++ object is slow, so its class is checked.
             handle = thing if hasattr(type(thing), "_type") else getattr(thing, "_c", thing)
             return Part(name, script_class(handle), handle)
         return thing
@@ -391,16 +393,16 @@ class Walk:
 
 
 def _count_of(output: Any) -> int | None:
-    """Return how many entries a list has, as he who takes it apart knows."""
+    """Return the length of a list from the node that unpacks it, or None."""
     for use in output.uses():
         if use.user.kind() == "prim::ListUnpack":
-            count: int = use.user.outputsSize()
-            return count
+            length: int = use.user.outputsSize()
+            return length
     return None
 
 
 def _unless_known(result: Held, operator: Operator, given: list[Held]) -> Held:
-    """Return what an operator gave; where that is not known, that it is made of what it got."""
+    """Return the result of an operator, or a `Number` of its arguments if it has no value."""
     if type(result) is Slot:
         return result
     if result is None or (not operator.gives_tensors and not is_known(result)):
@@ -409,29 +411,31 @@ def _unless_known(result: Held, operator: Operator, given: list[Held]) -> Held:
 
 
 def _is_call(part: Part, method: str) -> bool:
-    """Tell whether a method is what a module runs when it is called."""
-    called = _FORWARD.fullmatch(method)
-    if called is None or called["number"] is None:
-        return called is not None
-    # A method of the user's may have such a name, too.
-    earlier = int(called["number"]) - 1
-    return script_method(part.handle, f"forward{earlier or ''}") is not None
+    """Whether a method runs as the call of its module."""
+    match = _FORWARD.fullmatch(method)
+    if match is None or match["number"] is None:
+        return match is not None
+    # A user's method may be named so, too; calls are numbered without gaps.
+    before = int(match["number"]) - 1
+    return script_method(part.handle, f"forward{before or ''}") is not None
 
 
 def _nest(thing: Any, name: str, leaf_of: Callable[[Any, str], Held]) -> Held:
-    """Return a constant or the content of an attribute, as it is held.
+    """Return a constant or the content of an attribute, as the content of a value.
 
     Args:
-        thing: The constant, or the content.
-        name: Its name; an entry has that with its key.
-        leaf_of: Returns how something is held that is no list and no dict, by its name.
+        thing: The object in TorchScript.
+        name: Its name; an entry has its key appended.
+        leaf_of: Returns the content for an object that is no list, tuple or dict, by its name.
     """
     if type(thing) in FLAT:
         return thing
     if isinstance(thing, list | tuple):
-        return type(thing)([_nest(each, f"{name}.{at}", leaf_of) for at, each in enumerate(thing)])
+        return type(thing)(
+            [_nest(entry, f"{name}.{index}", leaf_of) for index, entry in enumerate(thing)]
+        )
     if isinstance(thing, dict):
-        return {key: _nest(each, f"{name}.{key}", leaf_of) for key, each in thing.items()}
+        return {key: _nest(entry, f"{name}.{key}", leaf_of) for key, entry in thing.items()}
     return leaf_of(thing, name)
 
 
@@ -441,7 +445,7 @@ def _dict(_: Any, given: list[Held]) -> list[Held]:
     return [dict(zip(keys, given[1::2], strict=True))]
 
 
-# What only hands on what it is given, by what TorchScript calls it.
+# Nodes without computation that return their arguments, a container of them, or None, by kind.
 _PLUMBING: dict[str, Callable[[Any, list[Held]], list[Held]]] = {
     "prim::ListConstruct": lambda node, given: [given],
     "prim::TupleConstruct": lambda node, given: [tuple(given)],

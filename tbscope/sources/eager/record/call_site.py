@@ -1,10 +1,16 @@
-"""Finds where an operation stands: its scope, the line that called it, the run of a function.
+"""Call sites of operations: the scope, the line of the user's code, and the call of a function.
 
-All is told by the Python frames that led to it. A frame is a run of its own as long as it lives,
-but its identity may belong to the next one as soon as it is gone, and whoever held frames to tell
-them apart would keep alive all tensors in them. So each frame bears a mark, in the one place where
-Python has room for it: where a debugger would put what it calls for each line. The mark goes when
-the frame goes. Where a debugger does look, it is called as before.
+`Whereabouts` finds all three by a walk outwards from the Python frame that called the operation.
+The line is that of the innermost frame of the user's code. The scope is that of the running module
+call, unless a frame on the way is a method of another module that was called without a module call
+(`net.encoder.forward(x)`). The call of a function (`Run`) separates the operations of two calls of
+one function.
+
+A call of a function lasts as long as its Python frame. The identity of a frame is reused once the
+frame is gone, and a reference to the frame would keep alive all tensors in it. So each function
+call gets a tag (`_Mark`, or `_Spot` for torch's own code) in `frame.f_trace`, the only attribute of
+a frame that has room for an object: a debugger keeps its callback for each line there. The tag goes
+when the frame goes. The callback of an active debugger is called as before.
 """
 
 import dis
@@ -28,19 +34,19 @@ from tbscope.sources.torch.source_location import OWN_FILES, Locator, Spot, is_o
 __all__ = ["Place", "Whereabouts"]
 
 Place: TypeAlias = tuple[Scope | None, Source | None, Run | None, int]
-"""Where an operation stands: its scope and source, the run that calls it, and the step in that."""
+"""A call site: scope and source, the `Run` that calls the operation, and the bytecode offset."""
 
-# Calls the one operation that it is made for.
+# A frame of this code calls only one operation: a tag on it would be of no use.
 _ONCE = handle_torch_function.__code__
-# The flags of code that runs a bit now and a bit then, in turns with whoever asks it: generators,
-# coroutines. No part of a run is its own, and each time another frame may be around it.
+# Flags of code that runs in pieces, interleaved with its callers: generators, coroutines. These
+# frames get no `Run` of their own, as each piece may have another caller.
 _BY_TURNS = 0x20 | 0x80 | 0x200
-# What stands between a function and what it calls while somebody watches.
+# The wrappers of the watchers, which are between a function and its callees on the stack.
 _WATCHING = os.path.join(OWN_FILES, "eager", "watch", "")
 _ENDS = 2
-# Methods that are called by the name of their class.
+# Methods that a user calls by the name of their class.
 _BY_CLASS = frozenset({"__call__", "__init__", "__new__", "__post_init__"})
-# Any of the operations of a bytecode that jump back.
+# Matches the opcodes that jump backwards.
 _BACKWARDS = re.compile(
     b"[%s]"
     % re.escape(
@@ -52,16 +58,16 @@ _EXTENDED = dis.opmap["EXTENDED_ARG"]
 
 @dataclass(slots=True, eq=False)
 class _Mark:
-    """What the frame of a run bears.
+    """Tag on the frame of a function call, which Python calls if a debugger is active.
 
     Attributes:
-        owner: Whose mark it is.
-        run: The run.
-        key: What runs with it must have in common to be of one module call.
-        traced: What a debugger, or another watcher, has put there.
-        spots: The places in the code of the frame that are known so far.
-        scope: The scope of operations that the frame calls; the owner where that is unknown.
-        begins: Whether the region begins in the frame.
+        owner: The object that identifies the `Whereabouts` of the tag.
+        run: The call of the function.
+        key: The scope of the running module call; all function calls of a module call share it.
+        traced: The callback of a debugger, or the tag of another recorder, that was there before.
+        spots: The lines found so far in the code of the frame, by bytecode offset.
+        scope: The scope of operations that the frame calls; the owner if it has not been found.
+        begins: Whether the recorded region begins in the frame.
     """
 
     owner: object
@@ -73,7 +79,7 @@ class _Mark:
     begins: bool = False
 
     def __call__(self, frame: FrameType, event: str, arg: Any) -> "_Mark":
-        """Hand on to the debugger; stay where this is."""
+        """Forward an event to the debugger; the tag stays in place."""
         if self.traced is not None:
             self.traced = self.traced(frame, event, arg) or self.traced
         return self
@@ -81,15 +87,16 @@ class _Mark:
 
 @dataclass(slots=True, eq=False)
 class _Spot:
-    """What a frame of torch's own bears that calls operations: where all of these stand.
+    """Tag on a frame of torch's own code that calls operations: the call site of all of them.
 
-    The frames around it stand still for as long as it lives, so that the user's line is the same
-    for each of them: of an optimizer's loop, or of all that autograd's engine runs.
+    The frames outside of the tagged frame do not advance as long as it lives, so that the user's
+    line is the same for each operation: of an optimizer's loop, or of all that autograd's engine
+    runs.
 
     Attributes:
-        owner: Whose it is.
+        owner: The object that identifies the `Whereabouts` of the tag.
         running: The module call that ran.
-        place: Where the operations stand.
+        place: The call site.
     """
 
     owner: object
@@ -97,56 +104,58 @@ class _Spot:
     place: Place
 
     def __call__(self, frame: FrameType, event: str, arg: Any) -> "_Spot":
-        """Stay where this is, should a debugger come to look."""
+        """Keep the tag in place if a debugger is active."""
         return self
 
 
 class Whereabouts:
-    """Finds the scope and the source of operations by the Python frames that call them.
+    """Search for the call sites of operations, by the Python frames that call them.
 
     Args:
-        scopes: The scopes that are open.
+        scopes: The open scopes.
         boundary: The code of the function that wraps each module call (see `Locator`).
     """
 
     def __init__(self, scopes: ScopeStack, boundary: CodeType) -> None:
         self._scopes = scopes
         self._boundary = boundary
-        # The owner of marks: frames may outlive the run, and must not keep its modules alive.
+        # The owner of tags, a plain object: frames may outlive the run, and must not keep its
+        # modules alive.
         self._own = object()
         self._locator = Locator(boundary)
-        # For each file 0 for the user's, 1 for what is passed over, `_ENDS` for what is outside.
+        # By file: 0 for the user's code, 1 for code to skip, `_ENDS` for code outside of the
+        # recording.
         self._passed: dict[str, int] = {}
-        # By identity, as hashing a code object reads all of it; the code is kept alive.
+        # By identity, as hashing a code object reads all of it; the entry keeps the code alive.
         self._functions: dict[int, tuple[CodeType, Function]] = {}
 
     def branch(self, scopes: ScopeStack) -> "Whereabouts":
-        """Return one for the operations of another thread."""
+        """Return an instance for the operations of another thread."""
         return Whereabouts(scopes, self._boundary)
 
     def begin_at(self, frame: FrameType) -> None:
-        """Have a region begin in a Python frame; those around it are not looked at."""
-        # What enters blocks for others (an ExitStack) is gone by the time that anything runs.
+        """Tag the frame in which a region begins; frames outside of it are not searched."""
+        # A frame that enters the region for its caller (of an ExitStack) ends before anything runs.
         frame = self._locator.user_frame(frame) or frame
         self._mark(frame, self._new_run(frame.f_code, None, 0), None).begins = True
 
     def end_in(self, around: FrameType) -> None:
-        """Take its mark from the frame in which the region began, where it led to this one."""
+        """Remove the tag from the frame in which the region began, if it led to this frame."""
         frame: FrameType | None = around
         while frame is not None and not self._begins_in(frame):
             frame = frame.f_back
         if frame is None:
             return
-        above: Any = frame.f_trace
-        if above.owner is self._own:
-            frame.f_trace = above.traced
+        mark: Any = frame.f_trace
+        if mark.owner is self._own:
+            frame.f_trace = mark.traced
             return
-        while above.traced.owner is not self._own:
-            above = above.traced
-        above.traced = above.traced.traced
+        while mark.traced.owner is not self._own:
+            mark = mark.traced
+        mark.traced = mark.traced.traced
 
     def _mark_of(self, frame: FrameType) -> _Mark | None:
-        """Return the mark that a frame bears, also below those of other recorders."""
+        """Return this recorder's tag on a frame, also below tags of other recorders; or None."""
         mark: Any = frame.f_trace
         while type(mark) is _Mark and mark.owner is not self._own:
             mark = mark.traced
@@ -158,9 +167,10 @@ class Whereabouts:
         return mark is not None and mark.begins
 
     def of_operation(self, frame: FrameType | None) -> Place:
-        """Return where an operation stands that this frame calls.
+        """Return the call site of an operation that this frame calls.
 
-        The very same tuple, where that is known from an earlier operation of the frame.
+        The very same tuple is returned if the tag of the frame contains it from an earlier
+        operation: `Optimizers.place` compares identities.
         """
         running = self._scopes.running
         if frame is None:
@@ -168,7 +178,7 @@ class Whereabouts:
         mark: Any = frame.f_trace
         if mark is None:
             if _is_forward(frame, running) and self._locator.is_foreign(frame.f_code.co_filename):
-                # A forward of torch's own: the line that called the module is the user's.
+                # In a forward of torch's own, the line that called the module is the user's.
                 return running.inner, running.source, None, 0
         elif mark.__class__ is _Spot:
             if (
@@ -178,40 +188,44 @@ class Whereabouts:
             ):
                 return mark.place
         elif mark.__class__ is _Mark and mark.owner is self._own and mark.key is running.scope:
-            # Most operations are called by the forward of the module that runs.
+            # Most operations are called by the forward of the running module.
             spot = mark.spots.get(frame.f_lasti)
             if spot is not None and spot[0] is not None and mark.scope is running.inner:
                 return running.inner, spot[0], mark.run, spot[1]
         return self._looked_for(frame, running)
 
     def _looked_for(self, frame: FrameType, running: Frame) -> Place:
-        """Find where an operation stands by going out from the frame that calls it."""
+        """Find the call site of an operation by a walk outwards from the frame that calls it."""
         owner, user = self._look(frame, running)
-        # The parameters of an optimizer tell where it stands, whoever called it.
-        stays = owner is None or any(one.phase == "optimizer" for one in upward(running.inner))
+        # In an optimizer step the parameters decide on the scope, whatever the caller is.
+        stays = owner is None or any(
+            enclosing.phase == "optimizer" for enclosing in upward(running.inner)
+        )
         scope = running.inner if owner is None or stays else self._scopes.container(owner)
         place = scope, *self._called_by(user, frame)
         if scope is not running.inner:
             return place
-        # What is around a frame stays as long as it lives: its next operation stands there, too.
+        # The callers of a frame stay as long as it lives: its next operation has the same call
+        # site.
         code, mark = frame.f_code, frame.f_trace
         if user is frame:
             if type(mark) is _Mark and mark.owner is self._own and mark.key is running.scope:
                 mark.scope = scope
             return place
-        alone = mark is None or (type(mark) is _Spot and mark.owner is self._own)
-        if alone and code is not _ONCE and not code.co_flags & _BY_TURNS:
+        is_free = mark is None or (type(mark) is _Spot and mark.owner is self._own)
+        if is_free and code is not _ONCE and not code.co_flags & _BY_TURNS:
             frame.f_trace = _Spot(self._own, running, place)
         return place
 
     def of_call(self, frame: FrameType | None) -> tuple[Source | None, Run | None, int]:
-        """Return the source of a call that this frame makes, the run around it, and the step."""
+        """Return source, enclosing `Run` and bytecode offset of a call that this frame makes."""
         return self._called_by(self._locator.user_frame(frame), frame)
 
     def caller_of(self, called: ModulePlace, frame: FrameType) -> tuple[Scope | None, str]:
-        """Return the scope in which a module is called that is none of its parts, and its path.
+        """Return the calling scope of a module that its caller does not contain, and its path.
 
-        None for a part of the caller, and at the top level.
+        The path leads from the caller to the module. Return `(None, "")` for a part of the caller,
+        and at the top level.
 
         Args:
             called: The place of the module.
@@ -220,13 +234,13 @@ class Whereabouts:
         running = self._scopes.running
         if called.parent is None or called.parent is running.place:
             return None, ""
-        # What calls it are first methods of its own, `__call__` among them.
+        # The innermost callers are the module's own methods, `__call__` among them.
         owner = self._look(frame, running, called)[0]
         caller = owner or running.place
-        around: ModulePlace | None = called
-        while around is not None and around is not caller:
-            around = around.parent
-        if caller is None or around is not None:
+        ancestor: ModulePlace | None = called
+        while ancestor is not None and ancestor is not caller:
+            ancestor = ancestor.parent
+        if caller is None or ancestor is not None:
             return None, ""
         scope = running.inner if owner is None else self._scopes.container(owner)
         return scope, caller.path_of(called)
@@ -234,12 +248,12 @@ class Whereabouts:
     def _called_by(
         self, user: FrameType | None, frame: FrameType | None
     ) -> tuple[Source | None, Run | None, int]:
-        """Return the same where the user's frame is known that led to the one which calls."""
+        """Return the result of `of_call`, for a user's frame that has been found already."""
         running = self._scopes.running
         if user is None:
             return running.source, None, 0
         mark: Any = user.f_trace
-        # Most frames are known: what is asked here is asked for each call of a module.
+        # Fast path: most frames have a tag, and this runs for each call of a module.
         if mark.__class__ is _Mark and mark.owner is self._own and mark.key is running.scope:
             source, step = mark.spots.get(user.f_lasti) or self._locator.spot(user)
             return source or running.source, mark.run, step
@@ -253,57 +267,58 @@ class Whereabouts:
     def _look(
         self, frame: FrameType, running: Frame, called: ModulePlace | None = None
     ) -> tuple[ModulePlace | None, FrameType | None]:
-        """Return the module of which a method led to this Python frame, and the user's frame.
+        """Return the module whose method led to this Python frame, and the user's frame.
 
-        The module is None for the one that runs: it is another one where a method of that was
-        called without calling it (`net.encoder.forward(x)`, `net.encode(x)`). The frame is None
-        where none of the user's is met before the call of the module.
+        The module is None if the running module led there. It is another module if a method of that
+        module was called without a module call (`net.encoder.forward(x)`, `net.encode(x)`). The
+        frame is None if the walk meets the call of the module before any frame of the user's code.
 
         Args:
             frame: The frame.
-            running: The call that runs.
+            running: The running module call.
             called: A module whose methods are passed over.
         """
         boundary, is_foreign = self._boundary, self._locator.is_foreign
         user: FrameType | None = None
-        around: FrameType | None = frame
-        while around is not None:
-            code = around.f_code
+        outer: FrameType | None = frame
+        while outer is not None:
+            code = outer.f_code
             if code is boundary:
                 return None, user
             if user is None and not is_foreign(code.co_filename):
-                user = around
-            if _is_forward(around, running):
+                user = outer
+            if _is_forward(outer, running):
                 break
-            if around.f_trace is not None and self._begins_in(around):
+            if outer.f_trace is not None and self._begins_in(outer):
                 break
-            # Of other frames no locals are read: Python keeps alive what it has shown of them.
+            # The locals of other frames are not read: Python keeps alive the objects that
+            # `f_locals` has shown.
             is_method = code.co_argcount and code.co_varnames[0] == "self"
-            owner = around.f_locals.get("self") if is_method else None
+            owner = outer.f_locals.get("self") if is_method else None
             place = None
             if isinstance(owner, torch.nn.Module):
                 place = self._scopes.registry.module(owner)
             if place is not None and place is running.place:
-                if around is frame and user is None:
-                    # A forward of torch's own: the line that called the module is the user's.
+                if outer is frame and user is None:
+                    # In a forward of torch's own, the line that called the module is the user's.
                     return None, None
                 break
             if place not in (None, called) and self._scopes.call_of(place) is None:
-                return place, user or self._locator.user_frame(around)
-            around = around.f_back
-        return None, user or self._locator.user_frame(around)
+                return place, user or self._locator.user_frame(outer)
+            outer = outer.f_back
+        return None, user or self._locator.user_frame(outer)
 
-    # -- runs -----------------------------------------------------------------------------
+    # -- function calls --------------------------------------------------------------------
 
     def _enter(self, frame: FrameType | None, key: object) -> tuple[Run | None, int]:
-        """Return the run in which a frame calls something, and the step; mark frames on the way.
+        """Return the `Run` in which a frame calls something, and the offset; tag frames on the way.
 
         Args:
             frame: The frame.
-            key: What runs with it has it in common: of one call of a module.
+            key: The scope of the running module call, which all its function calls share.
         """
         new: list[FrameType] = []
-        around: Run | None = None
+        run: Run | None = None
         outer: FrameType | None = None
         while frame is not None:
             code = frame.f_code
@@ -311,7 +326,7 @@ class Whereabouts:
                 break
             mark = self._mark_of(frame) if frame.f_trace is not None else None
             if mark is not None and (mark.begins or mark.key is key):
-                around, outer = mark.run, frame
+                run, outer = mark.run, frame
                 break
             skip = self._passes(code.co_filename)
             if skip == _ENDS:
@@ -321,12 +336,13 @@ class Whereabouts:
             frame = frame.f_back
         step = self._locator.spot(outer)[1] if outer else 0
         for frame in reversed(new):
-            around = self._new_run(frame.f_code, around, step)
-            self._mark(frame, around, key)
+            run = self._new_run(frame.f_code, run, step)
+            self._mark(frame, run, key)
             step = self._locator.spot(frame)[1]
-        return around, step
+        return run, step
 
     def _mark(self, frame: FrameType, run: Run, key: object) -> _Mark:
+        """Tag a frame; an older tag of this recorder is replaced, any other callback is kept."""
         traced: Any = frame.f_trace
         if type(traced) is _Mark and traced.owner is self._own:
             traced = traced.traced
@@ -335,25 +351,25 @@ class Whereabouts:
         return mark
 
     def _passes(self, file: str) -> int:
-        """Tell whether frames of a file are passed over, or end the walk."""
+        """Return 0 to search the frames of a file, 1 to skip them, `_ENDS` to end the walk."""
         if file not in self._passed:
             own = is_own_file(file) and not file.startswith(_WATCHING)
             self._passed[file] = _ENDS if own else int(self._locator.is_foreign(file))
         return self._passed[file]
 
     def _new_run(self, code: CodeType, around: Run | None, step: int) -> Run:
-        known = self._functions.get(id(code))
-        if known is None:
+        entry = self._functions.get(id(code))
+        if entry is None:
             nested = "<locals>" in code.co_qualname
             function = Function(_name_of(code), _loops_of(code), nested)
-            known = self._functions[id(code)] = (code, function)
-        return Run(known[1], around, step)
+            entry = self._functions[id(code)] = (code, function)
+        return Run(entry[1], around, step)
 
 
 def _is_forward(frame: FrameType, running: Frame) -> bool:
-    """Whether a frame is the forward of the running module, which torch itself has called.
+    """Whether a frame is the forward of the running module, called by torch itself.
 
-    Most modules do one thing: so is found without a look at what the frame holds.
+    This is the most frequent case, and is decided without a look at the frame's locals.
     """
     if frame.f_code is not running.forward:
         return False
@@ -362,7 +378,7 @@ def _is_forward(frame: FrameType, running: Frame) -> bool:
 
 
 def _name_of(code: CodeType) -> str:
-    """Return the name under which a user knows a function; empty for a part of another one."""
+    """Return the name of a function for a user; empty for a part of another function."""
     name = code.co_name
     if name in _BY_CLASS:
         return code.co_qualname.split(".")[-2] if "." in code.co_qualname else name
@@ -372,16 +388,16 @@ def _name_of(code: CodeType) -> str:
 
 
 def _loops_of(code: CodeType) -> tuple[tuple[int, int], ...]:
-    """Return the first and the last step of each loop, by the jumps back in the code."""
+    """Return the first and the last bytecode offset of each loop, by the backward jumps."""
     steps = code.co_code
     ends: dict[int, int] = {}
-    # Found by a pattern, as this reads the whole code of each function that runs.
+    # A pattern is fast: this reads the whole code of each function that runs.
     for jump in _BACKWARDS.finditer(steps[::2]):
         at = 2 * jump.start()
         argument, shift, before = steps[at + 1], 8, at - 2
         while before >= 0 and steps[before] == _EXTENDED:
             argument |= steps[before + 1] << shift
             shift, before = shift + 8, before - 2
-        # Steps are counted in units of two bytes from the one behind the jump.
+        # A jump counts units of two bytes, from the end of its own instruction.
         ends[at + 2 - 2 * argument] = at
     return tuple(ends.items())

@@ -1,12 +1,13 @@
-"""Collectives: what the operations of a run do together with other ranks, and who waits for them.
+"""Collectives: the operations of a run that communicate with other ranks, and their modules.
 
-A kernel that communicates tells what it hands in and what it gets; torch's groups tell with
-whom. What runs on in the background is over where Python waits for it.
+A kernel that communicates reports its inputs and outputs, torch's process groups report the ranks.
+An asynchronous collective is over once Python waits for it.
 
-Sharded training gathers the parameters of a module while another one runs, and reduces their
+Sharded training gathers the parameters of a module while another module runs, and reduces their
 gradients once autograd is done with them; stages of a pipeline send and receive outside of every
-module. What was handed in, or what is read of it, tells whose it is: what ran in hooks and between
-modules finds its scope once the run is over.
+module. So a collective that ran in a hook or between modules finds its scope after the run
+(`settle`): the producers of its inputs, or the readers of its results, lead to the module that it
+serves.
 """
 
 from collections import Counter
@@ -32,31 +33,31 @@ from tbscope.sources.torch.module_names import Registry
 __all__ = ["Collectives", "is_bookkeeping", "settle"]
 
 _ONE_TO_ONE = frozenset({"send", "recv"})
-# Parts of the names of torch's functions that make tensors to have something to hand in.
+# Parts of the names of torch's functions that make tensors only to communicate them.
 _OF_ITS_OWN = ("object", "barrier")
-# So far is looked for what a collective serves: gathered parameters lie near.
+# The most nodes of a search: gathered parameters are near their collective.
 _FAR = 64
 _EMPTY = "empty"
-# What waiting is called, by `work.wait()` and by a kernel.
+# Names of the nodes that wait, by `work.wait()` and by a kernel.
 _WAITS = ("wait", "wait_tensor")
 
 
 class Collectives:
-    """Knows the collectives of one run.
+    """The collectives of one run.
 
     Args:
-        values: The values that tensors hold.
+        values: The values of tensors.
         registry: The places of the modules and their tensors.
 
     Attributes:
-        groups: The process groups that were met.
-        begun: Those that run on while Python goes on: what a kernel gave to wait for it, in a box,
-            the node, and what it fills, weakly.
+        groups: The process groups seen so far.
+        begun: The asynchronous collectives that still run: the boxed work object that the kernel
+            returned to wait for it, the node, and weak references to the tensors that it fills.
     """
 
     def __init__(self, values: TensorValues, registry: Registry) -> None:
         def meshes() -> Iterator[Any]:
-            # Those that the parameters and buffers of the run lie on.
+            # The meshes of the parameters and buffers of the run.
             for tensor in registry.tensors():
                 if is_spread(type(tensor)):
                     yield getattr(tensor, "device_mesh")  # noqa: B009 (a subclass has it)
@@ -67,59 +68,61 @@ class Collectives:
         self.begun: list[tuple[Any, Node, list[ref[torch.Tensor]]]] = []
 
     def join(self, node: Node, joined: Sequence[Joined], written: list[torch.Tensor]) -> None:
-        """Have a node tell what its kernels have done together with others.
+        """Describe the communication of a node's kernels in `node.collective`.
 
         Args:
             node: The node, with its outputs.
-            joined: What they have done; of several, those of one kind are told as one.
-            written: The tensors that they have filled.
+            joined: The communication by kernel; several are described as one, with the first one's
+                kind.
+            written: The tensors that the kernels have filled.
         """
-        told = []
+        collectives = []
         for exchange, kernel, args, kwargs, result in joined:
-            one = exchange.collective(kernel, args, kwargs, result, groups=self.groups)
-            key: tuple[Any, ...] = (one.group, one.ranks)
-            if one.kind in _ONE_TO_ONE:
-                key = (*key, one.kind, one.peer)
-            # They are numbered on in their group.
-            told.append(replace(one, sequence=self._counts[key]))
+            collective = exchange.collective(kernel, args, kwargs, result, groups=self.groups)
+            key: tuple[Any, ...] = (collective.group, collective.ranks)
+            if collective.kind in _ONE_TO_ONE:
+                key = (*key, collective.kind, collective.peer)
+            # Collectives are numbered within their group, point-to-point ones for each peer.
+            collectives.append(replace(collective, sequence=self._counts[key]))
             self._counts[key] += 1
             work = result[-1] if isinstance(result, tuple) and result else result
             if isinstance(work, torch.ScriptObject) and not is_blocking(kernel, args, kwargs):
                 self.begun.append((work, node, list(map(ref, written))))
-        node.collective = told[0]
-        if len(told) > 1:
+        node.collective = collectives[0]
+        if len(collectives) > 1:
             node.collective = replace(
-                told[0],
-                input_bytes=sum(one.input_bytes for one in told),
-                output_bytes=sum(one.output_bytes for one in told),
-                tensors=len(told),
+                collectives[0],
+                input_bytes=sum(collective.input_bytes for collective in collectives),
+                output_bytes=sum(collective.output_bytes for collective in collectives),
+                tensors=len(collectives),
             )
 
     def waited(self, work: Any, frame: FrameType) -> list[torch.Tensor]:
-        """Take note that Python has waited for what runs in the background.
+        """Record that Python has waited for an asynchronous collective.
 
         Args:
-            work: What it has waited for.
+            work: The work object.
             frame: The Python frame that waits.
         Returns:
-            The tensors that are filled by then; none where there is no wait to draw.
+            The tensors that are filled by then; an empty list if the graph needs no node for the
+                wait.
         """
-        begun = next((one for one in self.begun if same_work(one[0], work)), None)
+        begun = next((entry for entry in self.begun if same_work(entry[0], work)), None)
         if begun is None:
             return []
         self.begun.remove(begun)
         _, node, tensors = begun
         if node.collective is None or is_of_c10d(frame.f_code.co_filename):
-            # A blocking call waits for itself.
+            # The wait is part of a blocking call, and needs no node.
             return []
         node.collective = replace(node.collective, asynchronous=True)
-        filled = [tensor for held in tensors if (tensor := held()) is not None]
+        filled = [tensor for reference in tensors if (tensor := reference()) is not None]
         find = self._values.find
         return [each for each in filled if (value := find(each)) and value.producer is node]
 
 
 def is_bookkeeping(frame: FrameType | None) -> bool:
-    """Tell whether torch calls for itself in this frame: to pack an object, say."""
+    """Whether torch communicates on its own behalf in this frame: to pickle an object, say."""
     if frame is None:
         return False
     code = frame.f_code
@@ -129,10 +132,10 @@ def is_bookkeeping(frame: FrameType | None) -> bool:
 
 
 def settle(graph: Graph) -> None:
-    """Have each collective stand in the scope of the module that it serves.
+    """Move each collective to the scope of the module that it serves.
 
     Args:
-        graph: Changed in place: the scopes of collectives, and of what only leads to them.
+        graph: Changed in place: the scopes of collectives, and of nodes that only lead to them.
     """
     collective = [node for node in graph.nodes if node.collective is not None]
     if collective:
@@ -144,7 +147,7 @@ def settle(graph: Graph) -> None:
 
 
 class _Settling:
-    """One graph whose collectives find their scopes."""
+    """The search for the scopes of one graph's collectives."""
 
     def __init__(self, graph: Graph) -> None:
         self._scopes = {scope.path: scope for scope in graph.scopes()}
@@ -159,7 +162,7 @@ class _Settling:
                     self._calls.setdefault(value, call.scope)
 
     def home(self, node: Node) -> Scope | None:
-        """Return the scope of what a collective serves; None where it stands well."""
+        """Return the scope of the module that a collective serves; None if it is there already."""
         home = _around(self._owners(node))
         if home is not None:
             home = self._in_phase(home, node)
@@ -173,61 +176,75 @@ class _Settling:
         return self._around_those(node, sources_of) or self._around_those(node, self._after)
 
     def _is_nowhere(self, scope: Scope | None) -> bool:
-        """Tell whether a scope is that of no module: the top level, a whole pass or optimizer."""
+        """Whether a scope belongs to no module: the top level, a whole pass or optimizer."""
         if scope is None or scope.parent is None:
             return scope is None or scope.phase != "forward"
         return scope.phase == "optimizer" and scope.parent.parent is None
 
     def _owners(self, node: Node) -> list[Scope]:
-        """Return the scopes of the parameters, or gradients, that a collective alone is made of."""
-        found: list[Scope] = []
+        """Return the scopes of the parameters or gradients from which alone a collective is made.
+
+        The list is empty if other tensors lead to the collective as well.
+        """
+        scopes: list[Scope] = []
         seen: set[Node] = set()
         pending = [*sources_of(node)]
         while pending:
-            one = pending.pop()
-            if one in seen:
+            node_before = pending.pop()
+            if node_before in seen:
                 continue
-            seen.add(one)
-            gradient = "gradient_of" in one.attributes and not self._is_nowhere(one.scope)
-            # What gives memory with nothing in it is made of nothing else.
-            empty = bool(one.kernels) and all(_EMPTY in kernel for kernel in one.kernels)
-            if one.kind in STATE or gradient:
-                found += [] if one.scope is None else [one.scope]
-            elif len(seen) > _FAR or not (one.inputs or empty):
+            seen.add(node_before)
+            gradient = "gradient_of" in node_before.attributes and not self._is_nowhere(
+                node_before.scope
+            )
+            # A kernel that allocates empty memory has no inputs to follow.
+            empty = bool(node_before.kernels) and all(
+                _EMPTY in kernel for kernel in node_before.kernels
+            )
+            if node_before.kind in STATE or gradient:
+                scopes += [] if node_before.scope is None else [node_before.scope]
+            elif len(seen) > _FAR or not (node_before.inputs or empty):
                 return []
             else:
-                pending += sources_of(one)
-        return found
+                pending += sources_of(node_before)
+        return scopes
 
     def _after(self, node: Node) -> Iterable[Node]:
+        """Return the nodes that read a node or depend on it."""
         return self._readers.get(node, ())
 
     def _around_those(self, node: Node, lead: Callable[[Node], Iterable[Node]]) -> Scope | None:
-        """Return the scope around the nearest nodes of modules, on the ways that lead on."""
-        found: list[Scope] = []
+        """Return the scope that encloses the nearest nodes of modules in one direction.
+
+        Args:
+            node: The collective.
+            lead: Returns the neighbours of a node in this direction: its producers or its readers.
+        """
+        scopes: list[Scope] = []
         seen = {node}
         pending = [node]
         while pending:
-            one = pending.pop()
+            current = pending.pop()
             if lead == self._after:
-                found += [self._calls[value] for value in one.outputs if value in self._calls]
-            for other in lead(one):
+                scopes += [self._calls[value] for value in current.outputs if value in self._calls]
+            for other in lead(current):
                 if other in seen or other.kind == "constant":
                     continue
                 seen.add(other)
                 if other.scope is not None and not self._is_nowhere(other.scope):
-                    found.append(other.scope)
+                    scopes.append(other.scope)
                 elif len(seen) <= _FAR:
                     pending.append(other)
-        phases = {_root(scope).phase for scope in found}
+        phases = {_root(scope).phase for scope in scopes}
         if len(phases) > 1 or (node.scope is not None and phases):
-            # What is kept for the backward pass is read there, too.
+            # A tensor saved for the backward pass has readers there, too: the phase of the node
+            # decides.
             phase = node.phase if node.scope is not None else "forward"
-            found = [scope for scope in found if _root(scope).phase == phase]
-        return _around(found)
+            scopes = [scope for scope in scopes if _root(scope).phase == phase]
+        return _around(scopes)
 
     def _in_phase(self, home: Scope, node: Node) -> Scope | None:
-        """Return the scope that mirrors one of the forward pass in the phase of a node."""
+        """Return the scope that mirrors a forward scope in the phase of a node."""
         if node.phase == _root(home).phase or node.scope is None:
             return home
         root = _root(node.scope)
@@ -238,9 +255,13 @@ class _Settling:
         return None
 
     def move(self, node: Node, home: Scope) -> None:
-        """Move a collective, with what stands beside it and only leads to it."""
+        """Move a collective, and the nodes beside it that only lead to it.
+
+        Views of its result, and waits for it, move as well.
+        """
         scope = node.scope
-        # Right in the box of a pass stands what its end has found, too: the bucket of gradients.
+        # The box of a whole pass also contains nodes that were found at its end: the bucket of
+        # gradients.
         beside = (scope, None if scope is None else _root(home))
         moved = {node}
         node.scope = home
@@ -248,23 +269,34 @@ class _Settling:
             node.phase = _root(home).phase
         pending = [*sources_of(node), *self._after(node)]
         while pending:
-            one = pending.pop()
-            if one in moved or one.kind != "op" or one.scope not in beside or one.collective:
+            neighbour = pending.pop()
+            if (
+                neighbour in moved
+                or neighbour.kind != "op"
+                or neighbour.scope not in beside
+                or neighbour.collective
+            ):
                 continue
-            if "gradient_of" in one.attributes:
-                # It is the module's own.
+            if "gradient_of" in neighbour.attributes:
+                # The gradient stays with its own module.
                 continue
-            if one.role is None and not moved.issuperset(self._after(one)) and not _is_wait(one):
+            if (
+                neighbour.role is None
+                and not moved.issuperset(self._after(neighbour))
+                and not _is_wait(neighbour)
+            ):
                 continue
-            if (one.role == "view" or _is_wait(one)) and moved.isdisjoint(sources_of(one)):
+            if (neighbour.role == "view" or _is_wait(neighbour)) and moved.isdisjoint(
+                sources_of(neighbour)
+            ):
                 continue
-            moved.add(one)
-            one.scope, one.phase = home, node.phase
-            pending += [*sources_of(one), *self._after(one)]
+            moved.add(neighbour)
+            neighbour.scope, neighbour.phase = home, node.phase
+            pending += [*sources_of(neighbour), *self._after(neighbour)]
 
 
 def _is_wait(node: Node) -> bool:
-    """Tell whether a node only waits for what a collective gives."""
+    """Whether a node only waits for the result of a collective."""
     return node.op in _WAITS
 
 
@@ -273,10 +305,10 @@ def _root(scope: Scope) -> Scope:
 
 
 def _around(scopes: list[Scope]) -> Scope | None:
-    """Return the innermost scope that is around all of some; None for none."""
-    way: list[Scope] = []
-    for number, other in enumerate(dict.fromkeys(scopes)):
-        path = [*upward(other)][::-1]
-        same = takewhile(lambda pair: pair[0] is pair[1], zip(way, path, strict=False))
-        way = [one for one, _ in same] if number else path
-    return way[-1] if way else None
+    """Return the innermost scope that encloses all of some scopes, or None."""
+    common: list[Scope] = []
+    for number, each in enumerate(dict.fromkeys(scopes)):
+        path = [*upward(each)][::-1]
+        same = takewhile(lambda pair: pair[0] is pair[1], zip(common, path, strict=False))
+        common = [scope for scope, _ in same] if number else path
+    return common[-1] if common else None

@@ -15,17 +15,17 @@ EVENTS = (
     *("gave_gradients", "gradient_was_set", "begin_step", "end_step", "fail_step", "waited"),
     *("tell_of_fork", "took_over", "about_to_write", "source_at"),
 )
-"""The methods by which modes, module calls, scopes by hand and setters tell a recorder."""
+"""The methods by which modes, module calls, user scopes and setters report to a recorder."""
 
 _BLOCKS = ("backward_pass", "outside_step", "swapping", "others_stand_in", "function")
 
 
 class CarefulRecorder(Recorder):
-    """Looks away from its first error on, which it tells, and has the run go on.
+    """A recorder that reports its first error, is suspended from then on, and has the run go on.
 
     Args:
-        failed: Given the error.
-        named: As for a recorder.
+        failed: Called with the error.
+        named: The keyword arguments of `Recorder`.
     """
 
     def __init__(self, *args: Any, failed: Callable[[Exception], None], **named: Any) -> None:
@@ -33,7 +33,7 @@ class CarefulRecorder(Recorder):
         self._failed = failed
 
     def fail(self, error: Exception) -> None:
-        """Look away from now on, and tell of an error."""
+        """Suspend recording from now on, and report an error."""
         if not self.paused:
             self.paused = True
             self._failed(error)
@@ -46,9 +46,10 @@ def _careful(name: str) -> Callable[..., Any]:
     def tell(recorder: CarefulRecorder, *args: Any, **kwargs: Any) -> Any:
         try:
             return method(recorder, *args, **kwargs)
-        except Exception as error:  # noqa: BLE001  It is told.
+        except Exception as error:  # noqa: BLE001  It is reported.
             recorder.fail(error)
-            # Of a call that is left the last one is its result, which goes on.
+            # The last argument of `leave_call` is the result of the call, which goes on to the
+            # caller.
             return args[-1] if name == "leave_call" else None
 
     return tell
@@ -63,15 +64,15 @@ def _careful_block(name: str) -> Callable[..., Any]:
 
         def gave(result: Any) -> None:
             try:
-                # None where the block could not begin, of which is told by now.
+                # The variable is None if the block could not begin; that error is reported by now.
                 given(result)
-            except Exception as error:  # noqa: BLE001  It is told.
+            except Exception as error:  # noqa: BLE001  It is reported.
                 recorder.fail(error)
 
         def leave(*raised: Any) -> None:
             try:
                 block.__exit__(*raised)
-            except Exception as own:  # noqa: BLE001  It is told: the code's own error goes on.
+            except Exception as own:  # noqa: BLE001  It is reported: the code's own error goes on.
                 recorder.fail(own)
 
         with ExitStack() as stack:
@@ -79,7 +80,7 @@ def _careful_block(name: str) -> Callable[..., Any]:
                 block = method(recorder, *args, **kwargs)
                 given = block.__enter__()
                 stack.push(leave)
-            except Exception as error:  # noqa: BLE001  It is told.
+            except Exception as error:  # noqa: BLE001  It is reported.
                 recorder.fail(error)
             yield gave
 

@@ -1,7 +1,8 @@
-"""Operations in flight: what their kernels did, until each is over and becomes a node.
+"""Operations while they run, and the kernels inside of them.
 
-An operation that fails is gone with all that was noted of it. The kernels of one that is over are
-nodes themselves where they are asked for: of these, some read the results of others.
+An `Operation` collects the kernels of one torch function; the recorder makes a node of it when the
+function returns, and drops it if the function raises. `KernelRuns` turns the kernels of a finished
+operation into nodes of its body, where they are wanted: some kernels read results of other kernels.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -24,7 +25,7 @@ from tbscope.sources.torch.subclasses import same_storage
 __all__ = ["Joined", "KernelRuns", "Operation", "Operations"]
 
 _DATA = Constant("<data>")
-# What reads data that torch has just made of Python's.
+# Kernels that read a tensor which torch has just made from Python data.
 _LIFTS = frozenset({"lift_fresh", "lift_fresh_copy", "lift"})
 
 
@@ -42,11 +43,11 @@ class Joined(NamedTuple):
     """One kernel that has communicated with other ranks.
 
     Attributes:
-        exchange: How it does.
+        exchange: How the kernel communicates.
         kernel: The kernel.
-        args: What it was given by position.
-        kwargs: What it was given by name.
-        result: What it gave.
+        args: Its positional arguments.
+        kwargs: Its keyword arguments.
+        result: Its return value.
     """
 
     exchange: Exchange
@@ -56,7 +57,7 @@ class Joined(NamedTuple):
     result: Any
 
 
-# Nobody adds to this one.
+# Shared by all operations; never appended to.
 _NOTHING: list[Any] = []
 
 
@@ -64,23 +65,26 @@ class Operation:
     """One operation while it runs.
 
     Args:
-        operations: All that run.
+        operations: The operations of the run.
 
     Attributes:
-        kernels: Its ATen kernels so far, by name.
+        kernels: The names of its ATen kernels so far.
         work: The work of those kernels that have a FLOPs formula.
-        runs: The arguments and results of the kernels; None where they are not recorded.
+        runs: The arguments and results of the kernels, or None if they are not recorded.
         copies: The copies that were made inside of it.
         written: The tensors that its kernels wrote into.
-        given: The tensors returned by the functions that it ran (`cond`, `scan`).
-        turns: For each of these functions how many nodes there were before, and what it gave.
-        told: Whether what it did is in the graph already (a backward pass).
-        fed: What collectives gave that ran inside of it, and what the modules hold that did.
-        joined: What it did together with other ranks: how, and the kernel that did it.
-        passing: The backward pass that it runs; None where that is in the graph already, or none.
+        given: The tensors returned by the functions that it called (`cond`, `scan`).
+        turns: For each call of these functions the number of nodes before it, and its results.
+        told: Whether its work is in the graph already (a backward pass).
+        fed: The results of collectives that ran inside of it, and the parameters and buffers of the
+            modules that were called inside of it.
+        joined: Its communication with other ranks, by kernel.
+        passing: The backward pass that it runs; None if it runs none, or if the operations of the
+            pass are in the graph.
     """
 
-    # Few operations have these; one is made for every question for a size, too.
+    # Defaults of the class: few operations need these, and an instance is made even for a query of
+    # a size.
     runs: list[_KernelRun] | None = None
     copies: Copies | None = None
     given: Sequence[torch.Tensor] = ()
@@ -93,18 +97,18 @@ class Operation:
     def __init__(self, operations: "Operations") -> None:
         self._operations = operations
         self.kernels: list[str] = []
-        # Lists of its own only once they hold something.
+        # The first entry replaces these by lists of the operation's own.
         self.work: list[KernelWork] = _NOTHING
         self.written: list[torch.Tensor] = _NOTHING
         if operations.keep_runs:
             self.runs = []
 
     def feed(self, tensors: Iterable[torch.Tensor]) -> None:
-        """Take note of tensors that are read inside of it, each of them once."""
+        """Add tensors that are read inside of the operation, each of them once."""
         self.fed = [*{id(tensor): tensor for tensor in (*self.fed, *tensors)}.values()]
 
     def run(self, facts: KernelFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run one of its kernels, note what it did, and return its result."""
+        """Run one kernel of the operation, record its effects, and return its result."""
         if facts.writes:
             written, about_to_write = facts.written(args, kwargs), self._operations.about_to_write
             if about_to_write is not None:
@@ -141,18 +145,19 @@ class Operation:
 
 
 class Operations:
-    """The operations of a run: at most one runs, but inside of it may run functions with others.
+    """The operations of a run: at most one runs, but a function that it calls may run others.
 
     Args:
-        uncounted: Where each kernel is told that computes and has no FLOPs formula.
-        keep_runs: Whether what kernels were given and gave is kept, to make nodes of them.
+        uncounted: Receives each kernel that computes and has no FLOPs formula, with the reason.
+        keep_runs: Whether arguments and results of kernels are kept, to make nodes of them.
 
     Attributes:
-        running: The innermost one that runs; None between operations, and in a function that
-            one of them runs, until that calls another.
-        idle: One that is over and in which no kernel ran, to be used again; None for none.
-        formulas: The FLOPs formula of each kernel that was met.
-        about_to_write: Told of each tensor that a kernel is about to write into.
+        running: The innermost running operation; None between operations, and in a function that an
+            operation calls, until that function calls another operation.
+        idle: A finished operation without kernels, for reuse; None if there is none.
+        formulas: The FLOPs formula of each kernel seen so far.
+        about_to_write: Called with each tensor that a kernel is about to write into; None for no
+            call.
     """
 
     def __init__(self, uncounted: dict[str, str], *, keep_runs: bool) -> None:
@@ -163,44 +168,44 @@ class Operations:
         self.about_to_write: Callable[[torch.Tensor], None] | None = None
 
     def branch(self) -> "Operations":
-        """Return those that another thread runs at the same time."""
+        """Return the operations that another thread runs at the same time."""
         branch = copy(self)
         branch.running = branch.idle = None
         return branch
 
     def begin(self) -> Operation:
-        """Return a new operation, which runs from now on."""
+        """Start a new operation, and return it."""
         self.running = operation = Operation(self)
         return operation
 
     def end(self) -> None:
-        """Have no operation run: the one that did is over."""
+        """Mark the running operation as finished."""
         self.running = None
 
     @contextmanager
     def function(self, at: int = 0) -> Iterator[Callable[[Any], None]]:
-        """Watch a function that the running operation was given: its operations are their own.
+        """Record the operations of a function that the running operation calls, as separate nodes.
 
         Args:
-            at: How many nodes the graph has.
+            at: The number of nodes in the graph.
         Returns:
-            Takes what the function gave.
+            A callable that takes the result of the function.
         """
-        outer, self.running = self.running, None
+        caller, self.running = self.running, None
 
         def take(result: Any) -> None:
-            if outer is not None:
+            if caller is not None:
                 results = collect_tensors(result, [])
-                outer.given = [*outer.given, *results]
-                outer.turns = [*outer.turns, (at, results)]
+                caller.given = [*caller.given, *results]
+                caller.turns = [*caller.turns, (at, results)]
 
         try:
             yield take
         finally:
-            if outer is not None:
-                # Storages that held copies may hold something else by now.
-                outer.copies = None
-            self.running = outer
+            if caller is not None:
+                # Storages of copies may have other contents by now.
+                caller.copies = None
+            self.running = caller
 
 
 class _LostError(Exception):
@@ -212,8 +217,8 @@ class KernelRuns:
 
     Args:
         node: The operation, before it has outputs.
-        runs: Its kernels, in order; empty where what flows between them is not seen.
-        outer: The values that tensors hold outside.
+        runs: Its kernels, in order; empty if the edges between them cannot be seen.
+        outer: The values of tensors outside of the operation.
         read: The tensors among the operation's arguments.
     """
 
@@ -222,15 +227,15 @@ class KernelRuns:
     ) -> None:
         self._node = node
         self._outer = outer
-        # What was there before the operation.
+        # Tensors that existed before the operation.
         self._before: list[torch.Tensor] = []
-        # By identity: the runs keep these tensors alive.
+        # By identity, which is unique, as the runs keep these tensors alive.
         self._held: dict[int, Value] = {}
         self._known = [(tensor, node.inputs[place]) for place, tensor in enumerate(read)]
         self._writers: list[tuple[torch.Tensor, Node]] = []
-        # Kernels that have given numbers, of which the next one makes use.
+        # Kernels that returned numbers; the next kernel makes use of these, and depends on them.
         self._numbers: list[Node] = []
-        # The kernels in order, each with its number.
+        # The kernels in order, each with its position.
         self._order: dict[Node, int] = {}
         try:
             for run in runs:
@@ -240,7 +245,7 @@ class KernelRuns:
             self._complete = False
 
     def body(self, results: Iterable[torch.Tensor]) -> Body:
-        """Return the body; an empty one where the origin of a tensor could not be seen.
+        """Return the body; it is empty if the origin of a tensor could not be seen.
 
         Args:
             results: The tensor of each output of the operation.
@@ -248,7 +253,7 @@ class KernelRuns:
         if not self._complete:
             return Body([], [])
         try:
-            found = [self._result(tensor) for tensor in results]
+            values = [self._result(tensor) for tensor in results]
         except _LostError:
             return Body([], [])
         written = [
@@ -256,13 +261,14 @@ class KernelRuns:
             for tensor, writer in self._writers
             if any(other is tensor or same_storage(other, tensor) for other in self._before)
         ]
-        return Body(list(self._order), found, list(dict.fromkeys(written)))
+        return Body(list(self._order), values, list(dict.fromkeys(written)))
 
     def given(self, tensor: torch.Tensor) -> Value | None:
-        """Return the value that a kernel gave; None for any other tensor."""
+        """Return the value that a kernel produced as a tensor, or None for any other tensor."""
         return self._held.get(id(tensor)) if self._complete else None
 
     def _add(self, run: _KernelRun) -> None:
+        """Append the node of one kernel, and record its results as values."""
         facts, outer = run.facts, self._node
         inputs: list[Value] = []
         read: list[torch.Tensor] = []
@@ -273,36 +279,38 @@ class KernelRuns:
         if facts.label in _LIFTS and self._value_of(run.args[0]) is None:
             node.arguments = [Argument(None, _DATA)]
         else:
-            nest = Literals(self._known_value).nest
+            to_tree = Literals(self._known_value).nest
             schema = schema_of(facts.kernel)
             names = [argument.name for argument in schema.arguments] if schema else []
-            for place, given in enumerate(run.args):
-                named = names[place] if place < len(names) else None
-                node.arguments.append(Argument(named, nest(given, read, inputs)))
-            for key, given in run.kwargs.items():
-                if key in facts.filled and given is not None:
-                    # Not read: an edge from it would be invented.
+            for index, arg in enumerate(run.args):
+                param = names[index] if index < len(names) else None
+                node.arguments.append(Argument(param, to_tree(arg, read, inputs)))
+            for key, arg in run.kwargs.items():
+                if key in facts.filled and arg is not None:
+                    # The tensor is only filled: an edge from it would show a read that never
+                    # happens.
                     node.arguments.append(Argument(key, FILLED))
                     self._before += [
-                        one for one in collect_tensors(given, []) if id(one) not in self._held
+                        each for each in collect_tensors(arg, []) if id(each) not in self._held
                     ]
-                elif given is not None:
-                    node.arguments.append(Argument(key, nest(given, read, inputs)))
-        met = [at for at, value in enumerate(inputs) if value.producer not in self._order]
-        before = [read[at] for at in met]
+                elif arg is not None:
+                    node.arguments.append(Argument(key, to_tree(arg, read, inputs)))
+        outside = [at for at, value in enumerate(inputs) if value.producer not in self._order]
+        before = [read[at] for at in outside]
         self._before += before
-        # It waits for the earlier operations that wrote into what it reads, and for such kernels.
-        node.control_inputs = self._outer.earlier_writers(before, [inputs[at] for at in met])
+        # Control dependencies: earlier operations that wrote into the memory it reads, then kernels
+        # of this operation that did.
+        node.control_inputs = self._outer.earlier_writers(before, [inputs[at] for at in outside])
         node.control_inputs += self._earlier_writers(read, inputs)
         written = facts.written(run.args, run.kwargs)
         changed = {id(tensor) for tensor in written}
         node.role = role_of(node.kernels, reads=bool(inputs))
         node.random = is_random(node.kernels, node.arguments, ())
         node.writes = tuple([at for at, tensor in enumerate(read) if id(tensor) in changed])
-        # What comes out as it went in is no new value, unless it was written into.
+        # An argument that is returned has no new value, unless the kernel wrote into it.
         same = {id(tensor) for tensor in read} - changed
-        made = {id(tensor): tensor for tensor in (*written, *collect_tensors(run.result, []))}
-        for identity, tensor in made.items():
+        produced = {id(tensor): tensor for tensor in (*written, *collect_tensors(run.result, []))}
+        for identity, tensor in produced.items():
             if identity not in same:
                 self._held[identity] = value = add_value(node, tensor)
                 self._known.append((tensor, value))
@@ -321,11 +329,14 @@ class KernelRuns:
         return value
 
     def _value_of(self, tensor: torch.Tensor) -> Value | None:
+        """Return the value of a tensor that a kernel reads, or None for an unknown tensor."""
         value = self._held.get(id(tensor)) or self._outer.seen(tensor)
-        # The operation's own results are known outside by now, and made by a kernel.
+        # The operation's own outputs may be registered by now, but one of its kernels produces
+        # them.
         if value is not None and value.producer is not self._node:
             return value
-        # It may give back what it read, and autograd may show the same data by another face.
+        # The operation may return its argument, and autograd may pass the same memory as another
+        # tensor object.
         for other, known in reversed(self._known):
             if _same_layout(other, tensor):
                 return known
@@ -333,15 +344,20 @@ class KernelRuns:
 
     def _earlier_writers(self, read: list[torch.Tensor], values: list[Value]) -> list[Node]:
         """Return the kernels that wrote into the memory of these tensors through another tensor."""
-        found: dict[Node, None] = {}
+        writers: dict[Node, None] = {}
         for tensor, value in zip(read, values, strict=True):
             since = self._order.get(value.producer, -1)
             for other, writer in self._writers:
                 if self._order[writer] > since and same_storage(other, tensor):
-                    found[writer] = None
-        return list(found)
+                    writers[writer] = None
+        return list(writers)
 
     def _result(self, tensor: torch.Tensor) -> Value:
+        """Return the value of a result of the operation.
+
+        It is an output of a kernel; or a new output of the last kernel that wrote into the storage
+        of the result through another tensor; or a value that the operation read.
+        """
         value = self._held.get(id(tensor))
         if value is not None:
             return value
@@ -352,6 +368,7 @@ class KernelRuns:
 
 
 def _same_layout(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors are the same view of one storage."""
     try:
         return bool(
             one.shape == other.shape

@@ -1,7 +1,13 @@
-"""The recorder: turns the events of a run into a graph.
+"""The recorder, which turns the events of a run into a graph.
 
-The modes tell it of operations and kernels, the watched module calls of modules,
-the scopes by hand of theirs. It changes none of what it sees.
+Modes report operations and kernels, the watched call of `torch.nn.Module` reports module calls, and
+`tbscope.scope` reports scopes of the user. The recorder changes nothing that it sees.
+
+`Recorder.add_operation` makes the node of an operation that has run, in this order: the values of
+the tensor arguments (`Discovery.value_of`), the scope and the call site (`StepRecorder._place`),
+control dependencies on earlier in-place writes (`TensorValues.earlier_writers`), the node, its
+results as outputs, and new values for the tensors that it wrote into (`TensorValues.give_written`).
+The arguments come first because a write replaces the value of its tensor.
 """
 
 import sys
@@ -52,12 +58,12 @@ _OTHER_NUMBERS = (
 
 _SHARES_MEMORY = frozenset({"numpy", "array", "dlpack"})
 
-# As `Argument(name, nest)`, in a third of the time.
+# Same as `Argument(name, nest)`, in a third of the time.
 _argument = partial(tuple.__new__, Argument)
 
 
 class Recorder(StepRecorder):
-    """Builds the graph of one run."""
+    """The recorder of one run, which builds its graph."""
 
     def branch(self, source: Source | None) -> "Recorder":
         """Return a recorder for work that another thread does: it adds to the same graph.
@@ -79,7 +85,7 @@ class Recorder(StepRecorder):
         return self.where.source_at(frame)
 
     def close(self) -> Graph:
-        """Let go of everything but the graph, once the run is over; return the graph."""
+        """Release everything but the graph after the run; return the graph."""
         graph = self.graph
         if self.before_closing is not None:
             self.before_closing()
@@ -87,7 +93,8 @@ class Recorder(StepRecorder):
         graph.notes += find_notes(
             graph, reads=self._reads, whole=not self.ended, stood_in=self._replaced_parameters()
         )
-        # At once, not when the garbage collector comes by: this refers to itself.
+        # The recorder refers to itself: without this, all tensors would live until the next garbage
+        # collection.
         self._values.forget()
         self._discovery.forget()
         self.passed.given.clear()
@@ -111,22 +118,22 @@ class Recorder(StepRecorder):
         operation: Operation,
         frame: FrameType | None,
     ) -> Node | None:
-        """Record one operation that has run; return its node, None where it has none.
+        """Record one operation that has run; return its node, or None if it has no node.
 
         Args:
-            name: What it is called.
+            name: Its name in the graph.
             args: Its positional arguments.
             kwargs: Its keyword arguments.
-            result: What it gave.
-            operation: What its kernels did.
-            frame: The Python frame that called it; None where none did.
+            result: Its return value.
+            operation: The record of its kernels.
+            frame: The Python frame that called it; None if no Python frame did.
         """
         results = [result] if type(result) in PLAIN else collect_tensors(result, [])
         joined = operation.joined
         if operation.told or (self.distributed and not joined and is_bookkeeping(frame)):
             return None
         backward = self.backward
-        # Only in a pass is there something to ask for each operation.
+        # Only a backward pass prepares for each operation.
         in_pass = backward if backward is not None and backward.passes else None
         if in_pass is not None:
             in_pass.begin(frame)
@@ -137,25 +144,26 @@ class Recorder(StepRecorder):
                     self.add_read(name, args[0], frame)
                 return None
             if not kernels and name == "grad":
-                asked = self.backward is None and len(args) == len(results) == 1
-                if asked and not self.passed.has_given(results[0]):
-                    # The gradient from before the run is an input, once anything reads it.
+                reads_grad = self.backward is None and len(args) == len(results) == 1
+                if reads_grad and not self.passed.has_given(results[0]):
+                    # A gradient from before the run becomes an input once an operation reads it.
                     leaf = self._discovery.name_of_leaf(args[0])[0]
                     self.add_hidden_input(f"{leaf}.grad", results[0])
                 return None
             if not kernels and all_among(results, (args, kwargs)):
-                # Nothing ran, and what came in came out: contiguous() of what is so already.
+                # No kernel ran, and each result is an argument: `contiguous()` of a contiguous
+                # tensor.
                 if name not in CUTS_UNSEEN or not any(map(self._values.find, results)):
                     return None
                 kernels = [f"aten::{name}"]
             if self.distributed and kernels == SAME and isinstance(result, torch.Tensor):
-                # It gave what it was given; that holds the same value then.
+                # The result wraps the argument, and has the same value.
                 self._values.hold(result, self.value_of(args[0]))
                 return None
         unseen: list[torch.Tensor] = []
         if joined:
             args, kwargs = self._discovery.handed_in(joined, (args, kwargs), unseen)
-        held = self._values
+        tensor_values = self._values
         arguments, read, values = self._arguments(args, kwargs, fills=bool(written))
         out = collect_tensors(kwargs["out"], []) if written and "out" in kwargs else []
         filled = self._discovery.from_before(out) if out else ""
@@ -165,54 +173,60 @@ class Recorder(StepRecorder):
         if passing is not None:
             written = [tensor for tensor in written if id(tensor) not in passing.earlier]
         scope, source, run, step = self._place(frame, read, values)
-        writers = held.earlier_writers(read, values) if held.writes.any else []
+        writers = tensor_values.earlier_writers(read, values) if tensor_values.writes.any else []
         node = self.builder.append_op(name, scope, values, arguments, writers, source, kernels)
         if passing is not None:
-            # What led to its arguments leads to what it gives already.
+            # The tensors that the backward pass read become inputs, too, unless an argument was
+            # made from them.
             node.inputs += not_behind(passing.read, values)
         if run is not None:
             node.run, node.step = run, step
         node.role = role_of(kernels, reads=bool(values))
         if not RANDOM.isdisjoint(kernels):
             node.random = is_random(kernels, arguments, self.graph.signatures.get(name, ()))
-            asks = node.random and self._discovery.open_ended and "torch._dynamo" in sys.modules
-            if asks and not self._told_of_numbers and draws_otherwise(frame):
+            may_differ = (
+                node.random and self._discovery.open_ended and "torch._dynamo" in sys.modules
+            )
+            if may_differ and not self._told_of_numbers and draws_otherwise(frame):
                 self._told_of_numbers = True
                 warn(_OTHER_NUMBERS)
         if written:
-            node.writes = held.places_of(written, read, values)
+            node.writes = tensor_values.places_of(written, read, values)
             if filled:
                 node.attributes["fills"] = filled
-        inside, runs = None, operation.runs
+        kernel_runs, runs = None, operation.runs
         if runs and len(runs) == len(node.kernels) > 1:
-            # Before the node has outputs: its kernels read what was there before. What it is given
-            # and gives in forward mode has tangents, which no kernel is seen to take.
-            inside = KernelRuns(node, [] if in_forward_mode() else runs, held, read)
+            # The kernels are linked before the node has outputs, as they read the values from
+            # before it. In forward mode, tensors carry tangents that no recorded kernel reads:
+            # there is no body.
+            kernel_runs = KernelRuns(node, [] if in_forward_mode() else runs, tensor_values, read)
         if kernels:
             self.operations.formulas.describe(node, operation.work, read, results)
         if joined:
             self.collectives.join(node, joined, written)
         candidates = read
         for tensor in results:
-            held.give(node, tensor)
+            tensor_values.give(node, tensor)
         if written:
             for tensor in written:
-                # Parameters and buffers among them have nodes, though nothing reads them.
+                # A written parameter or buffer gets a node, even if no operation reads it.
                 if self.registry.tensor(tensor) is not None:
                     self.value_of(tensor)
             if unseen or out:
                 candidates = [*read, *unseen, *out]
-            held.give_written(node, written, results, candidates)
-        if inside is not None:
-            node.body = inside.body(held.tensors_of(node, results, [*candidates, *written]))
+            tensor_values.give_written(node, written, results, candidates)
+        if kernel_runs is not None:
+            node.body = kernel_runs.body(
+                tensor_values.tensors_of(node, results, [*candidates, *written])
+            )
             for kernel in node.body.nodes:
-                # The one that communicates tells so, too.
+                # The kernel that communicates shows the collective, too.
                 if any(map(exchange_of, kernel.kernels)):
                     kernel.collective = node.collective
         if passing is not None:
-            self.passed.add(node, passing, None if inside is None else inside.given)
-        if held.writes.any:
-            held.writes.forget_fresh(results, candidates)
+            self.passed.add(node, passing, None if kernel_runs is None else kernel_runs.given)
+        if tensor_values.writes.any:
+            tensor_values.writes.forget_fresh(results, candidates)
         if backward is not None:
             backward.ran(node, read, results)
             backward.optimizers.ran(node, read)
@@ -226,34 +240,34 @@ class Recorder(StepRecorder):
         Args:
             args: Its positional arguments.
             kwargs: Its keyword arguments.
-            fills: Whether it fills `out`, and does not read it: an edge from it would be invented.
+            fills: Whether it fills `out` without a read of it: an edge from `out` would be wrong.
         """
         read: list[torch.Tensor] = []
         values: list[Value] = []
         arguments = []
-        for given in args:
-            kind = type(given)
-            # Most arguments are tensors; the rest may be nests of them.
+        for arg in args:
+            kind = type(arg)
+            # Most arguments are tensors; any other argument may be a pytree of tensors.
             if kind is torch.Tensor or kind is torch.nn.Parameter:
-                value = self.value_of(given)
-                read.append(given)
+                value = self.value_of(arg)
+                read.append(arg)
                 values.append(value)
                 arguments.append(_argument((None, value)))
             else:
-                arguments.append(_argument((None, self.nest(given, read, values))))
-        for key, given in kwargs.items():
-            filled = fills and key == "out" and given is not None
-            nest = FILLED if filled else self.nest(given, read, values)
-            arguments.append(_argument((key, nest)))
+                arguments.append(_argument((None, self.nest(arg, read, values))))
+        for key, arg in kwargs.items():
+            filled = fills and key == "out" and arg is not None
+            tree = FILLED if filled else self.nest(arg, read, values)
+            arguments.append(_argument((key, tree)))
         return arguments, read, values
 
     def _read_inner(
         self, name: str, operation: Operation, read: list[torch.Tensor], values: list[Value]
     ) -> None:
-        """Make an operation read what ran inside of it by itself, and nothing took up again.
+        """Add inputs to an operation for tensors that are used inside of it.
 
-        These are the results of its functions, what ranks have told each other for it, and the
-        parameters and buffers of modules that it has called.
+        These are results of its functions that no node reads, results of collectives inside of it,
+        and the parameters and buffers of modules that it has called.
         """
         read += operation.fed
         values += map(self.value_of, operation.fed)
@@ -270,19 +284,22 @@ class Recorder(StepRecorder):
                 values.append(value)
 
     def _deciding(self, operation: Operation, taken: set[Value]) -> Iterator[Value]:
-        """Have each turn of a loop wait for the condition that let it run; yield the conditions.
+        """Make each loop iteration depend on the condition that started it; yield the conditions.
 
         Args:
             operation: The loop.
-            taken: The values that something reads.
+            taken: The values that nodes read: a condition among them needs no control dependency.
         """
-        # The function that decides runs first, and then by turns with the other one.
-        conditions, turns = operation.turns[::2], operation.turns[1::2]
-        for (_, results), (first, _) in zip(conditions, turns, strict=False):
-            waiting = next((node for node in self.graph.nodes[first:] if node.kind == "op"), None)
+        # The function of the condition runs first, and then alternates with the function of the
+        # body.
+        conditions, iterations = operation.turns[::2], operation.turns[1::2]
+        for (_, results), (first, _) in zip(conditions, iterations, strict=False):
+            first_node = next(
+                (node for node in self.graph.nodes[first:] if node.kind == "op"), None
+            )
             for value in map(self.value_of, results):
-                if waiting is not None and value not in taken:
-                    waiting.control_inputs.append(value.producer)
+                if first_node is not None and value not in taken:
+                    first_node.control_inputs.append(value.producer)
                     yield value
 
     def add_kernel(
@@ -306,7 +323,7 @@ class Recorder(StepRecorder):
         return self.add_operation(label, args, kwargs, result, operation, frame)
 
     def tell_of_fork(self) -> None:
-        """Tell, once, that a scripted module runs operations in threads of TorchScript's own."""
+        """Add a note, once, that a scripted module runs operations in TorchScript's own threads."""
         if not self._forked:
             self._forked = True
             running = self.scopes.running
@@ -324,7 +341,7 @@ class Recorder(StepRecorder):
         error: BaseException,
         frame: FrameType | None,
     ) -> None:
-        """Keep in mind an operation that raised, should its error end the run."""
+        """Remember an operation that raised, in case that its error ends the run."""
         if self.failed_operations.of(error) is not None:
             return
         backward = self.backward if self.backward is not None and self.backward.passes else None
@@ -335,7 +352,7 @@ class Recorder(StepRecorder):
         node = Node("", name, "op", scope, values, arguments=arguments, source=source)
         node.run, node.step = run, step
         if backward is not None and isinstance(error, ENOUGH):
-            # It has run, and what it gave is saved.
+            # A checkpoint raises this error after the operation has run and its result is saved.
             running = self.operations.running
             node.kernels = [] if running is None else running.kernels
             self.builder.append(node)
@@ -345,11 +362,11 @@ class Recorder(StepRecorder):
         self.failed_operations.add(error, node)
 
     def end_with(self, error: BaseException, text: str) -> None:
-        """Close the graph of a run that an error ended, with the operation that raised it.
+        """Complete the graph of a run that an error ended, with the operation that raised it.
 
         Args:
-            error: What ended the run.
-            text: What it says, on one line.
+            error: The error.
+            text: Its message, on one line.
         """
         node = self.failed_operations.of(error)
         if node is not None:
@@ -360,32 +377,33 @@ class Recorder(StepRecorder):
         self.ended = True
 
     def add_read(self, name: str, tensor: Any, frame: FrameType | None) -> None:
-        """Note that Python read the content of a tensor (`item`, `bool`, `tolist`)."""
+        """Record that Python read the content of a tensor (`item`, `bool`, `tolist`)."""
         if name not in READS or not isinstance(tensor, torch.Tensor):
             return
         if self.distributed and is_bookkeeping(frame):
             return
         if name in _SHARES_MEMORY:
-            # Whatever is written through the array is no operation that anyone could see.
+            # The array shares the memory: a later write through the array is no operation that a
+            # mode sees.
             self.about_to_write(tensor)
         value, source = self.value_of(tensor), self.where.source_at(frame)
         value.producer.attributes["read_by_python"] = f"{name} at {source}" if source else name
         self._reads.append(Read(value, name, source))
 
     def about_to_write(self, tensor: torch.Tensor) -> None:
-        """Take note of a tensor that something which is no operation is about to write into."""
+        """Report a tensor before code that is no operation writes into it."""
         if self.operations.about_to_write is not None:
             self.operations.about_to_write(tensor)
 
     # -- calls ----------------------------------------------------------------------------
 
     def open_scope(self, name: str) -> None:
-        """Open a scope by hand in the call that runs."""
+        """Open a scope of the user in the running call."""
         if not self.paused:
             self.scopes.open_block(name, by_script=True)
 
     def close_scope(self, name: str | None, *, failed: bool = False) -> None:
-        """Close the innermost scope by hand; after a failure also those left open in it."""
+        """Close the innermost scope of the user; after a failure also scopes left open in it."""
         if not self.paused:
             self.scopes.close_block(name, failed=failed)
 
@@ -398,8 +416,9 @@ class Recorder(StepRecorder):
     ) -> Frame | None:
         """Open the scope of a module call; return the frame that `leave_call` closes.
 
-        None for a wrapper that has no scope of its own, and for what runs inside of an operation
-        (a hook in `torch.autograd.grad`, an operator of the user's own): that is part of it.
+        Return None for a wrapper that has no scope of its own, and for a call inside of an
+        operation (a hook in `torch.autograd.grad`, a custom operator): that call is part of the
+        operation.
         """
         scopes = self.scopes
         if self.operations.running is not None:
@@ -430,7 +449,7 @@ class Recorder(StepRecorder):
             class_name=place.label,
             qualified_name=place.qualified_name,
             arguments=arguments,
-            # A scripted module that is frozen has no mode; it does what it does in evaluation.
+            # A frozen scripted module has no mode, and behaves as in evaluation.
             training=getattr(module, "training", False),
             source=source,
             run=run,
@@ -449,14 +468,15 @@ class Recorder(StepRecorder):
         return frame
 
     def _look_away(self, module: torch.nn.Module) -> None:
-        """Look away while a lazy module makes its parameters, which is nothing that it computes."""
+        """Suspend recording while a lazy module makes its parameters: this computes nothing."""
         hooks = module._forward_pre_hooks
         for key, hook in hooks.items():
             if prepares_lazily(hook):
-                # The hook removes itself once it has run, and this one with it.
+                # Once it has run, the hook removes its entry, and with it this replacement.
                 hooks[key] = partial(self._unseen, hook)
 
     def _unseen(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Call a function while recording is suspended."""
         paused, self.paused = self.paused, True
         try:
             return function(*args)
@@ -466,10 +486,10 @@ class Recorder(StepRecorder):
     def leave_call(
         self, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
     ) -> Any:
-        """Close a module call that returned; return what its caller gets of it.
+        """Close a module call that returned; return the object that its caller receives.
 
-        A call whose forward has yet to run goes on whenever somebody asks for the next step of
-        what it gave.
+        If the result is a generator or a coroutine, most of forward has yet to run: the call then
+        continues at each step of the result.
         """
         given, call = (args, kwargs), frame.call
         assert call is not None
@@ -497,28 +517,30 @@ class Recorder(StepRecorder):
         ).stands_for(result)
 
     def _check_end(self, frame: Frame, given: Any, result: Any) -> None:
-        """Have a module call be whole that is about to end.
+        """Complete a module call that is about to end: a call without nodes gets a node.
 
         Args:
             frame: The call.
-            given: A nest of its arguments.
-            result: What it gave.
+            given: A pytree of its arguments.
+            result: Its return value.
+        Raises:
+            ScopeError: A scope of the user is still open in the call.
         """
         if frame.blocks:
             self.scopes.check_closed(frame)
         self.know(result)
         if self.builder.operations != frame.begun and not is_empty(self.graph, frame):
             return
-        # An identity, whose inputs are its outputs; or one that has to do with no tensor.
-        read, given_back = collect_tensors(given, []), collect_tensors(result, [])
-        inputs = dict.fromkeys(self.value_of(tensor) for tensor in given_back or read)
+        # The call was an identity, whose inputs are its outputs, or it returned no tensor.
+        read, returned = collect_tensors(given, []), collect_tensors(result, [])
+        inputs = dict.fromkeys(self.value_of(tensor) for tensor in returned or read)
         assert frame.place is not None
         node = self._values.append(frame.place.label, frame.scope, [*inputs], frame.source)
-        for tensor in {id(tensor): tensor for tensor in given_back}.values():
+        for tensor in {id(tensor): tensor for tensor in returned}.values():
             self._values.give(node, self._discovery.stood_in(tensor))
 
     def fail_call(self, frame: Frame, error: BaseException) -> None:
-        """Close a module call that raised; remember the innermost one of each error."""
+        """Close a module call that raised; remember the innermost call of each error."""
         self.failed_calls.add(error, frame)
         self.scopes.close_call(frame)
 
@@ -527,9 +549,9 @@ class Recorder(StepRecorder):
         """Record the run of a function that is an operation's argument, in a scope of its own.
 
         Args:
-            name: What the function is called.
+            name: The name of the function.
         Returns:
-            Takes what the function gave.
+            A callable that takes the result of the function.
         """
         with self.operations.function(len(self.graph.nodes)) as gave:
             self.scopes.open_block(name)

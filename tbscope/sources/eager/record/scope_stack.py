@@ -1,8 +1,8 @@
-"""The calls and scopes of a run: which are open, and where each module stands.
+"""Open module calls and scopes of a run, and the scope of each module.
 
-A module stands below the nearest of its holders that runs now, along the path of
-the module tree; containers that are never called stand in between. Each further
-call of a module in the same place opens a new scope, numbered.
+The scope of a module is inside the scope of its nearest parent module that runs now, along the path
+of the module tree; containers that are never called get the scopes in between. Each further call of
+a module in the same enclosing scope opens a new scope, numbered.
 """
 
 import itertools
@@ -29,7 +29,7 @@ from tbscope.sources.torch.module_names import ModulePlace, Registry
 __all__ = ["RESUMED", "Failures", "Frame", "Resumed", "ScopeStack", "is_empty"]
 
 RESUMED: frozenset[type] = frozenset({*LAZY_ITERATORS, CoroutineType, AsyncGeneratorType})
-"""What a forward gives that has run nothing of it yet."""
+"""Types of results of forward methods whose code has not run yet."""
 
 _Place = TypeVar("_Place")
 _KEPT = 4
@@ -37,19 +37,20 @@ _KEPT = 4
 
 @dataclass(slots=True, eq=False)
 class Frame:
-    """A module call that runs, or the top level of a recording.
+    """A running module call, or the top level of a recording.
 
     Attributes:
         scope: Its scope; None for the top level.
-        inner: Where what runs directly in it belongs: its own scope, or the innermost
-            block by hand that is open in it.
+        inner: The scope of operations that run directly in it: its own scope, or the innermost
+            named scope that is open in it.
         place: The place of the module; None for the top level.
         call: The call; None for the top level and for a container.
-        source: Where the module was called.
-        begun: How many operations had run when it opened.
-        first: How many nodes there were when it opened.
-        forward: The code of its own forward; None where it has none.
-        blocks: The names of the blocks by hand open in it, each with what `inner` was.
+        source: The line that called the module.
+        begun: The number of operations recorded before it opened.
+        first: The number of nodes before it opened.
+        forward: The code of its own forward; None if it has none.
+        blocks: The names of the scopes opened by name in it that are still open, each with the
+            `inner` from before.
     """
 
     scope: Scope | None
@@ -64,21 +65,22 @@ class Frame:
 
 
 class ScopeStack:
-    """Opens and closes the scopes of one run.
+    """The stack of open scopes of one run.
 
     Args:
-        builder: The door to the graph, which numbers them.
+        builder: The graph builder, which numbers scopes.
 
     Attributes:
         registry: The places of the modules.
         top: The frame of the top level.
         running: The innermost frame.
-        adopted: Told of each module that runs though no known module registered it, before
-            it runs; None where nobody wants to know.
-        phases: The boxes of backward passes and of optimizers' steps, and how many there were
-            before each.
-        again: Returns where what a script opens in a scope stands while a backward pass runs: in
-            that of the pass, apart from what mirrors the model. None where no pass runs.
+        adopted: Called with each module that runs though no registered module contains it, before
+            it runs; None for no call.
+        phases: The boxes of backward passes and optimizer steps, each with the number of boxes
+            before it.
+        again: Returns the enclosing scope for scopes that a script opens in a scope while a
+            backward pass runs: it is in the box of the pass, apart from the scopes that mirror the
+            model. None if no pass runs.
     """
 
     def __init__(self, builder: GraphBuilder) -> None:
@@ -89,15 +91,15 @@ class ScopeStack:
         self.adopted: Callable[[torch.nn.Module], None] | None = None
         self.again: Callable[[Scope | None], Scope | None] | None = None
         self._stack = [self.top]
-        # The latest scope of each place, by the one around it.
+        # The latest scope of each module, by enclosing scope.
         self._opened: dict[tuple[Scope | None, ModulePlace], Scope] = {}
         self._adopted = itertools.count()
         self.phases: dict[Scope, int] = {}
-        # The place of each scope of a module, and how many phases there were before it.
+        # By scope of a module: its place, and the number of phases before it opened.
         self._opened_after: dict[Scope, tuple[ModulePlace, int]] = {}
 
     def forget(self) -> None:
-        """Let go of all modules and tensors."""
+        """Release all modules and tensors."""
         self.adopted = None
         self.registry.forget()
         self._opened.clear()
@@ -111,57 +113,57 @@ class ScopeStack:
     # -- modules ---------------------------------------------------------------------
 
     def place_of(self, module: torch.nn.Module) -> ModulePlace:
-        """Return the place of a module that is called now; adopt a module that nobody registers."""
+        """Return the place of a module that is called now; adopt an unregistered module."""
         place = self.registry.module(module)
         if place is not None:
             return place
-        known = self.registry.count
-        holder = next((frame.place for frame in reversed(self._stack) if frame.place), None)
-        if holder is not None:
-            # A module made during forward, and registered since.
-            self.registry.refresh(holder)
+        count_before = self.registry.count
+        parent = next((frame.place for frame in reversed(self._stack) if frame.place), None)
+        if parent is not None:
+            # The module may be new: made during forward, and registered by its parent since.
+            self.registry.refresh(parent)
             place = self.registry.module(module)
-        if place is None and holder is not None:
+        if place is None and parent is not None:
             attribute = f"?{next(self._adopted)}"
-            prefix = f"{holder.name}." if holder.name else ""
+            prefix = f"{parent.name}." if parent.name else ""
             place = self.registry.add_root(
                 module, name=prefix + attribute, attribute=attribute, registered=False
             )
-            place.adopter = holder
+            place.adopter = parent
         place = place or self.registry.add_root(module)
         if self.adopted is not None:
-            for late in self.registry.modules_since(known):
-                self.adopted(late)
+            for new_module in self.registry.modules_since(count_before):
+                self.adopted(new_module)
         return place
 
     def call_of(self, place: ModulePlace) -> Frame | None:
-        """Return the innermost call of a module that runs now; None where none does."""
+        """Return the innermost running call of a module, or None if the module does not run."""
         if self.running.place is place:
             return self.running
         return next((frame for frame in reversed(self._stack) if frame.place is place), None)
 
     def branch(self, source: Source | None) -> "ScopeStack":
-        """Return the scopes of work that another thread does: it stands where it was handed over.
+        """Return the scopes of work in another thread: it begins in the scope that handed it over.
 
-        Which calls of a module run is for each thread its own affair.
+        Each thread has its own stack of running module calls.
 
         Args:
             source: The line that has handed the work over.
         """
-        branch, around = copy(self), self.running
-        branch.running = base = replace(around, call=None, source=source, blocks=[], forward=None)
+        branch, frame = copy(self), self.running
+        branch.running = base = replace(frame, call=None, source=source, blocks=[], forward=None)
         if self.at_top:
             branch.top = base
         branch._stack = [*self._stack, base]
         return branch
 
     def open_call(self, frame: Frame) -> None:
-        """Make a frame, whose scope `call_scope` gave, the running one."""
+        """Push a frame, whose scope came from `call_scope`."""
         self._stack.append(frame)
         self.running = frame
 
     def close_call(self, frame: Frame) -> None:
-        """Close a frame, and any that were left open in it (by an abandoned generator)."""
+        """Pop a frame, and frames that an abandoned generator left open in it."""
         while self._stack.pop() is not frame:
             pass
         self.running = self._stack[-1]
@@ -171,17 +173,17 @@ class ScopeStack:
         parent = self._parent_of(place)
         opened = self._opened.get((parent, place))
         if opened is not None and opened.kind == "container" and self.over_since(opened) is None:
-            # It has stood as the container of what was called in it: the same scope.
+            # The scope was the container for calls of modules in it: the call gets the same scope.
             opened.kind = "module"
             return opened
         return self._open_place(place, parent, "module")
 
     def container(self, place: ModulePlace, *, again: bool = False) -> Scope:
-        """Return the scope that stands for a module which is not called itself.
+        """Return the scope of a module that is not called itself.
 
         Args:
             place: The module.
-            again: Whether holders that do not run have new boxes where a phase has begun.
+            again: Whether modules that do not run get new boxes after a phase has begun.
         """
         parent = self._parent_of(place, again=again)
         opened = self._opened.get((parent, place))
@@ -190,12 +192,17 @@ class ScopeStack:
         return self._open_place(place, parent, "container")
 
     def home(self, place: ModulePlace) -> Scope:
-        """Return the scope in which a module's own parameters stand: that of its first call."""
+        """Return the scope of a module's own parameters, which is the scope of its first call."""
         return place.first_scope or self.container(place)
 
     @contextmanager
     def inside(self, module: torch.nn.Module, begun: int) -> Iterator[None]:
-        """Make everything that runs in a block stand in a module, though no call of it runs."""
+        """Run a block in the scope of a module, though no call of the module runs.
+
+        Args:
+            module: The module.
+            begun: The number of operations recorded before the block.
+        """
         place = self.registry.add_root(module)
         scope = self.container(place)
         frame = Frame(scope, scope, place, begun=begun)
@@ -206,33 +213,34 @@ class ScopeStack:
             self.close_call(frame)
 
     def _parent_of(self, place: ModulePlace, *, again: bool = True) -> Scope | None:
-        """Return the scope in which a module stands: that of the nearest holder that runs."""
-        holder = place.parent
-        if holder is None:
+        """Return the scope that encloses a module: the scope of its nearest running parent."""
+        parent = place.parent
+        if parent is None:
             return self._inner(self.running if place.adopter or self.at_top else self.top)
-        call = self.call_of(holder)
-        return self.container(holder, again=again) if call is None else self._inner(call)
+        call = self.call_of(parent)
+        return self.container(parent, again=again) if call is None else self._inner(call)
 
     def _inner(self, frame: Frame) -> Scope | None:
-        """Return where what a script opens in a call stands."""
+        """Return the enclosing scope for a scope that a script opens in a call."""
         return frame.inner if self.again is None else self.again(frame.inner)
 
     def over_since(self, scope: Scope | None) -> int | None:
         """Return the number of the first phase that has begun since a module's box was opened.
 
-        Phases read what stands in the box; what reads phases is to stand in another one. None
-        where no phase has begun, or a call of the module runs, or it is a list: the members of
-        that stand beside each other where its box would circle.
+        A phase reads values from the box. A node that reads results of the phase needs another box,
+        because edges to and fro would make a cycle of the boxes. Return None if no phase has begun,
+        if a call of the module runs, or if the module is a list: the members of a list are drawn
+        side by side if its box would be part of a cycle.
         """
-        known = self._opened_after.get(scope)  # type: ignore[arg-type]
-        if known is None or known[1] == len(self.phases):
+        opened = self._opened_after.get(scope)  # type: ignore[arg-type]
+        if opened is None or opened[1] == len(self.phases):
             return None
-        place, after = known
+        place, after = opened
         is_list = place.parent is not None and type(place.module).forward is torch.nn.Module.forward
         return None if is_list or self.call_of(place) else after
 
     def open_again(self, scope: Scope) -> Scope:
-        """Return a new box for what a module runs while no call of it does."""
+        """Return a new box for operations that a module runs outside of its calls."""
         return self.container(self._opened_after[scope][0], again=True)
 
     def _open_place(self, place: ModulePlace, parent: Scope | None, kind: ScopeKind) -> Scope:
@@ -244,21 +252,22 @@ class ScopeStack:
             place.first_scope = scope
         return scope
 
-    # -- blocks by hand ----------------------------------------------------------------
+    # -- named scopes ------------------------------------------------------------------
 
     def open_phase(self, phase: Phase) -> Scope:
-        """Open the box of a backward pass, or of an optimizer's step; return its scope."""
+        """Open the box of a backward pass or of an optimizer step; return its scope."""
         scope = self.open_block(PHASE_BOXES[phase])
         scope.phase = phase
         self.phases[scope] = len(self.phases)
         return scope
 
     def open_block(self, name: str, *, by_script: bool = False) -> Scope:
-        """Open a block by hand in the call that runs; return its scope.
+        """Open a named scope in the running call; return it.
 
         Args:
-            name: What it is called.
-            by_script: Whether a script has opened it; else it is of a pass or of an optimizer.
+            name: Its name.
+            by_script: Whether a script has opened it; otherwise it belongs to a backward pass, an
+                optimizer or a function.
         """
         frame = self.running
         parent = self._inner(frame) if by_script else frame.inner
@@ -269,14 +278,14 @@ class ScopeStack:
     def close_block(
         self, name: str | None, *, failed: bool = False, frame: Frame | None = None
     ) -> None:
-        """Close the innermost block by hand; after a failure also those left open in it.
+        """Close the innermost named scope; after a failure also named scopes left open in it.
 
         Args:
-            name: What it is called; None for any name.
+            name: Its name; None for any name.
             failed: Whether a failure ends it.
-            frame: In which call it is open; None for the one that runs.
+            frame: The call in which it is open; None for the running call.
         Raises:
-            ScopeError: None is open in the call, or one of another name.
+            ScopeError: No named scope is open in the call, or the innermost has another name.
         """
         frame = frame or self.running
         blocks = frame.blocks
@@ -285,16 +294,16 @@ class ScopeStack:
                 blocks.pop()
         if not blocks or (name is not None and blocks[-1][0] != name):
             if failed:
-                # The failure that is under way tells more than this would.
+                # The failure that is under way is more helpful than this error would be.
                 return
             raise _unbalanced(name, blocks[-1][0] if blocks else None)
         frame.inner = blocks.pop()[1]
 
     def check_closed(self, frame: Frame) -> None:
-        """Check that no block by hand is left open in a frame.
+        """Check that no named scope is left open in a frame.
 
         Raises:
-            ScopeError: One is.
+            ScopeError: A named scope is open.
         """
         if not frame.blocks:
             return
@@ -312,8 +321,8 @@ def _unbalanced(name: str | None, innermost: str | None) -> ScopeError:
     """Return the error for a scope closed out of order.
 
     Args:
-        name: The name that was to be closed; None for the innermost one.
-        innermost: The name of the innermost open scope by hand; None where none is open.
+        name: The name that was to be closed; None for the innermost scope.
+        innermost: The name of the innermost named scope that is open; None if none is open.
     """
     called = f"pop_scope({'' if name is None else shown(name)})"
     if innermost is None:
@@ -330,28 +339,29 @@ def _unbalanced(name: str | None, innermost: str | None) -> ScopeError:
 
 
 class Failures(Generic[_Place]):
-    """Keeps in mind where the latest errors arose, as each may be caught, or end the run.
+    """The places at which the latest errors arose, as each error may be caught, or end the run.
 
-    Several, as threads and coroutines may fail side by side; few, as errors hold tensors.
+    Several errors are kept, as threads and coroutines may fail side by side; but few, as errors
+    keep tensors alive.
     """
 
     def __init__(self) -> None:
         self._kept: deque[tuple[BaseException, _Place]] = deque(maxlen=_KEPT)
 
     def add(self, error: BaseException, place: _Place) -> None:
-        """Keep in mind where an error arose, unless it is known to have arisen further inside."""
+        """Record where an error arose, unless an inner place is recorded for it already."""
         if self.of(error) is None:
             self._kept.append((error, place))
 
     def of(self, error: BaseException) -> _Place | None:
-        """Return where this error arose; None where that is not known."""
+        """Return the place at which this error arose, or None if it is not recorded."""
         return next((place for other, place in self._kept if other is error), None)
 
 
 def is_empty(graph: Graph, frame: Frame) -> bool:
-    """Tell whether nothing stands in a call: what it called stands under another module."""
+    """Whether a call contains no node: the modules that it called belong to another module."""
     nodes = graph.nodes
-    # Most call nothing last but operations of their own.
+    # Fast path: the last node of most calls is an operation of their own.
     if len(nodes) > frame.first and nodes[-1].scope is frame.scope:
         return False
     for node in itertools.islice(reversed(nodes), len(nodes) - frame.first):
@@ -359,23 +369,24 @@ def is_empty(graph: Graph, frame: Frame) -> bool:
             return False
     calls = itertools.takewhile(lambda call: call is not frame.call, reversed(graph.calls))
     return frame.scope not in {
-        one for call in calls if is_shared(call) for one in upward(call.caller)
+        enclosing for call in calls if is_shared(call) for enclosing in upward(call.caller)
     }
 
 
 @dataclass(slots=True, eq=False)
 class Resumed:
-    """A module call that goes on whenever somebody asks for its next step.
+    """A module call that continues at each step of its result.
 
-    What such a forward gives (`async def forward`, and one that yields) runs step by step, between
-    other code. Each step stands in the scope of its call all the same, for as long as it runs.
+    The result of an `async def` forward, or of a forward that yields, runs step by step, between
+    other code. Each step is in the scope of its call, for as long as the step runs.
 
     Attributes:
         scopes: The scopes of the run.
         frame: The call, which is closed between its steps.
-        failed: Told of an error that ends it.
-        yields: Told of each entry of a generator.
-        ends: Told of what a coroutine gives, or a generator returns, while the call is open.
+        failed: Called with an error that ends it.
+        yields: Called with each entry of a generator.
+        ends: Called with the result of a coroutine, or the return value of a generator, while the
+            call is open.
     """
 
     scopes: ScopeStack
@@ -385,10 +396,10 @@ class Resumed:
     ends: Callable[[Any], None]
 
     def stands_for(self, given: Any) -> Any:
-        """Return what the caller of the module gets instead: it gives the same.
+        """Return the object that replaces a result of forward; it yields and returns the same.
 
         Args:
-            given: What forward gave: of one of the types `RESUMED`.
+            given: The result of forward, of one of the types `RESUMED`.
         """
         if type(given) is CoroutineType:
             return self._coroutine(given)
@@ -434,7 +445,7 @@ class Resumed:
                 resume, sent = given.throw, error
 
     def _step(self, resume: Callable[[Any], Any], sent: Any) -> Any:
-        """Go on with the call until it gives something; others may open calls until it goes on."""
+        """Continue the call until it yields or returns; then other calls may open."""
         frame, scopes = self.frame, self.scopes
         scopes.open_call(frame)
         try:

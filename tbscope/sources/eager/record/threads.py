@@ -1,7 +1,7 @@
-"""Work that several threads do for one run: it becomes one graph, the same one in each run.
+"""Work of several threads for one run, recorded as one graph that is the same in each run.
 
-Which thread comes first is chance. So what each did is put in order once the run is over: as if
-work had been done where it was handed over, as far as what it reads was there by then.
+The order of the threads is chance. So nodes and calls are put in order after the run: as if work
+had been done where it was handed over, as far as its inputs existed by then.
 """
 
 import itertools
@@ -24,17 +24,17 @@ __all__ = ["HandedOver", "Strands"]
 
 _Place: TypeAlias = tuple[float, ...]
 
-# What threads call of a recorder while a run is watched.
+# Methods of a recorder that threads call while a run is watched.
 _SHARED = (*EVENTS, "about_to_set", "about_to_accumulate")
 
 
 @dataclass(slots=True, eq=False)
 class _Strand:
-    """What one thread does of a run, in its own order.
+    """The work of one thread for a run, in its own order.
 
     Attributes:
-        place: Where in the order of the whole run it stands.
-        steps: Counts what it does.
+        place: Its position in the order of the whole run.
+        steps: Counts the nodes and calls of the thread.
         thread: The name of the thread.
         source: The line that has handed the work over; None for the thread of the run itself.
     """
@@ -52,8 +52,8 @@ class HandedOver(NamedTuple):
     """Work that was handed over to other threads, once or several times.
 
     Attributes:
-        recorder: Who recorded where it was handed over, as it was then.
-        place: Where in the order of the run this was.
+        recorder: A copy of the recorder at the point where the work was handed over.
+        place: The position of that point in the order of the run.
         source: The line.
     """
 
@@ -64,7 +64,7 @@ class HandedOver(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Strands:
-    """The work of all threads for one run, in which no two of them record at a time.
+    """The work of all threads for one run, in which only one thread records at a time.
 
     Args:
         trunk: The recorder of the thread that runs the model.
@@ -72,11 +72,11 @@ class Strands:
 
     trunk: Recorder
     _over: bool = False
-    # Where each node and each call stands in the order; those from before have no entry.
+    # Position of each node and each call; nodes from before have no entry.
     _places: dict[Node | Call, _Place] = field(default_factory=dict)
     _strands: dict[Recorder, _Strand] = field(default_factory=dict)
     _running: dict[Recorder, _Strand] = field(default_factory=dict)
-    # What the guards of the trunk stand in front of.
+    # Attributes of the trunk that its guards replace.
     _unguarded: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -86,17 +86,17 @@ class Strands:
         trunk.strands, trunk.before_closing = self, self._put_in_order
 
     def hand_over(self, recorder: Recorder, source: Source | None) -> HandedOver:
-        """Take note of work that is handed over now, by the thread of this recorder."""
+        """Record that the thread of this recorder hands over work now."""
         with self.trunk.turn:
             place = self._strands[recorder].next()
             return HandedOver(self._branch(recorder, source), place, source)
 
     def begin(self, handed: HandedOver, number: int) -> Recorder:
-        """Return who records what this thread does from now on of work that was handed over.
+        """Return the recorder for this thread, which begins a part of work that was handed over.
 
         Args:
             handed: The work.
-            number: Which part of it the thread does.
+            number: The number of the part.
         """
         with self.trunk.turn:
             recorder = self._branch(handed.recorder, handed.source)
@@ -108,12 +108,12 @@ class Strands:
             return recorder
 
     def end(self, recorder: Recorder) -> None:
-        """Take note that a thread has done its part."""
+        """Record that a thread has done its part."""
         with self.trunk.turn:
             self._running.pop(recorder, None)
 
     def stop(self) -> None:
-        """Record nothing any more: the call is over; tell of the work that is not."""
+        """End the recording as the call is over; add a note for each thread still at work."""
         with self.trunk.turn:
             self._over = True
             for recorder, strand in self._running.items():
@@ -138,11 +138,11 @@ class Strands:
         vars(recorder).update(self._unguarded)
 
     def _guard(self, recorder: Recorder, strand: _Strand) -> None:
-        """Have a recorder take turns with the others."""
+        """Make the methods of a recorder take the lock, and sort its nodes into a strand."""
         self._strands[recorder] = strand
         for name in _SHARED:
-            tell = self._guarded(getattr(recorder, name), strand, leaves=name == "leave_call")
-            setattr(recorder, name, tell)
+            guarded = self._guarded(getattr(recorder, name), strand, leaves=name == "leave_call")
+            setattr(recorder, name, guarded)
         operations = recorder.operations
         if operations.about_to_write is not None:
             operations.about_to_write = self._guarded(operations.about_to_write, strand)
@@ -155,7 +155,8 @@ class Strands:
         def guarded(*args: Any, **kwargs: Any) -> Any:
             with self.trunk.turn:
                 if self._over:
-                    # Of a call that is left the last one is its result, which goes on.
+                    # The last argument of `leave_call` is the result of the call, which goes on to
+                    # the caller.
                     return args[-1] if leaves else None
                 node_count, call_count = len(graph.nodes), len(graph.calls)
                 try:
@@ -171,11 +172,11 @@ class Strands:
     # -- the order ---------------------------------------------------------------------
 
     def _put_in_order(self) -> None:
-        """Order, number and name all as if no chance had been in it."""
+        """Order, number and name all nodes, calls and scopes independently of thread timing."""
         trunk, graph = self.trunk, self.trunk.graph
         self._order_nodes()
-        known = [self._places.get(call, (-1, at)) for at, call in enumerate(graph.calls)]
-        order = sorted(range(len(known)), key=known.__getitem__)
+        positions = [self._places.get(call, (-1, at)) for at, call in enumerate(graph.calls)]
+        order = sorted(range(len(positions)), key=positions.__getitem__)
         graph.calls[:] = [graph.calls[at] for at in order]
         trunk.modules_called[:] = [trunk.modules_called[at] for at in order]
         self._number_scopes()
@@ -187,19 +188,20 @@ class Strands:
     def _order_nodes(self) -> None:
         nodes = self.trunk.graph.nodes
         places = {node: self._places.get(node, (at,)) for at, node in enumerate(nodes)}
-        # Whoever came first has found a parameter; it stands before the first that reads it.
-        found: dict[Node, _Place] = {}
+        # The thread that came first has found a parameter; its node goes before the first node that
+        # reads it.
+        owned: dict[Node, _Place] = {}
         for node in nodes:
             for position, value in enumerate(node.inputs):
                 source = value.producer
                 if source.kind in OWNED and source in self._places:
-                    *above, step = places[node]
-                    before = (*above, step - 0.5, position)
-                    found[source] = min(found.get(source, before), before)
-        places.update(found)
+                    *prefix, step = places[node]
+                    before = (*prefix, step - 0.5, position)
+                    owned[source] = min(owned.get(source, before), before)
+        places.update(owned)
         ranked = sorted(nodes, key=places.__getitem__)
         order = {node: at for at, node in enumerate(ranked)}
-        # Each stands after all that it reads or waits for.
+        # Each node goes after its inputs and its control dependencies.
         steps = (
             (order[other], order[node])
             for node in ranked
@@ -217,7 +219,7 @@ class Strands:
             numbers = sorted([scope.part.index for scope in scopes])
             for scope, number in zip(scopes, numbers, strict=True):
                 scope.renumber(number)
-        # What a module owns stands in its first call.
+        # The tensors of a module are in the scope of its first call.
         first: dict[str | None, Scope] = {}
         for call in graph.calls:
             first.setdefault(call.qualified_name, call.scope)

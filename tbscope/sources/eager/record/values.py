@@ -1,12 +1,15 @@
-"""The values that tensors hold: followed by identity and by storage, held weakly.
+"""Current value of each tensor, found by the identity of the tensor.
 
-A tensor that is written into holds a new value from then on. What reads the same
-storage through another tensor gets the writer as a control input.
+`TensorValues.held` maps `id(tensor)` to a weak reference and the `Value` that the tensor has now.
+An in-place write makes a new value: the writing node gets a further output, which replaces the
+entry of the written tensor (`TensorValues.give_written`). Other views of the storage keep their
+values; an operation that reads such a view later gets the writing node as a control dependency
+(`TensorValues.earlier_writers`).
 
-Tensors stand inside of others: of those of `vmap`, `grad` and `jvp`, and of subclasses. A wrapper
-that an operation gave holds others that nobody saw it make. Once somebody reads one of those, it
-is what was taken out of the wrapper; and a wrapper in which something is another than it was is
-made anew.
+Tensors can be inside of other tensors: in the wrappers of `vmap`, `grad` and `jvp`, and in tensor
+subclasses. No operation was seen that produces the inner tensors of a wrapper. An inner tensor that
+an operation reads gets a node that takes it out of its wrapper; a wrapper with a replaced or
+changed inner tensor gets a node that makes it anew.
 """
 
 from collections.abc import Callable, Set
@@ -43,24 +46,24 @@ __all__ = ["Inside", "TensorValues", "add_value", "shape_of"]
 
 
 def _nothing(tensor: torch.Tensor) -> None:
-    """Know nothing of any tensor."""
+    """Default of `TensorValues.from_pass`: no tensor has a value."""
 
 
 class TensorValues:
-    """Which value each tensor holds now.
+    """Current value of each tensor.
 
     Args:
-        builder: The door to the graph.
+        builder: The graph builder, through which all nodes are added.
 
     Attributes:
-        builder: The door to the graph.
-        writes: What was written into which storage.
-        wrappers: The tensors that are made of others, and those inside of them.
-        held: The values of tensors by identity, for whoever asks for each tensor of a trace. An
-            entry counts only while its tensor lives, as identities are reused.
-        from_pass: Returns the value of what a backward pass has given that is one operation; None
-            for any other tensor.
-        of_passes: Those values that were asked for.
+        builder: The graph builder.
+        writes: The in-place writes so far, by storage.
+        wrappers: The tensors that are made of other tensors, and their inner tensors.
+        held: Weak reference and value by `id(tensor)`, public for callers that look up each tensor
+            of a trace. An entry is valid only while its tensor lives, as identities are reused.
+        from_pass: Returns the value of a tensor that came out of a backward pass recorded as one
+            operation, or None for any other tensor.
+        of_passes: The values that were made for tensors of these backward passes.
         names: The qualified names of parameters and buffers, by their nodes.
     """
 
@@ -76,27 +79,30 @@ class TensorValues:
         self.names: dict[Node, str] = {}
 
     def find(self, tensor: torch.Tensor) -> Value | None:
-        """Return the value that a tensor held when it was last read; None for an unknown one."""
-        found = self.seen(tensor)
-        return self.from_pass(tensor) if found is None else found
+        """Return the value last recorded for a tensor, or None for an unknown tensor.
+
+        A result of a backward pass that is one operation gets its value here, at the first request.
+        """
+        value = self.seen(tensor)
+        return self.from_pass(tensor) if value is None else value
 
     def seen(self, tensor: torch.Tensor) -> Value | None:
-        """Return the value that a tensor held when it was last read, if anything has asked."""
-        held = self.held.get(id(tensor))
-        if held is not None and held[0]() is tensor:
-            return held[1]
-        # In most runs nothing is made of others.
+        """Return the value last recorded for a tensor, or None; unlike `find`, add no output."""
+        entry = self.held.get(id(tensor))
+        if entry is not None and entry[0]() is tensor:
+            return entry[1]
+        # Most runs have no tensors that are made of others.
         return self.wrappers.value(tensor) if self.wrappers.any else None
 
     def append(
         self, op: str, scope: Scope | None, inputs: list[Value], source: Source | None = None
     ) -> Node:
-        """Append an operation that is seen by nobody, and reads these values as its arguments."""
+        """Append an operation that no mode has seen; `inputs` are its arguments."""
         arguments = [Argument(None, value) for value in inputs]
         return self.builder.append_op(op, scope, inputs, arguments, [], source, [])
 
     def give(self, node: Node, tensor: torch.Tensor) -> Value:
-        """Make a tensor the next output of a node."""
+        """Append an output to a node, and make it the current value of a tensor."""
         value = add_value(node, tensor)
         if type(tensor) in PLAIN and innermost_transform() is None:
             self.held[id(tensor)] = (ref(tensor), value)
@@ -105,14 +111,17 @@ class TensorValues:
         return value
 
     def hold(self, tensor: torch.Tensor, value: Value) -> None:
-        """Have a tensor hold a value that a node gives already."""
+        """Make an existing value the current value of a tensor."""
         if type(tensor) in PLAIN:
             self.held[id(tensor)] = (ref(tensor), value)
         else:
             self.wrappers.hold(tensor, value)
 
     def shown_by(self, tensor: torch.Tensor) -> Value | None:
-        """Return the value of a tensor that somebody still holds and another one shows whole."""
+        """Return the value of a live tensor with the storage and the shape of this tensor.
+
+        The tensor made last counts. Return None if there is none.
+        """
         return next(
             (
                 value
@@ -123,7 +132,7 @@ class TensorValues:
         )
 
     def make(self, node: Node, tensor: torch.Tensor) -> Value:
-        """Make a tensor of others that are known the output of a node."""
+        """Append an output to a node for a tensor whose inner tensors have values of their own."""
         value = add_value(node, tensor)
         self.wrappers.keep(tensor, value)
         return value
@@ -135,25 +144,29 @@ class TensorValues:
         results: list[torch.Tensor],
         candidates: list[torch.Tensor],
     ) -> None:
-        """Assign new values to the tensors that a node wrote into, and remember the writes.
+        """Append an output for each tensor that a node wrote into, and record the writes.
+
+        A kernel may write into a temporary view: the new value then belongs to the argument in the
+        same storage (`_target`). Later reads of the storage through other tensors find the write by
+        `earlier_writers`.
 
         Args:
             node: The node, recorded already, with its results as outputs.
-            written: The tensors that its kernels wrote into, maybe views that nobody else holds.
+            written: The tensors that its kernels wrote into, maybe views that only the kernel has.
             results: The tensors that it returned.
-            candidates: Its arguments: tensors that the user knows.
+            candidates: Its arguments, which are tensors of the user's code.
         """
-        given = {id(tensor) for tensor in results}
-        known = _Among(candidates)
+        with_output = {id(tensor) for tensor in results}
+        arguments = _Among(candidates)
         for tensor in written:
-            target = self._target(tensor, known)
+            target = self._target(tensor, arguments)
             if target is None:
                 continue
-            if id(target) not in given:
-                given.add(id(target))
+            if id(target) not in with_output:
+                with_output.add(id(target))
                 self.give(node, target)
-            elif id(target) not in known.identities:
-                # A result that it made and filled itself: nobody has seen it before.
+            elif id(target) not in arguments.identities:
+                # The node made and filled this result itself: it replaces no earlier value.
                 continue
             value = self.find(target)
             assert value is not None
@@ -165,16 +178,16 @@ class TensorValues:
         read: list[torch.Tensor],
         values: list[Value],
     ) -> tuple[int, ...]:
-        """Return which of the tensors that an operation reads it wrote into, by position.
+        """Return the positions among `read` of the tensors that an operation wrote into.
 
         Args:
-            written: The tensors that its kernels wrote into, maybe views of those.
+            written: The tensors that its kernels wrote into, maybe views of those in `read`.
             read: The tensors that it reads.
             values: Their values, before the operation has outputs.
         """
         if not read:
             return ()
-        # Together: a kernel of a whole list writes into as many tensors as it reads.
+        # All storages at once: a kernel of a whole list writes into as many tensors as it reads.
         keys = storage_keys(written)
         identities = {id(tensor) for tensor in written}
         replaced = {self.find(tensor) for tensor in written}
@@ -189,30 +202,36 @@ class TensorValues:
     def tensors_of(
         self, node: Node, results: list[torch.Tensor], written: list[torch.Tensor]
     ) -> list[torch.Tensor]:
-        """Return for each output of a node the tensor that holds it, where one of these does.
+        """Return the tensors whose values are the outputs of a node, in order.
+
+        Outputs without a tensor among `written` are skipped.
 
         Args:
             node: The node.
             results: The tensors that are its first outputs.
             written: Tensors, among them all that the node wrote into.
         """
-        found = list(results)
+        tensors = list(results)
         for value in node.outputs[len(results) :]:
-            found += [tensor for tensor in written if self.find(tensor) is value][:1]
-        return found
+            tensors += [tensor for tensor in written if self.find(tensor) is value][:1]
+        return tensors
 
     def _target(self, tensor: torch.Tensor, candidates: "_Among") -> torch.Tensor | None:
-        """Return the tensor known to the user that a write to this one changes."""
-        # A kernel inside of `vmap` or `grad` writes into what the wrapper holds that is known.
+        """Return the user's tensor that changes if a kernel writes into this tensor, or None."""
+        # Under `vmap` or `grad` a kernel writes into an inner tensor; the value that changes is the
+        # value of the wrapper.
         hidden = innermost_transform() is not None
         known = self.find(tensor) is not None
         if known and not hidden:
             return tensor
-        found = candidates.first(tensor)
-        return tensor if found is None and hidden and known else found
+        argument = candidates.first(tensor)
+        return tensor if argument is None and hidden and known else argument
 
     def earlier_writers(self, read: list[torch.Tensor], values: list[Value]) -> list[Node]:
         """Return the nodes that wrote into the tensors' memory through another tensor, in order.
+
+        These become the control dependencies of an operation that reads the tensors. A write counts
+        if it is later than the producer of the tensor's value, and if it overlaps with the tensor.
 
         Args:
             read: The tensors that are read.
@@ -220,29 +239,30 @@ class TensorValues:
         """
         if not self.writes.any:
             return []
-        found: dict[Node, None] = {}
+        writers: dict[Node, None] = {}
         for tensor, value in zip(read, values, strict=True):
             for write in self.writes.touching(tensor, self._order_of(value.producer)):
-                found[write.node] = None
+                writers[write.node] = None
         for value in values:
-            found.pop(value.producer, None)
-        return sorted(found, key=self._order_of)
+            # The data edge from the producer is enough.
+            writers.pop(value.producer, None)
+        return sorted(writers, key=self._order_of)
 
     def alive(self) -> list[tuple[torch.Tensor, Value]]:
-        """Return the tensors that somebody still holds with their values, in order."""
-        found = [
+        """Return the live tensors with their values, ordered by producer and output."""
+        pairs = [
             (tensor, value) for held, value in self.held.values() if (tensor := held()) is not None
         ]
-        found += self.wrappers.alive()
-        return sorted(found, key=lambda pair: (self._order_of(pair[1].producer), pair[1].index))
+        pairs += self.wrappers.alive()
+        return sorted(pairs, key=lambda pair: (self._order_of(pair[1].producer), pair[1].index))
 
     def unread(self, given: Set[Value] = frozenset()) -> list[torch.Tensor]:
-        """Return the tensors that operations made, somebody still holds, and nothing has read.
+        """Return the live tensors that operations made and no operation reads.
 
-        A backward pass and an optimizer are no readers of a loss.
+        A backward pass or an optimizer does not count as a reader of a loss.
 
         Args:
-            given: What passes have given to whoever asked for gradients.
+            given: The values that backward passes returned to callers that asked for gradients.
         """
         read = {
             value
@@ -252,25 +272,28 @@ class TensorValues:
         }
 
         def is_left(value: Value) -> bool:
-            maker = value.producer
-            # What passes and optimizers keep for themselves is no result of a step.
-            of_step = maker.kind == "op" and (maker.phase == "forward" or value in given)
+            producer = value.producer
+            # Tensors that backward passes and optimizers keep internally are no results of a step.
+            of_step = producer.kind == "op" and (producer.phase == "forward" or value in given)
             return of_step and value not in read and value not in self.of_passes
 
         alive = self.alive()
-        # What `vmap` gave is inside of a wrapper that went with it.
+        # A result of `vmap` is an inner tensor whose wrapper is gone when `vmap` returns.
         alive += self.wrappers.left(read.union(value for _, value in alive))
         return [tensor for tensor, value in alive if is_left(value)]
 
     def forget(self) -> None:
-        """Let go of all tensors and values, once the run is over."""
+        """Release all tensors and values after the run."""
         self.held.clear()
         self.from_pass = _nothing
         self.wrappers.forget()
         self._order.clear()
 
     def _order_of(self, node: Node) -> int:
-        """Return the position of a node in the recording, counted from 0; few runs ever ask."""
+        """Return the position of a node in the recording, counted from 0.
+
+        The table of positions is extended on demand, as few runs need it.
+        """
         if self._nodes[-1] is node:
             return len(self._nodes) - 1
         order = self._order
@@ -281,10 +304,10 @@ class TensorValues:
 
 
 class _Among:
-    """Some tensors, found by their storages, of which each is looked up once.
+    """Search for a tensor in a list, by identity and by storage.
 
     Args:
-        tensors: The tensors, in order.
+        tensors: The tensors, in order; the storages of each are computed once.
 
     Attributes:
         identities: Their identities.
@@ -296,7 +319,7 @@ class _Among:
 
     @cached_property
     def _places(self) -> dict[int, int]:
-        """By storage the first place of one that lies in it."""
+        """Position of the first tensor in each storage, by storage."""
         places: dict[int, int] = {}
         for place, tensor in enumerate(self._tensors):
             for key in storage_keys([tensor]):
@@ -304,25 +327,30 @@ class _Among:
         return places
 
     def first(self, tensor: torch.Tensor) -> torch.Tensor | None:
-        """Return the first that is a tensor, or shares storage with it; None for none."""
-        found = [self._places[key] for key in storage_keys([tensor]) if key in self._places]
-        if found:
-            return self._tensors[min(found)]
+        """Return the first tensor of the list that shares storage with this tensor.
+
+        A tensor without storage is returned itself if it is in the list. Return None if nothing
+        fits.
+        """
+        positions = [self._places[key] for key in storage_keys([tensor]) if key in self._places]
+        if positions:
+            return self._tensors[min(positions)]
         return tensor if id(tensor) in self.identities else None
 
 
 class Inside:
-    """A tensor inside of a wrapper that an operation gave.
+    """A tensor inside of a wrapper that an operation returned.
 
     Attributes:
-        held: The tensor, weakly.
-        outer: What the wrapper held then; or the wrapper, where that is inside of another one.
-        op: How it is taken out; None where both are the same to whoever reads them.
-        dimension: The dimension that `vmap` hides; None for any other.
+        held: The inner tensor, as a weak reference.
+        outer: The value of the wrapper at that time, or the wrapper's own entry if the wrapper is
+            inside of another wrapper.
+        op: The operation that takes it out, or None if both are the same for a reader.
+        dimension: The dimension that `vmap` hides; None for any other wrapper.
         shape: Its sizes.
-        dtype: Its type.
-        device: Where it is.
-        value: What it holds; None until somebody asks.
+        dtype: Its element type.
+        device: Its device.
+        value: Its value; None until an operation reads it.
     """
 
     def __init__(
@@ -337,7 +365,7 @@ class Inside:
 
     @property
     def root(self) -> Value:
-        """What the outermost wrapper held."""
+        """Value of the outermost wrapper."""
         outer = self.outer
         while isinstance(outer, Inside):
             outer = outer.outer
@@ -345,27 +373,34 @@ class Inside:
 
 
 class _Part(NamedTuple):
-    """One tensor in a tensor of a subclass, as it was when that was made."""
+    """State of one inner tensor at the time when its tensor of a subclass was made.
+
+    Attributes:
+        held: The inner tensor, as a weak reference.
+        was: Its value or entry at that time; None if it had neither.
+    """
 
     held: "ref[torch.Tensor]"
     was: Value | Inside | None
 
     def is_now(self, tensor: torch.Tensor, now: Value | Inside | None) -> bool:
-        """Tell whether it is still the same, and holds the same."""
+        """Whether the inner tensor is still the same object with the same content."""
         if self.held() is not tensor:
             return False
         was = self.was
         if now is was:
             return True
         if was is None:
-            # One from outside that somebody has read since is still what it was.
+            # An inner tensor without a value then is unchanged if a source node (a parameter, an
+            # input) produces it now: it was only read since.
             return not isinstance(now, Value) or now.producer.kind != "op"
+        # The inner tensor may have been taken out of its own wrapper since, which changes nothing.
         return isinstance(was, Inside) and now is was.value
 
 
 @dataclass(slots=True, eq=False)
 class _Composite:
-    """A tensor of a subclass, with what it holds and what is inside of it."""
+    """A tensor of a subclass, with its value, and the state of its inner tensors by attribute."""
 
     held: "ref[torch.Tensor]"
     value: Value
@@ -373,13 +408,14 @@ class _Composite:
 
 
 class _Wrappers:
-    """The tensors that are made of others, and those inside of them.
+    """The tensors that are made of other tensors, and their inner tensors.
 
     Args:
         held: The values of all other tensors, by identity.
 
     Attributes:
-        any: Whether anything was inside of another, or shows another; in most models nothing is.
+        any: Whether any tensor was inside of another tensor, or is an alias of one; False in most
+            models, so that callers can skip a search.
     """
 
     def __init__(self, held: dict[int, tuple["ref[torch.Tensor]", Value]]) -> None:
@@ -392,37 +428,44 @@ class _Wrappers:
     # -- asking ---------------------------------------------------------------------------
 
     def value(self, tensor: torch.Tensor) -> Value | None:
-        """Return what a tensor of a subclass held when it was last made; None for any other."""
+        """Return the value that a tensor of a subclass had when it was last made, or None."""
         composite = self._composite(tensor)
         return composite.value if composite is not None else None
 
     def inside(self, tensor: torch.Tensor) -> Inside | None:
-        """Return what a tensor is inside of; None where it is in nothing."""
-        found = self._inside.get(id(tensor))
-        return found if found is not None and found.held() is tensor else None
+        """Return the `Inside` entry of an inner tensor, or None for any other tensor."""
+        entry = self._inside.get(id(tensor))
+        return entry if entry is not None and entry.held() is tensor else None
 
     def face(self, tensor: torch.Tensor) -> Value | None:
-        """Return the value of the tensor that another one shows; None where none is known."""
-        found = self._faces.get(id(tensor))
-        return found[1] if found is not None and found[0]() is tensor else None
+        """Return the value of the tensor of which this tensor is an alias, or None."""
+        entry = self._faces.get(id(tensor))
+        return entry[1] if entry is not None and entry[0]() is tensor else None
 
     def is_composite(self, tensor: torch.Tensor) -> bool:
-        """Tell whether what a tensor is may be told by others in it."""
+        """Whether inner tensors may define the content of a tensor."""
         return holds_others(type(tensor))
 
     def changed(self, tensor: torch.Tensor) -> list[torch.Tensor]:
-        """Return those in a tensor of a subclass that are others, or hold others, than they did."""
+        """Return the inner tensors that changed since their tensor of a subclass was made.
+
+        A changed inner tensor is another object, or has another value.
+        """
         composite = self._composite(tensor)
         assert composite is not None
-        found = []
+        changed = []
         for name, part in held_tensors(tensor):
             was = composite.parts.get(name)
             if was is None or not was.is_now(part, self._state(part)):
-                found.append(part)
-        return found
+                changed.append(part)
+        return changed
 
     def left(self, read: set[Value]) -> list[tuple[torch.Tensor, Value]]:
-        """Return the tensors whose wrapper is gone, with its value, unless that is read."""
+        """Return the live inner tensors whose wrapper is gone, with the value of the wrapper.
+
+        Args:
+            read: The values that operations read or live tensors have; their wrappers are skipped.
+        """
         return [
             (tensor, inside.root)
             for inside in self._inside.values()
@@ -431,7 +474,7 @@ class _Wrappers:
         ]
 
     def alive(self) -> list[tuple[torch.Tensor, Value]]:
-        """Return the tensors of subclasses that somebody still holds, with their values."""
+        """Return the live tensors of subclasses, with their values."""
         return [
             (tensor, composite.value)
             for composite in self._composites.values()
@@ -441,13 +484,13 @@ class _Wrappers:
     # -- noting ---------------------------------------------------------------------------
 
     def hold(self, tensor: torch.Tensor, value: Value) -> None:
-        """Note what a tensor holds now, and with it all that is inside of it."""
+        """Set the value of a tensor, and register its inner tensors under that value."""
         again = isinstance(self._state(tensor), Value)
         self._enter(tensor, value, again=again)
         self.keep(tensor, value)
 
     def keep(self, tensor: torch.Tensor, value: Value) -> None:
-        """Note what a tensor holds now; those inside of it are known by themselves."""
+        """Set the value of a tensor; its inner tensors keep their own values."""
         self._inside.pop(id(tensor), None)
         if self.is_composite(tensor):
             parts = {
@@ -460,12 +503,12 @@ class _Wrappers:
             self._held[id(tensor)] = (ref(tensor), value)
 
     def show(self, face: torch.Tensor, value: Value) -> None:
-        """Note that a tensor shows the value of another one."""
+        """Record that a tensor is an alias of a tensor with this value."""
         self._faces[id(face)] = (ref(face), value)
         self.any = True
 
     def let_go(self, tensor: torch.Tensor) -> None:
-        """Hold no reference to a tensor any more, not even a weak one."""
+        """Drop all references to a tensor, weak references too."""
         for table in (self._held, self._inside, self._composites, self._faces):
             table.pop(id(tensor), None)
         for composite in self._composites.values():
@@ -474,13 +517,20 @@ class _Wrappers:
             }
 
     def forget(self) -> None:
-        """Let go of everything."""
+        """Release all entries."""
         self._inside.clear()
         self._composites.clear()
         self._faces.clear()
 
     def _enter(self, tensor: torch.Tensor, outer: Value | Inside, *, again: bool) -> None:
-        """Note what is inside of a tensor; what is known by itself stays so, unless it is new."""
+        """Register the inner tensors of a tensor.
+
+        Args:
+            tensor: The outer tensor.
+            outer: Its value, or its own entry if it is an inner tensor itself.
+            again: Whether the outer tensor has a new value, which also replaces values of inner
+                tensors; otherwise inner tensors that have a value or an entry keep it.
+        """
         for inner, op, dimension in self._ways(tensor):
             if self._state(inner) is not None:
                 if not again:
@@ -492,18 +542,22 @@ class _Wrappers:
             self._enter(inner, inside, again=again)
 
     def _ways(self, tensor: torch.Tensor) -> list[tuple[torch.Tensor, str | None, int | None]]:
-        """Return what is inside of a tensor, each with how it is taken out."""
+        """Return the inner tensors of a tensor.
+
+        Each comes with the operation that takes it out (None if none is needed), and with the
+        dimension that `vmap` hides (None for any other wrapper).
+        """
         wrapped = functorch_inner(tensor)
         if wrapped is not None:
             dimension = batch_dimension(tensor)
             return [(wrapped, None if dimension is None else "remove_batch_dim", dimension)]
-        held = held_tensors(tensor) if self.is_composite(tensor) else []
-        if len(held) == 1 and self.is_all(tensor, held[0][1]):
-            return [(held[0][1], None, None)]
-        return [(part, name.strip("_"), None) for name, part in held]
+        parts = held_tensors(tensor) if self.is_composite(tensor) else []
+        if len(parts) == 1 and self.is_all(tensor, parts[0][1]):
+            return [(parts[0][1], None, None)]
+        return [(part, name.strip("_"), None) for name, part in parts]
 
     def is_all(self, tensor: torch.Tensor, part: torch.Tensor) -> bool:
-        """Tell whether the only tensor inside of a wrapper is the same to whoever reads them."""
+        """Whether a wrapper and its only inner tensor are the same for a reader."""
         return (
             is_wrapper(type(tensor))
             and part.dtype == tensor.dtype
@@ -511,18 +565,19 @@ class _Wrappers:
         )
 
     def _state(self, tensor: torch.Tensor) -> Value | Inside | None:
-        held = self._held.get(id(tensor))
-        if held is not None and held[0]() is tensor:
-            return held[1]
+        """Return the value of a tensor, or its entry as an inner tensor, or None."""
+        entry = self._held.get(id(tensor))
+        if entry is not None and entry[0]() is tensor:
+            return entry[1]
         return self.value(tensor) or self.inside(tensor)
 
     def _composite(self, tensor: torch.Tensor) -> _Composite | None:
-        found = self._composites.get(id(tensor))
-        return found if found is not None and found.held() is tensor else None
+        composite = self._composites.get(id(tensor))
+        return composite if composite is not None and composite.held() is tensor else None
 
 
 def add_value(node: Node, tensor: torch.Tensor) -> Value:
-    """Make a tensor the next output of a node."""
+    """Append an output to a node, with the shape and the type of a tensor."""
     dtype, device = type_names(tensor.dtype, tensor.device)
     outputs = node.outputs
     if type(tensor) in PLAIN and not tensor.is_nested:
@@ -534,11 +589,11 @@ def add_value(node: Node, tensor: torch.Tensor) -> Value:
 
 
 def shape_of(tensor: torch.Tensor) -> Shape:
-    """Return the sizes of a tensor; None for each size that is not a plain number."""
+    """Return the sizes of a tensor, with None for each size that is not a plain number."""
     try:
         shape = tuple(tensor.shape)
     except RuntimeError:
-        # A nested tensor of the strided layout knows only some of its sizes.
+        # A nested tensor of the strided layout has sizes for some of its dimensions only.
         return tuple(_size(tensor, dim) for dim in range(tensor.dim()))
     for size in shape:
         if type(size) is not int:

@@ -1,1 +1,1 @@
-"""Export to ONNX with the calls of modules as functions."""
+"""Export to ONNX with the calls of modules as local functions."""

@@ -1,7 +1,7 @@
-"""The operations that torch's exporter translated, and those of a record beside them.
+"""Alignment of the operations of an exported program with the operations of a trace.
 
-The file tells in which module an operation ran; which call of it, the names in the exported
-program tell (`L__self__tw@1`), which the exporter does not write into the file.
+The ONNX file has the module of each operation. The number of the call of the module is only in the
+names of the exported program (`L__self__tw@1`), which the exporter does not write into the file.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,15 +18,15 @@ _MOST_CELLS = 4_000_000
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One operation of the program that became ONNX.
+    """One operation of the exported program.
 
     Attributes:
-        name: Its name there, and that of the value that it gives (`linear_1`).
-        call: The module and the number of the call that it ran in.
-        target: What it called, without namespace and overload (`linear`).
-        shape: The shape of what it gives; None where that is not known.
-        reads: The operations whose values it reads, by name.
-        parts: The names of its results, where they are several.
+        name: Its name in the program, and the name of its value in ONNX (`linear_1`).
+        call: The module in which it ran, and the number of the call.
+        target: The callee, without namespace and overload (`linear`).
+        shape: The shape of its result; None if it is unknown, or if there are several results.
+        reads: The names of the operations whose values it reads.
+        parts: The names of its results, if they are several.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Operation:
 
 
 def numbers_of(program: Any) -> dict[str, tuple[int, ...]]:
-    """Return which call of each module around it an operation ran in, by its name.
+    """Return the call numbers of the enclosing modules, outermost first, by operation name.
 
     Args:
         program: A `torch.export.ExportedProgram`.
@@ -50,26 +50,26 @@ def numbers_of(program: Any) -> dict[str, tuple[int, ...]]:
 
 
 def operations_of(program: Any) -> list[Operation]:
-    """Return the operations of an exported program, in order."""
-    found = []
+    """Return the operations of an exported program that ran in a module, in order."""
+    operations = []
     for node in program.graph.nodes:
         stack = node.meta.get("nn_module_stack", {})
-        # A part of a result belongs to what gave it.
+        # `getitem` of a result belongs to the operation that returned the result.
         if node.op != "call_function" or not stack or _is_part(node):
             continue
         key, (name, _) = list(stack.items())[-1]
         parts = {user.args[1]: user.name for user in node.users if _is_part(user)}
-        found.append(
+        operations.append(
             Operation(
                 node.name,
                 (name, _number(key)),
                 _plain(str(node.target)),
                 _shape(node.meta.get("val")),
-                tuple(one.name for one in node.all_input_nodes),
-                tuple(parts[place] for place in sorted(parts)),
+                tuple(input_node.name for input_node in node.all_input_nodes),
+                tuple(parts[index] for index in sorted(parts)),
             )
         )
-    return found
+    return operations
 
 
 def _is_part(node: Any) -> bool:
@@ -82,7 +82,7 @@ def _number(key: str) -> int:
 
 
 def _plain(target: str) -> str:
-    """Return the name of an operator (`linear` of `aten.linear.default`)."""
+    """Return the name of an operator without namespace and overload (`linear`)."""
     steps = target.split(".")
     return (steps[1] if len(steps) > 1 else steps[0]).strip("_")
 
@@ -95,7 +95,7 @@ def _shape(value: Any) -> Shape | None:
 
 
 def _likeness(node: Node, operation: Operation) -> int:
-    """Return how much an operation of the record is like one of the program; 0 for not at all."""
+    """Return a score for a node of the trace and an operation; 0 if they cannot be a pair."""
     shapes = [value.shape for value in node.outputs]
     sized = operation.shape is None or not shapes or _fits(operation.shape, shapes[0])
     names = {node.op.strip("_").rpartition(".")[2]}
@@ -107,7 +107,7 @@ def _likeness(node: Node, operation: Operation) -> int:
 
 
 def _fits(one: Sequence[int | None], other: Sequence[int | None] | None) -> bool:
-    """Tell whether two shapes may be the same, as far as both are known."""
+    """Whether two shapes may be equal; unknown sizes and shapes match any other."""
     if other is None:
         return True
     return len(one) == len(other) and all(
@@ -118,9 +118,13 @@ def _fits(one: Sequence[int | None], other: Sequence[int | None] | None) -> bool
 def side_by_side(
     ours: Sequence[Node], theirs: Sequence[Operation]
 ) -> Iterable[tuple[Node, Operation]]:
-    """Return pairs of two sequences, in order in both, that are together as alike as can be.
+    """Return the pairs with the largest total score, in the order of both sequences.
 
-    None of sequences that are too long for it.
+    The search is an alignment by dynamic programming; sequences that are too long have no pairs.
+
+    Args:
+        ours: Nodes of the trace.
+        theirs: Operations of the exported program.
     """
     if len(ours) * len(theirs) > _MOST_CELLS:
         return []
@@ -135,8 +139,8 @@ def side_by_side(
     i = j = 0
     while i < len(ours) and j < len(theirs):
         score = _likeness(ours[i], theirs[j])
-        # Of several of theirs that are alike in the same way, the last one gives the result; of
-        # several of ours the first one is it, as what is computed once is computed there.
+        # Several equal pairings: the last of several operations is paired, as it returns the
+        # result; the first of several nodes is paired, as a value computed once is computed there.
         if best[i][j] == best[i][j + 1]:
             j += 1
         elif score and best[i][j] == best[i + 1][j + 1] + score:

@@ -1,8 +1,8 @@
-"""Puts what enters and leaves a module in the order of its call, as our own record tells it.
+"""Order of the inputs and outputs of a module in ONNX: the order in a traced call of the module.
 
-The record of a run and the exported program are of the same model: within one call of a module
-the same operations come in the same order, some of them taken apart or left out by the exporter.
-They are laid side by side, and so a value of the record is found in the ONNX model.
+The trace and the exported program are of one model: within one call of a module their operations
+have one order, though the exporter decomposes some operations and leaves others out. `Order` aligns
+them, and so finds the ONNX value for a value of the trace.
 """
 
 from collections import defaultdict
@@ -19,15 +19,15 @@ __all__ = ["Order"]
 
 
 class Order:
-    """Which value of an ONNX model is which argument of a call, and which result.
+    """Map from the arguments and results of traced calls to values of an ONNX model.
 
     Args:
-        record: What `tbscope.trace` gave for the same model.
+        record: The graph of `tbscope.trace` for the same model.
         operations: The operations of the exported program.
         values: The values of the ONNX model by the names of these operations.
         inputs: The inputs of the ONNX model, in order.
-        calls: The calls of modules that the ONNX model tells, in order: the name and the class of
-            the module, and which call of it it is.
+        calls: The module calls of the ONNX model, in order: the name and the class of the module,
+            and the number of the call.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Order:
         for call in record.calls:
             if call.scope in number_of and call.number == 0:
                 self._calls[number_of[call.scope]] = call
-        # A module that is registered twice has one name in the record, and may have another here.
+        # A module that is registered twice has one name in the trace, and may have another in ONNX.
         here = {(name, number): class_name for name, class_name, number in calls}
         free = [key for key in self._calls if key not in here]
         for key, class_name in here.items():
@@ -62,53 +62,53 @@ class Order:
         self._inputs = _inputs_by_node(record.inputs, inputs)
 
     def renamed(self, pairs: Iterable[tuple[Any, Any]]) -> None:
-        """Tell of values that others stand for now."""
+        """Record pairs of an old value and the value that has replaced it."""
         self._now.update(pairs)
 
     def call(self, name: str, number: int) -> Call | None:
-        """Return the call of a module in the record; None where it holds none."""
+        """Return the traced call of a module by its number, or None if the trace has none."""
         return self._calls.get((name, number))
 
     def sort_inputs(
         self, call: Call, values: Sequence[Any], held: Sequence[Any]
     ) -> tuple[list[Any], list[Any], dict[Any, str]]:
-        """Put what enters a module in the order of its call.
+        """Sort the inputs of a module into the order of the arguments of its call.
 
         Args:
-            call: The call.
-            values: What enters, in the order in which it is read.
-            held: Those tensors of the model that enter.
+            call: The traced call.
+            values: The inputs that are no initializers, in the order of their first reads.
+            held: The initializers among the inputs.
         Returns:
-            The arguments of the call, in order, and then what enters beside them; the tensors
-            of the model that are no arguments; and the names of arguments.
+            The arguments of the call in order, followed by the other `values`; the initializers
+            that are no arguments; and the name of each value that is an argument.
         """
         leaves = [
-            (path or f"argument_{place}", leaf)
-            for place, argument in enumerate(call.arguments)
-            for path, leaf in walk(argument.nest, argument.name or f"argument_{place}")
+            (path or f"argument_{index}", leaf)
+            for index, argument in enumerate(call.arguments)
+            for path, leaf in walk(argument.nest, argument.name or f"argument_{index}")
             if isinstance(leaf, Value)
         ]
         names = self._matched(leaves, {*values, *held})
-        rest = [value for value in values if value not in names]
-        return [*names, *rest], [value for value in held if value not in names], names
+        remaining = [value for value in values if value not in names]
+        return [*names, *remaining], [value for value in held if value not in names], names
 
     def sort_outputs(self, call: Call, values: Sequence[Any]) -> list[Any]:
-        """Put what leaves a module in the order of its results, and behind it what else leaves."""
+        """Sort the outputs of a module: the results of its call in order, then other outputs."""
         leaves = [(path, leaf) for path, leaf in walk(call.results) if isinstance(leaf, Value)]
-        found = self._matched(leaves, {*values})
-        return [*found, *(value for value in values if value not in found)]
+        results = self._matched(leaves, {*values})
+        return [*results, *(value for value in values if value not in results)]
 
     def _matched(self, leaves: Sequence[tuple[str, Value]], values: set[Any]) -> dict[Any, str]:
-        """Return those of some values that are leaves, in the order of these, with their names."""
-        found: dict[Any, str] = {}
+        """Return the values that are leaves of a call, in leaf order, with the leaves' names."""
+        names: dict[Any, str] = {}
         for name, leaf in leaves:
             for candidate in map(self._current, self._candidates(leaf)):
-                if candidate in found:
+                if candidate in names:
                     break
                 if candidate in values:
-                    found[candidate] = name
+                    names[candidate] = name
                     break
-        return found
+        return names
 
     def _current(self, value: Any) -> Any:
         while value in self._now:
@@ -116,7 +116,7 @@ class Order:
         return value
 
     def _candidates(self, leaf: Value) -> Iterator[Any]:
-        """Return the values of the ONNX model that a value of the record may be, best first."""
+        """Yield the values of the ONNX model that a value of the trace may be, best first."""
         value: Value | None = leaf
         while value is not None:
             node = value.producer
@@ -131,11 +131,11 @@ class Order:
             name = self._names.get(node)
             if name is not None:
                 yield from self._of_operation(name, value.index)
-            # What only describes another tensor anew may have been left out.
+            # The exporter may have left out a view, cast or copy: its input is the next candidate.
             value = node.inputs[0] if node.role is not None and node.inputs else None
 
     def _of_operation(self, name: str, index: int) -> Iterator[Any]:
-        """Return the value of an operation; of one that was left out, what it read."""
+        """Yield the value of an operation, or of its first input if the operation was left out."""
         seen: set[str] = set()
         while name not in seen:
             seen.add(name)
@@ -155,12 +155,12 @@ class Order:
         operations: Sequence[Operation],
         number_of: Mapping[Scope, tuple[str, int]],
     ) -> dict[Node, str]:
-        """Return the operations of the program that those of the record became, by name."""
+        """Return the name of the exported operation for each node of the trace that has one."""
         ours: dict[tuple[str, int], list[Node]] = defaultdict(list)
-        call_around = Nearest(number_of.get)
+        enclosing_call = Nearest(number_of.get)
         for node in record.nodes:
             if node.kind == "op":
-                key = call_around(node.scope)
+                key = enclosing_call(node.scope)
                 if key is not None:
                     ours[key].append(node)
         theirs: dict[tuple[str, int], list[Operation]] = defaultdict(list)
@@ -174,29 +174,29 @@ class Order:
 
 
 def _called_by_scope(record: Graph) -> dict[Scope, tuple[str, int]]:
-    """Return which call of which module each scope is that of."""
+    """Return the module and the call number of each scope that is a call of a module."""
     counts: dict[str, int] = defaultdict(int)
-    found: dict[Scope, tuple[str, int]] = {}
+    calls: dict[Scope, tuple[str, int]] = {}
     for call in record.calls:
         if call.qualified_name is not None and call.number == 0:
-            found[call.scope] = call.qualified_name, counts[call.qualified_name]
+            calls[call.scope] = call.qualified_name, counts[call.qualified_name]
             counts[call.qualified_name] += 1
-    return found
+    return calls
 
 
 def _inputs_by_node(nodes: Sequence[Node], inputs: Sequence[Any]) -> dict[Node, Any]:
-    """Return the inputs of the model by those of the record: by name, the others in order."""
+    """Return the model's input for each input of the trace: by name, the others in order."""
     by_name = {str(value.name): value for value in inputs}
-    found: dict[Node, Any] = {}
+    input_of: dict[Node, Any] = {}
     for node in nodes:
         for name in (node.name, node.name.replace(".", "_")):
             if name in by_name:
-                found[node] = by_name.pop(name)
+                input_of[node] = by_name.pop(name)
                 break
-    rest = iter(by_name.values())
+    remaining = iter(by_name.values())
     for node in nodes:
-        if node not in found:
-            value = next(rest, None)
+        if node not in input_of:
+            value = next(remaining, None)
             if value is not None:
-                found[node] = value
-    return found
+                input_of[node] = value
+    return input_of

@@ -1,4 +1,4 @@
-"""Exports a model to ONNX with its modules as functions, in the order in which they were called."""
+"""Export of a model to ONNX with its modules as functions, with parameters in call order."""
 
 import os
 from collections.abc import Mapping
@@ -38,23 +38,23 @@ def export_onnx(
 ) -> Regrouped:
     """Export a model to ONNX, and make the calls of its modules local functions.
 
-    It is run once, to see in which order modules are given their arguments, and exported by
-    `torch.onnx.export(..., dynamo=True)`. What it holds is afterwards as before.
+    A trace of one call records the order of each module's arguments; then
+    `torch.onnx.export(..., dynamo=True)` exports the model. Its state is afterwards as before.
 
     Args:
         model: The module.
-        args: Its positional arguments; a tensor is one.
+        args: Its positional arguments; any object but a tuple or list is the only argument.
         kwargs: Its keyword arguments.
-        path: Where the model is written; None for nowhere. What is more than 1 GiB has its data in
-            a second file, named like the first with `.data`.
+        path: The path of the file to write; None to write no file. A model of more than 1 GiB
+            has its data in a second file, named like the first with `.data`.
         modules: Which modules become functions, as for `modules_to_functions`.
         domain: The domain of the functions.
-        training: Whether the model is exported in training mode; None for the mode it is in.
+        training: Whether the model is exported in training mode; None for its present mode.
         options: Further options of `torch.onnx.export` (`dynamic_shapes`, `opset_version`).
     Returns:
-        The model, as an `onnx_ir.Model`, with the functions that it has.
+        The model, as an `onnx_ir.Model`, with a description of its functions.
     Raises:
-        TraceError: The model raised, or cannot be exported.
+        TraceError: The model raises, or cannot be exported.
         ArgumentError: A package of the extra is not installed; an argument does not fit.
     """
     ir = need("onnx_ir")
@@ -88,7 +88,7 @@ def export_onnx(
 
 
 def _check_path(path: Any) -> None:
-    """Raise ArgumentError where nothing can be written, before anything has run."""
+    """Raise ArgumentError if no file can be written at `path`; called before the model runs."""
     if path is None:
         return
     if not isinstance(path, str | os.PathLike):

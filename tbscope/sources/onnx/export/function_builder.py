@@ -1,4 +1,4 @@
-"""Makes local functions of regions of an ONNX graph; equal ones are one function."""
+"""Local functions made of regions of an ONNX graph; equal regions share one function."""
 
 import itertools
 import re
@@ -26,13 +26,13 @@ __all__ = ["Functions", "Made", "Wanted"]
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a function is made of.
+    """A module call that is to become a call of a function.
 
     Attributes:
         region: The nodes, with inputs and outputs in the order of the call.
-        names: The names of the inputs, by value, as far as they are known.
-        levels: The modules around, down to the one that becomes a function.
-        attributes: Its hyper-parameters.
+        names: The argument names of inputs, by value; further inputs have no name.
+        levels: The enclosing modules, down to the module that becomes a function.
+        attributes: The hyper-parameters of the module.
     """
 
     region: Region
@@ -43,11 +43,11 @@ class Wanted:
 
 @dataclass(slots=True)
 class Made:
-    """A function that was made, with how often it is called.
+    """A new function and its calls.
 
     Attributes:
-        function: The function of `onnx_ir`.
-        uses: The qualified names of the modules that it stands for, one for each call.
+        function: The `onnx_ir.Function`.
+        uses: The qualified name of the module of each call.
     """
 
     function: Any
@@ -64,11 +64,11 @@ class Made:
 
 
 class Functions:
-    """The functions of one model.
+    """The new functions of one model.
 
     Args:
-        model: The model of `onnx_ir` that gets them.
-        domain: Their domain.
+        model: The `onnx_ir.Model`, to which functions are added.
+        domain: The domain of the functions.
     """
 
     def __init__(self, model: Any, domain: str) -> None:
@@ -82,11 +82,11 @@ class Functions:
 
     @property
     def made(self) -> list[Made]:
-        """The functions that were made, in order."""
+        """The new functions, in the order of their first calls."""
         return list(self._by_key.values())
 
     def call(self, wanted: Wanted) -> Any:
-        """Return a node that calls the function of a region; nothing is replaced yet."""
+        """Return a node that calls the function of a region; the region stays in the graph."""
         key = self._key(wanted)
         made = self._by_key.get(key)
         if made is None:
@@ -98,7 +98,7 @@ class Functions:
         return self._node(made, wanted, wanted.region)
 
     def _function(self, wanted: Wanted, class_name: str) -> Any:
-        """Return a function with a copy of the nodes of a region."""
+        """Add a function with a copy of the nodes of a region to the model; return it."""
         region = wanted.region
         versions = self._model.graph.opset_imports
         domains = {""}
@@ -112,7 +112,7 @@ class Functions:
             opset_imports={domain: versions.get(domain, 1) for domain in domains},
         ).clone()
         for value, name in zip(graph.inputs, self._input_names(wanted), strict=True):
-            # Each call may give it something of another type; a tensor would be renamed with it.
+            # Input types may differ between calls; an initializer would be renamed with its value.
             value.const_value = value.type = value.shape = None
             value.name = name
             value.metadata_props.clear()
@@ -139,9 +139,9 @@ class Functions:
         level = wanted.levels[-1]
         outputs = []
         for value in region.outputs:
-            twin = ir.Value(name=value.name, shape=value.shape, type=value.type)
-            twin.metadata_props.update(value.metadata_props)
-            outputs.append(twin)
+            output = ir.Value(name=value.name, shape=value.shape, type=value.type)
+            output.metadata_props.update(value.metadata_props)
+            outputs.append(output)
         origin = Origin(tuple(wanted.levels[:-1]), level.name, level.class_name or "")
         node = ir.Node(
             self._domain,
@@ -156,7 +156,7 @@ class Functions:
         return node
 
     def _input_names(self, wanted: Wanted) -> list[str]:
-        """Return the names of the inputs of a function, of which its first call tells."""
+        """Return names for the inputs of a function, from its first call."""
         region = wanted.region
         taken = {value.name for node in region.nodes for value in node.outputs}
         for node in region.nodes:
@@ -168,7 +168,15 @@ class Functions:
         ]
 
     def _make_relative(self, node: Any, levels: Sequence[Level], *, calls: bool) -> None:
-        """Have the metadata of a node count its modules from the one that becomes a function."""
+        """Make the module names in a node's metadata relative to the module of the function.
+
+        Other metadata of torch's exporter is removed.
+
+        Args:
+            node: The node, changed in place.
+            levels: The enclosing modules, down to the module that becomes a function.
+            calls: Whether the node calls a function, so that its name is a module's name.
+        """
         origin = origin_by_metadata(node.metadata_props)
         name = levels[-1].name
         for key in list(node.metadata_props):
@@ -180,18 +188,18 @@ class Functions:
             level._replace(name=_relative(level.name, name))
             for level in origin.levels[len(levels) :]
         )
-        own = _relative(origin.name, name) if calls else origin.name
+        own_name = _relative(origin.name, name) if calls else origin.name
         top = Level("", levels[-1].class_name)
-        node.metadata_props.update(written(Origin((top, *inner), own, origin.target)))
+        node.metadata_props.update(written(Origin((top, *inner), own_name, origin.target)))
 
-    # -- what is equal --------------------------------------------------------------------
+    # -- equality of regions --------------------------------------------------------------
 
     def _key(self, wanted: Wanted) -> Any:
         region = wanted.region
         ids = {value: ("in", place) for place, value in enumerate((*region.inputs, *region.held))}
         body = tuple(self._node_key(node, ids, wanted.levels) for node in region.nodes)
         outputs = tuple(ids[value] for value in region.outputs)
-        # Of which types they are is no matter of the body, but of the call.
+        # The values of attributes, as the types of inputs, belong to the call.
         attributes = tuple((name, type(value)) for name, value in wanted.attributes.items())
         class_name = wanted.levels[-1].class_name
         return class_name, len(region.inputs), len(ids), body, outputs, attributes
@@ -223,45 +231,46 @@ class Functions:
         if attribute.type.name == "GRAPH" and not attribute.is_ref():
             return self._graph_key(attribute.as_graph(), ids, levels)
         message = self._ir.to_proto(attribute)
-        # Tensors have names that tell nothing.
+        # The name of a tensor does not count.
         message.t.name = ""
         return message.SerializeToString(deterministic=True)
 
     def _graph_key(self, graph: Any, ids: dict[Any, Any], levels: Sequence[Level]) -> Any:
         for value in (*graph.inputs, *graph.initializers.values()):
             ids[value] = ("node", len(ids), 0)
-        # A body tells the types of what it is given and gives: those must be the same.
+        # A body declares the types of its inputs and outputs, which must be equal.
         types = tuple((str(one.type), str(one.shape)) for one in (*graph.inputs, *graph.outputs))
-        held = tuple(
+        contents = tuple(
             value.const_value.tobytes() if value.const_value is not None else b""
             for value in graph.initializers.values()
         )
         nodes = tuple(self._node_key(node, ids, levels) for node in graph)
-        return types, held, nodes, tuple(ids.get(value) for value in graph.outputs)
+        return types, contents, nodes, tuple(ids.get(value) for value in graph.outputs)
 
 
 def _unique(name: str, taken: set[str]) -> str:
-    """Return a name, numbered where it is taken, and take it."""
-    wish = name
+    """Return a name that is not taken yet, numbered if needed, and add it to `taken`."""
+    candidate = name
     for number in itertools.count(1):
-        if wish not in taken:
+        if candidate not in taken:
             break
-        wish = f"{name}_{number}"
-    taken.add(wish)
-    return wish
+        candidate = f"{name}_{number}"
+    taken.add(candidate)
+    return candidate
 
 
 def _relative(name: str, outer: str) -> str:
-    """Return a qualified name as it is inside of a module."""
+    """Return a qualified name relative to a module."""
     if name == outer:
         return ""
     return name.removeprefix(f"{outer}.") if outer else name
 
 
 def _keep_common_types(function: Any, nodes: Sequence[Any]) -> None:
-    """Leave out the types of a function's values that differ in one more call.
+    """Remove the types and shapes of a function's values that differ in a further call.
 
-    Operators that are functions themselves (`Gelu`) run by the types of their inputs alone.
+    Common types stay: an operator that is a function itself (`Gelu`) runs by the types of its
+    inputs.
     """
     for ours, theirs in zip(function, nodes, strict=True):
         for value, other in zip(ours.outputs, theirs.outputs, strict=True):
@@ -272,12 +281,12 @@ def _keep_common_types(function: Any, nodes: Sequence[Any]) -> None:
 
 
 def _local_name(value: Any, prefix: str) -> str:
-    """Return what a value is called in a function: a parameter by its name in the module."""
+    """Return the name of a value in a function: a parameter has its name within the module."""
     name = str(value.name)
     origins = texts_of(value.metadata_props.get(FOLDED, ""))
     if len(origins) == 1:
         name = origins[0] if is_made_up(origins[0]) else f"{origins[0]}_folded"
     if name.startswith(prefix):
         return name[len(prefix) :]
-    # That of another module: equal tensors may be one in the file.
+    # A parameter of another module: equal tensors may be one in the file.
     return name.rpartition(".")[2]

@@ -1,4 +1,4 @@
-"""Regroups the nodes of an ONNX model: each call of a chosen module becomes a local function."""
+"""Regrouping of an ONNX model: each call of a selected module becomes a local function's call."""
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -26,9 +26,9 @@ __all__ = ["Modules", "Regrouped", "check_domain", "chooser", "modules_to_functi
 
 
 Modules: TypeAlias = "Collection[type | str] | type | str | Callable[[Module], object] | None"
-"""Which modules become functions: classes, names and patterns of names, or a function of a
-`Module`, which has its qualified name and the full name of its class. None for all inside the
-model."""
+"""Selection of the modules that become functions: classes, names and patterns of names, or a
+function of a `Module`, which has its qualified name and the full name of its class. None for all
+modules inside the model."""
 
 _LONGEST_PATTERN = 1000
 _DOMAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,200}")
@@ -39,10 +39,10 @@ class Regrouped:
     """A model whose modules are functions.
 
     Attributes:
-        model: The model, of the kind that was given: a `ModelProto`, also for a file, or an
-            `onnx_ir.Model`.
-        functions: A line for each function that was made: its arguments, its hyper-parameters,
-            its results, and how many calls it has.
+        model: The model: an `onnx_ir.Model` for an `onnx_ir.Model` or an `ONNXProgram`, a
+            `ModelProto` for a message or a file.
+        functions: A line for each new function: its arguments, its hyper-parameters, its results,
+            and the number of its calls.
         left: A sentence for each call of a module that stays inline, with the reason.
     """
 
@@ -64,21 +64,22 @@ def modules_to_functions(
     """Make the calls of modules local functions of an ONNX model.
 
     Args:
-        onnx_model: What `torch.onnx.export(..., dynamo=True)` gave or wrote: an `ONNXProgram`, a
-            path, a `ModelProto` or an `onnx_ir.Model`. It stays as it is.
-        modules: Which modules: classes, qualified names and patterns of them (`layers.*`), names
-            of classes; or a function that tells it of a `Module`. None for all but the outermost.
+        onnx_model: The result of `torch.onnx.export(..., dynamo=True)`: an `ONNXProgram`, a path,
+            a `ModelProto` or an `onnx_ir.Model`. It is not changed.
+        modules: The selected modules: classes, qualified names and patterns of them
+            (`layers.*`), names of classes; or a function that returns whether a `Module` is
+            selected. None for all but the outermost.
         domain: The domain of the functions.
-        record: What `tbscope.trace` gave for the same model, beside an `ONNXProgram`: it tells the
-            order of arguments and results, their names, and the hyper-parameters. Without it,
-            what enters stands in the order in which it is read.
+        record: The graph of `tbscope.trace` for the same model, only with an `ONNXProgram`: it
+            has the order of arguments and results, their names, and the hyper-parameters.
+            Without it, inputs are in the order in which they are read.
     Returns:
-        The model: equal bodies are one function, a module inside of another one is called in its
-        body, and what a body reads of the model's tensors it is given behind its arguments.
-        What cannot be a function stays inline, and is told.
+        The model: equal bodies are one function, a module inside of another module is called in
+        the body of that function, and initializers that a body reads are passed after its
+        arguments. A call that cannot be a function stays inline, and is listed in `left`.
     Raises:
-        ArgumentError: onnx_ir is not installed; it is no model, or one that tells nothing of
-            modules; no module is meant; or there is a record of what is no `ONNXProgram`.
+        ArgumentError: onnx_ir is not installed; the argument is no model, or its nodes have no
+            module metadata; no module is selected; or there is a record without an `ONNXProgram`.
     """
     chosen = chooser(modules)
     domain = check_domain(domain)
@@ -105,13 +106,13 @@ class _Regrouping:
             self._as_message = False
             self._model = given.clone()
         elif (path := path_of(given)) is not None:
-            # Whatever is wrong with the file, this tells.
+            # Called for its errors alone, which say why a file is no valid model.
             load_model(given)
             self._model = ir.load(path, format="protobuf")
         else:
             self._model = ir.from_proto(load_model(given))
         self._graph = self._model.graph
-        # Functions tell more in a file of version 10: which module they are.
+        # Functions have metadata, in which their module is named, from IR version 10 on.
         self._model.ir_version = max(self._model.ir_version, 10)
         self._left: list[str] = []
         self._functions = Functions(self._model, domain)
@@ -132,32 +133,32 @@ class _Regrouping:
         return Regrouped(model, [str(one) for one in made], self._left)
 
     def _find_places(self, places: Places) -> None:
-        """Find the call in which each node stands, and the calls, outer ones first."""
+        """Find the module calls of each node, and all calls in order, outer calls first."""
         nodes = list(self._graph)
-        told = [origin_by_metadata(node.metadata_props) for node in nodes]
-        if not any(origin is not None and origin.levels for origin in told):
+        origins = [origin_by_metadata(node.metadata_props) for node in nodes]
+        if not any(origin is not None and origin.levels for origin in origins):
             raise ArgumentError(
                 "no modules can be made functions of a model that tells of none",
                 why="its nodes have no metadata of the kind 'pkg.torch.onnx.name_scopes'",
                 fix="export it anew: torch.onnx.export(model, args, path, dynamo=True)",
             )
         self._origins: dict[Any, Origin | None] = {}
-        # In the order in which they came; of a dict, as nodes are taken out.
+        # The nodes of each call in order; a dict serves as a set with order, as nodes are removed.
         self._nodes: dict[Place, dict[Any, None]] = {}
         self._all: list[Place] = []
-        for node, origin in zip(nodes, filled(told), strict=True):
+        for node, origin in zip(nodes, filled(origins), strict=True):
             self._origins[node] = origin
             if origin is not None and not origin.name:
-                # Where it stands its neighbours told, which may be others afterwards.
+                # The modules follow from the neighbours, which may change: write them down now.
                 name = str(node.outputs[0].name) if node.outputs else ""
-                own = origin._replace(name=name, target=node.op_type)
-                node.metadata_props.update(written(own))
+                written_origin = origin._replace(name=name, target=node.op_type)
+                node.metadata_props.update(written(written_origin))
             place = places.of(origin) if origin is not None and origin.levels else None
-            for each in place.path() if place else []:
-                if each not in self._nodes:
-                    self._nodes[each] = {}
-                    self._all.append(each)
-                self._nodes[each][node] = None
+            for call in place.path() if place else []:
+                if call not in self._nodes:
+                    self._nodes[call] = {}
+                    self._all.append(call)
+                self._nodes[call][node] = None
 
     def _make_order(self, record: Graph, program: Any) -> Order:
         values = dict(self._graph.initializers.items())
@@ -173,7 +174,7 @@ class _Regrouping:
         return Order(record, operations, values, list(self._graph.inputs), calls)
 
     def _regroup(self, place: Place) -> None:
-        """Make one call of a module a call of a function."""
+        """Replace one call of a module by a call of a function, or record why it stays inline."""
         region = self._cutter.region(list(self._nodes[place]))
         number = f", call {place.number}" if place.number else ""
         what = f"{place.level.name or 'the model'} ({place.level.class_name}{number})"
@@ -206,42 +207,42 @@ class _Regrouping:
             nodes[node] = None
 
     def _refuse(self, modules: Modules) -> None:
-        known = dict.fromkeys(place.level.name for place in self._all if place.level.name)
+        names = dict.fromkeys(place.level.name for place in self._all if place.level.name)
         classes = dict.fromkeys(label_of(place.level.class_name or "") for place in self._all)
         raise ArgumentError(
             f"modules={shown(modules)} means no module of the ONNX model",
             why=f"it has modules of the classes {', '.join(classes)}",
-            fix=f"modules=[{next(iter(known), '')!r}], a class, or a function of a Module",
+            fix=f"modules=[{next(iter(names), '')!r}], a class, or a function of a Module",
         )
 
 
 def _attributes(hyperparameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return hyper-parameters as ONNX has attributes: numbers, texts, and lists of one kind."""
-    found: dict[str, Any] = {}
+    """Return hyper-parameters in the types of ONNX attributes: numbers, texts, and lists of one."""
+    attributes: dict[str, Any] = {}
     for name, value in hyperparameters.items():
         if isinstance(value, bool):
-            found[name] = int(value)
+            attributes[name] = int(value)
         elif isinstance(value, int | float | str):
-            found[name] = value
+            attributes[name] = value
         elif isinstance(value, list | tuple) and value and _of_one_kind(value):
-            found[name] = list(value)
+            attributes[name] = list(value)
         elif value is not None and value != [] and value != ():
-            found[name] = str(value)
-    return found
+            attributes[name] = str(value)
+    return attributes
 
 
 def _of_one_kind(values: Sequence[Any]) -> bool:
     return type(values[0]) in (int, float, str) and len(set(map(type, values))) == 1
 
 
-# -- which modules, and in which domain ------------------------------------------------------
+# -- checks of the selection and the domain --------------------------------------------------
 
 
 def chooser(modules: Modules) -> "Callable[[Level], bool]":
-    """Return what tells whether a module is meant.
+    """Return a function that says whether a module is selected.
 
     Raises:
-        ArgumentError: It tells no modules.
+        ArgumentError: `modules` is no selection.
     """
     if modules is None:
         return lambda level: bool(level.name)
@@ -265,21 +266,21 @@ def chooser(modules: Modules) -> "Callable[[Level], bool]":
 
 
 def _listed(modules: Collection[type | str]) -> "Callable[[Level], bool]":
-    """Return what tells whether a module is one of a list."""
+    """Return a function that says whether a module is in a list of classes, names and patterns."""
     classes: set[str] = set()
     patterns: list[str] = []
-    for each in modules:
-        if isinstance(each, type):
-            classes.add(f"{each.__module__}.{each.__qualname__}")
-        elif isinstance(each, str):
-            patterns.append(str.__str__(each))
+    for entry in modules:
+        if isinstance(entry, type):
+            classes.add(f"{entry.__module__}.{entry.__qualname__}")
+        elif isinstance(entry, str):
+            patterns.append(str.__str__(entry))
         else:
-            raise _no_modules(each)
+            raise _no_modules(entry)
 
     def means(level: Level) -> bool:
-        full = level.class_name or ""
-        return full in classes or any(
-            pattern in (full, label_of(full))
+        class_name = level.class_name or ""
+        return class_name in classes or any(
+            pattern in (class_name, label_of(class_name))
             or (len(pattern) <= _LONGEST_PATTERN and fnmatchcase(level.name, pattern))
             for pattern in patterns
         )
@@ -296,10 +297,10 @@ def _no_modules(given: object) -> ArgumentError:
 
 
 def check_domain(domain: object) -> str:
-    """Return a domain as a plain text, if functions can be of it.
+    """Return a domain as a plain text, if functions may be in it.
 
     Raises:
-        ArgumentError: It is no name, or that of ONNX's own operators.
+        ArgumentError: The domain is no name, or is the domain of ONNX's own operators.
     """
     plain = str.__str__(domain) if isinstance(domain, str) else ""
     if not _DOMAIN.fullmatch(plain) or plain == "ai.onnx":

@@ -1,4 +1,4 @@
-"""Cuts regions out of an ONNX graph: what goes in, what comes out, and whether it can be cut."""
+"""Regions of an ONNX graph: their inputs, outputs and cycles, and their replacement by a node."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -9,16 +9,16 @@ __all__ = ["Cutter", "Region", "reads"]
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """Some nodes of a graph, as one.
+    """Nodes of a graph that one node may replace.
 
     Attributes:
         nodes: The nodes, in order.
-        inputs: The values that they read and do not give, in the order in which they are read.
-        held: Those that the model holds as tensors, in the same order.
-        outputs: The values that they give and that are read outside, in the order in which they
-            are given.
-        cycle: A value that leaves the region and comes back to it through nodes outside, by its
-            name; None where there is no such value.
+        inputs: The values that they read from outside, except initializers, in the order of their
+            first reads.
+        held: The initializers that they read, in the order of their first reads.
+        outputs: The values that they compute and that are read outside, in the order of the nodes.
+        cycle: The name of a value that leaves the region and comes back to it through nodes
+            outside; None if there is none. A region with a cycle cannot be replaced.
     """
 
     nodes: list[Any]
@@ -29,20 +29,20 @@ class Region:
 
 
 def reads(node: Any) -> Iterator[tuple[Any, int, Any]]:
-    """Return what a node reads, also in its bodies, as the node there, the place and the value."""
-    for place, value in enumerate(node.inputs):
+    """Yield each input of a node and its bodies: the reading node, the position, the value."""
+    for index, value in enumerate(node.inputs):
         if value is not None:
-            yield node, place, value
+            yield node, index, value
     for graph in _graphs(node):
         for inner in graph:
             yield from reads(inner)
 
 
 class Cutter:
-    """The nodes of one graph, of which regions are cut.
+    """Index of the nodes of one graph, from which regions are extracted and replaced.
 
     Args:
-        graph: A graph of `onnx_ir`, in order.
+        graph: A graph of `onnx_ir` in topological order.
     """
 
     def __init__(self, graph: Any) -> None:
@@ -53,28 +53,28 @@ class Cutter:
             self._add(node, place)
 
     def region(self, nodes: Sequence[Any]) -> Region:
-        """Return what goes into some nodes and what comes out."""
+        """Return the region of some nodes, with its inputs and outputs."""
         ordered = sorted(nodes, key=self._place.__getitem__)
         inside = set(ordered)
-        made = {value for node in ordered for value in node.outputs}
-        taken: dict[Any, None] = {}
+        computed = {value for node in ordered for value in node.outputs}
+        values_read: dict[Any, None] = {}
         for node in ordered:
             for _, _, value in reads(node):
-                # What a body gives to itself is no matter of the graph.
-                if value not in made and value.graph is self._graph:
-                    taken[value] = None
+                # Values inside a body belong to the graph of the body.
+                if value not in computed and value.graph is self._graph:
+                    values_read[value] = None
         outputs = [
             value
             for node in ordered
             for value in node.outputs
             if value.is_graph_output() or self._readers(value, inside)
         ]
-        held = [value for value in taken if value.is_initializer()]
-        inputs = [value for value in taken if not value.is_initializer()]
+        held = [value for value in values_read if value.is_initializer()]
+        inputs = [value for value in values_read if not value.is_initializer()]
         return Region(ordered, inputs, held, outputs, self._cycle(ordered, inside, outputs))
 
     def replace(self, region: Region, node: Any) -> None:
-        """Put one node in place of a region; its outputs are those of the region, in order."""
+        """Replace a region by one node, whose outputs correspond to the outputs of the region."""
         last = region.nodes[-1]
         between = self._needs_order(region)
         self._graph.insert_after(last, node)
@@ -86,7 +86,7 @@ class Cutter:
             old.replace_all_uses_with(new, replace_graph_outputs=True)
         self._graph.remove(region.nodes)
         if between:
-            # What stood between the nodes and reads what they give comes after them now.
+            # Nodes between those of the region that read its outputs must come after the new node.
             self._graph.sort()
             for new_place, each in enumerate(self._graph):
                 self._place[each] = new_place
@@ -102,7 +102,7 @@ class Cutter:
     def _cycle(
         self, ordered: Sequence[Any], inside: set[Any], outputs: Sequence[Any]
     ) -> str | None:
-        """Return the name of a value that comes back through nodes outside; None for none."""
+        """Return the name of an output that comes back through nodes outside, or None."""
         last = self._place[ordered[-1]]
         for output in outputs:
             pending = self._readers(output, inside)
@@ -120,8 +120,8 @@ class Cutter:
         return None
 
     def _readers(self, value: Any, inside: set[Any]) -> list[Any]:
-        found = (self._top[use.node] for use in value.uses())
-        return [node for node in found if node not in inside]
+        readers = (self._top[use.node] for use in value.uses())
+        return [node for node in readers if node not in inside]
 
     def _add(self, node: Any, place: int) -> None:
         self._place[node] = place

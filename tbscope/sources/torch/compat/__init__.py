@@ -1,1 +1,1 @@
-"""The private parts of torch, each named once, with its fallback."""
+"""Private parts of torch, each named once, with a fallback for versions that lack it."""

@@ -1,4 +1,4 @@
-"""Archives: what stands in a file of torch, told without loading any of it."""
+"""Entries of torch's files, which are zip archives, read without loading their contents."""
 
 from tbscope.utils.files import path_of
 
@@ -6,7 +6,11 @@ __all__ = ["archive_entries"]
 
 
 def archive_entries(thing: object) -> list[str]:
-    """Return the names of the entries of an archive, from its path; none for anything else."""
+    """Return the names of the entries of a zip archive; empty for other files and objects.
+
+    Args:
+        thing: The path of a file; any other object has no entries.
+    """
     path = path_of(thing)
     if path is None:
         return []

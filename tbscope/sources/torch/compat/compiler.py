@@ -1,7 +1,8 @@
-"""The private parts of torch's compiler: what it tells of the frame that it compiles, its state.
+"""Private parts of torch's compiler: the frame that it compiles, its graph breaks and its caches.
 
-All others are named in internals.py and module_internals.py. torch promises nothing about them.
-What a version that is supported lacks has a fallback here.
+Private parts of torch about tensors are in `compat/tensors.py`, about modules in
+`compat/modules.py`. torch may change them in any release; each part that a supported version
+lacks has a fallback here.
 """
 
 import importlib
@@ -45,11 +46,11 @@ class Compiling(NamedTuple):
     """The frame that is being compiled.
 
     Attributes:
-        code: Its code.
-        variables: Its variables, by name.
-        globals: The variables of its file.
-        recompiled: Which guard of its earlier graphs failed; None where none did, or where torch
-            does not tell.
+        code: The code object of the frame.
+        variables: Its local variables, by name.
+        globals: Its global variables.
+        recompiled: The guard of its earlier graphs that failed; None if none did, or if torch does
+            not report it.
     """
 
     code: CodeType
@@ -59,13 +60,13 @@ class Compiling(NamedTuple):
 
 
 class Reason(NamedTuple):
-    """Why a graph ends.
+    """The reason why a captured graph ends.
 
     Attributes:
-        text: What the compiler says.
+        text: The compiler's text.
         stack: The lines of the user's code, innermost last: each has `filename`, `lineno` and
             `name`.
-        breaks: Whether the frame goes on behind it.
+        breaks: Whether it is a graph break: the frame continues after the graph.
     """
 
     text: str
@@ -74,56 +75,56 @@ class Reason(NamedTuple):
 
 
 def compiling() -> Compiling:
-    """Return what the compiler tells of the frame for which it calls a backend."""
+    """Return the frame for which the compiler calls a backend at the moment."""
     from torch._dynamo.symbolic_convert import InstructionTranslator
     from torch._dynamo.utils import get_metrics_context
 
     output: Any = InstructionTranslator.current_tx().output
-    told = get_metrics_context()._metrics.get("recompile_reason")
-    # What it says where the graphs before were another backend's.
-    recompiled = None if told is None or "Unable to find" in told else str(told)
+    reason = get_metrics_context()._metrics.get("recompile_reason")
+    # The compiler says "Unable to find" if all earlier graphs belong to another backend.
+    recompiled = None if reason is None or "Unable to find" in reason else str(reason)
     return Compiling(output.root_tx.f_code, output.local_scope, output.global_scope, recompiled)
 
 
 def source_text(placeholder: torch.fx.Node) -> str:
-    """Return where an input of a captured graph comes from (`L['x']`); its name where untold."""
+    """Return the source of an input of a captured graph (`L['x']`), or the input's own name."""
     source = getattr(placeholder.meta.get("grapharg"), "source", None)
     source = getattr(placeholder, "_dynamo_source", source)
     name = getattr(source, "name", None)
     # A method up to torch 2.9.
-    told = name() if callable(name) else name
-    return told if isinstance(told, str) else str(placeholder.target)
+    text = name() if callable(name) else name
+    return text if isinstance(text, str) else str(placeholder.target)
 
 
 def example_of(placeholder: torch.fx.Node) -> Any:
-    """Return what an input of a captured graph is in the run that is compiled; None if untold."""
+    """Return the argument for an input of a captured graph in the compiled run, or None."""
     return getattr(placeholder.meta.get("grapharg"), "example", None)
 
 
 def compiled_from(function: Callable[..., Any]) -> Any:
-    """Return the function that torch.compile was given; None for one that is not compiled."""
+    """Return the original of a function compiled by torch.compile, or None for any other."""
     return getattr(function, "_torchdynamo_orig_callable", None)
 
 
 def is_of_compiler(error: BaseException) -> bool:
-    """Tell whether it is the compiler that raised an error, and not what it compiles."""
+    """Whether an error is the compiler's own, by its class, and not of the code that it runs."""
     return type(error).__module__ == "torch._dynamo.exc"
 
 
 def is_unsupported(error: BaseException) -> bool:
-    """Tell whether an error says that the compiler cannot compile something."""
+    """Whether an error is the compiler's `Unsupported`: it cannot compile some code."""
     return is_of_compiler(error) and type(error).__name__ == "Unsupported"
 
 
 def stack_of(error: BaseException) -> Iterable[Any]:
-    """Return the lines of the user's code at which the compiler raised, as of a `Reason`."""
+    """Return the lines of the user's code at which the compiler raised, as in `Reason.stack`."""
     return getattr(error, "real_stack", None) or ()
 
 
 def reason_of(module: torch.fx.GraphModule) -> Reason | None:
-    """Return why a captured graph ends; None where the compiler does not tell."""
-    told = getattr(module, "compile_subgraph_reason", None)
-    return None if told is None else _reason(told)
+    """Return why a captured graph ends, or None if the compiler has recorded no reason."""
+    reason = getattr(module, "compile_subgraph_reason", None)
+    return None if reason is None else _reason(reason)
 
 
 def _reason(told: Any) -> Reason:
@@ -132,7 +133,7 @@ def _reason(told: Any) -> Reason:
 
 
 def new_reasons(known: int) -> tuple[list[Reason], int]:
-    """Return the breaks that the compiler has noted after the first ones, and how many it has."""
+    """Return the graph breaks recorded after the first `known` ones, and the number of all."""
     from torch._dynamo.utils import graph_break_reasons
 
     return [_reason(told) for told in graph_break_reasons[known:]], len(graph_break_reasons)
@@ -146,23 +147,23 @@ def context_with(
     failed: Callable[[Any, Exception], None],
     met: Callable[[CodeType], None],
 ) -> Any:
-    """Return what compiles a callable with a backend, as `torch.compile` does.
+    """Return a Dynamo context, which compiles a callable with a backend as `torch.compile` does.
 
     Args:
-        backend: What is given the graphs.
-        dynamic: As for `torch.compile`.
-        fullgraph: As for `torch.compile`.
-        failed: Is told of each frame that is not compiled, and of what was raised.
-        met: Is told of the code of each frame that the compiler looks at.
+        backend: The backend, called with each captured graph.
+        dynamic: As in `torch.compile`.
+        fullgraph: As in `torch.compile`.
+        failed: Called with each frame that the compiler failed to compile, and with the error.
+        met: Called with the code of each frame that the compiler examines.
     """
     from torch import _dynamo
 
     options: dict[str, Any] = {"nopython": fullgraph, "dynamic": dynamic}
     if "isolate_recompiles" in inspect.signature(_dynamo.eval_frame._optimize).parameters:
-        # What is compiled here counts for no limit of what was compiled before.
+        # Compilations of this context then do not count against earlier recompile limits.
         options["isolate_recompiles"] = True
     context: Any = _dynamo.optimize(backend, **options)
-    # The wrappers around it show its attributes, too.
+    # Outer wrappers forward attribute reads, so the search begins at the innermost wrapper.
     for step in reversed(_wrappers(context.callback)):
         if hasattr(step, "_inner_convert"):
             step._inner_convert = _Convert(step._inner_convert, failed, met)
@@ -171,7 +172,7 @@ def context_with(
 
 
 class _Convert:
-    """Compiles frames, and tells of each, and of those of which it raises."""
+    """Dynamo's frame converter, with callbacks for each frame and each failure."""
 
     def __init__(
         self,
@@ -188,7 +189,7 @@ class _Convert:
 
     def __call__(self, frame: Any, *args: Any, **kwargs: Any) -> Any:
         self._met(frame.f_code)
-        # The compiler counts the frames between itself and the user's.
+        # `skip` counts the frames between the converter and the user's code: this adds one.
         if "skip" in kwargs:
             kwargs["skip"] += 1
         try:
@@ -200,18 +201,18 @@ class _Convert:
 
 @contextmanager
 def kept_compiler(backend: object, codes: Callable[[], list[CodeType]]) -> Iterator[None]:
-    """Have a block compile as if for the first time, and leave no trace in the compiler.
+    """Run a block in which the compiler starts afresh, and restore its state afterwards.
 
-    What was compiled before stays compiled, with its guards and its limits; what the block
-    compiled is let go; the sizes that the compiler has seen are as before.
+    Earlier compilations stay, with their guards and limits. Code compiled in the block is
+    discarded, and the compiler's record of sizes (its PGO state) is restored.
 
     Args:
-        backend: Whose graphs are let go.
-        codes: Returns the codes of the frames that the compiler has met in the block.
+        backend: The backend whose compilations are discarded.
+        codes: Returns the code objects of the frames that the compiler examined in the block.
     """
     from torch import _dynamo
 
-    wanted = {
+    overrides = {
         "recompile_limit": _NO_LIMIT,
         "accumulated_recompile_limit": _NO_LIMIT,
         "cache_size_limit": _NO_LIMIT,
@@ -221,13 +222,13 @@ def kept_compiler(backend: object, codes: Callable[[], list[CodeType]]) -> Itera
         "automatic_dynamic_local_pgo": False,
         "automatic_dynamic_remote_pgo": False,
     }
-    held = {name: value for name, value in wanted.items() if hasattr(_dynamo.config, name)}
+    settings = {name: value for name, value in overrides.items() if hasattr(_dynamo.config, name)}
     pgo: Any = importlib.import_module("torch._dynamo.pgo")
     sizes = pgo._CODE_STATE, pgo._INIT_CODE_STATE
     pgo._CODE_STATE = pgo._INIT_CODE_STATE = None
     try:
-        # Whoever has the compiler stand by still wants to see what it would capture.
-        with _dynamo.config.patch(held), torch.compiler.set_stance("default"):
+        # Under the stance `force_eager` of the program, the block would capture nothing.
+        with _dynamo.config.patch(settings), torch.compiler.set_stance("default"):
             yield
     finally:
         pgo._CODE_STATE, pgo._INIT_CODE_STATE = sizes
@@ -238,43 +239,45 @@ _NO_LIMIT = 1 << 20
 
 
 def _let_go(backend: object, codes: list[CodeType]) -> None:
-    """Let go of what was compiled with a backend; have the compiler look at these frames again.
+    """Discard the compilations of a backend, so that the compiler examines the frames again.
 
     Args:
         backend: The backend.
-        codes: The codes of the frames.
+        codes: The code objects of the frames.
     """
-    home: Any = torch._C._dynamo.eval_frame
+    eval_frame: Any = torch._C._dynamo.eval_frame
     for code in codes:
-        entries = list(home._debug_get_cache_entry_list(code))
-        # Up to torch 2.6 none tells with what it was compiled: all are let go.
-        own = [
+        entries = list(eval_frame._debug_get_cache_entry_list(code))
+        # Up to torch 2.6, cache entries do not record their backend: all of them are discarded.
+        discarded = [
             entry
             for entry in entries
             if not hasattr(entry, "backend") or _wrappers(entry.backend)[-1] is backend
         ]
-        if len(own) == len(entries):
-            home.reset_code(code)
+        if len(discarded) == len(entries):
+            eval_frame.reset_code(code)
             continue
-        # Others stay: of a single one there is no more than to have it fit nothing any more.
+        # Entries of other backends stay. torch cannot remove a single entry, so the guards of each
+        # entry of ours are invalidated, and it never matches again.
         guards: Any = importlib.import_module("torch._dynamo.guards")
-        for entry in own:
-            gone = guards.DeletedGuardManagerWrapper("tbscope has read the graph")
-            entry.guard_manager.extra_state.invalidate(entry, gone)
-        # A frame that it has met was none that it leaves alone: now it may be.
+        for entry in discarded:
+            invalid = guards.DeletedGuardManagerWrapper("tbscope has read the graph")
+            entry.guard_manager.extra_state.invalidate(entry, invalid)
+        # The compiler examined the frame, so it was not marked as skipped before the block. The
+        # block may have marked it.
         types: Any = importlib.import_module("torch._dynamo.types")
-        if hasattr(home, "set_code_exec_strategy") and hasattr(types, "FrameAction"):
-            again = types.FrameAction.DEFAULT
-            home.set_code_exec_strategy(code, types.FrameExecStrategy(again, again))
+        if hasattr(eval_frame, "set_code_exec_strategy") and hasattr(types, "FrameAction"):
+            default = types.FrameAction.DEFAULT
+            eval_frame.set_code_exec_strategy(code, types.FrameExecStrategy(default, default))
 
 
 def _wrappers(outer: Any) -> list[Any]:
-    """Return a backend or a callback of the compiler, and what is wrapped in it, inwards."""
+    """Return a backend or callback of the compiler and the objects that it wraps, inwards."""
     steps = [outer]
     while len(steps) <= _MOST_WRAPPERS:
         inner = getattr(steps[-1], "_torchdynamo_orig_backend", None)
         if inner is None:
-            # Its name up to torch 2.6.
+            # The attribute has this name up to torch 2.6.
             inner = getattr(steps[-1], "_torchdynamo_orig_callable", None)
         if inner is None:
             break
@@ -286,41 +289,42 @@ _MOST_WRAPPERS = 5
 
 
 def draws_otherwise(frame: FrameType | None) -> bool:
-    """Whether a random operation would draw other numbers in compiled code, had that not stood by.
+    """Whether a random operation would draw other numbers if its compiled function really ran.
 
-    Inductor draws numbers of its own, unless it is told not to. Others draw those of torch, but in
-    a checkpoint that was captured: that runs again without the random state of its first run.
+    While a trace runs, compiled functions run eagerly. Compiled code of inductor draws numbers of
+    its own, unless `fallback_random` is set. Other backends draw torch's numbers, except in a
+    captured checkpoint, which is recomputed without the random state of its first run.
 
     Args:
         frame: The Python frame that called the operation.
     """
     checkpointed = False
     while frame is not None:
-        home = frame.f_globals.get("__name__")
-        checkpointed = checkpointed or home == "torch.utils.checkpoint"
-        if home == "torch._dynamo.eval_frame":
+        module_name = frame.f_globals.get("__name__")
+        checkpointed = checkpointed or module_name == "torch.utils.checkpoint"
+        if module_name == "torch._dynamo.eval_frame":
             backend = getattr(frame.f_locals.get("self"), "callback", None)
             if callable(backend):
                 backend = _wrappers(backend)[-1]
                 name = getattr(backend, "compiler_name", None) or getattr(backend, "__name__", "")
                 if name == "inductor":
-                    asked = getattr(backend, "config", None) or {}
+                    options = getattr(backend, "config", None) or {}
                     settings: Any = sys.modules.get("torch._inductor.config")
-                    return not (asked.get("fallback_random") or settings.fallback_random)
-                # Autograd ahead of time keeps the numbers of a checkpoint for the pass.
+                    return not (options.get("fallback_random") or settings.fallback_random)
+                # AOTAutograd saves the numbers of a checkpoint for the backward pass.
                 return checkpointed and not str(name).startswith("aot_")
         frame = frame.f_back
     return False
 
 
 quiet_compiler = partial(quiet, "torch._dynamo.variables.tensor")
-"""Has the compiler not warn of breaks of which it tells all the same, for a block."""
+"""Silences the compiler's warnings about graph breaks, during a block: it reports them anyway."""
 
 
 def stop_own_compiling(modules: Iterable[torch.nn.Module]) -> None:
-    """Have modules on which `compile()` was called run as they are.
+    """Make modules run uncompiled on which `compile()` was called.
 
-    It is for who keeps the modules, and puts their attributes back.
+    The caller must have a snapshot of the modules, and restore their attributes later.
     """
     for module in modules:
         if module.__dict__.get("_compiled_call_impl") is not None:
@@ -328,32 +332,33 @@ def stop_own_compiling(modules: Iterable[torch.nn.Module]) -> None:
 
 
 def as_dynamo_does(name: str) -> Callable[..., Any]:
-    """Return the backend of a name, as `torch.compile` finds it.
+    """Return the backend with a name, by the registry of `torch.compile`.
 
     Raises:
-        LookupError: There is none of this name.
+        LookupError: No backend has this name; the message lists those that exist.
     """
     from torch._dynamo.backends import registry
 
     try:
-        found: Callable[..., Any] = registry.lookup_backend(name)
+        backend: Callable[..., Any] = registry.lookup_backend(name)
     except Exception as error:
         known = ", ".join(registry.list_backends())
         raise LookupError(known) from error
-    return found
+    return backend
 
 
 def never_compiled(function: _Function) -> _Function:
-    """Have torch.compile run a function, with all that it calls, as Python does, and return it.
+    """Keep torch.compile from compiling a function and all that it calls; return the function.
 
-    Compiled code that draws a model would have compiled what watches it, and failed there; where
-    torch has no such setting, it still does.
+    Compiled user code that draws a model would otherwise compile the watchers, too, and fail
+    there. It still fails with a torch that lacks this setting.
     """
     frames: Any = torch._C._dynamo.eval_frame
     if hasattr(frames, "set_code_exec_strategy"):
         skip = frames._FrameAction.SKIP
         code = inspect.unwrap(function).__code__
         frames.set_code_exec_strategy(code, frames._FrameExecStrategy(skip, skip))
-    # The strategy is for its own frame; this keeps it from being inlined into one that is compiled.
+    # The strategy covers the function's own frame; this attribute keeps the compiler from inlining
+    # the function into a compiled caller.
     function._torchdynamo_disable = True  # type: ignore[attr-defined]
     return function

@@ -1,7 +1,7 @@
-"""The private parts of torch that tell of modules, of scripted ones, and of its settings.
+"""Private parts of torch about modules, TorchScript modules and torch's global settings.
 
-All others are named in internals.py. torch promises nothing about them. What a version that is
-supported lacks has a fallback here.
+torch may change them in any release; each part that a supported version lacks has a fallback here.
+Private parts about tensors are in `compat/tensors.py`.
 """
 
 import os
@@ -52,53 +52,53 @@ __all__ = [
 _C: Any = torch._C
 
 UNINITIALIZED: type = vars(_parameter)["UninitializedTensorMixin"]
-"""The class of parameters and buffers that a lazy module has not made yet."""
+"""The class of uninitialized parameters and buffers of lazy modules."""
 
 
 class _NoScriptModule:
-    """The class of no module: that of scripted ones where torch has none any more."""
+    """A class without instances, for a torch that has no `ScriptModule`."""
 
 
-# Deprecated since torch 2.11, so that a later one may lack it.
+# torch.jit is deprecated since torch 2.11, so a later version may lack it.
 _jit: Any = getattr(torch, "jit", None)
 
 ScriptModule: type = getattr(_jit, "ScriptModule", _NoScriptModule)
-"""The class of what torch.jit made of modules."""
+"""The class of modules that torch.jit has scripted, traced or loaded."""
 
 CALL_CODE: Any = torch.nn.Module._call_impl.__code__
-"""The code that calls the forward of a module."""
+"""The code object of the method that calls hooks and `forward` of a module."""
 
 
 def call_method_name() -> str:
-    """Return the method of `torch.nn.Module` through which every call of a module goes.
+    """Return the name of the method of `torch.nn.Module` through which every module call goes.
 
-    `_call_impl` is private but cheap to replace; the public `__call__` is a slot, so
-    replacing it makes Python update every subclass. Where the compiler is loaded, a
-    module may hold its own copy of the private one, so the public one it is.
+    `_call_impl` is private but cheap to replace; the public `__call__` is a slot, so replacing it
+    makes Python update every subclass. With the compiler loaded, a module may have a copy of
+    `_call_impl` of its own, so only `__call__` sees every call.
     """
     return "__call__" if "torch._dynamo" in sys.modules else "_call_impl"
 
 
 is_tracing: Callable[[], bool] = getattr(_jit, "is_tracing", lambda: False)
-"""Tells whether torch.jit.trace makes a graph of what runs now."""
+"""Whether torch.jit.trace is tracing the code that runs now."""
 
 
 def functional_calls() -> tuple[Any, str]:
-    """Return the module and the name of the function behind each form of `functional_call`.
+    """Return the Python module and the name of the function behind all forms of `functional_call`.
 
-    It puts the tensors that it was given in the place of a module's own, calls the module,
-    and puts its own back.
+    That function replaces tensors of a module by its arguments, calls the module, and restores
+    the module's own tensors.
     """
     return torch.nn.utils.stateless, "_functional_call"
 
 
 def prepares_lazily(hook: Any) -> bool:
-    """Tell whether a hook is the one by which a lazy module makes its parameters."""
+    """Whether a hook is the one in which a lazy module initializes its parameters."""
     return getattr(hook, "__func__", None) is LazyModuleMixin._infer_parameters
 
 
 def uncompiled(module: torch.nn.Module) -> torch.nn.Module:
-    """Return the module that `torch.compile` wrapped; any other module is returned as it is."""
+    """Return the module inside a wrapper of `torch.compile`; any other module is returned as is."""
     eval_frame = sys.modules.get("torch._dynamo.eval_frame")
     wrapper = getattr(eval_frame, "OptimizedModule", None)
     while wrapper is not None and isinstance(module, wrapper):
@@ -107,34 +107,37 @@ def uncompiled(module: torch.nn.Module) -> torch.nn.Module:
 
 
 def calls_unseen(wrapper: torch.nn.Module) -> bool:
-    """Tell whether what `torch.compile` made of a module calls it as it was called then.
+    """Whether a wrapper of `torch.compile` calls its module by an outdated `__call__`.
 
-    Who replaces `Module.__call__` later sees no call of that module. torch does so with modules
-    of the user's, and looks the method up anew for its own.
+    The wrapper of a user's module binds `__call__` when it is made, so a later replacement of
+    `Module.__call__` does not see its calls. For torch's own modules, the method is looked up at
+    each call.
     """
     inner = uncompiled(wrapper)
-    called = getattr(wrapper.forward, "_torchdynamo_orig_callable", None)
-    bound = getattr(called, "__self__", None) is inner
-    return bound and getattr(called, "__func__", None) is not type(inner).__call__
+    original = getattr(wrapper.forward, "_torchdynamo_orig_callable", None)
+    is_bound = getattr(original, "__self__", None) is inner
+    return is_bound and getattr(original, "__func__", None) is not type(inner).__call__
 
 
-# What makes the calls of a module that `module.compile()` has compiled stands in it by this name;
-# torch leaves it out of copies.
+# The attribute of a module through which torch calls it, if `module.compile()` has set it. torch
+# leaves it out of copies.
 _CALL = "_compiled_call_impl"
 
 Around = Callable[[Callable[[], Any]], Any]
-"""Makes the call that it is given, and returns its result."""
+"""A function that makes the call passed to it, and returns its result."""
 
 
 class _AroundCalls:
-    """Makes the calls of a module; copies of it, in memory and in files, have nothing such.
+    """A callable in a module's `_compiled_call_impl`, which wraps each call of the module.
+
+    It is pickled and copied as None.
 
     Args:
         module: The module; it is not kept alive.
 
     Attributes:
-        compiled: What made them before; None for a method of the module's own.
-        around: What is done around each call, the innermost first.
+        compiled: The compiled callable that was there before; None for an uncompiled module.
+        around: The functions around each call, the innermost first.
     """
 
     def __init__(self, module: torch.nn.Module) -> None:
@@ -143,9 +146,10 @@ class _AroundCalls:
         self._module = ref(module)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        # The one that is called: copies that torch makes for devices hold the same as it.
-        called: Any = sys._getframe(1).f_locals.get("self", self._module())
-        call = partial(self.compiled or called._call_impl, *args, **kwargs)
+        # The module of the calling `__call__`: replicas that torch makes for devices share this
+        # object with the original.
+        module: Any = sys._getframe(1).f_locals.get("self", self._module())
+        call = partial(self.compiled or module._call_impl, *args, **kwargs)
         if not torch.compiler.is_compiling():
             for around in self.around:
                 call = partial(around, call)
@@ -156,60 +160,61 @@ class _AroundCalls:
 
 
 def is_compiled_in_place(module: torch.nn.Module) -> bool:
-    """Tell whether `module.compile()` has compiled a module, whose hooks are told of nothing."""
-    made = module.__dict__.get(_CALL)
-    return (made.compiled if isinstance(made, _AroundCalls) else made) is not None
+    """Whether `module.compile()` has compiled a module; its hooks then do not see its calls."""
+    wrapper = module.__dict__.get(_CALL)
+    return (wrapper.compiled if isinstance(wrapper, _AroundCalls) else wrapper) is not None
 
 
 def made_by(function: Any, compiled: Any) -> Any:
-    """Return what makes the calls of a module that is compiled while something is done around them.
+    """Return the callable for a module that is compiled in place while `around_calls` is active.
 
     Args:
-        function: What was compiled; anything but the method that calls such a module is none.
-        compiled: What became of it, which is returned where it is none.
+        function: The function that was compiled.
+        compiled: The result of its compilation. It is returned unless the function is the
+            `_call_impl` of such a module; then the wrapper takes it over and is returned.
     """
     module = getattr(function, "__self__", None)
-    made = vars(module).get(_CALL) if isinstance(module, torch.nn.Module) else None
-    if not isinstance(made, _AroundCalls) or function.__name__ != "_call_impl":
+    wrapper = vars(module).get(_CALL) if isinstance(module, torch.nn.Module) else None
+    if not isinstance(wrapper, _AroundCalls) or function.__name__ != "_call_impl":
         return compiled
-    made.compiled = compiled
-    return made
+    wrapper.compiled = compiled
+    return wrapper
 
 
 @contextmanager
 def around_calls(module: torch.nn.Module, around: Around) -> Iterator[None]:
-    """Have something done around each call of a module, during a block.
+    """Wrap each call of a module in a function, during a block.
 
-    Unlike hooks, that is told of every end that a call may come to.
+    Unlike hooks, the function sees every way in which a call may end.
 
     Args:
-        module: The module.
-        around: What is done.
+        module: The module; the block does not keep it alive.
+        around: The function.
     """
-    known = module.__dict__.get(_CALL)
-    made = known if isinstance(known, _AroundCalls) else _AroundCalls(module)
-    module.__dict__[_CALL] = made
-    made.around.append(around)
-    # While it is waited for, nobody keeps it alive.
-    held = ref(module)
+    existing = module.__dict__.get(_CALL)
+    wrapper = existing if isinstance(existing, _AroundCalls) else _AroundCalls(module)
+    module.__dict__[_CALL] = wrapper
+    wrapper.around.append(around)
+    # The suspended generator must not keep the module alive.
+    reference = ref(module)
     del module
     try:
         yield
     finally:
-        made.around.remove(around)
-        whole = held()
-        if whole is not None and not made.around and whole.__dict__.get(_CALL) is made:
-            if made.compiled is None:
-                del whole.__dict__[_CALL]
+        wrapper.around.remove(around)
+        owner = reference()
+        if owner is not None and not wrapper.around and owner.__dict__.get(_CALL) is wrapper:
+            if wrapper.compiled is None:
+                del owner.__dict__[_CALL]
             else:
-                whole.__dict__[_CALL] = made.compiled
+                owner.__dict__[_CALL] = wrapper.compiled
 
 
 def scripted_attributes(module: Any) -> dict[str, Any]:
-    """Return what the attributes of a scripted module hold now, by name.
+    """Return the current values of the attributes of a scripted module, by name.
 
-    Tensors are the module's own, lists and mappings copies of its own. Nothing for a module
-    that tells none.
+    Tensors are the module's own; lists and mappings are copies. Empty for a module without
+    recorded attributes.
     """
     concrete = module.__dict__.get("_concrete_type")
     names = concrete.get_attributes() if concrete is not None else ()
@@ -217,42 +222,42 @@ def scripted_attributes(module: Any) -> dict[str, Any]:
 
 
 def set_scripted_attribute(module: Any, name: str, value: Any) -> None:
-    """Set an attribute of a scripted module, parameters and buffers too."""
+    """Set an attribute of a scripted module; parameters and buffers are attributes, too."""
     module._c.setattr(name, value)
 
 
 def script_handle(module: Any) -> Any:
-    """Return what TorchScript itself holds of a scripted module."""
+    """Return the handle of a scripted module: its C++ object, `torch._C.ScriptModule`."""
     return module._c
 
 
 def script_class(handle: Any) -> str:
-    """Return the name of the class of what TorchScript holds (`__torch__.nets.Net`)."""
+    """Return the class name of the handle of a scripted module (`__torch__.nets.Net`)."""
     return str(handle._type().annotation_str)
 
 
 def script_children(handle: Any) -> list[tuple[str, Any]]:
-    """Return name and handle of each module right in a scripted one, in order."""
+    """Return name and handle of each direct child of a scripted module, in order."""
     return [(name, handle.getattr(name)) for name, _ in _C.ModuleDict(handle).items()]
 
 
 def script_tensors(handle: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the parameters and the buffers right in a scripted module, by name."""
+    """Return the parameters and the buffers that a scripted module itself owns, by name."""
     return dict(_C.ParameterDict(handle).items()), dict(_C.BufferDict(handle).items())
 
 
 def script_method(handle: Any, name: str) -> Any:
-    """Return a method of what TorchScript holds; None where it has none of this name."""
+    """Return the method of a handle with a name, or None if it has no such method."""
     return handle._get_method(name) if handle._has_method(name) else None
 
 
 def script_method_names(handle: Any) -> list[str]:
-    """Return the names of the methods of what TorchScript holds."""
+    """Return the names of the methods of a handle."""
     return list(handle._method_names())
 
 
 def load_named_program(file: IO[bytes], name: str) -> Any:
-    """Load a program of a name of its own from a file in which torch.export packs several."""
+    """Load the exported program with a name from a file of torch.export with several programs."""
     from torch.export.pt2_archive._package import load_pt2
 
     return load_pt2(file).exported_programs[name]
@@ -262,8 +267,8 @@ def load_script_file(path: str) -> tuple[Any, Callable[[str], Any]]:
     """Load a file of torch.jit.save, onto the CPU.
 
     Returns:
-        What TorchScript holds of the module, and what gives the graph of a function of the file by
-        its name; None where there is none.
+        The handle of the module, and a function that returns the graph of a function in the file
+        by its name, or None if the file has no such function.
     """
     unit = _C.CompilationUnit()
     module = _C.import_ir_module(unit, os.fspath(path), torch.device("cpu"), {}, False)
@@ -276,24 +281,23 @@ def load_script_file(path: str) -> tuple[Any, Callable[[str], Any]]:
 
 
 def script_call_graph(node: Any) -> Any:
-    """Return the graph of what a node of TorchScript calls, a function or a method of an object.
+    """Return the graph of the function or method that a TorchScript node calls.
 
-    Its inputs are those of the node, but for the function itself. What is called in it stands in
-    it, too.
+    Its inputs are those of the node, without the function itself. Calls inside it are inlined.
     """
     graph = _C.Graph()
-    function, *given = (
+    function, *arguments = (
         node.inputs() if node.kind() == "prim::CallFunction" else (None, *node.inputs())
     )
-    held: dict[str, Any] = {}
-    for value in given:
+    entries: dict[str, Any] = {}
+    for value in arguments:
         entry = graph.addInput()
         entry.setType(value.type())
-        held.setdefault(value.debugName(), entry)
+        entries.setdefault(value.debugName(), entry)
     if function is not None:
         copy = graph.createClone(function.node(), lambda value: value)
-        held[function.debugName()] = graph.insertNode(copy).output()
-    call = graph.insertNode(graph.createClone(node, lambda value: held[value.debugName()]))
+        entries[function.debugName()] = graph.insertNode(copy).output()
+    call = graph.insertNode(graph.createClone(node, lambda value: entries[value.debugName()]))
     for value in call.outputs():
         graph.registerOutput(value)
     _C._jit_pass_inline(graph)
@@ -301,9 +305,10 @@ def script_call_graph(node: Any) -> Any:
 
 
 def shared_tables() -> list[Any]:
-    """Return the tables of torch that code of users fills for the whole process.
+    """Return torch's process-wide tables that user code may change.
 
-    Hooks of all modules, print options, and what `parametrize.cached()` remembers.
+    These are the global module hooks, the print options, and the cache of
+    `parametrize.cached()`.
     """
     hooks = [
         table
@@ -314,24 +319,27 @@ def shared_tables() -> list[Any]:
 
 
 def mps_generator() -> torch.Generator | None:
-    """Return the random generator of torch on mps; None where this torch has none."""
-    found: torch.Generator | None = getattr(torch.mps, "_get_default_mps_generator", lambda: None)()
-    return found
+    """Return torch's random generator on mps, or None if this torch has none."""
+    generator: torch.Generator | None = getattr(
+        torch.mps, "_get_default_mps_generator", lambda: None
+    )()
+    return generator
 
 
 def default_device() -> torch.device | None:
-    """Return the device set by `torch.set_default_device`; None where none was set."""
+    """Return the device set by `torch.set_default_device`, or None if none is set."""
     context = getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
     device: torch.device | None = getattr(context, "device", None)
     return device
 
 
 def set_default_device(device: torch.device | None) -> None:
-    """Set the device that `default_device` tells; None for none.
+    """Set the default device; None for none.
 
-    `torch.get_default_device` of torch 2.6 to 2.8 fails where one was set and taken back.
+    `torch.get_default_device` of torch 2.6 to 2.8 fails after a device was set and removed, so
+    the attribute is deleted, too.
     """
     torch.set_default_device(device)
-    held: Any = torch._GLOBAL_DEVICE_CONTEXT
-    if device is None and hasattr(held, "device_context"):
-        del held.device_context
+    state: Any = torch._GLOBAL_DEVICE_CONTEXT
+    if device is None and hasattr(state, "device_context"):
+        del state.device_context

@@ -1,7 +1,8 @@
-"""The private parts of torch that tell of tensors, nests, operators, and of who watches them.
+"""Private parts of torch about tensors, pytrees, operators, autograd and modes.
 
-Those that tell of modules are named in module_internals.py; no other file names any.
-torch promises nothing about them. What a version that is supported lacks has a fallback here.
+torch may change them in any release; each part that a supported version lacks has a fallback here.
+Private parts about modules are in `compat/modules.py`, about the compiler in
+`compat/compiler.py`, about distributed runs in `distributed.py`.
 """
 
 import logging
@@ -78,16 +79,17 @@ __all__ = [
 
 _C: Any = torch._C
 
-# torch 2.6 to 2.8 want a rule for each operator with functions and each class of modes.
+# torch 2.6 to 2.8 need a rule for each pair of a higher-order operator and a class of modes.
 _WANTS_RULES = not hasattr(TorchDispatchMode, "supports_higher_order_operators")
 
 
 class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """A mode for kernels that takes operators with functions as they are.
+    """A dispatch mode that receives higher-order operators as they are.
 
-    It keeps torch from importing all of `torch._dynamo` to wrap it, where torch asks, and from
-    noting for the whole process that a mode holds: when modes of two threads end in the order
-    in which they began, torch takes one for there for good, and compiles nothing any more.
+    It differs from `TorchDispatchMode` in two ways. torch does not import all of `torch._dynamo`
+    to wrap it (`_should_skip_dynamo`). And it leaves torch's process-wide flag for active modes
+    alone: if modes of two threads ended in the order in which they began, torch would take one
+    for active for ever, and compile nothing any more.
     """
 
     supports_higher_order_operators = True
@@ -98,7 +100,7 @@ class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         def ask(operator: Any, mode: TorchDispatchMode, *args: Any, **kwargs: Any) -> Any:
             return mode.__torch_dispatch__(operator, (), args, kwargs)  # type: ignore[no-untyped-call]
 
-        # Those imported since the last mode was made have no rule yet.
+        # Operators imported since the last mode was made have no rule yet.
         for operator in tuple(torch._ops._higher_order_ops.values()) if _WANTS_RULES else ():
             if type(self) not in operator.python_key_table:
                 operator.py_impl(type(self))(partial(ask, operator))
@@ -116,38 +118,42 @@ class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 BACKWARD = "_engine_run_backward"
-"""What of `torch.autograd` every backward pass goes through; others may hold the public one."""
+"""The function of `torch.autograd` that runs every backward pass.
+
+Other code may have imported the public functions, so they are no place to intercept passes.
+"""
 
 running_node: Callable[[], Any] = _C._current_autograd_node
-"""Returns the node of autograd's graph that runs in this thread; None for none."""
+"""Returns the autograd node that runs in this thread, or None."""
 
 ENOUGH: type[BaseException] = _checkpoint._StopRecomputationError
-"""What a checkpoint raises in an operation that it runs again, once it has all that was saved."""
+"""The exception with which a checkpoint ends its recomputation, once all saved tensors exist."""
 
 
 dispatch_modes: Callable[[], list[Any]] = _python_dispatch._get_current_dispatch_mode_stack
-"""Returns the modes for kernels that are active in this thread."""
+"""Returns the active dispatch modes of this thread, the innermost last."""
 
 
 def gradient_types(node: Any) -> list[tuple[Any, torch.dtype, torch.device]]:
-    """Return shape, dtype and device of each gradient that a node of autograd's graph takes.
+    """Return shape, dtype and device of each gradient that an autograd node receives.
 
-    Those of one number, where torch tells none.
+    These are the types of the outputs of its forward operation. A single float32 scalar on the
+    CPU if torch reports none.
     """
-    told = node._input_metadata
-    if not told:
+    metadata = node._input_metadata
+    if not metadata:
         return [((), torch.float32, torch.device("cpu"))]
-    return [(each.shape, each.dtype, each.device) for each in told]
+    return [(entry.shape, entry.dtype, entry.device) for entry in metadata]
 
 
 sequence_number: Callable[[], int] = _C._autograd._get_sequence_nr
-"""Returns the number that autograd will give to the next node of its graph in this thread."""
+"""Returns the sequence number of the next autograd node in this thread."""
 
 MOVES: Any = getattr(torch, "_cudnn_rnn_flatten_weight")  # noqa: B009 (no stub has it)
-"""A function that gives the tensors in its first argument another place, and does not say so."""
+"""A function that moves the tensors of its first argument to other memory, undeclared."""
 
 without_functions: Any = _C.DisableTorchFunction
-"""Ends the hold of function modes and of `__torch_function__` for a block."""
+"""Disables function modes and `__torch_function__` for a block."""
 
 _functorch: Any = _C._functorch
 _pyfunctorch: Any = sys.modules["torch._functorch.pyfunctorch"]
@@ -155,14 +161,17 @@ _jagged: Any = sys.modules["torch.nested._internal.nested_tensor"]
 _version_setter: Any = _C._autograd._unsafe_set_version_counter
 
 
-# Up to 2.10 torch keeps the inputs of a checkpointed function by an operation without a result;
-# up to 2.8 its compiler tries all operators out while it is imported, at its first use.
+# Up to 2.10, torch saves the inputs of a checkpointed function by an operation without a result.
+# Up to 2.8, its compiler runs all operators while it is imported, at its first use.
 RUNS_FOR_ITSELF: bool = hasattr(_checkpoint, "_NoopSaveInputs")
-"""Whether this torch has operations of its own run in the midst of a model's."""
+"""Whether this torch runs internal operations between the operations of a model."""
 
 
 def is_of_its_own(frame: FrameType) -> bool:
-    """Tell whether an operation that this Python frame calls is one of torch's own."""
+    """Whether an operation called by a Python frame is internal to torch.
+
+    Such operations are called in torch's checkpoint file, or while the compiler is imported.
+    """
     if frame.f_code.co_filename == _checkpoint.__file__:
         return True
     compiler = sys.modules.get("torch._dynamo")
@@ -170,17 +179,17 @@ def is_of_its_own(frame: FrameType) -> bool:
 
 
 def storage_key(tensor: torch.Tensor) -> int | None:
-    """Return the identity of a tensor's storage while it lives; None for one without storage."""
+    """Return a key of a tensor's storage, unique while it lives, or None without a storage."""
     try:
         key: int = tensor.untyped_storage()._cdata
     except (RuntimeError, NotImplementedError):
-        # Sparse, opaque and functorch's tensors have no storage of their own.
+        # Sparse, opaque and functorch tensors have no storage of their own.
         return None
     return key
 
 
 def storage_keys_of(tensors: Sequence[torch.Tensor]) -> list[int | None]:
-    """Return for each tensor what `storage_key` returns."""
+    """Return the `storage_key` of each tensor, faster than one by one."""
     try:
         return [tensor.untyped_storage()._cdata for tensor in tensors]
     except (RuntimeError, NotImplementedError):
@@ -188,34 +197,37 @@ def storage_keys_of(tensors: Sequence[torch.Tensor]) -> list[int | None]:
 
 
 def key_of_storage(storage: torch.UntypedStorage) -> int:
-    """Return the identity of a storage while it lives, as `storage_key` does for a tensor in it."""
+    """Return the key of a storage, equal to the `storage_key` of the tensors in it."""
     key: int = storage._cdata
     return key
 
 
 @contextmanager
 def outside_modes() -> Iterator[None]:
-    """Run a block on plain tensors unseen by function modes and dispatch modes."""
+    """Run a block on plain tensors without function modes and dispatch modes.
+
+    The block cannot make fake tensors; see `without_modes`.
+    """
     with without_functions(), _C._DisableTorchDispatch():
         yield
 
 
 @contextmanager
 def without_modes() -> Iterator[None]:
-    """Run a block as if no mode were active, so that it may make fake tensors.
+    """Run a block as if no mode were active, so that it can make fake tensors.
 
-    It takes longer than `outside_modes`, in which torch makes none.
+    It takes longer than `outside_modes`, in which torch cannot make any.
     """
-    # Also as if no `vmap` or `grad` were around it, in which no tensor may ask for gradients.
+    # `vmap` and `grad` are suspended, too: inside them, no tensor may require gradients.
     transforms = without_transforms if in_functorch() else nullcontext
     with without_functions(), _python_dispatch._disable_current_modes(), transforms():
         yield
 
 
 def jagged_dummy() -> tuple[Any, str]:
-    """Return the module and the name of the function that makes a tensor for the whole process.
+    """Return the Python module and the name of the function that makes the jagged dummy tensor.
 
-    Each jagged view reads that tensor, which the first one makes.
+    The first jagged view of a process makes it, and every jagged view reads it.
     """
     return _jagged, "_nt_view_dummy"
 
@@ -225,15 +237,15 @@ without_transforms: Any = _pyfunctorch.temporarily_clear_interpreter_stack
 
 
 def set_version(tensor: torch.Tensor, version: int) -> None:
-    """Set the counter by which autograd notices writes."""
+    """Set the version counter of a tensor, by which autograd detects in-place writes."""
     try:
         _version_setter((tensor,), (version,))
-    except TypeError:  # torch 2.6 takes a tensor and a number.
+    except TypeError:  # torch 2.6 takes one tensor and one number.
         _version_setter(tensor, version)
 
 
 def plain_size(size: object) -> int | None:
-    """Return a size as a number; None for a ragged or a symbolic one."""
+    """Return a size as an int; a symbolic size by its hint. None if ragged or without a hint."""
     if type(size) is int:
         return size
     node = getattr(size, "node", None)
@@ -244,21 +256,22 @@ def plain_size(size: object) -> int | None:
 
 
 def jagged_constructors() -> tuple[Any, dict[str, tuple[str, int]]]:
-    """Return the module of torch's that makes jagged tensors, and its functions by name.
+    """Return the Python module that makes jagged tensors, and its functions by name.
 
-    Each with what users call it, and how many of tensor, offsets and lengths it returns.
+    Each function comes with its public name, and with the number of results that it returns of
+    tensor, offsets and lengths.
     """
-    called = {
+    functions = {
         "jagged_from_list": ("nested_tensor", 2),
         "jagged_from_tensor_and_lengths": ("narrow", 3),
         "nested_view_from_values_offsets": ("nested_tensor_from_jagged", 1),
         "nested_view_from_values_offsets_lengths": ("nested_tensor_from_jagged", 1),
     }
-    return _jagged, called
+    return _jagged, functions
 
 
 def nested_lengths(tensor: torch.Tensor) -> list[int] | None:
-    """Return the length of each sequence in a nested tensor; None for any other tensor."""
+    """Return the length of each sequence in a nested tensor, or None for any other tensor."""
     if not tensor.is_nested:
         return None
     if tensor.layout is torch.jagged:
@@ -268,16 +281,20 @@ def nested_lengths(tensor: torch.Tensor) -> list[int] | None:
 
 
 def flattened(tensor: torch.Tensor) -> list[torch.Tensor]:
-    """Return the tensors that a wrapper subclass holds; none for any other tensor."""
+    """Return the inner tensors of a subclass, by `__tensor_flatten__`; empty for other tensors."""
     flatten = getattr(type(tensor), "__tensor_flatten__", None)
     if flatten is None:
         return []
-    held = [getattr(tensor, name, None) for name in flatten(tensor)[0]]
-    return [inner for inner in held if isinstance(inner, torch.Tensor)]
+    attributes = [getattr(tensor, name, None) for name in flatten(tensor)[0]]
+    return [inner for inner in attributes if isinstance(inner, torch.Tensor)]
 
 
 def parts_of(tensor: torch.Tensor) -> list[torch.Tensor]:
-    """Return the tensors that hold a tensor's content; none if it has a storage of its own."""
+    """Return the inner tensors that contain the content of a tensor.
+
+    Tensors of functorch, of sparse layouts and of wrapper subclasses have some. Empty for a plain
+    tensor, whose content is in its own storage.
+    """
     wrapped = functorch_inner(tensor)
     if wrapped is not None:
         return [wrapped]
@@ -285,7 +302,7 @@ def parts_of(tensor: torch.Tensor) -> list[torch.Tensor]:
     return flattened(tensor) if names is None else [getattr(tensor, name)() for name in names]
 
 
-# What gives the parts of tensors of other layouts.
+# The methods that return the inner tensors, by layout.
 _PARTS: dict[torch.layout, tuple[str, ...]] = {
     torch.sparse_coo: ("_indices", "_values"),
     **dict.fromkeys(
@@ -297,47 +314,50 @@ _PARTS: dict[torch.layout, tuple[str, ...]] = {
 }
 
 function_modes: Callable[[], int] = _C._len_torch_function_stack
-"""Returns how many function modes are active in this thread."""
+"""Returns the number of active function modes in this thread."""
 
 
 def are_innermost(function_mode: Any, dispatch_mode: Any) -> bool:
-    """Whether these are the innermost modes of this thread."""
-    innermost: Any = torch.overrides._get_current_function_mode
-    kernels = dispatch_modes()
-    return innermost() is function_mode and (not kernels or kernels[-1] is dispatch_mode)
+    """Whether two modes are the innermost of this thread, if any dispatch mode is active at all."""
+    current_function_mode: Any = torch.overrides._get_current_function_mode
+    modes = dispatch_modes()
+    return current_function_mode() is function_mode and (not modes or modes[-1] is dispatch_mode)
 
 
 def fake_mode() -> Any:
-    """Return a mode in which tensors have shapes and no content."""
-    # Not every process needs it, and to import it takes its time.
+    """Return a new FakeTensorMode, which also accepts real tensors."""
+    # The import takes time, and not every process needs it.
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     return FakeTensorMode(allow_non_fake_inputs=True)
 
 
 def is_fake(kind: type) -> bool:
-    """Tell whether a class is that of the tensors of `fake_mode`, with a shape and no content."""
+    """Whether a class is FakeTensor, whose tensors have a shape and no content."""
     fakes = sys.modules.get("torch._subclasses.fake_tensor")
     return fakes is not None and issubclass(kind, fakes.FakeTensor)
 
 
 @contextmanager
 def quiet(logger_name: str) -> Iterator[None]:
-    """Have a logger say nothing during a block."""
+    """Disable a logger during a block."""
     logger = logging.getLogger(logger_name)
-    before, logger.disabled = logger.disabled, True
+    was_disabled, logger.disabled = logger.disabled, True
     try:
         yield
     finally:
-        logger.disabled = before
+        logger.disabled = was_disabled
 
 
 quiet_fake_mode = partial(quiet, "torch._subclasses.fake_tensor")
-"""Has fake tensors not log what they raise, during a block; nobody else's logs change."""
+"""Keeps fake tensors from logging the errors that they raise, during a block.
+
+No other logger changes.
+"""
 
 
 def functorch_inner(tensor: torch.Tensor) -> torch.Tensor | None:
-    """Return the tensor inside of a wrapper of `vmap`, `grad` or `jvp`; None for any other."""
+    """Return the tensor inside a wrapper of `vmap`, `grad` or `jvp`, or None for other tensors."""
     if not _functorch.is_functorch_wrapped_tensor(tensor):
         return None
     inner: torch.Tensor = _functorch.get_unwrapped(tensor)
@@ -345,7 +365,7 @@ def functorch_inner(tensor: torch.Tensor) -> torch.Tensor | None:
 
 
 def batch_dimension(tensor: torch.Tensor) -> int | None:
-    """Return the dimension that `vmap` hides in one of its wrappers; None for any other tensor."""
+    """Return the hidden dimension of a wrapper of `vmap`, or None for any other tensor."""
     if not _functorch.is_batchedtensor(tensor):
         return None
     dimension: int = _functorch.maybe_get_bdim(tensor)
@@ -353,31 +373,34 @@ def batch_dimension(tensor: torch.Tensor) -> int | None:
 
 
 innermost_transform: Callable[[], Any] = _functorch.peek_interpreter_stack
-"""Returns what stands for the innermost `vmap`, `grad`, `jvp` or the like; None outside of all."""
+"""Returns the interpreter of the innermost `vmap`, `grad` or `jvp`, or None outside of all."""
 
 
 def in_functorch() -> bool:
-    """Tell whether code runs inside of `vmap`, `grad`, `jvp` or the like."""
+    """Whether the code that runs is inside `vmap`, `grad`, `jvp` or another transform."""
     return innermost_transform() is not None
 
 
 def in_forward_mode() -> bool:
-    """Tell whether tangents are computed, unseen by modes, beside values (`forward_ad`, `jvp`)."""
+    """Whether forward-mode autograd is active (`forward_ad`, `jvp`): modes do not see tangents."""
     return forward_ad._current_level >= 0
 
 
 def is_higher_order(function: Any) -> bool:
-    """Tell whether a function is an operator that takes functions (`cond`, `scan`)."""
+    """Whether a function is a higher-order operator, which takes functions (`cond`, `scan`)."""
     return isinstance(function, torch._ops.HigherOrderOperator)
 
 
 def is_composite(kernel: Any) -> bool:
-    """Tell whether an operator is made of others (`linear`)."""
+    """Whether an operator can be decomposed into others (`linear`)."""
     return bool(_has_kernel(kernel.name(), "CompositeImplicitAutograd"))
 
 
 def is_only_composite(kernel: Any) -> bool:
-    """Tell whether no device runs an operator but by others (`silu_backward`: the CPU does)."""
+    """Whether an operator runs only by its decomposition, with no kernel of a device of its own.
+
+    `silu_backward` has a decomposition and a CPU kernel, so it is not one of these.
+    """
     if not is_dispatched(kernel) or not is_composite(kernel):
         return False
     return not any(_has_kernel(kernel.name(), key) for key in ("CPU", "CUDA", "MPS", "XPU"))
@@ -387,40 +410,40 @@ _has_kernel: Any = _C._dispatch_has_kernel_for_dispatch_key
 
 
 def run_composite(kernel: Any, args: Any, kwargs: Any) -> Any:
-    """Run an operator by the others of which it is made."""
-    # Not `decompose`: it has ways of its own, which draw other random numbers.
+    """Run an operator by its decomposition."""
+    # `decompose` prefers decompositions in Python, which draw other random numbers.
     return kernel._op_dk(_C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
 
 
 def is_dispatched(kernel: Any) -> bool:
-    """Tell whether torch runs an operator outside of TorchScript, too."""
+    """Whether an operator has a kernel in torch's dispatcher, and not in TorchScript only."""
     return bool(_C._dispatch_has_kernel(kernel.name()))
 
 
 def is_operator(function: Any) -> bool:
-    """Tell whether a function is an operator with a schema (`torch.ops.aten.relu.default`)."""
+    """Whether a function is an overload of an operator (`torch.ops.aten.relu.default`)."""
     return isinstance(function, torch._ops.OpOverload)
 
 
 def is_of_tensors(function: Any) -> bool:
-    """Tell whether a function is one of torch's that work on tensors, or make them (`zeros`).
+    """Whether a function of torch works on tensors, or makes them (`zeros`).
 
-    Others set what torch goes by (`_enter_autocast`, `manual_seed`).
+    Other functions of torch change its settings (`_enter_autocast`, `manual_seed`).
     """
     return getattr(_C._VariableFunctions, getattr(function, "__name__", ""), None) is function
 
 
 def is_being_traced() -> bool:
-    """Tell whether code runs on stand-ins for tensors, to make a graph of it (`make_fx`)."""
+    """Whether the code that runs is traced with proxies for tensors (`make_fx`)."""
     return _C._get_dispatch_mode(_C._TorchDispatchModeKey.PROXY) is not None
 
 
 GRADIENT_HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
-"""The attributes of a tensor with the tables of functions that run on its gradient, or None."""
+"""The attributes of a tensor with its tables of gradient hooks; their value may be None."""
 
 
 def class_in_torch(thing: Any) -> str | None:
-    """Return the name of the C++ class of an object (packed weights), or None for any other."""
+    """Return the C++ class name of a script object (packed weights), or None for other objects."""
     if not isinstance(thing, torch.ScriptObject):
         return None
     kind: Any = thing._type()
@@ -428,47 +451,50 @@ def class_in_torch(thing: Any) -> str | None:
 
 
 def schema_of(function: Any) -> Any:
-    """Return the schema of an ATen operator; None for a function that has none."""
+    """Return the schema of an operator's overload, or None for any other function."""
     return getattr(function, "_schema", None)
 
 
 def operator_name(function: Any) -> str | None:
-    """Return the name of an operator without a schema, with its namespace and overload."""
-    named = getattr(function, "_qualified_op_name", None) or getattr(function, "_name", None)
-    return named if isinstance(named, str) else None
+    """Return the full name of an operator, with namespace and overload if it has them, or None.
+
+    For operators without a schema.
+    """
+    name = getattr(function, "_qualified_op_name", None) or getattr(function, "_name", None)
+    return name if isinstance(name, str) else None
 
 
 def version_of(tensor: torch.Tensor) -> int:
-    """Return the counter by which autograd notices writes."""
+    """Return the version counter of a tensor, by which autograd detects in-place writes."""
     return tensor._version
 
 
 map_leaves: Callable[[Callable[[Any], Any], Any], Any] = _pytree.tree_map
-"""Returns a nest with something else for each entry of its plain containers."""
+"""Returns a pytree with each leaf replaced by the result of a function."""
 
 map_tensors: Callable[[Callable[[torch.Tensor], Any], Any], Any] = partial(
     _pytree.tree_map_only, torch.Tensor
 )
-"""Returns a nest with something else for each tensor in its plain containers."""
+"""Returns a pytree with each tensor among its leaves replaced by the result of a function."""
 
 flat: Callable[[Any], list[Any]] = _pytree.tree_leaves
-"""Returns the leaves of a nest, as `filled` takes them."""
+"""Returns the leaves of a pytree, in the order in which `filled` takes them."""
 
 
 def filled(plan: Any, leaves: Sequence[Any]) -> Any:
-    """Return the nest of a plan (a TreeSpec), filled with leaves."""
+    """Return the pytree of a TreeSpec (`plan`) with some leaves."""
     return _pytree.tree_unflatten(leaves, plan)
 
 
 def is_registered(cls: type) -> bool:
-    """Whether torch's pytree flattens the instances of a class."""
+    """Whether a class is registered as a container of torch's pytree."""
     return cls in _pytree.SUPPORTED_NODES
 
 
 def plan_of(module: torch.fx.GraphModule) -> tuple[Any, Any, list[str] | None]:
-    """Return how the inputs and outputs of a graph module are nested, and the names of inputs.
+    """Return the TreeSpecs of a graph module's inputs and outputs, and the names of its inputs.
 
-    None for each that it does not tell: its nodes are then given what it is given.
+    None for each that it does not record: then its placeholders take the arguments as they are.
     """
     info = getattr(getattr(module.graph, "_codegen", None), "pytree_info", None)
     if info is None:
@@ -478,5 +504,5 @@ def plan_of(module: torch.fx.GraphModule) -> tuple[Any, Any, list[str] | None]:
 
 
 def is_guard(module: torch.nn.Module) -> bool:
-    """Tell whether a module is one by which an exported program checks its inputs."""
+    """Whether a module contains the input guards of an exported program (`GuardsFn`)."""
     return type(module).__name__ == "GuardsFn" and type(module).__module__.startswith("torch.")
