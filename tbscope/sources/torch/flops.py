@@ -259,8 +259,9 @@ class Formulas(dict[KernelFacts, Formula | None]):
         """
         # Most operations run one kernel, whose name alone decides whether the results have memory
         # of their own.
-        alone = not work and len(node.kernels) == 1
-        allocates = self._allocates.get(node.kernels[0]) if alone else None
+        kernels = node.kernels
+        alone = not work and len(kernels) == 1
+        allocates = self._allocates.get(kernels[0]) if alone else None
         keys = storage_keys_of(read) if allocates is None else []
         if work:
             node.flops = _number(sum([flops for flops, _ in work]))
@@ -281,11 +282,7 @@ class Formulas(dict[KernelFacts, Formula | None]):
                     for flops, keys in parts
                 ]
             )
-        elif self.uncounted.keys().isdisjoint(node.kernels) or not any(
-            # Floats, or quantized floats.
-            each.dtype.is_floating_point or each.dtype.is_complex or each.is_quantized
-            for each in results
-        ):
+        elif not any(map(self.uncounted.__contains__, kernels)) or not _any_floats(results):
             node.flops = 0
         if allocates is False:
             return
@@ -294,6 +291,15 @@ class Formulas(dict[KernelFacts, Formula | None]):
             if key not in seen:
                 seen.add(key)
                 node.allocated_bytes += _number(tensor.untyped_storage().nbytes())
+
+
+def _any_floats(tensors: list[torch.Tensor]) -> bool:
+    """Whether a tensor has floats, complex numbers, or quantized floats."""
+    for tensor in tensors:
+        dtype = tensor.dtype
+        if dtype.is_floating_point or dtype.is_complex or tensor.is_quantized:
+            return True
+    return False
 
 
 def _number(count: Any) -> int:

@@ -133,40 +133,26 @@ class Recorder(StepRecorder):
         if operation.told or (self.distributed and not joined and is_bookkeeping(frame)):
             return None
         backward = self.backward
-        # Only a backward pass prepares for each operation.
-        in_pass = backward if backward is not None and backward.passes else None
-        if in_pass is not None:
-            in_pass.begin(frame)
+        if backward is not None and backward.passes:
+            backward.begin(frame)
         written, kernels = operation.written, operation.kernels
         if not written:
             if not results and result is not None and not joined:
                 if args:
                     self.add_read(name, args[0], frame)
                 return None
-            if not kernels and name == "grad":
-                reads_grad = self.backward is None and len(args) == len(results) == 1
-                if reads_grad and not self.passed.has_given(results[0]):
-                    # A gradient from before the run becomes an input once an operation reads it.
-                    leaf = self._discovery.name_of_leaf(args[0])[0]
-                    self.add_hidden_input(f"{leaf}.grad", results[0])
-                return None
-            if not kernels and all_among(results, (args, kwargs)):
-                # No kernel ran, and each result is an argument: `contiguous()` of a contiguous
-                # tensor.
-                if name not in CUTS_UNSEEN or not any(map(self._values.find, results)):
+            wraps = self.distributed and kernels == SAME and isinstance(result, torch.Tensor)
+            if wraps or not kernels:
+                found = self._kernels_of_alias(name, args, kwargs, operation, results)
+                if found is None:
                     return None
-                kernels = [f"aten::{name}"]
-            if self.distributed and kernels == SAME and isinstance(result, torch.Tensor):
-                # The result wraps the argument, and has the same value.
-                self._values.hold(result, self.value_of(args[0]))
-                return None
+                kernels = found
         unseen: list[torch.Tensor] = []
         if joined:
             args, kwargs = self._discovery.handed_in(joined, (args, kwargs), unseen)
         tensor_values = self._values
         arguments, read, values = self._arguments(args, kwargs, fills=bool(written))
         out = collect_tensors(kwargs["out"], []) if written and "out" in kwargs else []
-        filled = self._discovery.from_before(out) if out else ""
         if operation.given or operation.fed:
             self._read_inner(name, operation, read, values)
         passing = operation.passing
@@ -183,28 +169,61 @@ class Recorder(StepRecorder):
             node.run, node.step = run, step
         node.role = role_of(kernels, reads=bool(values))
         if not RANDOM.isdisjoint(kernels):
-            node.random = is_random(kernels, arguments, self.graph.signatures.get(name, ()))
-            may_differ = (
-                node.random and self._discovery.open_ended and "torch._dynamo" in sys.modules
-            )
-            if may_differ and not self._told_of_numbers and draws_otherwise(frame):
-                self._told_of_numbers = True
-                warn(_OTHER_NUMBERS)
+            self._mark_random(node, frame)
         if written:
             node.writes = tensor_values.places_of(written, read, values)
-            if filled:
-                node.attributes["fills"] = filled
-        kernel_runs, runs = None, operation.runs
+            node.attributes.update(self._discovery.filled_by(out))
+        if kernels:
+            self.operations.formulas.describe(node, operation.work, read, results)
+        if joined:
+            self.collectives.join(node, joined, written)
+        filled = [*read, *unseen, *out] if unseen or out else read
+        kernel_runs = self._add_results(node, operation, read, results, written, filled)
+        if passing is not None:
+            self.passed.add(node, passing, None if kernel_runs is None else kernel_runs.given)
+        if tensor_values.writes.any:
+            tensor_values.writes.forget_fresh(results, filled)
+        if backward is not None:
+            backward.ran(node, read, results)
+            backward.optimizers.ran(node, read)
+        return node
+
+    def _mark_random(self, node: Node, frame: FrameType | None) -> None:
+        """Mark a node that drew random numbers; warn once if compiled code draws other ones."""
+        names = self.graph.signatures.get(node.op, ())
+        node.random = is_random(node.kernels, node.arguments, names)
+        may_differ = node.random and self._discovery.open_ended and "torch._dynamo" in sys.modules
+        if may_differ and not self._told_of_numbers and draws_otherwise(frame):
+            self._told_of_numbers = True
+            warn(_OTHER_NUMBERS)
+
+    def _add_results(
+        self,
+        node: Node,
+        operation: Operation,
+        read: list[torch.Tensor],
+        results: list[torch.Tensor],
+        written: list[torch.Tensor],
+        args: list[torch.Tensor],
+    ) -> KernelRuns | None:
+        """Add the outputs of a node: its results, and new values of tensors that it wrote into.
+
+        Args:
+            node: The node, without outputs.
+            operation: The record of its kernels, which become the body of the node.
+            read: The tensors that it reads.
+            results: The tensors that the operation returned.
+            written: The tensors that its kernels wrote into.
+            args: The tensors among its arguments, those that it only fills too.
+        Returns:
+            The runs of its kernels, or None if it has no body.
+        """
+        tensor_values, kernel_runs, runs = self._values, None, operation.runs
         if runs and len(runs) == len(node.kernels) > 1:
             # The kernels are linked before the node has outputs, as they read the values from
             # before it. In forward mode, tensors carry tangents that no recorded kernel reads:
             # there is no body.
             kernel_runs = KernelRuns(node, [] if in_forward_mode() else runs, tensor_values, read)
-        if kernels:
-            self.operations.formulas.describe(node, operation.work, read, results)
-        if joined:
-            self.collectives.join(node, joined, written)
-        candidates = read
         for tensor in results:
             tensor_values.give(node, tensor)
         if written:
@@ -212,25 +231,50 @@ class Recorder(StepRecorder):
                 # A written parameter or buffer gets a node, even if no operation reads it.
                 if self.registry.tensor(tensor) is not None:
                     self.value_of(tensor)
-            if unseen or out:
-                candidates = [*read, *unseen, *out]
-            tensor_values.give_written(node, written, results, candidates)
+            tensor_values.give_written(node, written, results, args)
         if kernel_runs is not None:
-            node.body = kernel_runs.body(
-                tensor_values.tensors_of(node, results, [*candidates, *written])
-            )
+            outputs = tensor_values.tensors_of(node, results, [*args, *written])
+            node.body = kernel_runs.body(outputs)
             for kernel in node.body.nodes:
                 # The kernel that communicates shows the collective, too.
                 if any(map(exchange_of, kernel.kernels)):
                     kernel.collective = node.collective
-        if passing is not None:
-            self.passed.add(node, passing, None if kernel_runs is None else kernel_runs.given)
-        if tensor_values.writes.any:
-            tensor_values.writes.forget_fresh(results, candidates)
-        if backward is not None:
-            backward.ran(node, read, results)
-            backward.optimizers.ran(node, read)
-        return node
+        return kernel_runs
+
+    def _kernels_of_alias(
+        self,
+        name: str,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        operation: Operation,
+        results: list[torch.Tensor],
+    ) -> list[str] | None:
+        """Return the kernels of an operation that may return its argument, or None for no node.
+
+        Args:
+            name: Its name in the graph.
+            args: Its positional arguments.
+            kwargs: Its keyword arguments.
+            operation: The record of its kernels: none, or one that wraps its argument.
+            results: The tensors that it returned.
+        """
+        if operation.kernels:
+            # The result wraps the argument, and has the same value.
+            self._values.hold(results[0], self.value_of(args[0]))
+            return None
+        if name == "grad":
+            reads_grad = self.backward is None and len(args) == len(results) == 1
+            if reads_grad and not self.passed.has_given(results[0]):
+                # A gradient from before the run becomes an input once an operation reads it.
+                leaf = self._discovery.name_of_leaf(args[0])[0]
+                self.add_hidden_input(f"{leaf}.grad", results[0])
+            return None
+        if not all_among(results, (args, kwargs)):
+            return []
+        # No kernel ran, and each result is an argument: `contiguous()` of a contiguous tensor.
+        if name in CUTS_UNSEEN and any(map(self._values.find, results)):
+            return [f"aten::{name}"]
+        return None
 
     def _arguments(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], *, fills: bool

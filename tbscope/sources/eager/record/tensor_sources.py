@@ -382,10 +382,15 @@ class Discovery:
             place = place.parent
         return False
 
-    def from_before(self, tensors: list[torch.Tensor]) -> str:
-        """Name those tensors that were there before the run, or are views of what was."""
-        names = [name for tensor in tensors if (name := self._name_from_before(tensor))]
-        return ", ".join(dict.fromkeys(names))
+    def filled_by(self, out: list[torch.Tensor]) -> dict[str, str]:
+        """Return the attribute `fills` of an operation: the names of tensors in its `out`.
+
+        Args:
+            out: The tensors; those that the run made do not count, unless they are views of
+                tensors from before the run.
+        """
+        names = [name for tensor in out if (name := self._name_from_before(tensor))]
+        return {"fills": ", ".join(dict.fromkeys(names))} if names else {}
 
     def _name_from_before(self, tensor: torch.Tensor) -> str | None:
         place = self._registry.tensor(tensor)
