@@ -318,7 +318,10 @@ function_modes: Callable[[], int] = _C._len_torch_function_stack
 
 
 def are_innermost(function_mode: Any, dispatch_mode: Any) -> bool:
-    """Whether two modes are the innermost of this thread, if any dispatch mode is active at all."""
+    """Whether a function mode and a dispatch mode are the innermost of this thread.
+
+    The dispatch mode counts as innermost if none is active at all.
+    """
     current_function_mode: Any = torch.overrides._get_current_function_mode
     modes = dispatch_modes()
     return current_function_mode() is function_mode and (not modes or modes[-1] is dispatch_mode)
