@@ -335,7 +335,9 @@ def _footer(totals: Mapping[str, Any], *, counted: bool) -> Iterator[tuple[str, 
         reasons = totals["reasons"]
         common = Counter(reasons.values()).most_common(1)[0][0] if reasons else ""
         texts = []
-        for name, count in sorted(totals["uncounted"].items(), key=lambda one: (-one[1], one[0])):
+        for name, count in sorted(
+            totals["uncounted"].items(), key=lambda item: (-item[1], item[0])
+        ):
             why = reasons.get(name, common)
             times = f" x{count}" if count > 1 else ""
             texts.append(f"{name}{times}" + (f" ({why})" if why != common else ""))

@@ -214,7 +214,7 @@ class GraphBuilder:
             scope: The scope; None for the top level.
             facts: Further fields of `Node`.
         """
-        named = [_argument(given) for given in arguments]
+        named = [_argument(entry) for entry in arguments]
         node = Node(
             name="",
             op=op,

@@ -290,7 +290,7 @@ def copy_graph(graph: Graph, *, state: bool) -> Graph:
             values.update(zip(node.outputs, node.outputs, strict=True))
             continue
         # Positional, and without copies of empty lists: much of a conversion is spent here.
-        nodes[node] = twin = Node(
+        nodes[node] = copied = Node(
             node.name,
             node.op,
             node.kind,
@@ -319,9 +319,9 @@ def copy_graph(graph: Graph, *, state: bool) -> Graph:
         )
         for old in node.outputs:
             values[old] = new = Value(
-                twin, old.index, old.shape, old.dtype, old.device, old.sharding
+                copied, old.index, old.shape, old.dtype, old.device, old.sharding
             )
-            twin.outputs.append(new)
+            copied.outputs.append(new)
     in_calls = _Twins(nodes, values)
     return replace(
         graph,

@@ -275,15 +275,15 @@ class ModuleTree:
             if scope not in roots:
                 roots[scope] = self._root(scope, roots[scope.parent] if scope.parent else None)
             name = scope.qualified_name
-            place: _Place = (roots[scope], name)
+            key: _Place = (roots[scope], name)
             if name is None:
-                place = (parent_part, (scope.part.label, scope.part.attribute))
-            part = self._parts.get(place)
+                key = (parent_part, (scope.part.label, scope.part.attribute))
+            part = self._parts.get(key)
             if part is None:
                 part = Part(
                     scope.part.label, parent=parent_part, attribute=scope.part.attribute, name=name
                 )
-                self._parts[place] = part
+                self._parts[key] = part
             elif not part.scopes:
                 part.label = scope.part.label
                 if part.parent is not None and part.parent is not parent_part:
@@ -313,11 +313,11 @@ class ModuleTree:
 def _parameter_of(node: Node, number: int) -> Parameter:
     """Return the parameter or buffer of a node; one with unknown sizes counts no elements."""
     value = node.outputs[0]
-    known = value.shape is not None and None not in value.shape
+    complete = value.shape is not None and None not in value.shape
     return Parameter(
         node.name.rpartition(".")[2],
         "buffer" if node.kind == "buffer" else "parameter",
-        value.shape if known else None,
+        value.shape if complete else None,
         value.dtype,
         value.size_bytes or 0,
         node.attributes.get("requires_grad") is True,
