@@ -142,19 +142,19 @@ def _edges(held: _Held) -> Iterator[str]:
                 if value not in values:
                     yield f"{_say(node)} reads %{value.name}, which no node of the graph gives"
         if node.control_inputs:
-            for source in node.control_inputs:
-                if source not in nodes:
-                    yield f"{_say(node)} waits for {_say(source)}, which is not in the graph"
+            for dep in node.control_inputs:
+                if dep not in nodes:
+                    yield f"{_say(node)} waits for {_say(dep)}, which is not in the graph"
     for output in graph.outputs:
         if output.value not in values:
             yield (
                 f"the output {output.name!r} is %{output.value.name}, "
                 "which no node of the graph gives"
             )
-        for source in output.control_inputs:
-            if source not in nodes:
+        for dep in output.control_inputs:
+            if dep not in nodes:
                 yield (
-                    f"the output {output.name!r} waits for {_say(source)}, which is not in the graph"
+                    f"the output {output.name!r} waits for {_say(dep)}, which is not in the graph"
                 )
 
 
@@ -184,9 +184,9 @@ def _order(held: _Held) -> Iterator[str]:
                     yield f"{_say(node)} reads %{value.name} before it is given"
         if node.control_inputs:
             indices = _places(graph) if indices is None else indices
-            for source in node.control_inputs:
-                if source in indices and indices[source] >= index:
-                    yield f"{_say(node)} waits for {_say(source)}, which does not come before it"
+            for dep in node.control_inputs:
+                if dep in indices and indices[dep] >= index:
+                    yield f"{_say(node)} waits for {_say(dep)}, which does not come before it"
         produced.update(node.outputs)
 
 
