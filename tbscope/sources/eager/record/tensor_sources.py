@@ -439,7 +439,7 @@ class Discovery:
         self._registry.put_together(place, names[0], tensor)
 
     def _names_of(self, tensor: torch.Tensor) -> tuple[ModulePlace | None, list[str]]:
-        """Return the running module, and its names for a tensor among its parameters and buffers."""
+        """Return the running module, and the names under which its own tables contain a tensor."""
         place = self.scopes.running.place
         tables = () if place is None else (place.module._parameters, place.module._buffers)
         return place, [name for table in tables for name, held in table.items() if held is tensor]

@@ -50,7 +50,7 @@ class Makers:
         self._memory: dict[int, tuple[ref[torch.UntypedStorage], dict[_Place | None, Value]]] = {}
         self._stopped: dict[str, Node] = {}
         self._thread = get_ident()
-        # Autograd's number when each operation was over, and the operations.
+        # Autograd's sequence number when each operation was over, and the operations.
         self._numbers = [sequence_number()]
         self._nodes: list[Node | None] = [None]
         # Operations that are only seen in autograd's graph, by their number.

@@ -155,8 +155,7 @@ class Optimizers:
     def outside(self) -> Iterator[None]:
         """Record the operations of a block (a closure) in the scope that called the optimizer.
 
-        Once the optimizer has run an operation after a closure, the next closure is part of its
-        step.
+        Once an operation of the step has run, a further closure is part of the step.
         """
         step = self.steps[-1]
         ran, inner = step.ran, step.frame.inner

@@ -256,11 +256,11 @@ class StepRecorder:
     ) -> Iterator[None]:
         """Record the operations that autograd's engine runs in a block.
 
-        If passes are no part of the graph, the running operation collects the inputs and results of
-        the pass instead (`Passing`).
+        If passes are no part of the graph, or recording is suspended, a running operation collects
+        the inputs and results of the pass instead (`Passing`).
 
         Args:
-            roots: The tensors at which the pass begins.
+            roots: The tensors, or nodes of autograd's graph, at which the pass begins.
             gradients: The gradient of each root, None if it needs none, and whether the caller
                 passed it to autograd; otherwise autograd has made it.
             creates_graph: Whether the operations of the pass can be differentiated themselves.
@@ -415,8 +415,8 @@ class StepRecorder:
             and frame.f_code.co_name == "wait"
             and is_of_c10d(frame.f_code.co_filename)
         ):
-            # An object for several works (a coalescing manager) waits for each of them: its
-            # caller's frame is meant.
+            # An object for several `Work` objects (a coalescing manager) waits for each of them:
+            # the frame that counts is that of its caller.
             frame = outer
         with without_functions():
             read = self.collectives.waited(work, frame)
