@@ -85,7 +85,7 @@ class Body:
         levels: The modules of the enclosing scope; scopes are opened only for modules inside it.
         outer: The enclosing list; None for the model.
         given: For a function, the caller's name of each input; None if both lists share names.
-        base: The qualified name of the module whose function this is; empty for the model.
+        base: The qualified name of the module of the innermost module function; else empty.
     """
 
     reading: Reading
@@ -101,7 +101,7 @@ class Body:
     _places: Places = field(default_factory=Places)
 
     def origins(self, nodes: Sequence[Any]) -> list[Origin | None]:
-        """Return the origin of each node."""
+        """Return the origin of each node; missing origins follow from the neighbours (`filled`)."""
         return filled([self.way(node) or self._of_call(node) for node in nodes])
 
     def _of_call(self, node: Any) -> Origin | None:
@@ -184,6 +184,7 @@ class Body:
         return self.reading.build.add_value(node, held.shape, held.dtype)
 
     def _add(self, node: Any, scope: Scope | None, levels: tuple[Level, ...]) -> None:
+        """Add an operation with its bodies; a short constant is a literal instead."""
         reading, build = self.reading, self.reading.build
         attributes = {
             attr.name: attribute_value(attr) for attr in node.attribute if attr.type != attr.GRAPH
@@ -300,6 +301,7 @@ class Body:
         scope: Scope,
         levels: tuple[Level, ...],
     ) -> list[Nest]:
+        """Add a body of an operation in its scope; return the results of the body."""
         types = dict(types_in(graph))
         inner = Body(
             self.reading,

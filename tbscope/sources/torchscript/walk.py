@@ -138,6 +138,7 @@ class Walk:
     # -- operations ---------------------------------------------------------------------
 
     def _operation(self, kind: str, node: Any, frame: Frame) -> None:
+        """Read a node that calls an operator: evaluate it, or append an operation."""
         args = frame.given(node)
         first = args[0] if args else None
         if type(first) is Slot:
@@ -238,6 +239,7 @@ class Walk:
     # -- unpacking ------------------------------------------------------------------------
 
     def _unpack(self, node: Any, frame: Frame) -> None:
+        """Set the outputs to the entries of a container; an open one needs an operation."""
         content = frame.values[node.input().unique()]
         outputs = gives(node)
         if type(content) in (list, tuple) and len(content) == len(outputs) and not is_open(content):
@@ -253,6 +255,7 @@ class Walk:
     # -- calls --------------------------------------------------------------------------
 
     def _call_method(self, node: Any, frame: Frame) -> None:
+        """Read the graph of a method; the call of another module opens a scope."""
         args = frame.given(node)
         part, name = args[0], node.s("name")
         if type(part) is not Part:
@@ -268,6 +271,7 @@ class Walk:
         frame.give(node, self.block(graph, args, callee_frame))
 
     def _call_function(self, node: Any, frame: Frame) -> None:
+        """Read the graph of a function, which has no scope of its own."""
         function, *values = takes(node)
         name = function.type().annotation_str
         graph = self._functions.get(name)
@@ -281,6 +285,7 @@ class Walk:
     # -- control flow -------------------------------------------------------------------
 
     def _if(self, node: Any, frame: Frame) -> None:
+        """Read the branch that the condition selects; else read both, and merge their results."""
         condition = frame.values[node.input().unique()]
         blocks = list(node.blocks())
         if type(condition) is Number:
@@ -299,6 +304,7 @@ class Walk:
         frame.give(node, merge(self.reader, step, bodies, [condition]))
 
     def _loop(self, node: Any, frame: Frame) -> None:
+        """Read the body once for all iterations; merge its results with the initial values."""
         count, condition, *carried = frame.given(node)
         (block,) = node.blocks()
         step = self._step(node, frame, "Loop")
@@ -320,6 +326,7 @@ class Walk:
         frame.give(node, merge(self.reader, step, bodies, [count, condition], always=True))
 
     def _fork(self, node: Any, frame: Frame) -> None:
+        """Read the graph of a forked call in a scope of its own; a future is the result itself."""
         args = frame.given(node)
         step = self._step(node, frame)
         scope, _ = self.reader.where(step)
@@ -360,6 +367,7 @@ class Walk:
         return Slot(typed, make=make)
 
     def _get(self, node: Any, frame: Frame) -> None:
+        """Read an attribute of an object: as set by the code, else as in the C++ object."""
         (part,) = frame.given(node)
         name = node.s("name")
         content: Held = Number(name)

@@ -135,6 +135,7 @@ class Functions:
     # -- the call -----------------------------------------------------------------------
 
     def _node(self, made: Made, wanted: Wanted, region: Region) -> Any:
+        """Return a node that calls a function, with copies of the region's outputs."""
         ir = self._ir
         level = wanted.levels[-1]
         outputs = []
@@ -195,6 +196,7 @@ class Functions:
     # -- equality of regions --------------------------------------------------------------
 
     def _key(self, wanted: Wanted) -> Any:
+        """Return a key that is equal for module calls that can share one function."""
         region = wanted.region
         ids = {value: ("in", index) for index, value in enumerate((*region.inputs, *region.held))}
         body = tuple(self._node_key(node, ids, wanted.levels) for node in region.nodes)

@@ -89,6 +89,8 @@ def modules_to_functions(
 
 
 class _Regrouping:
+    """The replacement of module calls by function calls, in a copy of one model."""
+
     def __init__(self, given: Any, domain: Any, record: Graph | None) -> None:
         ir = need("onnx_ir")
         self._as_message = True
