@@ -254,6 +254,7 @@ class Capture:
         return runs
 
     def _note(self, tensor: torch.Tensor, origin: Origin) -> None:
+        # Another tensor may get the id later: the weak reference then leads elsewhere.
         self._known[id(tensor)] = weakref.ref(tensor), origin
 
     def _origin(self, tensor: Any) -> Origin | None:

@@ -72,6 +72,7 @@ class FrameNames:
         self._around = around
         self._found = names.found
         self._variables = {"L": variables, "G": globals_}
+        # Reversed, so that the first of several names remains.
         self._modules = {
             id(module): name
             for name, module in reversed(list(names.modules().items()))
@@ -149,6 +150,7 @@ def _part(thing: Any, word: str) -> Any:
     return None
 
 
+# Limit of the search: variables may lead to any number of objects.
 _MOST_REACHED = 2000
 
 

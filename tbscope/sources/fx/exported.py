@@ -72,6 +72,7 @@ def _graph_of(program: Any) -> Graph:
     """Return the graph of a program."""
     module: torch.fx.GraphModule = program.graph_module
     signature = program.graph_signature
+    # torch appends `@1` to the name of a module that is called again.
     names = [entry.fqn.partition("@")[0] for entry in program.module_call_graph]
     classes = classes_in(module)
     root_class = classes.get("")

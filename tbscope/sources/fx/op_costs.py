@@ -107,6 +107,7 @@ class Workshop:
         slots: list[Slot] = []
         key = id(facts), _key_of(given, slots)
         result_slots = [Slot(typed) for typed in types_in(told)]
+        # A fake tensor needs sizes and strides.
         if any(slot.type.stride is None for slot in (*slots, *result_slots)):
             return None
         if key not in self._known:
@@ -146,6 +147,7 @@ class Workshop:
                 id(function) if module is None else _key_of_module(*module, slots),
                 _key_of(given, slots),
             )
+            # `self` marks a missing entry: None is an operation that cannot run.
             effects = self._known.get(key, self)
         except (TypeError, RecursionError):
             # An argument is unhashable, or contains itself.

@@ -146,6 +146,7 @@ class Reader:
                     slot.make = partial(self.state.add_source, "input", inner, slot.type)
         root = self.places.call_of.get(self.places.root)
         if root is not None:
+            # Private attributes are no inputs yet: here they are None.
             named_arguments = [
                 (name, replaced(held, Slot, lambda slot: slot if slot.value else None))
                 for name, held in arguments
@@ -325,14 +326,17 @@ class Reader:
         """
 
         def make() -> Value:
+            # The call contains another operation: the identity has no node.
             if place is not None and place[0] in self._busy:
                 return shown.read()
             before = self._node, self._place
+            # An operation on state alone is placed with its reader, which is the latest node.
             self._node, self._place = node, place or self._place or (self.places.root, None)
             value = append().read()
             self._node, self._place = before
             return value
 
+        # The number 0 marks state (see `_is_state`).
         at = 0 if place is None else len(self.graph.nodes)
         slot = Slot(told, make=make, writes=shown.writes, at=at)
         if place is not None:
@@ -375,6 +379,7 @@ class Reader:
         appended = self.append(name, node, arguments, read, done or Done())
         if done is None:
             appended.role = role_of([f"aten::{name}"], reads=bool(read))
+            # Without a run the name decides: `add_` and `append` write into their first tensor.
             written = read[:1] if name.endswith("_") or name in _CHANGES else []
             shows = dict(enumerate(written)) if name.endswith("_") else {}
             return self.give(appended, told, read, written, shows)
@@ -462,6 +467,7 @@ class Reader:
             if slot.writes:
                 writers.update(dict.fromkeys(slot.writers()))
         for value in values:
+            # An edge from a producer needs no control dependency.
             writers.pop(value.producer, None)
         node = self.builder.append_op(
             name, scope, values, arguments, list(writers), source, list(done.kernels)
@@ -510,6 +516,7 @@ class Reader:
         results = replaced(told, TensorType, each)
         result_slots = list(slots_in(results))
         for slot in written:
+            # A written tensor that is not returned is an additional output.
             if slot not in result_slots:
                 slot.write(node, add_value(node, slot.type), at)
         if written:
@@ -518,7 +525,7 @@ class Reader:
 
 
 def _stands_nowhere(node: Any) -> bool:
-    """Whether a node has no module stack, as nodes that torch inserted."""
+    """Whether a node of torch.fx has no module stack, as nodes that torch inserted."""
     return isinstance(node, torch.fx.Node) and not node.meta.get("nn_module_stack")
 
 

@@ -70,9 +70,11 @@ class Places:
         # qualified name. Names are part of the key: torch numbers the calls of each name
         # separately, and a module may have several names.
         self._around: dict[_Stack, tuple[Scope | None, dict[str, Scope | None]]] = {}
+        # The scope of each call, by the enclosing scope, torch's key and the name of the module.
         self._calls: dict[tuple[Scope | None, str, str], Scope] = {}
         # The latest scope of each module, called or not, by the enclosing scope.
         self._latest: dict[tuple[Scope | None, str], Scope] = {}
+        # The first scope of each module: its parameters are placed there.
         self._first: dict[str, Scope] = {}
         self.runs_in: dict[Scope, Scope | None] = {}
         # The first name of each called module, by torch's key for it; and both names of a call by
@@ -120,6 +122,7 @@ class Places:
     def inside(self, around: Scope | None, inner: Scope) -> Iterator[Scope]:
         """Place the nodes of one scope in another scope, while a block runs."""
         before = self._inside, self._around
+        # Cached scopes depend on the bodies that are being read.
         self._inside, self._around = {**self._inside, around: inner}, {}
         self._asked = _NOT_ASKED
         try:

@@ -35,6 +35,7 @@ __all__ = ["Walk", "attribute_at", "class_in", "classes_in", "hyperparameters_of
 
 _Stack: TypeAlias = tuple[tuple[str, Any], ...]
 _WITH_BACKWARD = "autograd_function_apply"
+# Operators without a node: their body is read in place.
 _TRANSPARENT = (
     *("wrap_with_set_grad_enabled", "wrap_with_autocast", "wrap", "tag_activation_checkpoint"),
     *("wrap_activation_checkpoint", "invoke_subgraph", _WITH_BACKWARD),
@@ -86,6 +87,7 @@ class Walk:
                 results[node] = self._attribute(module, node)
             elif node.op == "output":
                 return self.reader.of(node.args[0])
+            # Placeholders have their results before the walk.
             elif node.op != "placeholder":
                 results[node] = self._call_part(module, node)
         return None
@@ -205,11 +207,8 @@ class Walk:
     def _read_body(self, body: _Body, operands: list[Held]) -> list[Held]:
         """Read the nodes of a body with its operands as inputs; return its results as a list."""
         reader = self.reader
-        placeholders = [
-            operand_shape
-            for operand_shape in body.module.graph.nodes
-            if operand_shape.op == "placeholder"
-        ]
+        placeholders = [one for one in body.module.graph.nodes if one.op == "placeholder"]
+        # The first operands may belong to the operator itself, as the predicate of `cond`.
         last = operands[-len(placeholders) :]
         for index, placeholder in enumerate(placeholders):
             # A function that combines two entries of a list takes that list twice.
@@ -217,12 +216,8 @@ class Walk:
             typed = reader.type_of(placeholder)
             slot = operand if type(operand) is Slot else next(slots_in(operands), None)
             if isinstance(typed, TensorType) and slot is not None:
-                operand_shape, part_shape = slot.type.shape, typed.shape
-                if slot is not operand or (
-                    operand_shape
-                    and part_shape is not None
-                    and len(operand_shape) != len(part_shape)
-                ):
+                one, other = slot.type.shape, typed.shape
+                if slot is not operand or (one and other is not None and len(one) != len(other)):
                     # The body takes a part of the operand in each iteration.
                     operand = Slot(typed, slot.read(), writes=slot.writes, at=slot.at)
             reader.held[placeholder] = operand
@@ -251,7 +246,7 @@ def classes_in(module: torch.fx.GraphModule) -> dict[str, str]:
 def class_in(modules: Mapping[str, torch.nn.Module], name: str) -> str:
     """Return the full class name of a module, which may be missing in `modules`."""
     part = modules.get(name)
-    # torch.fx has a plain module in place of a module whose class is lost.
+    # torch.fx puts a plain module where it does not record the class.
     plain = part is None or type(part) is torch.nn.Module
     return container_class(modules, name) if plain else class_name_of(type(part))
 

@@ -151,6 +151,7 @@ class _Reading:
         # False while the inputs of a node are visited, True once the node is in the order.
         done: dict[int, bool] = {}
         for start in range(len(self._ops)):
+            # A list of pending nodes, as a recursion could exceed Python's limit.
             pending = [start]
             while pending:
                 place = pending[-1]
@@ -327,6 +328,7 @@ class _Reading:
         """Add the outputs of a node: the recorded ones, and those that other nodes read."""
         op = self._ops[place]
         count = max(least, len(op.shapes), self._read.get(place, 0))
+        # The number is limited: an input may name any output.
         for index in range(min(count, _MOST_OUTPUTS)):
             shape = op.shapes[index] if index < len(op.shapes) else None
             self.build.add_value(node, shape, op.dtype, op.device)
