@@ -18,7 +18,7 @@ _EXPLAINED = re.compile(r"^\s*Explanation:\s*(.+)$", re.MULTILINE)
 
 
 def function_name(name: str) -> str:
-    """Return the name of a function; a function that resumes behind a break has the original name.
+    """Return the name of a function; behind a break, the original name and the line.
 
     >>> function_name("forward"), function_name("torch_dynamo_resume_in_forward_at_12")
     ('forward', 'forward, from line 12')

@@ -75,7 +75,7 @@ class Captured:
         source: The line at which that function is defined.
         owner: The qualified name of the module whose method the function is, or None for any other
             function.
-        recompiled: The guard of an earlier graph of the function that failed, or None for its first
+        recompiled: The failed guard of an earlier graph of the function, or None for its first
             graph.
         module: The nodes, as the compiler captured them.
         given: The inputs, in order.
@@ -102,12 +102,13 @@ class Capture:
     Args:
         names: The names in the model, or None if the first frame determines the model.
         inner: The backend that compiles each graph, or None if the graph runs as it is.
-        alone: Whether nothing else is compiled meanwhile, in one call of the model.
+        alone: Whether the capture covers a single call of the model, in which nothing else is
+            compiled.
 
     Attributes:
         events: The graphs and the breaks, in order.
         codes: The code objects of the frames that the compiler has met.
-        alone: Whether nothing else is compiled meanwhile, in one call of the model.
+        alone: The argument `alone`.
         inputs: The types of the model's inputs, by path.
         passed: The path of an input that the model returned unchanged, by the path in the result.
         running: Returns a context manager in which each graph runs.

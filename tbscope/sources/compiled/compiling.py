@@ -91,7 +91,7 @@ def compile_graphs(
 
 
 class _RaisedError(Exception):
-    """Error of any class that was raised during a capture."""
+    """Wrapper of an error that was raised during a capture."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__()

@@ -202,8 +202,8 @@ class _Overview:
     def _in_python(self, told: Sequence[Any]) -> list[Slot]:
         """Append the Python code that ran since the latest graph; return its results.
 
-        The code is a node for each break, or a single node if the compiler reported no break:
-        nothing of the code was compiled.
+        The code is a node for each break, or a single node if the compiler reported no break: then
+        nothing of it was compiled.
         """
         read = self._loose
         if read is None:

@@ -77,7 +77,8 @@ class Workshop:
     """Runner of operations on fake tensors.
 
     Args:
-        uncounted: A table to which each kernel is added that computes and has no FLOPs formula.
+        uncounted: The table to which each kernel is added whose FLOPs are not counted, with the
+            reason.
     """
 
     def __init__(self, uncounted: dict[str, str]) -> None:
