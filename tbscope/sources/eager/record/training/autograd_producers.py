@@ -88,6 +88,8 @@ class Makers:
             if located is None:
                 continue
             values, place = located
+            # A result that the operation computed replaces the values of its memory. An argument or
+            # a view has its value recorded only if there is none so far.
             if node.role == "view" or not node.kernels or value.producer is not node:
                 values.setdefault(place, value)
                 values.setdefault(None, value)
@@ -114,6 +116,8 @@ class Makers:
         number = function._sequence_nr()
         if number in self._unseen:
             return self._unseen[number]
+        # The first operation that ended with a higher number was running when autograd made the
+        # node.
         at = bisect_right(self._numbers, number)
         return self._nodes[at] if at < len(self._nodes) else None
 

@@ -141,8 +141,8 @@ class Backward:
             if self._leaf is not None and node.collective is not None:
                 self._shared = id(self._leaf)
             elif self._leaf is not None and self._shared != id(self._leaf):
-                # A hook that communicates has the gradients of several leaves: its further
-                # operations are not the gradient of this leaf.
+                # No hook has communicated for this leaf. A hook that does has the gradients of
+                # several leaves, and its operations are not the gradient of one leaf.
                 key, leaves = self._key_of(self._leaf), self.passes[-1].leaves
                 # An earlier operation of this leaf has only allocated the memory that is written
                 # now.
@@ -263,6 +263,7 @@ class Backward:
             scopes.again = outer
             self._ended[root] = self.passes.pop()
             for each in leaves:
+                # The last operation of each leaf, which is certain only now, produces its gradient.
                 each.node.op, each.node.role = f"{each.attribute}_grad", None
                 each.node.attributes["gradient_of"] = each.name
                 if each.accumulates:
@@ -288,7 +289,7 @@ class Backward:
         if self._by_engine:
             self._leaf = leaf = accumulates_into(self._running)
             if leaf is not None and leaf.grad is not None and self._values.find(leaf.grad) is None:
-                # This includes leaves that no module registers.
+                # A gradient from before becomes an input, also if no module registers its leaf.
                 name = f"{self._name_of(leaf)[0]}.grad"
                 self._values.give(self._builder.append_source("input", name), leaf.grad)
 

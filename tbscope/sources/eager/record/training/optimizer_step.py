@@ -141,6 +141,7 @@ class Optimizers:
             optimizer in (None, step.optimizer) if caller is None else step.caller == id(caller)
             for step in self.steps
         ]
+        # Steps that began inside of an ended step end with it.
         while any(ends[: len(self.steps)]):
             step = self.steps.pop()
             self._latest = None
@@ -181,7 +182,7 @@ class Optimizers:
                 step.parts[id(tensor)] = ref(tensor), part, name
         for number, group in enumerate(step.optimizer.param_groups):
             # A hyper-parameter such as the step size may be a tensor.
-            others = {name: held for name, held in group.items() if name != "params"}
+            others = {name: entry for name, entry in group.items() if name != "params"}
             for name, tensor in tensor_leaves(others, ""):
                 if id(tensor) not in step.parts:
                     step.parts[id(tensor)] = ref(tensor), _Part(number), name
@@ -234,8 +235,8 @@ class Optimizers:
         there, frame = called
         # The same tuple comes from the same frame, whose callers have not changed.
         if there is not self._latest:
-            asked = not self.steps and self._scopes.at_top
-            self._latest, self._helper_there = there, helper_name(frame) if asked else None
+            is_outside = not self.steps and self._scopes.at_top
+            self._latest, self._helper_there = there, helper_name(frame) if is_outside else None
         if not self.steps:
             helper = self._helper_there
             if helper == LOADING:
@@ -261,7 +262,7 @@ class Optimizers:
         if not self.steps:
             if node.scope is not None and node.scope.phase == "optimizer":
                 # A helper of torch has run it; helpers that scale a loss are differentiated.
-                differs = torch.is_grad_enabled() and any(one.requires_grad for one in read)
+                differs = torch.is_grad_enabled() and any(each.requires_grad for each in read)
                 node.phase = "forward" if differs else "optimizer"
             return
         if not self._by_step:
@@ -278,11 +279,11 @@ class Optimizers:
         if not node.writes:
             return
         names: dict[str, None] = {}
-        for place in node.writes:
-            known = self._scopes.registry.tensor(read[place]) if place < len(read) else None
-            if known is not None:
-                names[known.qualified_name] = None
-            elif (origin := origin_of(node.inputs[place])) in self._values.names:
+        for index in node.writes:
+            tensor_place = self._scopes.registry.tensor(read[index]) if index < len(read) else None
+            if tensor_place is not None:
+                names[tensor_place.qualified_name] = None
+            elif (origin := origin_of(node.inputs[index])) in self._values.names:
                 # It writes into a view of the parameter.
                 names[self._values.names[origin]] = None
         if names:
