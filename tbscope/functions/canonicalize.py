@@ -62,7 +62,7 @@ class CallTree:
         )
         self.parts: dict[Scope | None, list[Node | Scope]] = {None: []}
         self.parts.update((scope, []) for scope in graph.scopes() if scope in self.calls)
-        # A call begins with its first operation; a call without operations, with the next one.
+        # A call begins with its first operation, or, if it has none, with the next operation.
         waiting = list(self.calls)
         numbers = {scope: number for number, scope in enumerate(waiting, 1)}
         begun = 0

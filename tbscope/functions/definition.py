@@ -179,7 +179,7 @@ class CallStep(NamedTuple):
         definition: The called definition.
         inputs: References for the inputs of that definition, in its order.
         waits: References for the control dependencies of that definition, in its order.
-        places: The path from the scope of the enclosing use to the scope of this use, included.
+        places: The path from the scope of the enclosing use to the scope of this use, inclusive.
     """
 
     definition: "Definition"
@@ -395,6 +395,7 @@ class _Body:
             if kind == "input":
                 self.graph.inputs.append(node)
         taken = {entry.name for entry in definition.inputs}
+        # A step is named by its number, with a `~` if an input has that name.
         nodes = [
             self._open(index, step, f"{index + 1}{'~' * (str(index + 1) in taken)}")
             for index, step in enumerate(definition.steps)

@@ -182,7 +182,7 @@ def parameters_in(graph: Graph) -> dict[int | str, Parameter]:
 
 
 def lists_parameters(graph: Graph) -> bool:
-    """Whether the modules of a graph list their parameters, unlike those of a drawing's graph."""
+    """Whether a graph's modules list their parameters; those read from a drawing do not."""
     return bool(graph.modules) or any(call.parameters for call in graph.calls)
 
 
@@ -255,7 +255,8 @@ class ModuleTree:
         """Find the part of each scope; a scope without a listed module becomes a new part."""
         roots: dict[Scope, object] = {}
         if len(self._roots) > 1:
-            # With several models in the graph, the parameters of a call identify its model.
+            # With several models in the graph, the parameters of a call identify its model. The
+            # order is reversed, so that the first model with a shared parameter remains.
             owners = {
                 parameter.number: root
                 for (root, _), part in reversed(self._parts.items())
@@ -342,6 +343,8 @@ def _count(parts: list[Part]) -> None:
         else:
             ((part, parameter),) = parameters.items()
             part.holds.add(parameter)
+    # The reversed order is children first, so that a part's totals are complete when they are added
+    # to its parent's. Parameters of several parts follow, since they would count twice.
     for part in reversed(parts):
         parent = _counted_above(part)
         if parent is not None:

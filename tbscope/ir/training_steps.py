@@ -58,6 +58,7 @@ def _in_blocks(graph: Graph) -> list[list[Node]]:
 def _between(graph: Graph, steps: int) -> list[list[Node]] | None:
     """Return the operations of each of `steps` steps, or None if they do not divide evenly."""
     tops = [_top(node.scope) for node in graph.nodes]
+    # A step ends with its optimizer step or, if there is none, with its backward pass.
     for box in reversed(PHASE_BOXES.items()):
         # The index of the last node in each of these boxes, in order.
         last_nodes = {
