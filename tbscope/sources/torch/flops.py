@@ -163,13 +163,13 @@ def _fast_attention(args: _Args, kwargs: _Kwargs, result: Any) -> KernelWork:
 
 def _fast_layer(args: _Args, kwargs: _Kwargs, result: Any) -> KernelWork:
     """Return the work of `_transformer_encoder_layer_fwd`."""
-    source, packed, out, first, second = (args[place] for place in (0, 3, 5, 14, 16))
+    source, packed, out, first, second = (args[position] for position in (0, 3, 5, 14, 16))
     inwards, attention, outwards = _self_attention((source,) * 3, packed, out)
     products = outwards + 2 * sum(_lengths(source)) * (first.numel() + second.numel())
     # If the norms go first, the first product reads the output of a norm.
-    before = _keys(source, *(args[10:12] if args[8] else ()))
+    first_operands = _keys(source, *(args[10:12] if args[8] else ()))
     everything = _keys(source, *args[3:7], *args[10:18])
-    parts = [(inwards, before), (inwards + attention * 5 // 2 + 2 * products, everything)]
+    parts = [(inwards, first_operands), (inwards + attention * 5 // 2 + 2 * products, everything)]
     return inwards + attention + products, parts
 
 
@@ -265,8 +265,8 @@ class Formulas(dict[KernelFacts, Formula | None]):
         if work:
             node.flops = _number(sum([flops for flops, _ in work]))
             positions: dict[int | None, tuple[int, ...]] = {}
-            for place, key in enumerate(keys):
-                positions[key] = (*positions.get(key, ()), place)
+            for position, key in enumerate(keys):
+                positions[key] = (*positions.get(key, ()), position)
             # A tensor made by an earlier kernel of the operation may depend on any input.
             every = tuple(range(len(read)))
             node.gradients = tuple(
@@ -283,8 +283,8 @@ class Formulas(dict[KernelFacts, Formula | None]):
             )
         elif self.uncounted.keys().isdisjoint(node.kernels) or not any(
             # Floats, or quantized floats.
-            each.dtype.is_floating_point or each.dtype.is_complex or each.is_quantized
-            for each in results
+            result.dtype.is_floating_point or result.dtype.is_complex or result.is_quantized
+            for result in results
         ):
             node.flops = 0
         if allocates is False:
@@ -307,7 +307,7 @@ def _held_in(
     """Return the positions of inputs in some storages, or none if one storage has no input."""
     if not all(key in held for key in keys):
         return ()
-    return tuple([place for key in keys for place in held[key]])
+    return tuple([position for key in keys for position in held[key]])
 
 
 class Copies(dict[int | None, int | None]):

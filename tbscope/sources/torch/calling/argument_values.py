@@ -122,18 +122,18 @@ class Literals:
         enclosing.append(id(given))
         try:
             converted = (
-                [Constant(cut)] if cut else [self.nest(each, tensors, values) for each in entries]
+                [Constant(cut)] if cut else [self.nest(item, tensors, values) for item in entries]
             )
         finally:
             enclosing.pop()
         if names is None:
             return tuple(converted) if isinstance(given, tuple) else converted
-        named: dict[str, Any] = {}
+        mapping: dict[str, Any] = {}
         for position, (key, entry) in enumerate(zip(names, converted, strict=True)):
             text = key_text(key, position)
             # Different keys may have equal texts.
-            named[f"{text}.{position}" if text in named else text] = entry
-        return named
+            mapping[f"{text}.{position}" if text in mapping else text] = entry
+        return mapping
 
 
 def _is_entered(given: Any) -> bool:
@@ -208,7 +208,9 @@ def describe(given: Any) -> Any:
         return Constant("...")
     if isinstance(given, bool | int | float | complex):
         # An instance of a subclass: an IntEnum, a numpy float.
-        base: Any = next(each for each in (int, float, complex) if isinstance(given, each))
+        base: Any = next(
+            base_class for base_class in (int, float, complex) if isinstance(given, base_class)
+        )
         return Constant(f"{kind.__name__}({shown(base(given))})")
     if isinstance(given, str):
         return text_of(given)[:_MOST_TEXT]

@@ -258,8 +258,8 @@ class _Binding:
             return (value,), {}
         if isinstance(value, tuple | list):
             names = getattr(value, "_fields", None)
-            taken = keywords_in(self.signature) if names and self.signature else set()
-            if names and taken.issuperset(names):
+            keywords = keywords_in(self.signature) if names and self.signature else set()
+            if names and keywords.issuperset(names):
                 return (), dict(zip(names, value, strict=True))
             if names is None or (self.misfit((value,), {}) and not self.misfit(tuple(value), {})):
                 return tuple(value), {}
@@ -277,7 +277,9 @@ class _Binding:
         if not names:
             return not required_in(signature)
         keywords = keywords_in(signature)
-        extra = any(each.kind is each.VAR_KEYWORD for each in signature.parameters.values())
+        extra = any(
+            parameter.kind is parameter.VAR_KEYWORD for parameter in signature.parameters.values()
+        )
         if extra and not positional_in(signature):
             return True
         bases = type(mapping).__mro__
@@ -331,12 +333,12 @@ class _Binding:
                 example = self._example(attribute)
                 if example is None:
                     continue
-                args, named = self.spread(example)
+                args, keywords = self.spread(example)
                 # `dummy_inputs` of transformers are keyword arguments: a mapping that would be
                 # one positional argument does not fit.
                 foreign = attribute == "dummy_inputs" and isinstance(example, Mapping) and args
-                if not (foreign or named.keys() & self.keywords or self.misfit(args, named)):
-                    return args, {**named, **self.keywords}
+                if not (foreign or keywords.keys() & self.keywords or self.misfit(args, keywords)):
+                    return args, {**keywords, **self.keywords}
                 unfit = unfit or attribute
         if signature and not self.keywords and self.misfit((), {}):
             offers = f"its {unfit} does not fit" if unfit else f"the model has no {_EITHER}"
@@ -355,4 +357,4 @@ class _Binding:
                 fix="give input_to_model",
             ) from error
         device = _device_of(self.model)
-        return example if device is None else map_tensors(lambda one: one.to(device), example)
+        return example if device is None else map_tensors(lambda tensor: tensor.to(device), example)

@@ -43,10 +43,10 @@ def made_inputs(
     types = _types(dtypes, sizes)
     generator = seeded(0)
     inputs: dict[int | str, torch.Tensor] = {}
-    for place, size in sizes.items():
-        inputs[place] = make_tensor(size, types[place], generator, device=device, fake=fake)
-    named = {place: tensor for place, tensor in inputs.items() if isinstance(place, str)}
-    return tuple(tensor for place, tensor in inputs.items() if place not in named), named
+    for key, size in sizes.items():
+        inputs[key] = make_tensor(size, types[key], generator, device=device, fake=fake)
+    keywords = {key: tensor for key, tensor in inputs.items() if isinstance(key, str)}
+    return tuple(tensor for key, tensor in inputs.items() if key not in keywords), keywords
 
 
 def seeded(seed: int) -> torch.Generator:
@@ -130,15 +130,15 @@ def _sizes(input_size: Any) -> dict[int | str, Sequence[int]]:
         InputError: The value is no size, and no list or dict of sizes.
     """
     sizes: dict[int | str, Sequence[int]] = {}
-    named = type(input_size) is dict
-    if named:
+    is_named = type(input_size) is dict
+    if is_named:
         sizes = input_size
     elif _is_filled_size(input_size):
         sizes = {0: input_size}
     elif isinstance(input_size, tuple | list):
         sizes = dict(enumerate(input_size))
     if not sizes or not all(
-        _is_size(size) and isinstance(place, str) is named for place, size in sizes.items()
+        _is_size(size) and isinstance(key, str) is is_named for key, size in sizes.items()
     ):
         raise InputError(f"input_size={shown(input_size)} is no size", why=_FORMS, fix=_EXAMPLE)
     return sizes
@@ -162,12 +162,12 @@ def _types(dtypes: Any, sizes: Mapping[int | str, Any]) -> dict[int | str, torch
     else:
         requested = dict.fromkeys(sizes, dtypes)
     types: dict[int | str, torch.dtype] = {}
-    for place in sizes:
-        dtype = requested.get(place)
+    for key in sizes:
+        dtype = requested.get(key)
         if type(dtype) is str:
             dtype = getattr(torch, dtype.removeprefix("torch."), "")
-        types[place] = torch.float32 if dtype is None else dtype
-        if not isinstance(types[place], torch.dtype):
+        types[key] = torch.float32 if dtype is None else dtype
+        if not isinstance(types[key], torch.dtype):
             why = why or "an element type is torch.int64, or its name 'int64'"
     if why:
         raise InputError(

@@ -63,20 +63,20 @@ _PARSED: WeakKeyDictionary[type, dict[str, dict[str, Any]]] = WeakKeyDictionary(
 def _parse(module: torch.nn.Module, text: str) -> dict[str, Any]:
     """Parse the text of an `extra_repr`; a text of another form becomes one entry, `extra_repr`."""
     positional: list[Any] = []
-    named: dict[str, Any] = {}
+    keywords: dict[str, Any] = {}
     for piece in _pieces(text):
         match = _NAMED.fullmatch(piece)
         if match:
-            named[match[1]] = _constant(match[2])
+            keywords[match[1]] = _constant(match[2])
         else:
             value = _constant(piece)
-            if named or value is piece:
+            if keywords or value is piece:
                 return {"extra_repr": text}
             positional.append(value)
     names = _names_of(module, positional) if positional else ()
     if len(positional) > len(names):
         return {"extra_repr": text}
-    return {**dict(zip(names, positional, strict=False)), **named}
+    return {**dict(zip(names, positional, strict=False)), **keywords}
 
 
 def _pieces(text: str) -> Iterator[str]:
@@ -164,7 +164,7 @@ def class_source(cls: type) -> tuple[str, int] | None:
     If there is no such line, it is the line of the first method. `inspect.getsourcelines` would
     parse the whole file for each of its classes, up to Python 3.12.
     """
-    functions = [inspect.unwrap(held) for held in vars(cls).values()]
+    functions = [inspect.unwrap(attribute) for attribute in vars(cls).values()]
     codes = [
         function.__code__
         for function in functions

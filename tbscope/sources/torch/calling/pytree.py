@@ -89,8 +89,8 @@ def result_leaves(result: Any) -> list[tuple[str, torch.Tensor]]:
     """
     if isinstance(result, torch.Tensor):
         return [("out", result)]
-    named = all(type(key) is str and key for key, _ in children(result))
-    return _walk(result, "" if named else "out", public=True)
+    has_names = all(type(key) is str and key for key, _ in children(result))
+    return _walk(result, "" if has_names else "out", public=True)
 
 
 def fields_of(thing: Any) -> list[tuple[Any, Any]] | None:
@@ -360,7 +360,11 @@ def _find_opener(cls: type) -> _Opener | None:
     if issubclass(cls, _BY_INDEX):
         return enumerate
     if cls is slice:
-        return lambda ends: (("start", ends.start), ("stop", ends.stop), ("step", ends.step))
+        return lambda bounds: (
+            ("start", bounds.start),
+            ("stop", bounds.stop),
+            ("step", bounds.step),
+        )
     if package in sys.stdlib_module_names and cls.__qualname__ not in _DATA_CLASSES:
         return None
     return _open_object if cls.__dictoffset__ or slots_of(cls) else None

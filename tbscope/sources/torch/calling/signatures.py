@@ -90,20 +90,28 @@ def signature_of(fn: _Callable, *, follow_wrapped: bool = True) -> inspect.Signa
 
 def positional_in(signature: inspect.Signature) -> list[str]:
     """Return the names of parameters that accept a positional argument, in order."""
-    return [each.name for each in signature.parameters.values() if each.kind in _BY_POSITION]
+    return [
+        parameter.name
+        for parameter in signature.parameters.values()
+        if parameter.kind in _BY_POSITION
+    ]
 
 
 def keywords_in(signature: inspect.Signature) -> set[str]:
     """Return the names of parameters that accept a keyword argument."""
-    return {each.name for each in signature.parameters.values() if each.kind in _BY_KEYWORD}
+    return {
+        parameter.name
+        for parameter in signature.parameters.values()
+        if parameter.kind in _BY_KEYWORD
+    }
 
 
 def required_in(signature: inspect.Signature) -> list[str]:
     """Return the names of parameters without a default, in order."""
     return [
-        each.name
-        for each in signature.parameters.values()
-        if each.default is each.empty and each.kind in _BY_POSITION + _BY_KEYWORD
+        parameter.name
+        for parameter in signature.parameters.values()
+        if parameter.default is parameter.empty and parameter.kind in _BY_POSITION + _BY_KEYWORD
     ]
 
 
@@ -129,7 +137,7 @@ def argument_names(
     for name, argument in bound.arguments.items():
         kind = bound.signature.parameters[name].kind
         if kind is Parameter.VAR_POSITIONAL:
-            pairs += [(f"{name}.{at}", each) for at, each in enumerate(argument)]
+            pairs += [(f"{name}.{index}", item) for index, item in enumerate(argument)]
         elif kind is Parameter.VAR_KEYWORD:
             pairs += argument.items()
         else:
@@ -181,8 +189,8 @@ def short_signature(signature: inspect.Signature) -> inspect.Signature:
     """Return a signature without annotations, and with long defaults as `...`, for messages."""
     return inspect.Signature(
         [
-            each.replace(annotation=each.empty, default=_short(each.default))
-            for each in signature.parameters.values()
+            parameter.replace(annotation=parameter.empty, default=_short(parameter.default))
+            for parameter in signature.parameters.values()
         ]
     )
 
