@@ -174,6 +174,7 @@ def faked() -> Iterator[StandIns]:
         with quiet_fake_mode(), mode:
             yield StandIns(mode)
     finally:
+        # Every cached function of the process refers to its class.
         for cache in gc.get_referrers(_CACHE):
             if type(cache) is _CACHE and _has_stand_in(cache):
                 cache.cache_clear()

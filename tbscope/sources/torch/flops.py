@@ -114,7 +114,8 @@ def _layer_of_rnn(args: _Args, kwargs: _Kwargs, result: Any) -> KernelWork:
     inputs, weight_ih, weight_hh = args[:3]
     rows = prod(inputs.shape[:-1])
     of_input, of_state = 2 * rows * weight_ih.numel(), 2 * rows * weight_hh.numel()
-    # Every gradient needs the gradient of the state, which runs back through all steps.
+    # Every gradient needs the gradient of the state, which runs back through all steps. The first
+    # seven arguments are the input, weights, biases and the initial states.
     parts = [(of_input, _keys(inputs)), (of_input, _keys(weight_ih))]
     parts += [(of_state, _keys(weight_hh)), (of_state, _keys(*args[:7]))]
     return of_input + of_state, parts
@@ -163,6 +164,7 @@ def _fast_attention(args: _Args, kwargs: _Kwargs, result: Any) -> KernelWork:
 
 def _fast_layer(args: _Args, kwargs: _Kwargs, result: Any) -> KernelWork:
     """Return the work of `_transformer_encoder_layer_fwd`."""
+    # The input, the weights of both projections of the attention, and those of both linear layers.
     source, packed, out, first, second = (args[position] for position in (0, 3, 5, 14, 16))
     inwards, attention, outwards = _self_attention((source,) * 3, packed, out)
     products = outwards + 2 * sum(_lengths(source)) * (first.numel() + second.numel())
@@ -174,6 +176,7 @@ def _fast_layer(args: _Args, kwargs: _Kwargs, result: Any) -> KernelWork:
 
 
 def _attention_backward(args: _Args, kwargs: _Kwargs, result: Any) -> KernelWork:
+    # The first argument is the gradient of the output, then come query, key and value.
     flops, _ = _attention(args[1:4], {}, None)
     return flops * 5 // 2, []
 
@@ -232,6 +235,7 @@ class Formulas(dict[KernelFacts, Formula | None]):
             self.uncounted[facts.name] = NO_FORMULA
         depends = facts.writes or facts.higher_order
         allocates = None if depends else facts.makes_tensor
+        # Overloads share a name: if they differ, the name alone does not decide.
         if self._allocates.setdefault(facts.name, allocates) is not allocates:
             self._allocates[facts.name] = None
         self[facts] = formula

@@ -84,7 +84,7 @@ class ModulePlace:
 class TensorPlace:
     """The entry of a parameter or buffer: its owner, its attribute and its number in the registry.
 
-    A tensor in several modules has one entry, of the first module in the tree.
+    A tied tensor has one entry, for its first name in the tree.
     """
 
     tensor: torch.Tensor
@@ -110,7 +110,8 @@ def class_label(module: torch.nn.Module) -> str:
 def switches_itself(modules: Iterable[torch.nn.Module]) -> bool:
     """Whether a module overrides `train()` or `eval()`, in its class or its attributes.
 
-    Examples: a backbone keeps its BatchNorm frozen, an adapter merges its weights.
+    Examples: a backbone keeps its BatchNorm frozen, an adapter merges its weights. Wrappers of
+    `torch.compile` do not count.
     """
     return any(
         uncompiled(module) is module
@@ -132,7 +133,7 @@ class Registry:
     def __init__(self) -> None:
         self.by_module: dict[int, ModulePlace] = {}
         self._tensors: dict[int, TensorPlace] = {}
-        # Tied tensors in modules that do not own them, by the `id` of the module and attribute.
+        # Tied tensors under their further names, by the `id` of the module and the attribute.
         self._shared: dict[tuple[int, str], TensorPlace] = {}
         # Tensors added by `put_together`, kept alive so that their `id` stays unique.
         self._held: list[torch.Tensor] = []
@@ -272,11 +273,11 @@ class Registry:
         return len(self.by_module)
 
     def modules(self) -> list[torch.nn.Module]:
-        """Return every registered module once, parents first, and the wrappers of those."""
+        """Return every registered module once, parents first, each followed by its wrapper."""
         return self.modules_since(0)
 
     def modules_since(self, count: int) -> list[torch.nn.Module]:
-        """Return the modules registered after the first `count`, each once."""
+        """Return the modules registered after the first `count`, each once, with wrappers."""
         # A compiled module is in the table twice: itself and its wrapper.
         entries = dict.fromkeys(itertools.islice(self.by_module.values(), count, None))
         return [

@@ -163,9 +163,8 @@ class KernelFacts:
         flag: The position of the argument that enables its writes; None if it always writes.
         makes_tensor: Whether it returns a tensor that is no view of its arguments.
         native: Whether it is in the namespace `aten`.
-        query: Whether it computes nothing: it queries metadata (`prim::device`,
-            `aten::sym_size`), which the C++ side of a wrapper does on its Python side, or marks
-            a range for a profiler.
+        query: Whether it computes nothing: a metadata query (`prim::device`, `aten::sym_size`),
+            with which the C++ side of a wrapper asks its Python side, or a profiler's mark.
         exchange: Its communication with other ranks; None for a kernel without any.
     """
 

@@ -95,6 +95,7 @@ def is_foreign_file(file: str) -> bool:
     if file.startswith((_TORCH, _PACKAGE)):
         # No user's frame is outside the command, so the search ends at it.
         return not file.startswith(_COMMAND)
+    # Installed packages are in a folder below the standard library.
     return file.startswith((*_STDLIB, "<frozen ")) and not file.startswith(_SITE)
 
 

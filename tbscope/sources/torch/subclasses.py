@@ -60,7 +60,7 @@ def type_names(dtype: torch.dtype, device: torch.device) -> tuple[str, str]:
 
 
 def is_wrapper(kind: type) -> bool:
-    """Whether a class of tensors handles kernels itself, by a `__torch_dispatch__` of its own."""
+    """Whether a class of tensors has a `__torch_dispatch__` of its own, for its inner tensors."""
     return getattr(kind, "__torch_dispatch__", None) != torch.Tensor.__torch_dispatch__
 
 
@@ -111,7 +111,8 @@ def held_tensors(tensor: torch.Tensor) -> list[tuple[str, torch.Tensor]]:
 def memory_of(tensor: torch.Tensor) -> list[torch.Tensor]:
     """Return the tensors whose storages contain the content of a tensor.
 
-    A plain tensor is its own; a wrapper, a sparse tensor or a tensor of `vmap` has inner ones.
+    For a plain tensor, this is the tensor itself; for a wrapper, a sparse tensor or a tensor of
+    `vmap`, the inner tensors.
     """
     has_storage = storage_key(tensor) is not None
     if has_storage and type(tensor) in PLAIN:

@@ -94,18 +94,17 @@ def bind_inputs(
 ) -> tuple[_Args, _Kwargs]:
     """Return the positional and keyword arguments with which to call the model.
 
-    - A tensor is one argument; so is a `PackedSequence`, and anything not named here.
+    - A tensor is one argument; so is a `PackedSequence`, and any object not listed here.
     - A tuple or list: the positional arguments.
-    - A mapping whose keys are parameters of forward (or are taken by its `**kwargs`):
-      keyword arguments. Any other mapping: one argument. A mapping made by
-      transformers (`BatchEncoding`) becomes keyword arguments if one of its keys is a
-      parameter.
-    - A named tuple whose fields are parameters of forward: keyword arguments. Any
-      other: one argument, or where forward cannot be called with one but with all
-      its fields, the positional arguments.
-    - None: the model's `example_input_array` or `dummy_inputs` (an attribute, a
-      property, or a method without parameters), brought to the model's device; where
-      it offers none, no arguments, if forward needs none.
+    - A mapping whose keys are parameters of forward (or are accepted by its `**kwargs`): keyword
+      arguments. Any other mapping: one argument. A mapping of transformers (`BatchEncoding`)
+      becomes keyword arguments if one of its keys is a parameter.
+    - A named tuple whose fields are parameters of forward: keyword arguments. Any other named
+      tuple: one argument or, if forward accepts its fields but not the tuple, the positional
+      arguments.
+    - None: the model's `example_input_array` or `dummy_inputs` (an attribute, a property, or a
+      method without parameters), moved to the model's device. Without these, or if they do not
+      fit: no arguments, if forward needs none.
 
     Args:
         model: A module or anything else that can be called.
@@ -119,9 +118,9 @@ def bind_inputs(
     """
     require_model(model)
     keywords = _checked_keywords(kwargs)
-    made_up = None if made is None else made.inputs(model, input_to_model)
-    if made_up is not None:
-        return _Binding(model, made_up[0], keywords).checked(*made_up)
+    dummies = None if made is None else made.inputs(model, input_to_model)
+    if dummies is not None:
+        return _Binding(model, dummies[0], keywords).checked(*dummies)
     binding = _Binding(model, input_to_model, keywords)
     if input_to_model is None:
         return binding.offered()

@@ -136,7 +136,8 @@ class _AroundCalls:
         module: The module; it is not kept alive.
 
     Attributes:
-        compiled: The compiled callable that was there before; None for an uncompiled module.
+        compiled: The callable of `module.compile()`, which makes the calls; None for an
+            uncompiled module.
         around: The functions around each call, the innermost first.
     """
 

@@ -127,7 +127,7 @@ running_node: Callable[[], Any] = _C._current_autograd_node
 """Returns the autograd node that runs in this thread, or None."""
 
 ENOUGH: type[BaseException] = _checkpoint._StopRecomputationError
-"""The exception with which a checkpoint ends its recomputation, once all saved tensors exist."""
+"""The exception with which a checkpoint ends a recomputation, once it has all saved tensors."""
 
 
 dispatch_modes: Callable[[], list[Any]] = _python_dispatch._get_current_dispatch_mode_stack
@@ -459,10 +459,7 @@ def schema_of(function: Any) -> Any:
 
 
 def operator_name(function: Any) -> str | None:
-    """Return the full name of an operator, with namespace and overload if it has them, or None.
-
-    For operators without a schema.
-    """
+    """Return the name of an operator without a schema, with namespace and overload, or None."""
     name = getattr(function, "_qualified_op_name", None) or getattr(function, "_name", None)
     return name if isinstance(name, str) else None
 
