@@ -1,13 +1,13 @@
-"""FLOPs of kernels, from torch's formulas, the user's own, or ours if both lack one.
+"""FLOPs of kernels, by a formula of the user, by ours, or by torch's, in this order.
 
 Users register formulas with `torch.utils.flop_counter.register_flop_formula`. A kernel that
-computes and has no formula is reported by name (`Formulas.uncounted`), never counted as 0 in
-silence.
+computes and has no formula is reported by name (`Formulas.uncounted`), never silently counted
+as 0.
 
-Our formulas are for kernels that do the matrix products of a whole layer, and for kernels that
-torch leaves out. They count like torch's: two operations for each multiplication with its
-addition, and none for elementwise work. A formula returns the operations of the forward pass,
-and the operations that the backward pass adds for each operand.
+Our formulas are for kernels that do the matrix products of a whole layer, for kernels that torch
+leaves out, and for products that torch counts slowly. They count like torch's: two operations for
+each multiplication with its addition, and none for elementwise work. A formula returns the
+operations of the forward pass, and the operations that the backward pass adds for each operand.
 
 Source: torch/utils/flop_counter.py; aten/src/ATen/native/native_functions.yaml
 """
@@ -212,7 +212,7 @@ FORMULAS: dict[str, Formula] = {
     )
     for name in names
 }
-"""Our formulas by the name of the kernel; a formula that a user registers with torch goes first."""
+"""Our formulas by the name of the kernel; a formula that a user registers with torch precedes."""
 
 
 class Formulas(dict[KernelFacts, Formula | None]):

@@ -148,8 +148,8 @@ def argument_names(
 class Arrangements(dict[tuple[Any, ...], list[str]]):
     """Names and order of the arguments of methods, cached for the calls of one run.
 
-    Calls with as many positional arguments and equal keywords share an entry: Python needs longer
-    to bind the arguments of a call than some modules need to run.
+    Calls of a method with equal numbers of positional arguments and equal keywords share an entry:
+    Python needs longer to bind the arguments of a call than some modules need to run.
     """
 
     # The names of arguments for all runs, by function; then by number and keywords of arguments.
