@@ -123,7 +123,7 @@ def _below(line: Line, equal: Mapping[Part, int]) -> Iterator[Line]:
 
 def _numbered_on(part: Part, after: Part) -> bool:
     first, second = part.attribute or "", after.attribute or ""
-    numbered = all(one.isascii() and one.isdecimal() for one in (first, second))
+    numbered = all(number.isascii() and number.isdecimal() for number in (first, second))
     return numbered and int(second) == int(first) + 1
 
 

@@ -124,7 +124,7 @@ def node_costs(graph: Graph, *, backward: bool = True) -> dict[Node, Costs]:
             cost.backward_flops = sum(
                 part.flops
                 for part in node.gradients
-                if any(inputs[place] in gradients for place in part.inputs)
+                if any(inputs[index] in gradients for index in part.inputs)
             )
         if recorded:
             # The recorded backward pass replaces the estimate from `node.gradients`.
@@ -164,9 +164,9 @@ def scope_work(graph: Graph) -> dict[Scope, Costs]:
         if uncounted and node.kernels:
             for name in uncounted_kernels(node, uncounted):
                 totals[node.scope].uncounted[name] += 1
-    for scope, above in inside_out(graph.scopes()):
+    for scope, parent in inside_out(graph.scopes()):
         if scope in totals:
-            totals[above].add(totals[scope])
+            totals[parent].add(totals[scope])
     return totals
 
 
@@ -190,8 +190,8 @@ def scope_costs(graph: Graph) -> dict[Scope, Costs]:
             totals[node.scope].add(cost)
     for call in graph.calls:
         totals[call.scope].calls += 1
-    for scope, above in inside_out(totals):
-        totals[above].add(totals[scope])
+    for scope, parent in inside_out(totals):
+        totals[parent].add(totals[scope])
     return totals
 
 
@@ -205,10 +205,10 @@ def graph_costs(graph: Graph, *, backward: bool = True) -> Costs:
         ArgumentError: The argument is not a graph.
     """
     require_graph(graph, "graph_costs")
-    whole = Costs(calls=len(graph.calls))
+    total = Costs(calls=len(graph.calls))
     for cost in node_costs(graph, backward=backward).values():
-        whole.add(cost)
-    return whole
+        total.add(cost)
+    return total
 
 
 # -- the backward pass ----------------------------------------------------------------------
@@ -327,8 +327,8 @@ def communication_bytes(graph: Graph) -> dict[Node, int]:
 
 
 def _share_here(shape: Shape | None, sharding: Sharding | None) -> Fraction:
-    whole = _numbers_in(shape)
-    return Fraction(_numbers_in(sharding.shape), whole) if sharding and whole else Fraction(1)
+    size = _numbers_in(shape)
+    return Fraction(_numbers_in(sharding.shape), size) if sharding and size else Fraction(1)
 
 
 def _numbers_in(shape: Iterable[int | None] | None) -> int:

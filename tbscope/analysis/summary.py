@@ -172,6 +172,7 @@ def _parts_with_costs(graph: Graph) -> tuple[Part, Mapping[Part, Costs]]:
     costs: dict[Part, Costs] = defaultdict(Costs)
     for node, cost in node_costs(graph).items():
         costs[tree.part_of[node.scope] if node.scope else root].add(cost)
+    # The only model of a graph is the root of the table, unless something ran outside of it.
     if len(root.children) == 1 and root not in costs and not root.held:
         (root,) = root.children
         root.parent = None
@@ -180,6 +181,7 @@ def _parts_with_costs(graph: Graph) -> tuple[Part, Mapping[Part, Costs]]:
             part.kind = "container"
         if part.parent is not None:
             costs[part.parent].add(costs[part])
+            # A module that was not called, but contains a used part, is a container.
             if part.kind != "unused" and part.parent.kind == "unused":
                 part.parent.kind = "container"
     return root, costs
@@ -233,7 +235,7 @@ def part_row(part: Part, costs: Costs, *, depth: int, all_parameters: int) -> Ro
 
 
 def costs_row(costs: Costs) -> Row:
-    """Return costs as entries of a row, with None for FLOPs if no kernel's could be counted."""
+    """Return costs as entries of a row, with None for FLOPs if none could be counted."""
     counted = costs.flops or costs.backward_flops or not costs.uncounted
     return {
         "flops": costs.flops if counted else None,
@@ -335,7 +337,9 @@ def _footer(totals: Mapping[str, Any], *, counted: bool) -> Iterator[tuple[str, 
         reasons = totals["reasons"]
         common = Counter(reasons.values()).most_common(1)[0][0] if reasons else ""
         texts = []
-        for name, count in sorted(totals["uncounted"].items(), key=lambda one: (-one[1], one[0])):
+        for name, count in sorted(
+            totals["uncounted"].items(), key=lambda item: (-item[1], item[0])
+        ):
             why = reasons.get(name, common)
             times = f" x{count}" if count > 1 else ""
             texts.append(f"{name}{times}" + (f" ({why})" if why != common else ""))

@@ -1,1 +1,1 @@
-"""How two graphs differ, told as a person would tell it, and whether one is still what it was."""
+"""Comparison of two graphs, described in text, and of a graph with its lock file."""

@@ -1,8 +1,8 @@
-"""Alignment: which parts of one sequence stand for which of another one, in the same order.
+"""Alignment of two sequences: pairs of matching parts, in the order of both sequences.
 
-What is equal by name and by structure at both ends is matched first. What is left in between is
-matched by the best sum of scores where it is short. Where it is long, the longest common runs
-divide it: of parts that are equal in both, then in structure, then in name.
+Parts with equal names and structures at both ends are paired first. A short rest is paired by
+the largest sum of scores (dynamic programming). A long rest is divided at its longest common runs:
+first runs of parts that are equal in name and structure, then in structure, then in name.
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -12,31 +12,33 @@ from typing import TypeAlias
 __all__ = ["Pairs", "align"]
 
 Pairs: TypeAlias = list[tuple[int, int]]
-"""The places of what is matched, in both sequences growing."""
+"""Indices of matched parts (first sequence, second sequence), both increasing."""
 
 _Both: TypeAlias = tuple[Sequence[Hashable], Sequence[Hashable]]
 
-# Of so many pairs each is looked at.
+# The score table of two ranges is built up to this number of pairs; it needs quadratic time.
 _MOST_PAIRS = 1_000_000
 
 
 Score: TypeAlias = Callable[[int, int], float]
-"""How well two parts match, by their places: from 0 for not at all to 1 for equal ones."""
+"""Similarity of two parts, by their indices: 0 for no match, 1 for equal parts."""
 
 
 def align(names: _Both, structures: _Both, score: Score) -> Pairs:
-    """Return which parts of two sequences match.
+    """Return the pairs of matching parts of two sequences.
 
     Args:
-        names: The names of the parts of both sequences, in each no name twice.
-        structures: What is equal for parts of the same structure.
-        score: How well two parts match that are not equal in both.
+        names: Names of the parts of both sequences; each name occurs once in its sequence.
+        structures: Keys of the parts of both sequences, equal for parts of equal structure.
+        score: Similarity of two parts whose names or structures differ.
     """
-    one, other = (list(zip(*keys, strict=True)) for keys in zip(names, structures, strict=True))
-    start, end, stop = 0, len(one), len(other)
-    while start < min(end, stop) and one[start] == other[start]:
+    left_keys, right_keys = (
+        list(zip(*keys, strict=True)) for keys in zip(names, structures, strict=True)
+    )
+    start, end, stop = 0, len(left_keys), len(right_keys)
+    while start < min(end, stop) and left_keys[start] == right_keys[start]:
         start += 1
-    while min(end, stop) > start and one[end - 1] == other[stop - 1]:
+    while min(end, stop) > start and left_keys[end - 1] == right_keys[stop - 1]:
         end, stop = end - 1, stop - 1
 
     def between(left: range, right: range, ways: Sequence[_Both]) -> Pairs:
@@ -54,17 +56,19 @@ def align(names: _Both, structures: _Both, score: Score) -> Pairs:
 
     return [
         *((at, at) for at in range(start)),
-        *between(range(start, end), range(start, stop), [(one, other), structures, names]),
-        *zip(range(end, len(one)), range(stop, len(other)), strict=True),
+        *between(
+            range(start, end), range(start, stop), [(left_keys, right_keys), structures, names]
+        ),
+        *zip(range(end, len(left_keys)), range(stop, len(right_keys)), strict=True),
     ]
 
 
 def _equal_runs(keys: _Both, left: range, right: range) -> Pairs:
-    """Return the parts with the same keys in the longest common runs."""
-    one, other = keys[0][left.start : left.stop], keys[1][right.start : right.stop]
+    """Return the index pairs of the longest common runs of equal keys."""
+    left_keys, right_keys = keys[0][left.start : left.stop], keys[1][right.start : right.stop]
     return [
         (left[run.a + at], right[run.b + at])
-        for run in SequenceMatcher(None, one, other).get_matching_blocks()
+        for run in SequenceMatcher(None, left_keys, right_keys).get_matching_blocks()
         for at in range(run.size)
     ]
 
@@ -74,16 +78,21 @@ def _best(names: _Both, structures: _Both, score: Score, ranges: tuple[range, ra
     left, right = ranges
     if not left or not right:
         return []
-    # All names together decide only between ways that are equal by structure.
+    # All name bonuses add up to at most 0.2, so they decide only between alignments of equal
+    # structure.
     bonus = 0.2 / max(len(left), len(right))
     best = [[0.0] * (len(right) + 1)]
-    for at in left:
-        above, line = best[-1], [0.0]
-        for column, place in enumerate(right):
-            worth = 1.0 if structures[0][at] == structures[1][place] else score(at, place)
-            if worth and names[0][at] == names[1][place]:
-                worth += bonus
-            line.append(max(above[column + 1], line[column], above[column] + worth))
+    for row_index in left:
+        previous, line = best[-1], [0.0]
+        for column, column_index in enumerate(right):
+            gain = (
+                1.0
+                if structures[0][row_index] == structures[1][column_index]
+                else score(row_index, column_index)
+            )
+            if gain and names[0][row_index] == names[1][column_index]:
+                gain += bonus
+            line.append(max(previous[column + 1], line[column], previous[column] + gain))
         best.append(line)
     pairs: Pairs = []
     row, column = len(left), len(right)

@@ -1,6 +1,6 @@
-"""`tbscope.diff` and `tbscope.check`: two models beside each other, and one beside its pin.
+"""`tbscope.diff` compares two models; `tbscope.check` compares a model with its lock file.
 
-A check tells whether a model is still what its pin tells, and no larger than it may be.
+A check passes if the model has the architecture in its lock file (`pin`) and exceeds no limit.
 """
 
 import re
@@ -31,7 +31,7 @@ from tbscope.utils.validation import check_truth
 __all__ = ["Checked", "Limit", "check", "diff", "parse_limit"]
 
 Limit: TypeAlias = int | str
-"""A count, or a text that tells one with a unit: `25_000_000`, `"25M"`, `"1.5GiB"`."""
+"""A count, or a text with a count and a unit: `25_000_000`, `"25M"`, `"1.5GiB"`."""
 
 _NUMBER = re.compile(r"([0-9][0-9_,]*(?:\.[0-9]+)?(?:[eE]\+?[0-9]{1,2})?) ?([A-Za-z]*)")
 _MOST_DIGITS = 40
@@ -50,50 +50,53 @@ _UNITS = {
     "Pi": 2**50,
 }
 
-# The limits by name: each as it was given, and as a count.
+# Limits by name: the argument as passed by the caller, and its count.
 _Limits: TypeAlias = Mapping[str, tuple[Limit, int]]
 
 
 @shows_options
 def diff(before: Any, after: Any, input_to_model: Any = None, **run: Unpack[Tracing]) -> Difference:
-    """Tell how two models differ: what was added, removed and changed from one to the other.
+    """Compare two models: parts that were added, removed and changed between them.
 
-    Module calls and operations are matched by name and by structure, so that a renamed or an
-    inserted block does not make everything differ.
+    Module calls and operations are matched by name and by structure, so a renamed or inserted block
+    does not make everything else differ.
 
     Args:
-        before: A model; a `Graph`; the path of a file or of a log directory, or anything else
-            that `tbscope.load` takes.
-        after: The other one, in any of these forms.
-        input_to_model: The inputs with which those run that are models, as for `tbscope.trace`.
-        run: How they run, as for `tbscope.trace`.
+        before: A model, a `Graph`, the path of a file or of a log directory, or anything else
+            that `tbscope.load` accepts.
+        after: The second model, in any of these forms.
+        input_to_model: Inputs of the models that have to run, as for `tbscope.trace`.
+        run: Options of the run, as for `tbscope.trace`.
     Returns:
-        The difference: true where there is one. Its text tells it; `changes`, `added`, `removed`,
-        `changed` and `same` list it; `graph` is the union of both, to be drawn.
+        The difference, true if the models differ. `str()` describes it; `changes`, `added`,
+        `removed`, `changed` and `same` list it; `graph` is the union of both graphs, for drawing.
     Raises:
-        ArgumentError: One of them holds no graph, or several; or inputs are given, and none of
-            them runs.
+        ArgumentError: A model contains no graph, or several; or inputs were passed although
+            neither model runs.
         InputError: The inputs do not fit forward.
         TraceError: A model raised.
     """
-    how = run_options(run)
+    options = run_options(run)
     with collecting_rarely():
-        both = [graph_of(one, input_to_model, how) if runs(one) else one for one in (before, after)]
+        sources = [
+            graph_of(model, input_to_model, options) if runs(model) else model
+            for model in (before, after)
+        ]
         if not any(map(runs, (before, after))):
-            # What tells how nothing runs is refused.
-            graph_of(load(before), input_to_model, how)
-        return Difference(*(reading_of(load(one)) for one in both))
+            # `graph_of` refuses inputs and run options for a graph that is only loaded.
+            graph_of(load(before), input_to_model, options)
+        return Difference(*(reading_of(load(model)) for model in sources))
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What a check has found. It is true where all is as it should be.
+    """Result of a check. It is true if the check passed.
 
     Attributes:
-        failures: What is not as it should be, a text each.
-        difference: How the model differs from its pin; None where there was none before.
-        written: Whether the pin was written.
-        pin: The path of the pin; None where none was asked for.
+        failures: Descriptions of the failures, one text each.
+        difference: Difference between the lock file and the model, or None if there was no file.
+        written: Whether the lock file was written.
+        pin: Path of the lock file, or None if the check has none.
         totals: Parameters, FLOPs, bytes and counts of the model.
     """
 
@@ -117,7 +120,7 @@ class Checked:
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain data, ready for JSON (docs/diff.md)."""
+        """Return plain data, ready for JSON (docs/diff.md)."""
         return {
             "format": "tbscope check",
             "version": 1,
@@ -142,37 +145,37 @@ def check(
     no_op: str | Sequence[str] = (),
     **run: Unpack[Tracing],
 ) -> Checked:
-    """Check that a model is what a pin tells, and no larger than it may be.
+    """Check that a model has the architecture in its lock file, and exceeds no limit.
 
     Args:
-        model: A model; a `Graph`; or the path of a file or a log, as for `tbscope.load`.
-        input_to_model: Its inputs, as for `tbscope.trace`; None for what has run already.
-        pin: The path of the file that tells what the model is to be; None for no such file.
-        update: Whether the pin is written, where it is missing or tells something else.
-        max_parameters: The most numbers in parameters, tied ones once: a count, or a text as
-            `"25M"` or `"7B"`.
-        max_flops: The most FLOPs of a forward pass: `"4G"`.
-        max_activation_bytes: The most bytes of results: `"1.5GiB"`.
-        no_op: Patterns of operations and of classes of modules that are not to be in it: `"view"`,
-            `"*Norm*"`.
-        run: How it runs, as for `tbscope.trace`.
+        model: A model, a `Graph`, or the path of a file or a log, as for `tbscope.load`.
+        input_to_model: Inputs of the model, as for `tbscope.trace`; None if it does not have to
+            run.
+        pin: Path of the lock file, which describes the expected architecture; None for no file.
+        update: Whether the lock file is written if it is missing or differs from the model.
+        max_parameters: Largest number of elements in all parameters, tied ones counted once: a
+            count, or a text like `"25M"` or `"7B"`.
+        max_flops: Largest number of FLOPs of a forward pass: `"4G"`.
+        max_activation_bytes: Largest size of all results in bytes: `"1.5GiB"`.
+        no_op: Patterns of forbidden operations and module classes: `"view"`, `"*Norm*"`.
+        run: Options of the run, as for `tbscope.trace`.
     Returns:
-        What was found: true where all is well. Its text tells what is not.
+        The result, true if the check passed. `str()` lists the failures.
     Raises:
-        ArgumentError: There is nothing to check, the pin is missing, none, or cannot be written,
-            or a limit is no number.
+        ArgumentError: Nothing is to be checked; the lock file is missing, invalid, or cannot be
+            written; or a limit is no number.
         InputError: The inputs do not fit forward.
         TraceError: The model raised.
     """
     check_truth("update", update)
-    given = {
+    limit_args = {
         "max_parameters": max_parameters,
         "max_flops": max_flops,
         "max_activation_bytes": max_activation_bytes,
     }
     limits = {
         name: (limit, parse_limit(limit, name))
-        for name, limit in given.items()
+        for name, limit in limit_args.items()
         if limit is not None
     }
     patterns = _patterns(no_op)
@@ -189,7 +192,7 @@ def check(
             why="it compares a model with a pin, or with limits",
             fix="pin='net.json', max_parameters='25M', max_flops='4G', or no_op=['view']",
         )
-    # Before a model runs for nothing.
+    # The lock file is read before the model runs, so a bad file costs no run.
     before = None if path is None else _read_pin(path, pin, update=update)
     with collecting_rarely():
         graph = graph_of(model if runs(model) else load(model), input_to_model, run_options(run))
@@ -206,7 +209,7 @@ def check(
 
 
 def _require_parameters(graph: Graph) -> None:
-    """Refuse to count the parameters of a drawing, which tells of each at most its shape."""
+    """Refuse to count the parameters of a drawing, which contains at most their shapes."""
     if not lists_parameters(graph) and any(node.kind == "parameter" for node in graph.nodes):
         raise ArgumentError(
             f"the parameters of {shown(graph.name)} cannot be counted",
@@ -220,63 +223,63 @@ def _too_large(outline: Outline, limits: _Limits) -> Iterator[str]:
         total = name.removeprefix("max_")
         count = outline.totals[total]
         if count > most:
-            told = f"{most:,}" if type(limit) is int else f"{limit} ({most:,})"
-            yield f"too large: {count:,} {TOTALS[total]} are more than {told}"
+            limit_text = f"{most:,}" if type(limit) is int else f"{limit} ({most:,})"
+            yield f"too large: {count:,} {TOTALS[total]} are more than {limit_text}"
 
 
 def _unwanted(graph: Graph, patterns: Sequence[str]) -> Iterator[str]:
     for pattern in patterns:
-        found = [
+        matches = [
             f"{node.scope.qualified_name}.{node.op}()"
             if node.scope and node.scope.qualified_name
             else f"{node.op}()"
             for node in graph.nodes
             if node.kind in OPERATIONS and fnmatchcase(node.op, pattern)
         ]
-        found += [
+        matches += [
             call.qualified_name or call.scope.path
             for call in graph.calls
             if fnmatchcase(call.scope.part.label, pattern)
         ]
-        if found:
-            times = f" {len(found)} times" if len(found) > 1 else ""
-            yield f"not allowed: {pattern!r} is in it{times}: {folded_names(found)}"
+        if matches:
+            times = f" {len(matches)} times" if len(matches) > 1 else ""
+            yield f"not allowed: {pattern!r} is in it{times}: {folded_names(matches)}"
 
 
 def _patterns(no_op: Any) -> list[str]:
-    given = [no_op] if isinstance(no_op, str) else no_op
-    if not isinstance(given, list | tuple) or not all(
-        isinstance(one, str) and one for one in given
+    patterns = [no_op] if isinstance(no_op, str) else no_op
+    if not isinstance(patterns, list | tuple) or not all(
+        isinstance(pattern, str) and pattern for pattern in patterns
     ):
         raise ArgumentError(
             f"no_op cannot be {shown(no_op)}",
             why="it is a pattern of names of operations or classes, or a list of such, none empty",
             fix="no_op=['view', '*Norm*']",
         )
-    return [str.__str__(one) for one in given]
+    return [str.__str__(pattern) for pattern in patterns]
 
 
 def parse_limit(limit: Limit, name: str) -> int:
-    """Return the count that a limit tells; the part of one that is left over is dropped.
+    """Return the count of a limit, rounded down.
 
     >>> parse_limit("25M", "max_parameters"), parse_limit("1.5GiB", "max_activation_bytes")
     (25000000, 1610612736)
 
     Args:
         limit: A whole number, or a text. `k`, `M`, `G`, `T` and `P` are powers of 1000; `Ki`,
-            `Mi`, `Gi`, `Ti` and `Pi` of 1024. Of bytes, `B` may stand behind; of anything
-            else, `B` is 10**9, as in a model of 7B parameters.
-        name: What it limits, for the message: one that ends in `bytes` is of bytes.
+            `Mi`, `Gi`, `Ti` and `Pi` of 1024. A limit of bytes may end in `B`; elsewhere `B` is
+            10**9, as in a model of 7B parameters.
+        name: Name of the limit, for the message; a name that ends in `bytes` limits bytes.
     Raises:
-        ArgumentError: It is none.
+        ArgumentError: The limit is invalid.
     """
     of_bytes = name.endswith("bytes")
     if type(limit) is int and limit >= 0:
         return limit
     if isinstance(limit, str) and len(limit) <= _MOST_DIGITS:
-        found = _NUMBER.fullmatch(str.__str__(limit).strip())
-        if found:
-            number, unit = found.groups()
+        match = _NUMBER.fullmatch(str.__str__(limit).strip())
+        if match:
+            number, unit = match.groups()
             factor = _UNITS.get(unit.removesuffix("B") if of_bytes else unit)
             if unit == "B" and not of_bytes:
                 factor = 10**9
@@ -303,7 +306,7 @@ def _no_path(path: Any) -> ArgumentError:
 
 
 def _read_pin(path: str, given: Any, *, update: bool) -> Outline | None:
-    """Return the outline that a pin tells; None for one that is missing and will be written."""
+    """Return the outline in a lock file, or None if the file is missing and `update` is set."""
     try:
         with open(path, encoding="utf-8") as file:
             text = file.read()
@@ -332,7 +335,7 @@ def _read_pin(path: str, given: Any, *, update: bool) -> Outline | None:
 
 
 def _write_pin(path: str, outline: Outline) -> bool:
-    """Write a pin whole or not at all, where it would tell something else; tell whether."""
+    """Write a lock file atomically if its content changes; return whether it was written."""
     data = outline_to_pin(outline).encode("ascii")
     try:
         with suppress(FileNotFoundError), open(path, "rb") as file:

@@ -1,7 +1,7 @@
-"""Pairs: what differs between two blocks, themselves and step by step.
+"""Differences between two blocks: their own settings, and their steps one by one.
 
-Each pair of blocks is compared once, however often it is called. What follows from a difference
-further up, as the type of all that reads a wider tensor, is counted and not told.
+Each pair of blocks is compared once, however often it is called. Consequences of an earlier
+difference (all readers of a wider tensor have wider results) are counted and not listed.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,12 +19,12 @@ __all__ = ["Detail", "Pair", "held_details", "renamed"]
 
 
 class Detail(NamedTuple):
-    """One thing that differs.
+    """One difference between two parts.
 
     Attributes:
-        what: What it is: `p`, `weight`, `training`, `name`, `reads`, `op`.
-        before: What it was, as text; empty for nothing.
-        after: What it is now; empty for nothing.
+        what: Name of the property: `p`, `weight`, `training`, `name`, `reads`, `op`.
+        before: Text of the old value; empty if there was none.
+        after: Text of the new value; empty if there is none.
     """
 
     what: str
@@ -42,24 +42,25 @@ class Detail(NamedTuple):
 
 
 class Pair:
-    """How two blocks differ.
+    """Comparison of two blocks.
 
     Args:
-        left: The one before.
-        right: The one after.
-        bare: Whether one of them is a call alone, that the other one wraps: it has no settings
-            of its own.
+        left: The block before.
+        right: The block after.
+        bare: Whether one block is a lone call that the other block wraps; the lone call's block has
+            no settings of its own.
 
     Attributes:
-        left: The one before.
-        right: The one after.
-        matches: The steps that stand for each other.
-        removed: The places of the steps that only the left one has.
-        added: The places of those that only the right one has.
-        details: How the blocks differ themselves.
-        steps: How matched steps differ in their place, beside what they call.
-        replaced: Those of two classes that have nothing in common but their place.
-        follows: How many operations give another type for that they are given one.
+        left: The block before.
+        right: The block after.
+        matches: Pairs of steps that correspond to each other.
+        removed: Indices of the steps that only the left block has.
+        added: Indices of the steps that only the right block has.
+        details: Differences between the blocks themselves.
+        steps: Differences between matched steps within their blocks, without those inside of the
+            called blocks.
+        replaced: Matches of leaf modules of different classes that have no operation in common.
+        follows: Number of operations whose results change type only because their inputs do.
     """
 
     def __init__(self, left: Block, right: Block, *, bare: bool = False) -> None:
@@ -67,37 +68,37 @@ class Pair:
         self.right = right
         self._bare = bare
         self.matches = match_steps(left, right)
-        stay = {match.left for match in self.matches}, {match.right for match in self.matches}
-        self.removed = [at for at in range(len(left.steps)) if at not in stay[0]]
-        self.added = [at for at in range(len(right.steps)) if at not in stay[1]]
+        matched = {match.left for match in self.matches}, {match.right for match in self.matches}
+        self.removed = [at for at in range(len(left.steps)) if at not in matched[0]]
+        self.added = [at for at in range(len(right.steps)) if at not in matched[1]]
         self.replaced: set[Match] = set()
         self.follows = 0
         both = [(match, *self.steps_of(match)) for match in self.matches]
-        # The label after by the one before, and whether what is called is the same.
-        self._labels = {one.label: other.label for _, one, other in both}
+        # Labels after by labels before, and whether the called blocks have equal structures.
+        self._labels = {left_step.label: right_step.label for _, left_step, right_step in both}
         self._alike = {
-            one.label: not (one.block and other.block)
-            or one.block.structure == other.block.structure
-            for _, one, other in both
+            left_step.label: not (left_step.block and right_step.block)
+            or left_step.block.structure == right_step.block.structure
+            for _, left_step, right_step in both
         }
         self._inputs = matched_inputs(left, right, bare=bare)
-        # Through what is only on one side, or moved, edges are followed to what is on both.
-        moved = [(one, other) for match, one, other in both if match.moved]
+        # References are followed through steps that are moved or on one side only, to common steps.
+        moved = [(left_step, right_step) for match, left_step, right_step in both if match.moved]
         passed = (
-            [*(left.steps[at] for at in self.removed), *(one for one, _ in moved)],
-            [*(right.steps[at] for at in self.added), *(other for _, other in moved)],
+            [*(left.steps[at] for at in self.removed), *(left_step for left_step, _ in moved)],
+            [*(right.steps[at] for at in self.added), *(right_step for _, right_step in moved)],
         )
         self._passed = [{step.label: step for step in steps} for steps in passed]
         self.details = [] if bare else list(self._own_details())
-        # A leaf module that is set to something else hands that on to what runs in it.
+        # A leaf module passes its settings on to its operations, so one change explains both.
         self._set_otherwise = bool(self.details) and _are_leaves(left, right)
         self.steps: dict[Match, list[Detail]] = {}
-        for match, one, other in both:
-            if details := list(self._step(match, one, other)):
+        for match, left_step, right_step in both:
+            if details := list(self._step(match, left_step, right_step)):
                 self.steps[match] = details
 
     def steps_of(self, match: Match) -> tuple[Step, Step]:
-        """Return the steps of a match."""
+        """Return the left and the right step of a match."""
         return self.left.steps[match.left], self.right.steps[match.right]
 
     # -- the blocks themselves --------------------------------------------------------
@@ -110,7 +111,7 @@ class Pair:
         if not left.again and not right.again:
             yield from held_details(left.state, right.state)
         if not left.class_name and not right.class_name:
-            # The inputs and outputs of a graph are told by their names.
+            # Inputs and outputs of a graph are compared by name, in `Comparison`.
             return
         names = [
             [port.name for port in block.inputs if port.kind == "argument"]
@@ -127,23 +128,24 @@ class Pair:
             yield _reads("results", left.given, right.given)
 
     def output_details(self, left: int, right: int) -> Iterator[Detail]:
-        """Yield how two outputs of graphs differ, by their places among these."""
-        one, other = self.left.given[left], self.right.given[right]
-        if not self._same(one, other):
-            yield Detail("is", str(one), str(other))
+        """Yield the differences between two outputs of the graphs, by their indices."""
+        left_ref, right_ref = self.left.given[left], self.right.given[right]
+        if not self._same(left_ref, right_ref):
+            yield Detail("is", str(left_ref), str(right_ref))
 
     # -- steps ------------------------------------------------------------------------
 
     def _step(self, match: Match, one: Step, other: Step) -> Iterator[Detail]:
         yield from self._placed(match, one, other)
         for detail in _differing(one.settings, other.settings):
-            # How an operation ran follows from what its module is set to.
+            # These settings of an operation follow from the settings of its leaf module.
             ran = one.block is None and detail.what in ("writes", "random")
             if not (ran and self._set_otherwise):
                 yield detail
         differs = False
         if one.block is None:
-            # Another operation takes others, which is no news.
+            # Different operations have different arguments, so only those on both sides are
+            # compared.
             both = one.op != other.op
             for detail in _differing(_named_arguments(one), _named_arguments(other), both=both):
                 differs = True
@@ -160,10 +162,10 @@ class Pair:
             self.follows += 1
 
     def _placed(self, match: Match, one: Step, other: Step) -> Iterator[Detail]:
-        """Yield how the names, the places and the classes of two steps differ."""
+        """Yield the differences in name, container and class of two steps, and a move."""
         if not self._bare:
             if one.block is not None and one.label != other.label:
-                # A model that is called otherwise is another class, not another name.
+                # The label of the root model is its class, which is compared below.
                 if self.left.class_name or one.place or other.place:
                     yield Detail("name", one.label, other.label)
             elif one.place != other.place:
@@ -188,19 +190,19 @@ class Pair:
             yield Detail("moved", *places)
 
     def _follows(self, detail: Detail) -> bool:
-        """Whether an argument differs as a leaf module hands on what it was set to."""
+        """Whether an argument differs only because its leaf module passes on a changed setting."""
         if not self._set_otherwise:
             return False
         if any(detail.what == one.what or detail[1:] == one[1:] for one in self.details):
             return True
-        # What it owns no more, it hands on no more.
+        # A parameter that the module has lost (or got) is passed on as None (or as a tensor).
         owned = any(not (one.before and one.after) for one in self.details)
         return owned and {detail.before, detail.after} == {"%", "None"}
 
-    # -- what is read -----------------------------------------------------------------
+    # -- inputs of steps -----------------------------------------------------------------
 
     def _reads(self, match: Match, one: Step, other: Step) -> Detail | None:
-        """Return how what a step reads differs, where that tells something new."""
+        """Return the difference between the inputs of two steps, or None if it is explained."""
         pairs: Iterable[tuple[Ref, Ref]] = []
         if one.block is not None and other.block is not None:
             bare = one.block.class_name != other.block.class_name
@@ -215,20 +217,20 @@ class Pair:
             pairs = zip(one.reads, other.reads, strict=True)
         elif plain_arguments(one) == plain_arguments(other):
             return _reads("reads", one.reads, other.reads)
-        # What stands at another place reads what is there.
+        # A moved step reads the tensors at its new place.
         if match.moved or all(self._same(*pair) for pair in pairs):
             return None
         return _reads("reads", one.reads, other.reads)
 
     def _same(self, left: Ref, right: Ref) -> bool:
-        """Whether two refs name what stands for each other, or follow from other changes."""
+        """Whether two refs name matched sources, or differ only because of other listed changes."""
         if self._is_same(left, right):
             return True
         if left.label not in self._passed[0] and right.label not in self._passed[1]:
             return False
         before, after = self._sources(left, 0), self._sources(right, 1)
         if not before or not after:
-            # What is read comes from nowhere else: it was made where it is read.
+            # Unmatched steps without inputs (random tensors) are created where they are read.
             return left.role == right.role == "step"
         return any(self._is_same(one, other) for one in before for other in after)
 
@@ -241,27 +243,28 @@ class Pair:
             return right.label in (left.label, renamed(left.label, self._labels))
         if self._labels.get(left.label) != right.label:
             return False
-        # Inside of calls that differ, labels are no longer the same: these tell it themselves.
+        # Labels inside of calls with different structures differ; the calls' own pair reports
+        # these.
         inside = not self._alike[left.label] and (left.inner or right.inner)
         return bool(inside) or left[1:] == right[1:]
 
     def _sources(self, ref: Ref, side: int) -> set[Ref]:
-        """Return what something is made of, through steps that the other side has not."""
-        passed, found, seen, pending = self._passed[side], set(), {ref}, [ref]
+        """Return the sources of a ref, found by passing through steps without a counterpart."""
+        passed, sources, seen, pending = self._passed[side], set(), {ref}, [ref]
         while pending:
-            one = pending.pop()
-            step = passed.get(one.label) if one.role == "step" else None
+            source = pending.pop()
+            step = passed.get(source.label) if source.role == "step" else None
             if step is None:
-                found.add(one)
+                sources.add(source)
                 continue
             new = [inner for inner in step.reads if inner not in seen]
             seen.update(new)
             pending += new
-        return found
+        return sources
 
 
 def renamed(name: str, names: Mapping[str, str]) -> str:
-    """Return a name whose start, as far as it is known, is another one now."""
+    """Return a name with its longest renamed prefix replaced."""
     parts = name.split(".")
     for at in range(len(parts), -1, -1):
         now = names.get(".".join(parts[:at]))
@@ -285,7 +288,7 @@ def _differing(
     *,
     both: bool = False,
 ) -> Iterator[Detail]:
-    """Yield how settings differ; if asked, only those that stand on both sides."""
+    """Yield the settings that differ; with `both`, only those that are set on both sides."""
     left, right = dict(one), dict(other)
     for name in dict.fromkeys([*left, *right]):
         before, after = left.get(name), right.get(name)
@@ -294,20 +297,23 @@ def _differing(
 
 
 def held_details(one: Iterable[Held], other: Iterable[Held]) -> Iterator[Detail]:
-    """Yield how the parameters and buffers of two modules differ."""
-    left, right = {held.name: held for held in one}, {held.name: held for held in other}
+    """Yield the differences between the parameters and buffers of two modules.
+
+    If the trainable flag of all parameters changed in one direction, it is reported once.
+    """
+    left, right = {tensor.name: tensor for tensor in one}, {tensor.name: tensor for tensor in other}
     trainable: dict[str, tuple[str, str]] = {}
     for name in dict.fromkeys([*left, *right]):
         before, after = left.get(name), right.get(name)
         if before is None or after is None or before.kind != after.kind:
-            told = [f"{held.kind} {held.type}" if held else "" for held in (before, after)]
-            yield Detail(name, *told)
+            texts = [f"{tensor.kind} {tensor.type}" if tensor else "" for tensor in (before, after)]
+            yield Detail(name, *texts)
             continue
         if before.type != after.type:
             yield Detail(name, before.type, after.type)
         if before.trainable != after.trainable:
             trainable[name] = str(before.trainable), str(after.trainable)
-    parameters = [held for held in right.values() if held.kind == "parameter"]
+    parameters = [tensor for tensor in right.values() if tensor.kind == "parameter"]
     if len(set(trainable.values())) == 1 and len(trainable) == len(parameters):
         yield Detail("trainable", *next(iter(trainable.values())))
     else:

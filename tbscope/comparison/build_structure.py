@@ -1,4 +1,4 @@
-"""The outline of a graph: its definitions and their uses, in words and with their types."""
+"""Construction of outlines: the definitions of a graph and their uses, as text with types."""
 
 from collections.abc import Callable, Iterator
 from itertools import zip_longest
@@ -20,12 +20,12 @@ from tbscope.utils.gc_pause import not_collecting
 
 __all__ = ["Reading", "reading_of"]
 
-# Of the graph itself, what it is given is no argument of a call.
+# Inputs of the graph itself are not arguments of a call.
 _OF_GRAPH = {"argument": "input", "captured": "captured"}
 
 
 def reading_of(graph: Graph) -> "Reading":
-    """Return a graph with its outline.
+    """Return the outline of a graph, together with the graph.
 
     Raises:
         GraphError: The graph breaks an invariant.
@@ -37,14 +37,14 @@ def reading_of(graph: Graph) -> "Reading":
 
 
 class Reading:
-    """A graph with its outline, and what each part of the one is in the other.
+    """A graph and its outline.
 
     Args:
-        graph: A graph that keeps the invariants; it stays as it is.
+        graph: A graph that satisfies the invariants; it is not changed.
 
     Attributes:
         graph: The graph.
-        whole: The one use of the graph itself.
+        whole: The use that is the graph itself, the root of all uses.
         outline: The outline.
     """
 
@@ -54,7 +54,7 @@ class Reading:
         self._blocks: dict[Use, Block] = {}
         # The first block of each digest.
         self._known: dict[str, Block] = {}
-        # What a module owns is told of its first call.
+        # Only the block of a module's first call lists the parameters and buffers of the module.
         self._first = {call.qualified_name: call for call in reversed(graph.calls)}
         self._labels: dict[Definition, list[str]] = {}
         for use in inner_first(self.whole, _uses_in):
@@ -75,11 +75,11 @@ class Reading:
     def _block(self, use: Use) -> Block:
         definition = use.definition
         steps = tuple(self._step(use, at) for at in range(len(definition.steps)))
-        given: list[Ref] = []
+        refs: list[Ref] = []
 
         def number(ref: Read | Given) -> str:
-            given.append(self._ref(definition, ref))
-            return f"%{len(given) - 1}"
+            refs.append(self._ref(definition, ref))
+            return f"%{len(refs) - 1}"
 
         settings = {name: _nest_text(it) for name, it in definition.hyperparameters.items()}
         state: tuple[Held, ...] = ()
@@ -94,9 +94,9 @@ class Reading:
             label = "graph"
             results = ", ".join(f"{name}={number(ref)}" for name, ref in definition.results.items())
         ports = (
-            Port(one.name, one.kind if use.calls else _OF_GRAPH[one.kind], _type(value))
-            for one, value in zip(definition.inputs, use.inputs, strict=True)
-            if one.kind not in STATE
+            Port(port.name, port.kind if use.calls else _OF_GRAPH[port.kind], _type(value))
+            for port, value in zip(definition.inputs, use.inputs, strict=True)
+            if port.kind not in STATE
         )
         return Block(
             label,
@@ -108,7 +108,7 @@ class Reading:
             tuple(ports),
             steps,
             results,
-            tuple(given),
+            tuple(refs),
         )
 
     def _step(self, use: Use, at: int) -> Step:
@@ -116,20 +116,20 @@ class Reading:
         label = self._labels_of(use.definition)[at]
         if isinstance(step, CallStep):
             assert isinstance(part, Use), "a call is a use"
-            *around, own = step.places
+            *outer_places, own = step.places
             ports = [
-                (one.name, self._ref(use.definition, ref), _type(value))
-                for one, ref, value in zip(
+                (port.name, self._ref(use.definition, ref), _type(value))
+                for port, ref, value in zip(
                     step.definition.inputs, step.inputs, part.inputs, strict=True
                 )
-                # Its own parameters are told by the block, and ties by the outline.
-                if one.kind not in STATE
+                # The called block lists its own parameters, and the outline lists tied ones.
+                if port.kind not in STATE
             ]
             return Step(
                 label,
                 own.label,
                 self._blocks[part],
-                "/".join(map(_place_text, around)),
+                "/".join(map(_place_text, outer_places)),
                 () if own.phase == "forward" else (("phase", own.phase),),
                 reads=tuple(ref for _, ref, _ in ports),
                 ports=tuple(name for name, _, _ in ports),
@@ -148,8 +148,10 @@ class Reading:
             "phase": step.phase if step.phase != "forward" else "",
             "kind": step.kind if step.kind != "op" else "",
         }
-        told = {f"attribute {name}": _nest_text(it, number) for name, it in step.attributes.items()}
-        # The names of arguments by position, as far as they are known.
+        attrs = {
+            f"attribute {name}": _nest_text(it, number) for name, it in step.attributes.items()
+        }
+        # Parameter names of positional arguments, from the signatures that the graph contains.
         names = self.graph.signatures.get(step.op, ())
         arguments = zip_longest(step.arguments, names[: len(step.arguments)])
         return Step(
@@ -157,7 +159,7 @@ class Reading:
             step.op,
             None,
             "/".join(map(_place_text, step.places)),
-            (*((name, text) for name, text in settings.items() if text), *sorted(told.items())),
+            (*((name, text) for name, text in settings.items() if text), *sorted(attrs.items())),
             tuple((name or known or "", _nest_text(it, number)) for (name, it), known in arguments),
             tuple(self._ref(use.definition, ref) for ref in step.inputs),
             takes=tuple(map(_type, part.inputs)),
@@ -165,11 +167,11 @@ class Reading:
         )
 
     def _labels_of(self, definition: Definition) -> list[str]:
-        """Return the label of each step of a definition, none of them twice."""
-        known = self._labels.get(definition)
-        if known is None:
+        """Return the labels of a definition's steps; each label is unique in the definition."""
+        labels = self._labels.get(definition)
+        if labels is None:
             taken: dict[str, int] = {}
-            known = self._labels[definition] = []
+            labels = self._labels[definition] = []
             for step in definition.steps:
                 label = ".".join(place.attribute or place.label for place in step.places)
                 if isinstance(step, Operation):
@@ -177,14 +179,14 @@ class Reading:
                 elif step.places[-1].number:
                     label = f"{label}.{step.places[-1].number}"
                 times = taken[label] = taken.get(label, 0) + 1
-                known.append(label if times == 1 else f"{label}~{times}")
-        return known
+                labels.append(label if times == 1 else f"{label}~{times}")
+        return labels
 
     def _ref(self, definition: Definition, ref: Read | Given) -> Ref:
-        """Return the ref of a block for one of its definition."""
+        """Return the block's `Ref` for a ref of the block's definition."""
         if isinstance(ref, Read):
-            one = definition.inputs[ref.place]
-            return Ref(one.name, role="state" if one.kind in STATE else "in")
+            port = definition.inputs[ref.place]
+            return Ref(port.name, role="state" if port.kind in STATE else "in")
         labels: list[str] = []
         for at in ref.path:
             labels.append(self._labels_of(definition)[at])
@@ -196,9 +198,10 @@ class Reading:
     # -- the whole --------------------------------------------------------------------
 
     def _uncalled(self) -> Iterator[Uncalled]:
-        """Yield the modules in which nothing ran, and those with parameters that no call has.
+        """Yield modules in which nothing ran, and modules with parameters but without a call.
 
-        Of modules in which nothing ran, those inside of another one stand in it.
+        Of nested modules in which nothing ran, only the outermost one and those with parameters of
+        their own are yielded.
         """
         called = {call.qualified_name for call in self.graph.calls}
         used = {""}
@@ -216,13 +219,13 @@ class Reading:
 
 def _totals(graph: Graph) -> dict[str, int]:
     costs = graph_costs(graph, backward=False)
-    held = Holdings()
+    totals = Holdings()
     for parameter in parameters_in(graph).values():
-        held.add(parameter)
+        totals.add(parameter)
     return {
-        "parameters": held.parameters,
-        "trainable_parameters": held.trainable,
-        "parameter_bytes": held.parameter_bytes,
+        "parameters": totals.parameters,
+        "trainable_parameters": totals.trainable,
+        "parameter_bytes": totals.parameter_bytes,
         "flops": costs.flops,
         "activation_bytes": costs.activation_bytes,
         "operations": costs.operations,
@@ -233,10 +236,10 @@ def _totals(graph: Graph) -> dict[str, int]:
 def _ties(graph: Graph) -> tuple[tuple[str, ...], ...]:
     names: dict[int, dict[str, None]] = {}
     for module in graph.modules:
-        for held in module.parameters:
-            if held.number >= 0:
-                name = f"{module.name}.{held.name}".lstrip(".")
-                names.setdefault(held.number, {})[name] = None
+        for parameter in module.parameters:
+            if parameter.number >= 0:
+                name = f"{module.name}.{parameter.name}".lstrip(".")
+                names.setdefault(parameter.number, {})[name] = None
     return tuple(tuple(several) for several in names.values() if len(several) > 1)
 
 
@@ -253,7 +256,7 @@ def _held(held: Parameter) -> Held:
 
 
 def _nest_text(nest: Nest, tensor: Callable[[Any], str] = str) -> str:
-    """Return a nest as Python writes it, in a way that is the same in every process."""
+    """Return a pytree as Python source text, equal in all processes: without memory addresses."""
 
     def entry(one: Nest) -> str:
         return tensor(one) if type(one) in (Read, Given) else one_line(without_addresses(repr(one)))
@@ -264,7 +267,8 @@ def _nest_text(nest: Nest, tensor: Callable[[Any], str] = str) -> str:
 def _constants(definition: Definition) -> Iterator[tuple[str, str]]:
     """Yield the constants among the arguments of a call, each with its path.
 
-    What a hook in the call made is none of its inputs.
+    A tensor that was created by a hook inside of the call is no input of the definition; its text
+    is `%made`.
     """
     for at, (name, nest) in enumerate(definition.arguments):
         entries = list(walk(nest, name or str(at)))

@@ -1,6 +1,6 @@
-"""Changes: what became of each part of a model, by the names that its user knows.
+"""List of changes between two models: each part by the name that its user sees.
 
-The pairs of blocks are walked from the whole to its parts; what is equal inside is not entered.
+Pairs of blocks are walked from the root to the leaves. Pairs of equal blocks are not entered.
 """
 
 from collections.abc import Iterable, Iterator
@@ -14,26 +14,26 @@ from tbscope.comparison.structure import Block, Outline, Step
 __all__ = ["Change", "Comparison", "Fate", "Kind", "Visit"]
 
 Fate: TypeAlias = Literal["added", "removed", "changed"]
-"""What became of a part."""
+"""Whether a part was added, removed or changed."""
 
 Kind: TypeAlias = Literal["module", "operation", "input", "output", "parameter"]
-"""What a part is: a call of a module (or a module that nobody calls), an operation, a tensor that
-goes in or comes out, or a tie between parameters."""
+"""Kind of a part: a call of a module (or a module without a call), an operation, an input or output
+tensor of the graph, or a tie between parameters."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What became of one part of a model.
+    """Change of one part of a model.
 
     Attributes:
         fate: "added", "removed" or "changed".
-        kind: What the part is.
-        before: Its name before; None where it is added.
-        after: Its name after; None where it is removed.
-        label: The class of a module, or what an operation is called.
-        details: What differs of a changed part; of one that came or went, what it was set to.
-        operations: How many operations run in it.
-        parameters: How many numbers are in the parameters in it.
+        kind: Kind of the part.
+        before: Name of the part before, or None if it was added.
+        after: Name of the part after, or None if it was removed.
+        label: Class of the module, or name of the operation.
+        details: Differences of a changed part; settings of an added or removed part.
+        operations: Number of operations inside of the part.
+        parameters: Number of elements of all parameters inside of the part.
     """
 
     fate: Fate
@@ -47,21 +47,23 @@ class Change:
 
     @property
     def name(self) -> str:
-        """Its name: the one after, or before where it is removed."""
+        """Name of the part: the new one, or the old one if the part was removed."""
         return (self.before if self.after is None else self.after) or ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain data (docs/diff.md)."""
+        """Return plain data (docs/diff.md)."""
         return {**asdict(self), "details": [one._asdict() for one in self.details]}
 
 
 class Visit(NamedTuple):
-    """A pair of blocks at one place of the models.
+    """Pair of blocks, and its place in the two models.
 
     Attributes:
         pair: The pair.
-        names: The names of the two blocks; None for what stands outside of all calls.
-        alone: The names of the calls that stand alone in their block, where one does.
+        names: Names of the two blocks; None for the root block, which contains all steps outside of
+            calls.
+        alone: Name of the call in a block that consists of one wrapped call (see
+            `matching.alone`), or None for any other block.
     """
 
     pair: Pair
@@ -69,7 +71,7 @@ class Visit(NamedTuple):
     alone: tuple[str | None, str | None] = (None, None)
 
     def name(self, step: Step, side: int) -> str:
-        """Return the name of a step from the model on: empty for the model itself."""
+        """Return the name of a step, from the root model; empty for the root model itself."""
         alone, above = self.alone[side], self.names[side]
         if alone is not None:
             return alone
@@ -81,18 +83,18 @@ class Visit(NamedTuple):
 
 
 class Comparison:
-    """Two outlines, compared.
+    """Comparison of two outlines.
 
     Args:
-        left: The one before.
-        right: The one after.
+        left: The outline before.
+        right: The outline after.
 
     Attributes:
-        left: The one before.
-        right: The one after.
-        inputs: The names of the inputs before, with those after.
-        changes: What came, what went, and what changed, in the order of the run.
-        follows: How many operations give other types because of what they are given.
+        left: The outline before.
+        right: The outline after.
+        inputs: Names of the inputs after, by the names before.
+        changes: Added, removed and changed parts, in the order in which they ran.
+        follows: Number of operations whose results change type only because their inputs do.
     """
 
     def __init__(self, left: Outline, right: Outline) -> None:
@@ -101,41 +103,45 @@ class Comparison:
         self.follows = 0
         self._pairs: dict[tuple[str, str, bool], Pair] = {}
         self._names: dict[str, str] = {}
-        # The changes that are a step on one side alone, by that step.
+        # Changes that stem from a step on one side only, each with this step.
         self._lone: list[tuple[Change, Step]] = []
         self._main = self._pair(left.main, right.main)
         self.inputs = matched_inputs(left.main, right.main)
         walked = list(self._walked())
-        found = [*self._inputs(), *self._moved(walked), *self._outputs()]
-        self.changes: list[Change] = [*_joined(found, list(self._uncalled())), *self._ties()]
+        ran = [*self._inputs(), *self._moved(walked), *self._outputs()]
+        self.changes: list[Change] = [*_joined(ran, list(self._uncalled())), *self._ties()]
 
     def _pair(self, left: Block, right: Block, *, bare: bool = False) -> Pair:
-        """Return how two blocks differ; each pair is compared once."""
+        """Return the comparison of two blocks, computed once for equal arguments."""
         key = (left.digest, right.digest, bare)
         if key not in self._pairs:
             self._pairs[key] = Pair(left, right, bare=bare)
         return self._pairs[key]
 
-    # -- what ran ---------------------------------------------------------------------
+    # -- calls and operations ------------------------------------------------------------
 
     def start(self) -> Visit | None:
-        """Return the visit of what stands outside of all calls; None where all is the same."""
+        """Return the visit of the two root blocks, or None if they are equal."""
         if self.left.main.digest == self.right.main.digest:
             return None
         return Visit(self._main, (None, None))
 
     def below(self, visit: Visit, match: Match) -> Visit | None:
-        """Return the visit of two calls that stand for each other; None where they are the same."""
-        one, other = visit.pair.steps_of(match)
-        left, right = one.block, other.block
+        """Return the visit of two matched calls, or None if their blocks are not compared.
+
+        Equal blocks, and leaf modules that replace each other (`Pair.replaced`), are not compared.
+        Operations have no blocks.
+        """
+        left_step, right_step = visit.pair.steps_of(match)
+        left, right = left_step.block, right_step.block
         if left is None or right is None:
             return None
-        before, after = visit.name(one, 0), visit.name(other, 1)
+        before, after = visit.name(left_step, 0), visit.name(right_step, 1)
         if match.wrapped == "right":
-            pair = self._pair(alone(one), right, bare=True)
+            pair = self._pair(alone(left_step), right, bare=True)
             return Visit(pair, (before, after), (before, None))
         if match.wrapped == "left":
-            pair = self._pair(left, alone(other), bare=True)
+            pair = self._pair(left, alone(right_step), bare=True)
             return Visit(pair, (before, after), (None, after))
         if left.digest == right.digest or match in visit.pair.replaced:
             return None
@@ -152,7 +158,10 @@ class Comparison:
                 pending += reversed(list(self._parts(visit)))
 
     def _parts(self, visit: Visit) -> Iterator[Visit | Change | None]:
-        """Yield what became of the steps of a pair: what went, behind what stood before it."""
+        """Yield changes and visits of a pair's steps, in the order of the right block.
+
+        A removed step comes after the step that precedes it in the left block.
+        """
         pair = visit.pair
         places: list[tuple[int, int, Match | None]] = [
             *((match.right, -1, match) for match in pair.matches),
@@ -173,71 +182,73 @@ class Comparison:
                 yield self._only(visit, pair.left.steps[left], "removed")
 
     def _only(self, visit: Visit, step: Step, fate: Fate) -> Change:
-        """Return the change that a step is which stands on one side alone."""
+        """Return the change for a step that is on one side only."""
         if step.block is None:
-            told = [(name or f"argument {n}", it) for n, (name, it) in enumerate(step.arguments)]
-            told = [(name, text) for name, text in told if "%" not in text]
+            texts = [(name or f"argument {n}", it) for n, (name, it) in enumerate(step.arguments)]
+            texts = [(name, text) for name, text in texts if "%" not in text]
         else:
-            told = [one for one in step.block.settings if not one[0].startswith("training")]
-        details = [_told(fate, name, text) for name, text in told]
+            texts = [one for one in step.block.settings if not one[0].startswith("training")]
+        details = [_told(fate, name, text) for name, text in texts]
         change = _change(fate, visit.name(step, fate == "added"), step, details)
         self._lone.append((change, step))
         return change
 
     def _matched(self, visit: Visit, match: Match) -> Iterator[Visit | Change | None]:
-        one, other = visit.pair.steps_of(match)
-        before, after = visit.name(one, 0), visit.name(other, 1)
+        left_step, right_step = visit.pair.steps_of(match)
+        before, after = visit.name(left_step, 0), visit.name(right_step, 1)
         self._names[before] = after
         details = list(visit.pair.steps.get(match, ()))
         below = self.below(visit, match)
         if below is not None:
             details += below.pair.details
         if details:
-            yield replace(_change("changed", after, other, details), before=before)
+            yield replace(_change("changed", after, right_step, details), before=before)
         yield below
 
     def _moved(self, walked: list[Change]) -> Iterator[Change]:
-        """Yield changes with one in place of two, where a module went to another place."""
+        """Yield the changes, with one "moved" change for a module removed here and added there."""
         lone: dict[tuple[str, str], tuple[list[Change], list[Change]]] = {}
         for change, step in self._lone:
             if step.block is not None and is_telling(step.block):
                 key = (step.block.structure, step.label.rpartition(".")[2])
                 lone.setdefault(key, ([], []))[change.before is None].append(change)
-        instead: dict[int, Change | None] = {}
-        for went, came in lone.values():
-            if len(went) == len(came) == 1:
-                before, after = went[0].name, came[0].name
-                told = (Detail("moved", before, after),)
-                instead[id(went[0])] = None
-                instead[id(came[0])] = replace(came[0], fate="changed", before=before, details=told)
+        replacements: dict[int, Change | None] = {}
+        for removed, added in lone.values():
+            if len(removed) == len(added) == 1:
+                before, after = removed[0].name, added[0].name
+                move = (Detail("moved", before, after),)
+                replacements[id(removed[0])] = None
+                replacements[id(added[0])] = replace(
+                    added[0], fate="changed", before=before, details=move
+                )
         for change in walked:
-            stands = instead.get(id(change), change)
-            if stands is not None:
-                yield stands
+            replacement = replacements.get(id(change), change)
+            if replacement is not None:
+                yield replacement
 
-    # -- what goes in and comes out ---------------------------------------------------
+    # -- inputs and outputs ----------------------------------------------------------------
 
     def _inputs(self) -> Iterator[Change]:
         left = {port.name: port for port in self.left.main.inputs}
         right = {port.name: port for port in self.right.main.inputs}
-        for name, one in left.items():
+        for name, old_port in left.items():
             if name not in self.inputs:
-                if one.kind == "input":
-                    yield _end("input", "removed", name, one.type)
+                if old_port.kind == "input":
+                    yield _end("input", "removed", name, old_port.type)
                 continue
-            other = right[self.inputs[name]]
+            new_port = right[self.inputs[name]]
             details = []
-            if one.kind == "input" and name != other.name:
-                details.append(Detail("name", name, other.name))
-            if one.type != other.type:
-                details.append(Detail("type", one.type, other.type))
+            if old_port.kind == "input" and name != new_port.name:
+                details.append(Detail("name", name, new_port.name))
+            if old_port.type != new_port.type:
+                details.append(Detail("type", old_port.type, new_port.type))
             if details:
-                label = "constant" if other.kind == "captured" else "input"
-                yield Change("changed", "input", name, other.name, label, tuple(details))
+                label = "constant" if new_port.kind == "captured" else "input"
+                yield Change("changed", "input", name, new_port.name, label, tuple(details))
         taken = set(self.inputs.values())
-        for name, other in right.items():
-            if other.kind == "input" and name not in taken:
-                yield _end("input", "added", name, other.type)
+        for name, new_port in right.items():
+            if new_port.kind == "input" and name not in taken:
+                yield _end("input", "added", name, new_port.type)
 
     def _outputs(self) -> Iterator[Change]:
         left, right = (
@@ -254,21 +265,21 @@ class Comparison:
                 yield _end("output", "added", name, self.right.types[at])
         orders = [name for name in left if name in right], [name for name in right if name in left]
         if orders[0] != orders[1]:
-            told = (Detail("order", *map(", ".join, orders)),)
-            yield Change("changed", "output", "outputs", "outputs", "output", told)
+            reorder = (Detail("order", *map(", ".join, orders)),)
+            yield Change("changed", "output", "outputs", "outputs", "output", reorder)
 
-    # -- what did not run -------------------------------------------------------------
+    # -- modules without a call, and ties -------------------------------------------------
 
     def _uncalled(self) -> Iterator[Change]:
-        left = {self.name_now(one.name): one for one in self.left.uncalled}
-        right = {one.name: one for one in self.right.uncalled}
+        left = {self.name_now(module.name): module for module in self.left.uncalled}
+        right = {module.name: module for module in self.right.uncalled}
         for name in dict.fromkeys([*left, *right]):
             before, after = left.get(name), right.get(name)
-            one = after or before
-            assert one is not None, "it stands on one side"
+            module = after or before
+            assert module is not None, "it stands on one side"
             fate: Fate = "added" if before is None else "removed"
             details = [Detail("never called", "", "")]
-            numbers = sum(held.numbers for held in one.state if held.kind == "parameter")
+            numbers = sum(tensor.numbers for tensor in module.state if tensor.kind == "parameter")
             if before is not None and after is not None:
                 fate, numbers = "changed", 0
                 details = list(held_details(before.state, after.state))
@@ -281,7 +292,7 @@ class Comparison:
                 "module",
                 before and before.name,
                 after and after.name,
-                one.class_name.rpartition(".")[2],
+                module.class_name.rpartition(".")[2],
                 tuple(details),
                 parameters=numbers,
             )
@@ -296,7 +307,7 @@ class Comparison:
                 yield Change("added", "parameter", None, " = ".join(names), "tie")
 
     def name_now(self, name: str) -> str:
-        """Return what a module or a parameter is called after, of whose name the start changed."""
+        """Return a module's or parameter's name after, with renamed enclosing modules replaced."""
         return renamed(name, self._names)
 
 
@@ -315,7 +326,7 @@ def _change(fate: Fate, name: str, step: Step, details: Iterable[Detail]) -> Cha
 
 
 def _end(kind: Kind, fate: Fate, name: str, of: str) -> Change:
-    """Return the change that an input or an output of a type is which stands on one side alone."""
+    """Return the change for an input or output that is on one side only."""
     before, after = (None, name) if fate == "added" else (name, None)
     return Change(fate, kind, before, after, kind, (_told(fate, "type", of),))
 
@@ -325,8 +336,8 @@ def _told(fate: Fate, what: str, text: str) -> Detail:
 
 
 def _joined(ran: list[Change], uncalled: list[Change]) -> Iterator[Change]:
-    """Yield changes with one for a module that is no longer called, or is called now."""
-    rest = {(one.name, one.fate): one for one in uncalled}
+    """Yield the changes; a module that lost (or got) its calls becomes one "changed" change."""
+    rest = {(module.name, module.fate): module for module in uncalled}
     for change in ran:
         gone = change.fate == "removed"
         key: tuple[str, Fate] = (change.name, "added" if gone else "removed")

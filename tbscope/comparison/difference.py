@@ -1,4 +1,4 @@
-"""Differences: what `tbscope.diff` gives, as text, as plain data, and as a graph to draw."""
+"""The result of `tbscope.diff`: text, plain data, and a graph to draw."""
 
 from functools import cached_property
 from typing import Any
@@ -18,17 +18,17 @@ VERSION = 1
 
 
 class Difference:
-    """How two models differ. It is true where they do: `if tbscope.diff(a, b): ...`.
+    """Differences between two models. It is true if they differ: `if tbscope.diff(a, b): ...`.
 
     Args:
-        before: One graph, or the outline that was kept of it.
-        after: The other one.
+        before: The first graph, or its outline from a lock file.
+        after: The second graph, or its outline.
 
     Attributes:
-        before: The outline of the one.
-        after: The outline of the other.
-        changes: What was added, removed and changed, in the order of the run.
-        follows: How many operations give another type only because they are given one.
+        before: Outline of the first graph.
+        after: Outline of the second graph.
+        changes: Added, removed and changed parts, in the order in which they ran.
+        follows: Number of operations whose results change type only because their inputs do.
     """
 
     def __init__(self, before: Reading | Outline, after: Reading | Outline) -> None:
@@ -44,17 +44,17 @@ class Difference:
 
     @property
     def added(self) -> list[Change]:
-        """What only the second one has."""
+        """Parts that only the second model has."""
         return [change for change in self.changes if change.fate == "added"]
 
     @property
     def removed(self) -> list[Change]:
-        """What only the first one has."""
+        """Parts that only the first model has."""
         return [change for change in self.changes if change.fate == "removed"]
 
     @property
     def changed(self) -> list[Change]:
-        """What both have, and is not the same."""
+        """Parts that differ between the models."""
         return [change for change in self.changes if change.fate == "changed"]
 
     @property
@@ -65,13 +65,13 @@ class Difference:
 
     @cached_property
     def graph(self) -> Graph:
-        """What either of them has, as one graph; each node tells its fate.
+        """Union of both graphs; each node is marked with its fate.
 
         `node.attributes["difference"]` is "added", "removed", "changed" or "same", and
         `color_by="difference"` colours by it, as `writer.add_graph(difference)` does.
 
         Raises:
-            ArgumentError: One of them is a pin, which keeps no graph.
+            ArgumentError: One of the two is a lock file, which contains no graph.
         """
         before, after = self._readings
         if not isinstance(before, Reading) or not isinstance(after, Reading):
@@ -87,7 +87,7 @@ class Difference:
 
     @property
     def lines(self) -> list[tuple[str, str]]:
-        """The lines of its text, each with the name of the part it begins with, if it has one."""
+        """Lines of the text, each with the name of the first part in it, or "" if there is none."""
         title = self.after.name
         if self.before.name != title:
             title = f"{self.before.name} -> {title}"
@@ -105,7 +105,7 @@ class Difference:
         return f"<Difference of {self.before.name} and {self.after.name}: {len(self.changes)}>"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain data, ready for JSON, in the form that docs/diff.md tells."""
+        """Return plain data, ready for JSON, in the form that docs/diff.md describes."""
         return {
             "format": FORMAT,
             "version": VERSION,

@@ -1,8 +1,7 @@
-"""Pins: an outline as text that a file keeps, and that is read in a review.
+"""Lock files: an outline as a text file that is kept in version control and read in reviews.
 
-It is JSON: a block for each module call that differs from all others, one step a line, and the
-totals. It holds no weights, no paths, no times and nothing of the machine; the same architecture
-gives the same text.
+A lock file is JSON: a block for each distinct module call, one step a line, and the totals. It
+contains no weights, paths, times or facts about the machine; equal architectures have equal texts.
 """
 
 import json
@@ -22,7 +21,7 @@ _ROLES = ("in", "state", "step")
 
 
 def outline_to_pin(outline: Outline) -> str:
-    """Return an outline as the text of a pin; the same outline gives the same text."""
+    """Return the text of an outline's lock file; equal outlines have equal texts."""
     names: dict[Block, str] = {}
     taken: dict[str, int] = {}
     blocks = outline.blocks()
@@ -44,10 +43,10 @@ def outline_to_pin(outline: Outline) -> str:
 
 
 def pin_to_outline(text: str) -> Outline:
-    """Return the outline that a pin tells.
+    """Return the outline in a lock file's text.
 
     Raises:
-        ArgumentError: It is no pin, of a later version, or damaged.
+        ArgumentError: The text is no lock file, is of another version, or is damaged.
     """
     try:
         data = json.loads(text)
@@ -100,14 +99,14 @@ def _step_told(step: Step, names: Mapping[Block, str]) -> dict[str, Any]:
 
 
 def _told(one: Step | Block, names: Mapping[Block, str]) -> dict[str, Any]:
-    """Return the fields of a step or a block as plain data, blocks by their names."""
-    told = {
+    """Return the fields of a step or block as plain data, with names in place of blocks."""
+    data = {
         field.name: _plain(getattr(one, field.name), names) for field in fields(one) if field.init
     }
-    told["settings"] = dict(one.settings)
+    data["settings"] = dict(one.settings)
     if isinstance(one, Block):
-        told["arguments"] = dict(one.arguments)
-    return told
+        data["arguments"] = dict(one.arguments)
+    return data
 
 
 def _plain(told: Any, names: Mapping[Block, str]) -> Any:
@@ -124,10 +123,10 @@ def _plain(told: Any, names: Mapping[Block, str]) -> Any:
 
 def _outline(data: Mapping[str, Any]) -> Outline:
     blocks: dict[str, Block] = {}
-    for told in data["blocks"]:
-        results, *given = told["results"]
-        entries = {**told, "class_name": told["class"], "results": results, "given": given}
-        blocks[_read(str, told["block"], blocks)] = block = _made(Block, entries, blocks)
+    for entry in data["blocks"]:
+        results, *given = entry["results"]
+        entries = {**entry, "class_name": entry["class"], "results": results, "given": given}
+        blocks[_read(str, entry["block"], blocks)] = block = _made(Block, entries, blocks)
     outputs = _read(tuple[tuple[str, str], ...], data["outputs"], blocks)
     if not blocks or len(outputs) != len(block.given):
         raise ValueError("the last block gives not what the model gives")
@@ -149,7 +148,7 @@ def _made(kind: Any, told: Mapping[str, Any], blocks: Mapping[str, Block]) -> An
 
 
 def _read(kind: Any, told: Any, blocks: Mapping[str, Block]) -> Any:
-    """Return plain data as a field of some type has it."""
+    """Return a field's value of type `kind`, built from plain data."""
     types = get_args(kind)
     if Block in types:
         return blocks[told]

@@ -1,7 +1,8 @@
-"""Matching: which steps of one block stand for which of another one, and how well.
+"""Matching of two blocks' steps: the pairs of steps that correspond, and their similarity.
 
-A call is known by its name and by what it calls; an operation by what it is and by its constants.
-A call that stands in another one under its old name is wrapped: then the inner one is its match.
+Calls are matched by name and by the called block; operations by name and constant arguments.
+A call is wrapped if the call with its name on the other side contains it; then the inner call is
+its match.
 """
 
 import re
@@ -28,22 +29,22 @@ _Steps: TypeAlias = Sequence[Step]
 
 _NUMBER = re.compile(r"~[0-9]+\Z")
 _PLACE = re.compile(r"%[0-9]+")
-# How deep in a wrapper that is looked for which is wrapped.
+# Levels of calls inside of a wrapper that are searched for the wrapped call.
 _DEEPEST = 4
-# Less alike, two modules of other names and other classes have nothing to do with each other.
+# Modules of different names and classes do not match if they have less than this share in common.
 _LEAST_ALIKE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """Two steps that stand for each other.
+    """Two steps that correspond to each other.
 
     Attributes:
-        left: The place of the one in its block.
-        right: The place of the other.
-        moved: Whether it stands at another place among the others.
-        wrapped: "right" where the right one holds a call like the left one, "left" for the
-            other way round; empty where neither does.
+        left: Index of the step in the left block.
+        right: Index of the step in the right block.
+        moved: Whether the step changed its place among the other steps.
+        wrapped: "right" if the right step contains a call like the left one, "left" for the
+            reverse; empty if neither does.
     """
 
     left: int
@@ -53,39 +54,40 @@ class Match:
 
 
 def match_steps(left: Block, right: Block) -> list[Match]:
-    """Return which steps of two blocks stand for each other, in the order of the left ones.
+    """Return the corresponding steps of two blocks, in the order of the left block.
 
-    The same do, whichever of the blocks is the left one.
+    The matches are symmetric: exchanging the blocks only exchanges `left` and `right`.
     """
     if not left.label or not right.label:
         return _wrapped_steps(left, right)
-    turned = left.digest > right.digest
-    blocks = (right, left) if turned else (left, right)
-    one, other = blocks[0].steps, blocks[1].steps
-    # Equal layers are the same block: each pair is asked once.
+    # Alignment breaks ties by order; blocks in the order of their digests make it symmetric.
+    swapped = left.digest > right.digest
+    blocks = (right, left) if swapped else (left, right)
+    left_steps, right_steps = blocks[0].steps, blocks[1].steps
+    # Equal layers share a block, so the similarity of each pair of blocks is computed once.
     alike = cache(_alike)
     whole = only_call(blocks[0]), only_call(blocks[1])
 
     def score(at: int, place: int) -> float:
-        return 1.0 if (at, place) == whole else _score(one[at], other[place], alike)
+        return 1.0 if (at, place) == whole else _score(left_steps[at], right_steps[place], alike)
 
     pairs = align(
-        (list(map(_name, one)), list(map(_name, other))),
-        (list(map(_structure, one)), list(map(_structure, other))),
+        (list(map(_name, left_steps)), list(map(_name, right_steps))),
+        (list(map(_structure, left_steps)), list(map(_structure, right_steps))),
         score,
     )
-    kept = _without_chance(pairs, one, other)
-    found = []
-    for pairs, moved in ((kept, False), (_moved(one, other, kept), True)):
+    kept = _without_chance(pairs, left_steps, right_steps)
+    matches = []
+    for pairs, moved in ((kept, False), (_moved(left_steps, right_steps, kept), True)):
         for pair in pairs:
-            at, place = pair[::-1] if turned else pair
+            at, place = pair[::-1] if swapped else pair
             wrapped = _wrapped(left.steps[at], right.steps[place], sole=pair == whole)
-            found.append(Match(at, place, moved, wrapped))
-    return sorted(found, key=lambda match: match.left)
+            matches.append(Match(at, place, moved, wrapped))
+    return sorted(matches, key=lambda match: match.left)
 
 
 def only_call(block: Block) -> int:
-    """Return the place of the model in what stands outside of all calls; -1 where it is not so."""
+    """Return the index of the only call in a root block; -1 for other blocks or several calls."""
     places = [at for at, step in enumerate(block.steps) if step.block is not None]
     return places[0] if len(places) == 1 and not block.class_name else -1
 
@@ -101,16 +103,19 @@ def _structure(step: Step) -> tuple[object, ...]:
 
 
 def plain_arguments(step: Step) -> tuple[tuple[str, str], ...]:
-    """Return the arguments of an operation without the numbers of the tensors in them."""
+    """Return the arguments of an operation without the indices of the tensors in them."""
     return tuple((name, _PLACE.sub("%", text)) for name, text in step.arguments)
 
 
 def _alike(left: Block, right: Block) -> float:
-    """Return how much of what two blocks do is the same, from 0 to 1."""
-    one, other = left.bag, right.bag
-    # By shares, so that six layers of a kind are like twelve.
-    rows, columns = one.total(), other.total()
-    return sum(min(one[name] / rows, other[name] / columns) for name in one & other)
+    """Return the share of operations and leaf classes that two blocks have in common, 0 to 1."""
+    left_counts, right_counts = left.bag, right.bag
+    # Shares instead of counts, so that six layers of a kind equal twelve.
+    rows, columns = left_counts.total(), right_counts.total()
+    return sum(
+        min(left_counts[name] / rows, right_counts[name] / columns)
+        for name in left_counts & right_counts
+    )
 
 
 def _score(one: Step, other: Step, alike: Callable[[Block, Block], float]) -> float:
@@ -120,7 +125,7 @@ def _score(one: Step, other: Step, alike: Callable[[Block, Block], float]) -> fl
         if one.op == other.op:
             reads = [[ref.label for ref in step.reads] for step in (one, other)]
             return 0.6 if reads[0] == reads[1] else 0.5
-        # Told as one operation in the place of another one, if it reads the same.
+        # An operation may replace another one that reads equally many tensors.
         return 0.1 if len(one.reads) == len(other.reads) else 0.0
     same_class = one.block.class_name == other.block.class_name
     share = alike(one.block, other.block)
@@ -128,14 +133,14 @@ def _score(one: Step, other: Step, alike: Callable[[Block, Block], float]) -> fl
         return 0.6 if one.label == other.label else 0.1 + 0.4 * share
     worth = 0.5 * share if share >= _LEAST_ALIKE else 0.0
     if one.label == other.label:
-        # A number tells little: behind what was inserted, all have others.
+        # Equal numbers (`layers.3`) are weak evidence: an inserted layer shifts all later ones.
         is_number = one.label.rpartition(".")[2].isdecimal()
         return max(worth, 0.1) if is_number else 0.3 + 0.25 * share
     return worth
 
 
 def _without_chance(pairs: Pairs, left: _Steps, right: _Steps) -> Pairs:
-    """Leave out pairs of different operations that do not read the same."""
+    """Leave out pairs of different operations that do not read the same sources."""
     labels: dict[str, str] = {}
     kept: Pairs = []
     for at, place in pairs:
@@ -153,18 +158,21 @@ def _without_chance(pairs: Pairs, left: _Steps, right: _Steps) -> Pairs:
 
 
 def _moved(left: _Steps, right: _Steps, pairs: Pairs) -> Pairs:
-    """Match what is left by what it is, wherever it stands: first by its name, too."""
-    gone = set(range(len(left))).difference(at for at, _ in pairs)
-    come = set(range(len(right))).difference(place for _, place in pairs)
-    found: Pairs = []
-    for tell in (_known_as, _telling_structure) if gone and come else ():
-        places = _only_once({place: tell(right[place]) for place in come})
-        for key, at in _only_once({at: tell(left[at]) for at in gone}).items():
+    """Match the remaining steps wherever they are: first by name and class, then by structure.
+
+    Only keys that occur once on each side are matched.
+    """
+    unmatched_left = set(range(len(left))).difference(at for at, _ in pairs)
+    unmatched_right = set(range(len(right))).difference(place for _, place in pairs)
+    matches: Pairs = []
+    for tell in (_known_as, _telling_structure) if unmatched_left and unmatched_right else ():
+        places = _only_once({place: tell(right[place]) for place in unmatched_right})
+        for key, at in _only_once({at: tell(left[at]) for at in unmatched_left}).items():
             if key in places:
-                gone.remove(at)
-                come.remove(places[key])
-                found.append((at, places[key]))
-    return found
+                unmatched_left.remove(at)
+                unmatched_right.remove(places[key])
+                matches.append((at, places[key]))
+    return matches
 
 
 def _known_as(step: Step) -> tuple[object, ...] | None:
@@ -183,7 +191,7 @@ def _only_once(keys: dict[int, tuple[object, ...] | None]) -> dict[tuple[object,
 
 
 def is_telling(block: Block) -> bool:
-    """Tell whether a block is known by its structure: not one activation among many."""
+    """Whether a block is identified by its structure: it is more than one activation among many."""
     return bool(block.numbers) or block.operations > 2
 
 
@@ -201,7 +209,7 @@ def _wrapped(one: Step, other: Step, *, sole: bool) -> str:
 
 
 def _wrapped_steps(left: Block, right: Block) -> list[Match]:
-    """Match a call that stands alone with the one most like it in what wraps it."""
+    """Match a lone call with the most similar call in its wrapper."""
     lone, wrapper = (right, left) if left.label else (left, right)
     sought = lone.steps[0].block
     assert sought is not None, "an operation is not wrapped"
@@ -221,7 +229,7 @@ def _wrapped_steps(left: Block, right: Block) -> list[Match]:
 
 
 def _holds(outer: Block, inner: Block) -> bool:
-    """Tell whether a block calls a module of the class of another one, not too deep in it."""
+    """Whether a block calls a module of another block's class, at most `_DEEPEST` levels inside."""
     level = [outer]
     for _ in range(_DEEPEST):
         level = [below for block in level for below in block.below()]
@@ -231,30 +239,32 @@ def _holds(outer: Block, inner: Block) -> bool:
 
 
 def alone(step: Step) -> Block:
-    """Return a block in which a call stands alone, to be compared with one that wraps it."""
+    """Return a block that consists of one call, to be compared with a block that wraps the call."""
     assert step.block is not None, "an operation is not wrapped"
-    given = tuple(Ref(step.label, output=at) for at in range(len(step.gives)))
+    refs = tuple(Ref(step.label, output=at) for at in range(len(step.gives)))
     inner = replace(step, reads=tuple(Ref(name, role="in") for name in step.ports), place="")
     ports = tuple(
         Port(name, "argument", kind) for name, kind in zip(step.ports, step.takes, strict=True)
     )
-    return Block("", steps=(inner,), inputs=ports, given=given)
+    return Block("", steps=(inner,), inputs=ports, given=refs)
 
 
 def matched_inputs(left: Block, right: Block, *, bare: bool = False) -> dict[str, str]:
-    """Return which inputs of two blocks stand for each other: by name, and then by order.
+    """Return the names of the right block's inputs by those of the left: by name, then by order.
 
     Args:
-        left: The one before.
-        right: The one after.
-        bare: Whether also those are matched by order of which there are not as many.
+        left: The block before.
+        right: The block after.
+        bare: Whether inputs of a kind are matched by order even if their numbers differ.
     """
     names = {port.name for port in right.inputs}
-    found = {port.name: port.name for port in left.inputs if port.name in names}
+    names_after = {port.name: port.name for port in left.inputs if port.name in names}
     for kind in ("input", "argument", "captured"):
-        rest = [port.name for port in left.inputs if port.kind == kind and port.name not in found]
-        taken = set(found.values())
+        rest = [
+            port.name for port in left.inputs if port.kind == kind and port.name not in names_after
+        ]
+        taken = set(names_after.values())
         other = [port.name for port in right.inputs if port.kind == kind and port.name not in taken]
         if bare or len(rest) == len(other):
-            found.update(zip(rest, other, strict=False))
-    return found
+            names_after.update(zip(rest, other, strict=False))
+    return names_after

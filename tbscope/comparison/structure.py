@@ -1,9 +1,9 @@
-"""Outlines: what a graph is, in words alone, with each block that repeats told once.
+"""Outlines: the structure of a graph as text, in which each repeated block occurs once.
 
-A block is the body of one module call: what it takes, its steps, what it gives. It names what a
-step reads by the label of an input or of another step, so it holds no node and no tensor; a file
-can hold it, and two calls that are the same are one block. Sources, times, kernels, devices and
-the names of nodes are in no outline.
+A block is the body of one module call: its inputs, its steps, its results. A step refers to its
+inputs by the labels of block inputs and of other steps, so a block contains no node and no tensor:
+it fits into a file, and two equal calls share a block. Sources, times, kernels, devices and the
+names of nodes are not part of an outline.
 """
 
 from collections import Counter
@@ -18,16 +18,16 @@ from tbscope.utils.components import inner_first
 __all__ = ["Block", "Facts", "Held", "Outline", "Port", "Ref", "Step", "Uncalled"]
 
 Facts = tuple[tuple[str, str], ...]
-"""What is told by name, each as the text that Python would write; no two have one name."""
+"""Named settings, each as the text of a Python value; names are unique."""
 
 
 class Ref(NamedTuple):
-    """What is read.
+    """Reference to a tensor that a step reads or a block returns.
 
     Attributes:
-        label: That of an input of the block, or of a step in it.
-        inner: Further labels, where what is read inside of a call is none of its results.
-        output: Which output of the step it is; None for an input.
+        label: Label of an input of the block, or of a step in the block.
+        inner: Labels of steps inside of the call, if the tensor is not one of its results.
+        output: Index of the step's output, or None for an input.
         role: "in" for an input, "state" for a parameter or buffer, "step" for a step.
     """
 
@@ -42,12 +42,12 @@ class Ref(NamedTuple):
 
 
 class Port(NamedTuple):
-    """A tensor that a block is given.
+    """Input tensor of a block.
 
     Attributes:
-        name: The path of an argument, or what a captured one is called.
-        kind: "argument", "captured", or of the graph itself "input".
-        type: Its type as text, `Float(1, 2)`.
+        name: Path of the argument, or name of the captured tensor.
+        kind: "argument" or "captured"; "input" for an input of the graph itself.
+        type: Type of the tensor as text, `Float(1, 2)`.
     """
 
     name: str
@@ -56,14 +56,14 @@ class Port(NamedTuple):
 
 
 class Held(NamedTuple):
-    """A parameter or buffer that a module owns.
+    """Parameter or buffer of a module.
 
     Attributes:
-        name: Its attribute in the module.
+        name: Attribute of the module.
         kind: "parameter" or "buffer".
-        type: Its type as text.
-        trainable: Whether a gradient is kept for it.
-        numbers: How many numbers it holds; 0 where that is not known.
+        type: Type of the tensor as text.
+        trainable: Whether the tensor requires a gradient.
+        numbers: Number of elements, or 0 if it is unknown.
     """
 
     name: str
@@ -75,20 +75,20 @@ class Held(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One operation of a block, or a call in it.
+    """Operation of a block, or call in it.
 
     Attributes:
-        label: What it is known by in its block: the way to the module (`layer.0`), or the
+        label: Label of the step in its block: the path of the module (`layer.0`), or the
             operation with a number (`add.1`).
-        op: The operation, or the label of the class that is called.
-        block: What is called; None for an operation.
-        place: The containers and blocks by hand between it and the call around it.
-        settings: What is told of it beside: constants, what it writes into, the phase.
-        arguments: The arguments of an operation as text, with `%0` for the first that is read.
-        reads: What it reads; of a call, its arguments and what it captures.
-        ports: The names of the inputs of the called block, one for each of these.
-        takes: The types of these.
-        gives: The types of what it gives.
+        op: The operation, or the label of the called class.
+        block: The called block, or None for an operation.
+        place: Containers and user-named blocks between the step and the enclosing call.
+        settings: Further properties: attributes, written inputs, the phase.
+        arguments: Arguments of an operation as text, `%0` for the first tensor in `reads`.
+        reads: Tensors that an operation reads; for a call, its arguments and captured tensors.
+        ports: Names of the called block's inputs, one for each entry of `reads`.
+        takes: Types of the tensors in `reads`.
+        gives: Types of the results.
     """
 
     label: str
@@ -105,24 +105,24 @@ class Step:
 
 @dataclass(eq=False)
 class Block:
-    """The body of a call, or of the graph itself.
+    """Body of a call, or of the graph itself.
 
     Attributes:
-        label: The name of the class as scopes print it.
-        class_name: The full name of the class; empty for the graph itself.
+        label: Name of the class as in scope paths.
+        class_name: Full name of the class; empty for the graph itself.
         settings: Hyper-parameters and the training flag.
-        arguments: The constants among what it was given, by name.
-        state: Its own parameters and buffers; none where it is called again, see `again`.
-        again: Whether an earlier call of the same module has told what it owns.
-        inputs: The tensors that it is given.
-        steps: What runs in it, in order.
-        results: What it gives, as text with `%0` for the first tensor.
-        given: The tensors among that.
-        structure: What is equal for blocks that differ in nothing but types.
-        digest: What is equal for equal blocks alone, in other graphs and processes, too.
-        operations: How many operations run in it.
-        numbers: How many numbers are in the parameters that it and the modules in it own.
-        bag: How often each operation, and each class of modules that call no others, is in it.
+        arguments: Constant arguments of the call, by name.
+        state: Parameters and buffers of the module; empty for a repeated call, see `again`.
+        again: Whether an earlier call of the module lists its state.
+        inputs: Input tensors.
+        steps: Operations and calls, in the order in which they ran.
+        results: Results as text, `%0` for the first tensor in `given`.
+        given: Tensors in the results.
+        structure: Digest that is equal for blocks which differ only in types.
+        digest: Digest that is equal only for equal blocks, across graphs and processes.
+        operations: Number of operations in the block and in the calls inside of it.
+        numbers: Number of elements of the parameters of the module and of the modules inside of it.
+        bag: Counts of operations, and of classes of modules that call no others, in the block.
     """
 
     label: str
@@ -142,7 +142,7 @@ class Block:
     bag: Counter[str] = field(init=False)
 
     def __post_init__(self) -> None:
-        # Blocks are made from the inside out: none of this asks deeper than one level.
+        # Called blocks exist before their callers, so each property needs only one level of calls.
         called = list(self.below())
         self.structure = _digest(self._told(types=False))
         self.digest = _digest(self._told(types=True))
@@ -156,20 +156,20 @@ class Block:
             self.bag[self.label] += 1
 
     def _told(self, *, types: bool) -> list[Any]:
-        # In which file a class stands is no part of what it does.
-        told: list[Any] = [self.label, bool(self.class_name), self.settings, self.arguments]
-        told += [self.state if types else [(held.name, held.kind) for held in self.state]]
-        told += [self.inputs if types else [port[:2] for port in self.inputs]]
+        # The module path of a class is no part of the structure, only whether there is a class.
+        fields: list[Any] = [self.label, bool(self.class_name), self.settings, self.arguments]
+        fields += [self.state if types else [(held.name, held.kind) for held in self.state]]
+        fields += [self.inputs if types else [port[:2] for port in self.inputs]]
         for step in self.steps:
             inner = step.block and (step.block.digest if types else step.block.structure)
-            told += [step.label, step.op, step.place, inner, step.settings, step.arguments]
-            told += [step.reads, step.ports, len(step.gives)]
+            fields += [step.label, step.op, step.place, inner, step.settings, step.arguments]
+            fields += [step.reads, step.ports, len(step.gives)]
             if types:
-                told += [step.takes, step.gives]
-        return [*told, self.results, self.given, self.again]
+                fields += [step.takes, step.gives]
+        return [*fields, self.results, self.given, self.again]
 
     def below(self) -> "Iterator[Block]":
-        """Return the blocks that are called in it."""
+        """Return the blocks of the calls in this block."""
         return (step.block for step in self.steps if step.block is not None)
 
     def __repr__(self) -> str:
@@ -177,12 +177,12 @@ class Block:
 
 
 class Uncalled(NamedTuple):
-    """A module that was never called: a container that holds parameters, or one left unused.
+    """Module without a call: a container with parameters, or an unused module.
 
     Attributes:
-        name: Its name in `named_modules()`.
-        class_name: The full name of its class.
-        state: Its own parameters and buffers.
+        name: Name in `named_modules()`.
+        class_name: Full name of the class.
+        state: Parameters and buffers of the module itself.
     """
 
     name: str
@@ -192,15 +192,16 @@ class Uncalled(NamedTuple):
 
 @dataclass(frozen=True)
 class Outline:
-    """What a graph is.
+    """Structure of a graph.
 
     Attributes:
-        name: The name of the graph.
-        main: What stands outside of all calls: its inputs are those of the graph.
-        outputs: The names of the tensors that it gives, in the order of `main.given`.
-        types: Their types.
-        uncalled: The modules that were not called, and hold parameters or stand for those in them.
-        ties: The names that each tied parameter has.
+        name: Name of the graph.
+        main: The root block, with all steps outside of calls; its inputs are the graph's inputs.
+        outputs: Names of the graph's output tensors, in the order of `main.given`.
+        types: Types of the output tensors.
+        uncalled: Modules without a call: those with parameters, and the outermost ones in which
+            nothing ran.
+        ties: Names of each tied parameter.
         totals: Parameters, FLOPs and bytes, by name.
     """
 
@@ -214,15 +215,15 @@ class Outline:
 
     @cached_property
     def digest(self) -> str:
-        """What is equal for equal outlines alone; the name and the totals stand in none."""
+        """Digest that is equal only for equal outlines; it covers neither name nor totals."""
         return _digest((self.main.digest, self.outputs, self.uncalled, self.ties))
 
     def blocks(self) -> Sequence[Block]:
-        """Return all blocks, each once and after those that are called in it."""
+        """Return all blocks, each once and after the blocks that it calls."""
         return inner_first(self.main, Block.below)
 
 
 def _digest(told: object) -> str:
-    """Return a short text that is equal for things of equal text alone."""
+    """Return a short text that is equal only for values with an equal `repr`."""
     text = repr(told).encode("utf-8", "backslashreplace")
     return blake2b(text, digest_size=12).hexdigest()

@@ -1,4 +1,4 @@
-"""The text of a difference: one line for changes that are the same, and the totals below."""
+"""Text of a difference: one line for each group of similar changes, and the totals below."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
@@ -18,11 +18,11 @@ TOTALS: Mapping[str, str] = {
     "operations": "operations",
     "calls": "module calls",
 }
-"""What the totals are called, by their names."""
+"""Descriptions of the totals, by name."""
 
 _SIGNS = {"added": "+", "removed": "-", "changed": "~"}
 _KINDS = ("input", "output", "module", "operation", "parameter")
-# Names that each part of a group has of its own.
+# Details whose values may differ between the changes of one group.
 _OWN = frozenset({"name", "moved"})
 _MOST_DETAIL = 60
 _MOST_SETTINGS = 4
@@ -32,13 +32,13 @@ _Parts: TypeAlias = tuple[tuple[str, ...], ...]
 
 
 def comparison_lines(comparison: Comparison) -> list[tuple[str, str]]:
-    """Return what differs, a line for each group of changes that are the same.
+    """Return the lines of the changes, one for each group of similar changes.
 
-    Each with the name of the first part of its group; an empty one for what names no part.
+    Each line comes with the name of the first part in its group, or "" if it names no part.
     """
     groups: dict[tuple[object, ...], list[Change]] = {}
     for change in comparison.changes:
-        own = tuple(one.what if one.what in _OWN else one for one in change.details)
+        own = tuple(detail.what if detail.what in _OWN else detail for detail in change.details)
         size = change.parameters if change.fate != "changed" else 0
         groups.setdefault((change.fate, change.kind, change.label, own, size), []).append(change)
     lines = [(_line(group), group[0].name) for group in sorted(groups.values(), key=_order)]
@@ -50,7 +50,7 @@ def comparison_lines(comparison: Comparison) -> list[tuple[str, str]]:
 
 
 def _order(group: Sequence[Change]) -> tuple[int, bool, int]:
-    """Return where a group stands among others: modules come first, the outermost before all."""
+    """Return the sort key of a group: kind, then changed parts last, then outer modules first."""
     first = group[0]
     depth = sum(not part.isdecimal() for part in first.name.split("."))
     is_module = first.kind == "module"
@@ -71,7 +71,7 @@ def _line(group: Sequence[Change]) -> str:
 def _names(group: Sequence[Change]) -> str:
     first = group[0]
     if first.kind == "operation":
-        # The module in which it stands.
+        # An operation is listed by its module.
         return folded_names(change.name.rpartition(".")[0] or _WHOLE for change in group)
     if first.fate == "changed" and any(one.what in _OWN for one in first.details):
         before = folded_names(change.before or _WHOLE for change in group)
@@ -81,16 +81,16 @@ def _names(group: Sequence[Change]) -> str:
 
 
 def _settings(first: Change, count: int) -> str:
-    """Return what a part that came or went is set to, and how large it is."""
-    told = [one.what for one in first.details if not one.before and not one.after]
-    if len(first.details) - len(told) <= _MOST_SETTINGS:
+    """Return the settings and the size of an added or removed part."""
+    texts = [one.what for one in first.details if not one.before and not one.after]
+    if len(first.details) - len(texts) <= _MOST_SETTINGS:
         settings = ((one.what, one.after or one.before) for one in first.details)
-        told += [f"{what}={text}" for what, text in settings if text]
+        texts += [f"{what}={text}" for what, text in settings if text]
     if first.parameters:
-        told.append(f"{first.parameters:,} parameters{' each' * (count > 1)}")
+        texts.append(f"{first.parameters:,} parameters{' each' * (count > 1)}")
     elif first.operations > 1:
-        told.append(f"{first.operations} operations")
-    return f" ({', '.join(told)})" if told else ""
+        texts.append(f"{first.operations} operations")
+    return f" ({', '.join(texts)})" if texts else ""
 
 
 def _differing(group: Sequence[Change]) -> str:
@@ -100,9 +100,10 @@ def _differing(group: Sequence[Change]) -> str:
         if what == "name":
             text += ", renamed"
         elif what == "moved":
-            # Where it went, its names tell, or the place where it stands now.
-            alone = len(group) == 1 and first.before == first.after
-            text += f", moved: {sides[1]}" if alone else ", moved"
+            # Differing names already show the move; otherwise the detail contains the new
+            # predecessor.
+            same_name = len(group) == 1 and first.before == first.after
+            text += f", moved: {sides[1]}" if same_name else ", moved"
         else:
             cut = (
                 side if len(side) <= _MOST_DETAIL else f"{side[:_MOST_DETAIL]}..." for side in sides
@@ -114,24 +115,24 @@ def _differing(group: Sequence[Change]) -> str:
 def total_lines(before: Mapping[str, int], after: Mapping[str, int]) -> Iterator[str]:
     """Yield the totals that differ: `parameters: 66 -> 94 (+42.4%)`."""
     for name, words in TOTALS.items():
-        one, other = before.get(name, 0), after.get(name, 0)
-        if one != other:
-            share = f" ({(other - one) / one:+.1%})" if one else ""
-            yield f"{words}: {one:,} -> {other:,}{share}"
+        old, new = before.get(name, 0), after.get(name, 0)
+        if old != new:
+            share = f" ({(new - old) / old:+.1%})" if old else ""
+            yield f"{words}: {old:,} -> {new:,}{share}"
 
 
 def counted(changes: Iterable[Change]) -> str:
-    """Return how many changes there are of each fate."""
+    """Return the number of changes of each fate."""
     fates = [change.fate for change in changes]
-    told = [f"{fates.count(fate)} {fate}" for fate in _SIGNS if fate in fates]
-    return ", ".join(told)
+    counts = [f"{fates.count(fate)} {fate}" for fate in _SIGNS if fate in fates]
+    return ", ".join(counts)
 
 
 # -- names ----------------------------------------------------------------------------------
 
 
 def folded_names(names: Iterable[str], *, most: int = 4) -> str:
-    """Return names as few patterns that tell all of them.
+    """Return names as a few patterns that cover all of them.
 
     >>> folded_names(["layers.0.fc", "layers.1.fc", "layers.2.fc", "head"])
     'layers.0-2.fc, head'
@@ -139,14 +140,14 @@ def folded_names(names: Iterable[str], *, most: int = 4) -> str:
     '0-1.{q,v}'
 
     Args:
-        names: The names, dots between their parts.
-        most: How many patterns are told; of more, only their number.
+        names: Names with dots between their parts.
+        most: Largest number of patterns; of more, the rest is only counted.
     """
-    # For each part of a name, all that stand there.
+    # Each group has, for each part of its names, the alternatives.
     groups: list[_Parts] = [tuple((part,) for part in name.split(".")) for name in names]
     groups = list(dict.fromkeys(groups))
     for place in range(max(map(len, groups), default=0)):
-        # All that differ in this part alone are one.
+        # Groups that differ in this part only are merged.
         merged: dict[tuple[_Parts, _Parts, bool], list[str]] = {}
         for group in groups:
             own = group[place : place + 1]

@@ -1,7 +1,7 @@
-"""The union of two graphs: all that stands in either, each node with what became of it.
+"""Union of two graphs: the nodes of both, each marked as added, removed, changed or same.
 
-What both have is told as the second one has it. What only the first one has stands in the scopes
-that became of its own; dotted lines lead from it to what read it and is still there.
+Common nodes are taken from the second graph. Nodes that only the first graph has are drawn in the
+scopes that match theirs; control dependencies lead from them to their remaining readers.
 """
 
 from dataclasses import replace
@@ -18,12 +18,12 @@ from tbscope.ir.scopes import Scope
 __all__ = ["union_graph"]
 
 _FATE, _DETAILS = "difference", "differs"
-# What a call was given that no node of the union gives.
+# Placeholder for arguments and results of a call that have no value in the union.
 _GONE = Constant("gone")
 
 
 def union_graph(before: Reading, after: Reading, comparison: Comparison) -> Graph:
-    """Return the graph of all that stands in one of two graphs, or in both."""
+    """Return the union of two graphs."""
     return _Union(before, after, comparison).graph
 
 
@@ -31,9 +31,9 @@ class _Union:
     """Builds the union on a copy of the second graph.
 
     Args:
-        before: The first graph.
-        after: The second one.
-        comparison: How their outlines differ.
+        before: The first graph with its outline.
+        after: The second graph with its outline.
+        comparison: Comparison of the outlines.
 
     Attributes:
         graph: The union.
@@ -46,13 +46,13 @@ class _Union:
         if before.graph.name != graph.name:
             graph.name = f"{before.graph.name} -> {graph.name}"
         self._copies = dict(zip(after.graph.nodes, graph.nodes, strict=True))
-        # What each node, each value and each scope of the first graph became.
+        # Nodes, values and scopes of the union by those of the first graph.
         self._nodes: dict[Node, Node | None] = {}
         self._values: dict[Value, Value] = {}
         self._scopes: dict[Scope | None, Scope | None] = {None: None}
         self._taken = {node.name for node in graph.nodes}
         self._known = {(one.parent, one.part, one.kind): one for one in graph.scopes()}
-        # A path tells of no kind, so two scopes of one place have two numbers.
+        # A path does not contain the kind, so two scopes with one path need different indices.
         self._places = {(parent, part) for parent, part, _ in self._known}
         for node in graph.nodes:
             node.attributes[_FATE] = "added"
@@ -64,52 +64,52 @@ class _Union:
             if output.name not in names and output.value in self._values:
                 graph.outputs.append(Output(output.name, self._values[output.value]))
 
-    # -- what both have ---------------------------------------------------------------
+    # -- common nodes --------------------------------------------------------------------
 
     def _match(self, before: Use, after: Use) -> None:
-        told: dict[Use, str] = {}
+        texts: dict[Use, str] = {}
         pending: list[tuple[Node | Use, Node | Use, Visit | None, str]] = [
             (before, after, self._comparison.start(), "")
         ]
         while pending:
-            one, other, visit, details = pending.pop()
-            # What wraps a call stands for nothing itself.
+            old, new, visit, details = pending.pop()
+            # The scope of a wrapper has no counterpart.
             if visit is None or visit.alone == (None, None):
-                self._scopes[one.scope] = other.scope
-            if isinstance(one, Node) and isinstance(other, Node):
-                copy = self._copies[other]
-                self._nodes[one] = copy
-                self._values.update(zip(one.outputs, copy.outputs, strict=False))
+                self._scopes[old.scope] = new.scope
+            if isinstance(old, Node) and isinstance(new, Node):
+                copy = self._copies[new]
+                self._nodes[old] = copy
+                self._values.update(zip(old.outputs, copy.outputs, strict=False))
                 _tell(copy, details)
                 continue
-            one, other = _use(one), _use(other)
+            old, new = _use(old), _use(new)
             if details:
-                told[other] = details
+                texts[new] = details
             if visit is None:
-                parts = zip(one.parts, other.parts, strict=True)
-                pending += ((part, twin, None, "") for part, twin in parts)
+                parts = zip(old.parts, new.parts, strict=True)
+                pending += ((part, new_part, None, "") for part, new_part in parts)
                 continue
             for match in visit.pair.matches:
-                part = one if visit.alone[0] is not None else one.parts[match.left]
-                twin = other if visit.alone[1] is not None else other.parts[match.right]
+                part = old if visit.alone[0] is not None else old.parts[match.left]
+                new_part = new if visit.alone[1] is not None else new.parts[match.right]
                 below = self._comparison.below(visit, match)
                 differ = [*visit.pair.steps.get(match, ())]
                 if below is not None and not match.wrapped:
                     differ += below.pair.details
                 text = "; ".join(map(str, differ))
                 if match in visit.pair.replaced:
-                    self._replace(_use(part), _use(twin), text)
+                    self._replace(_use(part), _use(new_part), text)
                 else:
-                    pending.append((part, twin, below, "" if match.wrapped else text))
-        # Where a call changed itself, its own operations tell it, unless one of them tells more.
-        for use, details in told.items():
+                    pending.append((part, new_part, below, "" if match.wrapped else text))
+        # Details of a call are shown by its own operations, unless one of them differs already.
+        for use, details in texts.items():
             inside = [self._copies[part] for part in use.parts if isinstance(part, Node)]
             if all(copy.attributes[_FATE] == "same" for copy in inside):
                 for copy in inside:
                     _tell(copy, details)
 
     def _replace(self, part: Use, twin: Use, told: str) -> None:
-        """Take one leaf module for another one: what runs in the new one is what changed."""
+        """Replace a leaf module by another one, whose operations are marked as changed."""
         self._scopes[part.scope] = twin.scope
         for value, other in zip(part.outputs, twin.outputs, strict=False):
             self._values[value] = self._copies[other.producer].outputs[other.index]
@@ -121,7 +121,7 @@ class _Union:
         self._nodes.update({node: last for node in part.parts if isinstance(node, Node)})
 
     def _match_sources(self) -> None:
-        """Match inputs, parameters and buffers by their names, constants by what reads them."""
+        """Match inputs, parameters and buffers by name, constants by their readers."""
         constants: dict[Node, Node] = {}
         for node, copy in self._nodes.items():
             if copy is not None and len(node.inputs) == len(copy.inputs):
@@ -132,31 +132,31 @@ class _Union:
         for node in self._before.nodes:
             if node.kind in OPERATIONS:
                 continue
-            twin = None
+            counterpart = None
             if node.kind == "constant":
-                twin = constants.get(node)
+                counterpart = constants.get(node)
             elif node.kind == "input":
-                twin = names.get(self._comparison.inputs.get(node.name, ""))
-            # Whether the module of a parameter still is one; containers tell nothing of that.
+                counterpart = names.get(self._comparison.inputs.get(node.name, ""))
+            # A parameter stays only if its module has a counterpart; other scopes are not checked.
             elif node.scope is None or node.scope.kind != "module" or node.scope in self._scopes:
-                twin = names.get(self._comparison.name_now(node.name))
-            if twin is None or twin.kind != node.kind:
+                counterpart = names.get(self._comparison.name_now(node.name))
+            if counterpart is None or counterpart.kind != node.kind:
                 continue
-            self._nodes[node] = twin
-            self._values.update(zip(node.outputs, twin.outputs, strict=False))
-            self._scopes.setdefault(node.scope, twin.scope)
-            before, after = _types(node), _types(twin)
-            _tell(twin, f"{before} -> {after}" if before != after else "")
+            self._nodes[node] = counterpart
+            self._values.update(zip(node.outputs, counterpart.outputs, strict=False))
+            self._scopes.setdefault(node.scope, counterpart.scope)
+            before, after = _types(node), _types(counterpart)
+            _tell(counterpart, f"{before} -> {after}" if before != after else "")
 
-    # -- what only the first one has --------------------------------------------------
+    # -- nodes of the first graph only ---------------------------------------------------
 
     def _add_removed(self) -> None:
         graph = self.graph
         places: dict[Node, tuple[int, int]] = {node: (at, 0) for at, node in enumerate(graph.nodes)}
-        gone = [node for node in self._before.nodes if node not in self._nodes]
-        stay = dict(self._nodes)
-        read = {value.producer for node in gone for value in node.inputs}
-        for number, node in enumerate(gone, 1):
+        removed_nodes = [node for node in self._before.nodes if node not in self._nodes]
+        matched = dict(self._nodes)
+        read = {value.producer for node in removed_nodes for value in node.inputs}
+        for number, node in enumerate(removed_nodes, 1):
             if node.kind not in OPERATIONS and node.kind != "input" and node not in read:
                 continue
             self._nodes[node] = copy = self._removed(node)
@@ -166,7 +166,7 @@ class _Union:
         graph.nodes = sorted(places, key=places.__getitem__)
         removed = {copy for copy, (_, number) in places.items() if number}
         for node in self._before.nodes:
-            now = stay.get(node)
+            now = matched.get(node)
             if now is None:
                 continue
             for value in node.inputs:
@@ -178,10 +178,12 @@ class _Union:
             scope = self._scope(call.scope)
             assert scope is not None, "a call has a scope"
             if scope not in calls:
-                twin = replace(call, scope=scope, run=None, step=0, caller=None, called_as="")
-                twin.arguments = self._arguments(call.arguments)
-                twin.results = map_values(call.results, self)
-                graph.calls.append(twin)
+                copied_call = replace(
+                    call, scope=scope, run=None, step=0, caller=None, called_as=""
+                )
+                copied_call.arguments = self._arguments(call.arguments)
+                copied_call.results = map_values(call.results, self)
+                graph.calls.append(copied_call)
 
     def _removed(self, node: Node) -> Node:
         waited = (self._nodes.get(other) for other in node.control_inputs)
@@ -212,34 +214,34 @@ class _Union:
         return [Argument(name, map_values(nest, self)) for name, nest in arguments]
 
     def get(self, value: Value, _: Nest = None) -> Nest:
-        """Return what stands for a value of the first graph, as a mapping from these does."""
+        """Return the union's value for a value of the first graph; named for use as a mapping."""
         return self._values.get(value, _GONE)
 
     def _scope(self, scope: Scope | None) -> Scope | None:
-        """Return where in the union that stands which stood in a scope of the first graph."""
+        """Return the union's scope for a scope of the first graph, created if necessary."""
         pending: list[Scope] = []
         while scope not in self._scopes:
             assert scope is not None, "the top level is known"
             pending.append(scope)
             scope = scope.parent
-        found = self._scopes[scope]
-        for one in reversed(pending):
-            known = self._known.get((found, one.part, one.kind))
-            if known is None or one.kind == "module":
-                part = one.part
-                while (found, part) in self._places:
+        union_scope = self._scopes[scope]
+        for missing in reversed(pending):
+            existing = self._known.get((union_scope, missing.part, missing.kind))
+            if existing is None or missing.kind == "module":
+                part = missing.part
+                while (union_scope, part) in self._places:
                     part = replace(part, index=part.index + 1)
-                self._places.add((found, part))
-                known = Scope(
+                self._places.add((union_scope, part))
+                existing = Scope(
                     part,
-                    parent=found,
-                    kind=one.kind,
-                    qualified_name=one.qualified_name,
-                    phase=one.phase,
+                    parent=union_scope,
+                    kind=missing.kind,
+                    qualified_name=missing.qualified_name,
+                    phase=missing.phase,
                 )
-                self._known[found, part, one.kind] = known
-            self._scopes[one] = found = known
-        return found
+                self._known[union_scope, part, missing.kind] = existing
+            self._scopes[missing] = union_scope = existing
+        return union_scope
 
 
 def _tell(copy: Node, told: str) -> None:

@@ -181,7 +181,7 @@ def name_graph(
     if root is None and classes is None and top:
         inside = [scope for scope in scopes if scope.parent is top]
         numbered = {scope for scope in inside if str(scope.part.attribute).isdigit()}
-        # Leaf modules are nodes, which need no root.
+        # Leaf modules are nodes, whose numbers do no harm.
         leaves = [node.scope for node in graph.nodes if node.kind == "module"] if numbered else []
         if numbered.difference(leaves):
             top = None
@@ -297,7 +297,8 @@ class _Namer:
                 holder = stands.beside[holder]
                 above, also = print_part(holder.part)
                 text, changed = f"{above}.{text}", changed or also
-            # A scope drawn in another box is named after that box's own children.
+            # Children of the box itself keep their names: a scope that is drawn here and belongs
+            # elsewhere claims its name later.
             is_guest = holder is scope and scope in stands.scopes
             level = stands.scopes.get(holder, holder.parent)
             levels.setdefault(level, []).append((scope, text, changed or is_guest))

@@ -98,7 +98,7 @@ class Record:
         return self._made(reader, dict(zip(self._kinds, data, strict=True)))
 
     def write(self, writer: Any, things: Sequence[Any]) -> dict[str, list[Any]]:
-        """Return the plain data of instances, with a column for each field of non-default values.
+        """Return the plain data of instances by columns, without fields that are default in all.
 
         Columns take half the time of rows, and a fifth less text.
         """

@@ -20,7 +20,7 @@ RECORD_FIELD = 29_794
 Source: tensorboard/compat/proto/event.proto (its own fields have numbers up to 10)
 """
 
-# The fastest level: even the slowest is hardly smaller for JSON.
+# The fastest level: for JSON, the slowest level compresses hardly better.
 _LEVEL = 1
 # The limits against decompression bombs: zlib reduces our JSON to a twentieth, and a graph of a
 # million nodes takes about 2**28 bytes of it.

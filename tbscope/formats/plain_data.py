@@ -266,6 +266,7 @@ class _Reader:
             try:
                 for item in record.read(self, data.get(name, {})):
                     self.tables[name].append(item)
+                    # A node is read with the types of its outputs, which become values here.
                     if name == "nodes":
                         item.outputs = [
                             Value(item, index, *kind) for index, kind in enumerate(item.outputs)
@@ -279,6 +280,7 @@ class _Reader:
         if len(self.tables["graph"]) != 1:
             raise FieldError(f"graph has {len(self.tables['graph'])} rows, and should have one")
         (graph,) = self.tables["graph"]
+        # The table contains the kernels of bodies, too, but `Graph.nodes` does not.
         bodies = [node.body.nodes for node in self.tables["nodes"] if node.body is not None]
         inner = {node for body in bodies for node in body}
         graph.nodes = [node for node in self.tables["nodes"] if node not in inner]

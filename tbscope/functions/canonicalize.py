@@ -58,21 +58,21 @@ class CallTree:
         for call in graph.calls:
             self.calls.setdefault(call.scope, []).append(call)
         self._calls_around = Inherited[tuple[Scope, ...]](
-            lambda scope, above: (*above, scope) if scope in self.calls else above, top=()
+            lambda scope, outer: (*outer, scope) if scope in self.calls else outer, top=()
         )
         self.parts: dict[Scope | None, list[Node | Scope]] = {None: []}
         self.parts.update((scope, []) for scope in graph.scopes() if scope in self.calls)
-        # A call begins with its first operation; a call without operations, with the next one.
+        # A call begins with its first operation, or, if it has none, with the next operation.
         waiting = list(self.calls)
         numbers = {scope: number for number, scope in enumerate(waiting, 1)}
         begun = 0
         for node in graph.nodes:
             if node.kind in OPERATIONS:
-                around = self._calls_around(node.scope)[-1:]
-                last = max((begun, *map(numbers.__getitem__, around)))
+                innermost = self._calls_around(node.scope)[-1:]
+                last = max((begun, *map(numbers.__getitem__, innermost)))
                 self._begin(waiting[begun:last])
                 begun = last
-                self.parts[around[0] if around else None].append(node)
+                self.parts[innermost[0] if innermost else None].append(node)
         self._begin(waiting[begun:])
         self.place: dict[Node | Scope, int] = {
             part: at for parts in self.parts.values() for at, part in enumerate(parts)
@@ -88,8 +88,8 @@ class CallTree:
 
     def _begin(self, scopes: list[Scope]) -> None:
         for scope in scopes:
-            around = self._calls_around(scope.parent)
-            self.parts[around[-1] if around else None].append(scope)
+            enclosing = self._calls_around(scope.parent)
+            self.parts[enclosing[-1] if enclosing else None].append(scope)
 
     def is_in(self, node: Node, scope: Scope | None) -> bool:
         """Whether a node is an operation in a call, or in a call inside of it."""
@@ -97,8 +97,8 @@ class CallTree:
 
     def calls_down_to(self, node: Node, scope: Scope | None) -> tuple[Scope, ...]:
         """Return the calls that enclose an operation inside of `scope`, the outermost first."""
-        around = self._calls_around(node.scope)
-        return around if scope is None else around[around.index(scope) + 1 :]
+        enclosing = self._calls_around(node.scope)
+        return enclosing if scope is None else enclosing[enclosing.index(scope) + 1 :]
 
     def add(self, use: Use) -> None:
         """Add the use of a call, with the index of each value in its results."""

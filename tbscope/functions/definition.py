@@ -179,7 +179,7 @@ class CallStep(NamedTuple):
         definition: The called definition.
         inputs: References for the inputs of that definition, in its order.
         waits: References for the control dependencies of that definition, in its order.
-        places: The path from the scope of the enclosing use to the scope of this use, included.
+        places: The path from the scope of the enclosing use to the scope of this use, inclusive.
     """
 
     definition: "Definition"
@@ -236,9 +236,9 @@ class Use:
     def part(self, path: tuple[int, ...]) -> "Node | Use":
         """Return the operation or the use at the end of a path through the steps."""
         part: Node | Use = self
-        for place in path:
+        for index in path:
             assert isinstance(part, Use), "an operation has no steps"
-            part = part.parts[place]
+            part = part.parts[index]
         return part
 
     def __repr__(self) -> str:
@@ -332,7 +332,7 @@ class Definition:
         Arguments are in the order of the call, with pytrees flattened to their paths, and constants
         as they are; captured tensors come after the arguments, as `captured: %scale`.
         """
-        names = [f"%{one_line(one.name)}" for one in self.inputs]
+        names = [f"%{one_line(item.name)}" for item in self.inputs]
         arguments = []
         for at, (name, nest) in enumerate(self.arguments):
             for path, entry in walk(nest, name or str(at)):
@@ -342,7 +342,7 @@ class Definition:
                     constant = _MADE_INSIDE if isinstance(entry, Given) else entry
                     arguments.append(f"{path}={nest_to_text(constant)}")
         both = zip(names, self.inputs, strict=True)
-        if captured := [name for name, one in both if one.kind == "captured"]:
+        if captured := [name for name, item in both if item.kind == "captured"]:
             arguments.append(f"captured: {', '.join(captured)}")
         end = f") -> ({', '.join(f'%{one_line(name)}' for name in self.outputs)})"
         options = (
@@ -388,19 +388,20 @@ class _Body:
         # The values of the new graph, by producer and index of the first use's values.
         self._values: dict[tuple[Node, int], Value] = {}
         self._scopes: dict[tuple[Place, ...], Scope | None] = {(): None}
-        for place, entry in enumerate(definition.inputs):
+        for index, entry in enumerate(definition.inputs):
             kind = entry.kind if entry.kind in STATE else "input"
             node = self._add(Node(entry.name, kind, kind))
-            self._give(node, [use.inputs[place] for use in self._uses])
+            self._give(node, [use.inputs[index] for use in self._uses])
             if kind == "input":
                 self.graph.inputs.append(node)
         taken = {entry.name for entry in definition.inputs}
+        # A step is named by its number, with a `~` if an input has that name.
         nodes = [
-            self._open(place, step, f"{place + 1}{'~' * (str(place + 1) in taken)}")
-            for place, step in enumerate(definition.steps)
+            self._open(index, step, f"{index + 1}{'~' * (str(index + 1) in taken)}")
+            for index, step in enumerate(definition.steps)
         ]
-        for place, step in enumerate(definition.steps):
-            node, part = nodes[place], self._uses[0].parts[place]
+        for index, step in enumerate(definition.steps):
+            node, part = nodes[index], self._uses[0].parts[index]
             node.inputs = [self.get(value) for value in part.inputs]
             waits = [nodes[ref.path[0]] for ref in step.waits if isinstance(ref, Given)]
             node.control_inputs = list(dict.fromkeys(waits))

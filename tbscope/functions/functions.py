@@ -115,6 +115,7 @@ def find_definitions(graph: Graph) -> Use:
     """
     tree = CallTree(graph)
     definitions: dict[str, Definition] = {}
+    # Inner calls come first, so that their uses exist when an outer call is read.
     for scope in reversed(tree.parts):
         reading = Reading(scope, tree, graph)
         digest = _digest(reading)
@@ -131,6 +132,7 @@ def find_definitions(graph: Graph) -> Use:
         )
         tree.add(use)
     names: set[str] = set()
+    # Names are numbered in the order of the calls.
     for scope in tree.calls:
         use = tree.uses[scope]
         if not use.definition.uses:

@@ -68,6 +68,7 @@ class Names:
 
     def unique(self, name: str) -> str:
         """Return a name unchanged, or with the first `~number` that makes it unique."""
+        # Running numbers up to `_count` are names already, although not in `_next`.
         if name.isdecimal() and int(name) <= self._count:
             name = f"{name}~"
         names, unique = self._next, name
@@ -163,7 +164,7 @@ class GraphBuilder:
         source: Source | None,
         kernels: list[str],
     ) -> Node:
-        """Append an operation without outputs and checks: for sources that observe each one."""
+        """Append an operation without outputs, unchecked: for sources that observe each one."""
         self.operations += 1
         # By position, as this runs once for each operation of a trace.
         node = Node(
@@ -214,7 +215,7 @@ class GraphBuilder:
             scope: The scope; None for the top level.
             facts: Further fields of `Node`.
         """
-        named = [_argument(given) for given in arguments]
+        named = [_argument(entry) for entry in arguments]
         node = Node(
             name="",
             op=op,

@@ -52,7 +52,7 @@ def replace_calls(graph: Graph, calls: Sequence[Call]) -> None:
 
 
 def cut_call(call: Call) -> None:
-    """Remove the values from a call whose inside has been collapsed into a node."""
+    """Remove the values of a call from it, because they are inside of a collapsed box."""
     call.arguments, call.results = [], None
 
 
@@ -88,7 +88,7 @@ class Editor:
         return self._values.get(value, value)
 
     def read_instead(self, value: Value, other: Value) -> None:
-        """Replace a value by another one in all references; calls still show its own type."""
+        """Replace a value in all references; calls still show the type of the old value."""
         self._values[value] = self.now(other)
 
     def give(self, value: Value, node: Node, index: int | None = None) -> None:
@@ -121,6 +121,7 @@ class Editor:
         """Merge a node into another node, which takes over its inputs, outputs and kernels."""
         writes = list(into.writes)
         for index, value in enumerate(node.inputs):
+            # An edge between the two nodes becomes internal.
             if value.producer is not into:
                 if index in node.writes:
                     writes.append(len(into.inputs))

@@ -174,6 +174,7 @@ class Graph:
         for node in self.nodes:
             if node.name == name:
                 return node
+        # An input that was passed under two names has its second name in the attribute `also`.
         for node in self.inputs:
             if name in str(node.attributes.get("also", "")).split(", "):
                 return node
@@ -213,8 +214,8 @@ class Graph:
         Args:
             depth: The largest number of enclosing modules of a module with a line of its own;
                 None for no limit. The figures of a line include all modules below it.
-            columns: The columns beside the module tree, as keys of the rows; None for all columns
-                that have a figure.
+            columns: The columns beside the module tree, as keys of the rows; None for the columns
+                with figures that differ or are not 0.
             fold: Whether equal modules with consecutive numbers (`0`, `1`, `2`) print as one line,
                 with the sum of their figures.
         Raises:
@@ -290,7 +291,7 @@ def copy_graph(graph: Graph, *, state: bool) -> Graph:
             values.update(zip(node.outputs, node.outputs, strict=True))
             continue
         # Positional, and without copies of empty lists: much of a conversion is spent here.
-        nodes[node] = twin = Node(
+        nodes[node] = copied = Node(
             node.name,
             node.op,
             node.kind,
@@ -319,9 +320,9 @@ def copy_graph(graph: Graph, *, state: bool) -> Graph:
         )
         for old in node.outputs:
             values[old] = new = Value(
-                twin, old.index, old.shape, old.dtype, old.device, old.sharding
+                copied, old.index, old.shape, old.dtype, old.device, old.sharding
             )
-            twin.outputs.append(new)
+            copied.outputs.append(new)
     in_calls = _Twins(nodes, values)
     return replace(
         graph,

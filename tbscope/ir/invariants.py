@@ -79,7 +79,9 @@ def check_invariants(graph: Graph) -> None:
     nodes = graph.nodes
     values = frozenset(chain.from_iterable([node.outputs for node in nodes]))
     held = _Held(graph, frozenset(nodes), values, list(graph.scopes()))
-    broken = [f"{one.name}: {text}" for one in INVARIANTS for text in one.check(held)]
+    broken = [
+        f"{invariant.name}: {text}" for invariant in INVARIANTS for text in invariant.check(held)
+    ]
     if not broken:
         return
     shown = broken[:_SHOWN]
@@ -140,19 +142,19 @@ def _edges(held: _Held) -> Iterator[str]:
                 if value not in values:
                     yield f"{_say(node)} reads %{value.name}, which no node of the graph gives"
         if node.control_inputs:
-            for other in node.control_inputs:
-                if other not in nodes:
-                    yield f"{_say(node)} waits for {_say(other)}, which is not in the graph"
+            for dep in node.control_inputs:
+                if dep not in nodes:
+                    yield f"{_say(node)} waits for {_say(dep)}, which is not in the graph"
     for output in graph.outputs:
         if output.value not in values:
             yield (
                 f"the output {output.name!r} is %{output.value.name}, "
                 "which no node of the graph gives"
             )
-        for other in output.control_inputs:
-            if other not in nodes:
+        for dep in output.control_inputs:
+            if dep not in nodes:
                 yield (
-                    f"the output {output.name!r} waits for {_say(other)}, which is not in the graph"
+                    f"the output {output.name!r} waits for {_say(dep)}, which is not in the graph"
                 )
 
 
@@ -172,20 +174,20 @@ def _positions(held: _Held) -> Iterator[str]:
 def _order(held: _Held) -> Iterator[str]:
     graph = held.graph
     values = held.values
-    places: dict[Node, int] | None = None
-    given: set[Value] = set()
-    for place, node in enumerate(graph.nodes):
+    indices: dict[Node, int] | None = None
+    produced: set[Value] = set()
+    for index, node in enumerate(graph.nodes):
         # A value that is not in the graph at all is reported by `_edges`.
-        if node.inputs and not given.issuperset(node.inputs):
+        if node.inputs and not produced.issuperset(node.inputs):
             for value in node.inputs:
-                if value in values and value not in given:
+                if value in values and value not in produced:
                     yield f"{_say(node)} reads %{value.name} before it is given"
         if node.control_inputs:
-            places = _places(graph) if places is None else places
-            for other in node.control_inputs:
-                if other in places and places[other] >= place:
-                    yield f"{_say(node)} waits for {_say(other)}, which does not come before it"
-        given.update(node.outputs)
+            indices = _places(graph) if indices is None else indices
+            for dep in node.control_inputs:
+                if dep in indices and indices[dep] >= index:
+                    yield f"{_say(node)} waits for {_say(dep)}, which does not come before it"
+        produced.update(node.outputs)
 
 
 # -- nodes and values -----------------------------------------------------------
@@ -371,10 +373,10 @@ INVARIANTS = (
 
 def _places(graph: Graph) -> dict[Node, int]:
     """Return the first index of each node in the list."""
-    places: dict[Node, int] = {}
-    for place, node in enumerate(graph.nodes):
-        places.setdefault(node, place)
-    return places
+    indices: dict[Node, int] = {}
+    for index, node in enumerate(graph.nodes):
+        indices.setdefault(node, index)
+    return indices
 
 
 def _repeated(items: Iterable[_Item]) -> Iterator[tuple[_Item, int]]:

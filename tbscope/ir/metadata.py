@@ -367,7 +367,7 @@ class Profile:
 
 
 def item_size_bytes(dtype: str) -> int | None:
-    """Return the bytes of one element (`float32` has 4), or None if the name has no width."""
+    """Return the bytes of one element (`float32` has 4); None for an unknown or sub-byte dtype."""
     if dtype == "bool":
         return 1
     bits = _BITS.search(dtype)

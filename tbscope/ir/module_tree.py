@@ -182,7 +182,7 @@ def parameters_in(graph: Graph) -> dict[int | str, Parameter]:
 
 
 def lists_parameters(graph: Graph) -> bool:
-    """Whether the modules of a graph list their parameters, unlike those of a drawing's graph."""
+    """Whether a graph's modules list their parameters; those read from a drawing do not."""
     return bool(graph.modules) or any(call.parameters for call in graph.calls)
 
 
@@ -255,7 +255,8 @@ class ModuleTree:
         """Find the part of each scope; a scope without a listed module becomes a new part."""
         roots: dict[Scope, object] = {}
         if len(self._roots) > 1:
-            # With several models in the graph, the parameters of a call identify its model.
+            # With several models in the graph, the parameters of a call identify its model. The
+            # order is reversed, so that the first model with a shared parameter remains.
             owners = {
                 parameter.number: root
                 for (root, _), part in reversed(self._parts.items())
@@ -275,15 +276,15 @@ class ModuleTree:
             if scope not in roots:
                 roots[scope] = self._root(scope, roots[scope.parent] if scope.parent else None)
             name = scope.qualified_name
-            place: _Place = (roots[scope], name)
+            key: _Place = (roots[scope], name)
             if name is None:
-                place = (parent_part, (scope.part.label, scope.part.attribute))
-            part = self._parts.get(place)
+                key = (parent_part, (scope.part.label, scope.part.attribute))
+            part = self._parts.get(key)
             if part is None:
                 part = Part(
                     scope.part.label, parent=parent_part, attribute=scope.part.attribute, name=name
                 )
-                self._parts[place] = part
+                self._parts[key] = part
             elif not part.scopes:
                 part.label = scope.part.label
                 if part.parent is not None and part.parent is not parent_part:
@@ -313,11 +314,11 @@ class ModuleTree:
 def _parameter_of(node: Node, number: int) -> Parameter:
     """Return the parameter or buffer of a node; one with unknown sizes counts no elements."""
     value = node.outputs[0]
-    known = value.shape is not None and None not in value.shape
+    complete = value.shape is not None and None not in value.shape
     return Parameter(
         node.name.rpartition(".")[2],
         "buffer" if node.kind == "buffer" else "parameter",
-        value.shape if known else None,
+        value.shape if complete else None,
         value.dtype,
         value.size_bytes or 0,
         node.attributes.get("requires_grad") is True,
@@ -342,6 +343,8 @@ def _count(parts: list[Part]) -> None:
         else:
             ((part, parameter),) = parameters.items()
             part.holds.add(parameter)
+    # The reversed order is children first, so that a part's totals are complete when they are added
+    # to its parent's. Parameters of several parts follow, since they would count twice.
     for part in reversed(parts):
         parent = _counted_above(part)
         if parent is not None:

@@ -1,6 +1,6 @@
 """Nodes of a graph, the values on the edges between them, calls of modules, outputs and notes.
 
-Each has a text, which `str(node)` prints in the form of TorchScript:
+`str(node)` prints a node in the form of TorchScript:
 
     %1 : Float(1, 2) = linear(%x, %layer1.0.weight, %layer1.0.bias), scope: Net/Linear[fc]
 

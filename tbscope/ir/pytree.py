@@ -11,7 +11,7 @@ Nest: TypeAlias = Any
 or a list, tuple or dict of pytrees."""
 
 PLAIN = frozenset({int, float, bool, complex, str, type(None)})
-"""The types of constants without contents."""
+"""The types of plain constants, which contain no values."""
 
 
 def walk(nest: Nest, path: str = "") -> Iterator[tuple[str, Nest]]:

@@ -31,16 +31,16 @@ def fold_steps(graph: Graph, steps: int | None = None) -> None:
         steps: The number of recorded steps, each with an equal number of optimizer steps (or of
             backward passes, if no optimizer ran); None to use the blocks called "step".
     """
-    found = _in_blocks(graph) if steps is None else _between(graph, steps)
-    if found is None:
+    step_nodes = _in_blocks(graph) if steps is None else _between(graph, steps)
+    if step_nodes is None:
         graph.notes.append(
             Note(
                 f"steps={shown(steps)}, and what was recorded cannot be divided by that: a step "
                 "ends with the step of an optimizer, or with a backward pass where none has any"
             )
         )
-    elif len(found) > 1:
-        _fold(graph, found)
+    elif len(step_nodes) > 1:
+        _fold(graph, step_nodes)
 
 
 def _in_blocks(graph: Graph) -> list[list[Node]]:
@@ -58,6 +58,7 @@ def _in_blocks(graph: Graph) -> list[list[Node]]:
 def _between(graph: Graph, steps: int) -> list[list[Node]] | None:
     """Return the operations of each of `steps` steps, or None if they do not divide evenly."""
     tops = [_top(node.scope) for node in graph.nodes]
+    # A step ends with its optimizer step or, if there is none, with its backward pass.
     for box in reversed(PHASE_BOXES.items()):
         # The index of the last node in each of these boxes, in order.
         last_nodes = {
@@ -147,7 +148,7 @@ def _rows(step: Iterable[Node]) -> list[object]:
     scopes: dict[Scope, int] = {}
     rows: list[object] = []
     for node in step:
-        place = [
+        path = [
             (scopes.setdefault(scope, len(scopes)), scope.part.label, scope.part.attribute)
             for scope in upward(node.scope)
         ]
@@ -155,17 +156,17 @@ def _rows(step: Iterable[Node]) -> list[object]:
         for value in node.outputs:
             made[value] = len(made)
         kind = node.op, node.kind, node.phase, node.writes, node.kernels
-        rows.append((kind, place, reads, list(map(_type, node.outputs))))
+        rows.append((kind, path, reads, list(map(_type, node.outputs))))
     return rows
 
 
 def _read_alike(first: Iterable[Node], later: Iterable[Node]) -> bool:
     """Whether each tensor that a step reads replaces a single tensor of an earlier step."""
-    known: dict[Value, Value] = {}
+    earlier_values: dict[Value, Value] = {}
     return all(
-        known.setdefault(value, was) is was
+        earlier_values.setdefault(value, earlier) is earlier
         for earlier_node, node in zip(first, later, strict=True)
-        for was, value in zip(earlier_node.inputs, node.inputs, strict=True)
+        for earlier, value in zip(earlier_node.inputs, node.inputs, strict=True)
     )
 
 
@@ -190,6 +191,6 @@ def _line(node: Node) -> str:
         for scope in upward(node.scope)
     ]
     shapes = ", ".join(str(list(value.shape or ())) for value in node.outputs)
-    place = f" in {'/'.join(reversed(parts))}" if parts else ""
+    location = f" in {'/'.join(reversed(parts))}" if parts else ""
     added = " (accumulates)" if node.attributes.get("accumulates") else ""
-    return f"{node.op}{added} -> {shapes or 'nothing'}{place}"
+    return f"{node.op}{added} -> {shapes or 'nothing'}{location}"

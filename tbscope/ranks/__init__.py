@@ -1,1 +1,1 @@
-"""Many ranks, one graph: how what several processes recorded is gathered and merged."""
+"""Graphs of many ranks: gathering them from several processes, and merging them into one graph."""

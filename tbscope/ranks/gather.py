@@ -1,4 +1,4 @@
-"""Gathers the graphs of a distributed run: each rank records its own, and one merges them all."""
+"""Gathering of a distributed run's graphs: each rank records its own, and one rank merges them."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -24,23 +24,23 @@ from tbscope.sources.torch.fake_process_group import size_of_world
 
 __all__ = ["Gathering", "gathering_of", "lost_error", "lost_texts", "pretended_ranks"]
 
-# The calls of this process that gather something: the same on all ranks, which run one program.
+# Counter of gathering calls in this process; equal on all ranks, as they run the same program.
 _calls = count()
 
 _FOR_TORCHRUN = "call it in a program that torchrun started, after init_process_group()"
 
 
 def gathering_of(ranks: Ranks, timeout_s: float) -> "Gathering | None":
-    """Return how the graphs of the ranks asked for come together.
+    """Return the `Gathering` for the selected ranks.
 
     Args:
-        ranks: What is known to be an option.
-        timeout_s: How long ranks are waited for, in seconds.
+        ranks: A valid option (see `check_ranks`).
+        timeout_s: Longest wait for the other ranks, in seconds.
     Returns:
-        None where this process draws what it records, and nobody else is asked.
+        None if this process draws only its own graph.
     Raises:
-        ArgumentError: The run has no such ranks, or too many to be drawn unfolded; or the
-            processes have not met.
+        ArgumentError: The run has no such ranks, or too many to be drawn unfolded; or a launcher
+            started several processes, and the process group is not initialized.
     """
     if isinstance(ranks, str) and ranks == "mine":
         return None
@@ -56,28 +56,28 @@ def gathering_of(ranks: Ranks, timeout_s: float) -> "Gathering | None":
 
 
 def _wanted(ranks: Ranks, world: int) -> list[int]:
-    """Return the ranks asked for, in order, of so many; 0 for no distributed run."""
-    wanted = list(range(max(world, 1))) if isinstance(ranks, str) else sorted(ranks)
-    if wanted[-1] >= max(world, 1):
+    """Return the selected ranks in order; `world` is their total, 0 if not distributed."""
+    selected = list(range(max(world, 1))) if isinstance(ranks, str) else sorted(ranks)
+    if selected[-1] >= max(world, 1):
         raise ArgumentError(
-            f"ranks={shown(ranks)} asks for rank {wanted[-1]}",
+            f"ranks={shown(ranks)} asks for rank {selected[-1]}",
             why=f"the run has {world}, counted from 0" if world else "this is no distributed run",
             fix="ranks='all'" if world else _FOR_TORCHRUN,
         )
     if ranks == "unfolded":
-        check_unfolded(len(wanted))
-    return wanted
+        check_unfolded(len(selected))
+    return selected
 
 
 def pretended_ranks(ranks: Ranks, world: Mapping[str, Any]) -> list[int] | None:
-    """Return the ranks as each of which a model is traced; None where it is traced as one.
+    """Return the ranks that a model is traced as, or None if it is traced once.
 
     Args:
-        ranks: Those that are asked for: what is known to be an option.
-        world: The options of the run that does not exist.
+        ranks: The selected ranks: a valid option (see `check_ranks`).
+        world: Options of the simulated run: `world_size`, `mesh` and `rank`.
     Raises:
-        ArgumentError: The run has no such ranks, too many to be drawn unfolded, or one of them
-            is asked for, too.
+        ArgumentError: The run has no such ranks, too many to be drawn unfolded, or `rank` is set,
+            too.
     """
     size = size_of_world(world["world_size"], world["mesh"])
     if size is None or ranks == "mine":
@@ -92,17 +92,17 @@ def pretended_ranks(ranks: Ranks, world: Mapping[str, Any]) -> list[int] | None:
 
 
 class Gathering:
-    """One drawing for which several ranks record.
+    """One drawing of the graphs of several ranks.
 
     Args:
-        ranks: Those that are drawn, in order.
-        timeout_s: How long they are waited for, in seconds.
-        unfolded: Whether each has a box of its own.
+        ranks: The ranks to draw, in order.
+        timeout_s: Longest wait for the other ranks, in seconds.
+        unfolded: Whether each rank has a box of its own.
         alone: Whether there is no other process.
 
     Attributes:
-        draws: Whether it is this process that merges the graphs and draws.
-        lost: Why each rank that is not drawn has sent no graph; empty before all are gathered.
+        draws: Whether this process merges the graphs and draws: the first of `ranks` does.
+        lost: Reasons why graphs are missing, by rank; empty before all are gathered.
     """
 
     def __init__(self, ranks: list[int], timeout_s: float, *, unfolded: bool, alone: bool) -> None:
@@ -115,16 +115,16 @@ class Gathering:
         self.lost: dict[int, str] = {}
 
     def take(self, record: Callable[[], Graph], *, lenient: bool) -> Graph:
-        """Record this rank, and hand the graph on; or merge it with those of the others.
+        """Record this rank; then send its graph, or merge it with the graphs of the other ranks.
 
         Args:
-            record: Gives the graph of this rank. It runs on all of them, as they wait for each
-                other in what they do together.
-            lenient: Whether what came is merged where not all came.
+            record: Returns the graph of this rank. It runs on all ranks, because they wait for each
+                other in collectives.
+            lenient: Whether the graphs that arrived are merged if some are missing.
         Returns:
-            The merged graph where this process draws, else that of this rank.
+            The merged graph if this process draws, else the graph of this rank.
         Raises:
-            RanksError: A graph that is asked for did not come, or came too late.
+            RanksError: A selected graph did not arrive, or arrived too late.
         """
         graph: Graph | None = None
         failure: Exception | None = None
@@ -150,14 +150,14 @@ class Gathering:
         return graph
 
     def _own(self, graph: Graph) -> Graph:
-        """Return a graph as that of this rank, which it is not where it was made before."""
+        """Return a graph with the rank of this process; a graph of another rank is copied first."""
         if (graph.rank, graph.world_size) != (self._rank, world_size()):
             graph = graph.copy()
             graph.rank, graph.world_size = self._rank, world_size()
         return graph
 
     def _give_up(self, error: BaseException) -> None:
-        """Tell the others that nothing comes from here any more."""
+        """Report to the other ranks that this rank sends no graph, or draws none."""
         if self._posts is None or (self._rank not in self._ranks):
             return
         try:
@@ -166,34 +166,34 @@ class Gathering:
             else:
                 self._posts.fail(self._rank, error_text(error))
         except RuntimeError:
-            # Where nobody can be told any more, what the model raised says more than that.
+            # The store is gone; the error of the model is more useful than the error of the store.
             return
 
     def _gathered(self, graph: Graph | None, failure: Exception | None, *, lenient: bool) -> Graph:
-        came: dict[int, Graph] = {}
+        graphs: dict[int, Graph] = {}
         if graph is not None:
-            came[self._rank] = graph
+            graphs[self._rank] = graph
         if failure is not None:
             self.lost[self._rank] = error_text(failure)
         if self._posts is not None:
             with _exchanging():
-                for rank, told in self._posts.collect(self._ranks[1:], self._timeout_s):
-                    if isinstance(told, Graph):
-                        came[rank] = told
+                for rank, result in self._posts.collect(self._ranks[1:], self._timeout_s):
+                    if isinstance(result, Graph):
+                        graphs[rank] = result
                     else:
-                        self.lost[rank] = told
-        if self.lost and not (lenient and came):
+                        self.lost[rank] = result
+        if self.lost and not (lenient and graphs):
             raise failure or lost_error(self.lost)
-        merged = merge_ranks(came.values(), unfolded=self._unfolded)
+        merged = merge_ranks(graphs.values(), unfolded=self._unfolded)
         merged.notes[:0] = [Note(text) for text in lost_texts(self.lost)]
         return merged
 
 
 def _posts() -> Posts:
-    """Return what is used for this call alone, on all ranks.
+    """Return the exchange of this call, whose name is equal on all ranks.
 
     Raises:
-        ArgumentError: The other processes are pretended only.
+        ArgumentError: The process group is simulated, without other processes.
     """
     number = next(_calls)
     if is_pretended():
@@ -207,7 +207,7 @@ def _posts() -> Posts:
 
 @contextmanager
 def _exchanging() -> Iterator[None]:
-    """Have a failure of the store be one of ours."""
+    """Turn an error of the store into a `RanksError`."""
     try:
         yield
     except RuntimeError as error:
@@ -219,7 +219,7 @@ def _exchanging() -> Iterator[None]:
 
 
 def lost_texts(lost: Mapping[int, str]) -> list[str]:
-    """Return a sentence for each reason why ranks have sent no graph."""
+    """Return a sentence for each reason why graphs are missing."""
     ranks: dict[str, list[int]] = {}
     for rank, why in sorted(lost.items()):
         ranks.setdefault(why, []).append(rank)
@@ -230,10 +230,10 @@ def lost_texts(lost: Mapping[int, str]) -> list[str]:
 
 
 def lost_error(lost: Mapping[int, str]) -> RanksError:
-    """Return the error for ranks that have sent no graph.
+    """Return the error for missing graphs.
 
     Args:
-        lost: Why, by rank.
+        lost: Reasons, by rank.
     """
     return RanksError(
         f"{ranks_text(lost)} sent no graph",

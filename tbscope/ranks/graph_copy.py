@@ -1,8 +1,9 @@
-"""Copies the graph of a rank into a merged one: in boxes, and with the ranks in its devices.
+"""Copy of a rank's graph for the merged graph: put into boxes, with the ranks in its devices.
 
-A training step of several ranks is drawn as that of one is, in a row: what each ran in the forward
-pass, then `gradients` and `optimizer` with a box of each rank in them. One box around all of a
-rank would read what another rank sends in the backward pass, and feed it in the forward pass.
+A training step of several ranks is drawn as a sequence of phases, like the step of one rank:
+each rank's forward pass, then `gradients` and `optimizer` with a box of each rank inside. A single
+box around all phases of a rank would form a cycle: it would read the message that another rank
+sends in the backward pass, and feed that rank in the forward pass.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,22 +19,22 @@ __all__ = ["RankCopy"]
 
 
 class RankCopy:
-    """The copy of a graph that stands for one or several ranks in a merged one.
+    """Copy of a graph that represents one or several ranks in a merged graph.
 
     Args:
-        graph: The graph as one of these ranks recorded it; it stays as it is.
+        graph: The graph recorded by one of these ranks; it is not changed.
         ranks: The ranks.
-        box: What the box is called in which all of it stands, in each phase of a training step;
-            None for no box.
-        number: The lowest number for its parameters and buffers.
-        phases: The boxes of phases (`gradients`) that all copies share, by their names; filled.
+        box: Name of the boxes for the copy, one in each phase of a training step; None for no box.
+        number: First number for the copy's parameters and buffers.
+        phases: Boxes of the phases (`gradients`) by their scope parts, shared by all copies; new
+            phases are added.
 
     Attributes:
         graph: The copy.
         numbers: The ranks.
-        ranks: The ranks in words.
+        ranks: The ranks as text.
         box: The box of the forward pass.
-        next_number: One more than the highest number of its parameters and buffers.
+        next_number: One more than the highest number of the copy's parameters and buffers.
     """
 
     def __init__(
@@ -49,9 +50,9 @@ class RankCopy:
         self.box = None if box is None else Scope(ScopePart(box), kind="rank")
         self.next_number = self._number = number
         self._scopes: dict[Scope, Scope] = {}
-        # The boxes of this copy, with their places in the order of phases.
+        # Boxes of this copy, with their indices in the order of phases.
         self._boxes: dict[Scope | None, int] = {self.box: 0}
-        self._box_around = Nearest[Scope](lambda one: one if one in self._boxes else None)
+        self._box_around = Nearest[Scope](lambda scope: scope if scope in self._boxes else None)
         self.graph = graph.copy()
         if self.box is not None:
             self._add_scopes(self.graph.scopes(), self.box, {} if phases is None else phases)
@@ -61,8 +62,10 @@ class RankCopy:
             replace(output, given=self._value(output.given)) for output in self.graph.outputs
         ]
         self.graph.modules = [
-            one._replace(parameters=self._owned(one.parameters), borrowed=self._owned(one.borrowed))
-            for one in self.graph.modules
+            module._replace(
+                parameters=self._owned(module.parameters), borrowed=self._owned(module.borrowed)
+            )
+            for module in self.graph.modules
         ]
 
     def _add_scopes(
@@ -76,7 +79,7 @@ class RankCopy:
                 own = Scope(box.part, parent=around, kind="rank", phase=scope.phase)
                 self._boxes[own] = len(self._boxes)
             else:
-                # Parents come first.
+                # `scopes` lists parents before their children.
                 above = box if scope.parent is None else self._scopes[scope.parent]
                 own = _scope_like(scope, above)
             self._scopes[scope] = own
@@ -91,20 +94,24 @@ class RankCopy:
                 self._place(node.body.nodes)
 
     def _around(self, node: Node) -> Scope | None:
-        """Return the scope of an operation; if none, the last box of those that it reads.
+        """Return the scope of a node; a node without scope goes to the last box among its inputs'.
 
-        What scales the gradients of all micro batches follows them, and is read by no module.
+        The operation that scales the gradients of all micro batches has no scope: it follows all
+        modules, and no module reads it.
         """
         if node.scope is not None:
             return self._scopes.get(node.scope, node.scope)
-        read = {self._box_around(value.producer.scope) for value in node.inputs} - {None}
-        return max(read, key=self._boxes.__getitem__, default=self.box)
+        boxes = {self._box_around(value.producer.scope) for value in node.inputs} - {None}
+        return max(boxes, key=self._boxes.__getitem__, default=self.box)
 
     def _device(self, device: str) -> str:
         return device if device.startswith(f"{self.ranks} ") else device_on(self.ranks, device)
 
     def _value(self, given: Any) -> Any:
-        """Return a value on these ranks, also one that no node gives; all else as it is."""
+        """Return a value with these ranks as its device; other objects are returned unchanged.
+
+        A value without a node in the graph gets a new device, too.
+        """
         if not isinstance(given, Value) or given.device == self._device(given.device):
             return given
         device = self._device(given.device)
@@ -124,10 +131,10 @@ class RankCopy:
 
     def _owned(self, parameters: Iterable[Parameter]) -> tuple[Parameter, ...]:
         owned = []
-        for one in parameters:
-            number = one.number if one.number < 0 else one.number + self._number
+        for parameter in parameters:
+            number = parameter.number if parameter.number < 0 else parameter.number + self._number
             self.next_number = max(self.next_number, number + 1)
-            owned.append(one._replace(device=self._device(one.device), number=number))
+            owned.append(parameter._replace(device=self._device(parameter.device), number=number))
         return tuple(owned)
 
 

@@ -1,7 +1,7 @@
-"""Finds what ranks did together: which nodes of different parts are one collective, or one message.
+"""Matching of collectives and messages: nodes of different parts that are one operation.
 
-Each part is drawn once for all of its ranks. So a collective of two parts is known by the parts
-that have ranks in its group, and not by these ranks, which differ from group to group.
+A part is drawn once for all of its ranks. A collective across parts is therefore identified by the
+parts that have ranks in its group, not by the ranks, which differ from group to group.
 """
 
 from collections import defaultdict
@@ -17,14 +17,13 @@ __all__ = ["Joint", "find_joints"]
 
 
 class Joint(NamedTuple):
-    """How the nodes of several parts hang together.
+    """Connections between the nodes of several parts.
 
     Attributes:
-        collectives: Nodes of different parts that are one collective, those of the first part
-            first.
-        messages: What one part sends with what another one receives of it.
-        order: All nodes, each after what it reads, waits for, or receives; of a collective all
-            that belong to it stand together.
+        collectives: Nodes of different parts that are one collective, in the order of the parts.
+        messages: Pairs of a sending node and the receiving node of another part.
+        order: All nodes in topological order (inputs, control dependencies and messages); the
+            nodes of one collective are adjacent.
     """
 
     collectives: list[list[Node]]
@@ -33,11 +32,11 @@ class Joint(NamedTuple):
 
 
 def find_joints(parts: Sequence[Sequence[Node]], part_of: Mapping[int, int]) -> Joint:
-    """Find what the nodes of several parts have to do with each other.
+    """Find the collectives and messages between several parts.
 
     Args:
         parts: The nodes of each part, in order.
-        part_of: The number of the part that shows a rank.
+        part_of: Index of the part that contains a rank.
     """
     collectives = list(_collectives(parts, part_of))
     messages = list(_messages(parts, part_of))
@@ -46,7 +45,7 @@ def find_joints(parts: Sequence[Sequence[Node]], part_of: Mapping[int, int]) -> 
         order = _ordered(parts, collectives, messages, as_ran=as_ran)
         if len(order) == count:
             return Joint(collectives, messages, order)
-    # No run that came to its end waits for itself: these graphs are of several runs.
+    # A finished run contains no cycle, so these graphs come from different runs.
     return Joint([], [], [node for nodes in parts for node in nodes])
 
 
@@ -56,20 +55,20 @@ def find_joints(parts: Sequence[Sequence[Node]], part_of: Mapping[int, int]) -> 
 def _collectives(
     parts: Sequence[Sequence[Node]], part_of: Mapping[int, int]
 ) -> Iterator[list[Node]]:
-    found: dict[Hashable, dict[int, Node]] = defaultdict(dict)
+    nodes_by_key: dict[Hashable, dict[int, Node]] = defaultdict(dict)
     for number, nodes in enumerate(parts):
-        # Groups of one kind are told apart by their order, as a rank is in one group of each.
+        # A rank is in one group of each kind, so a group is identified by its order of appearance.
         groups: dict[Hashable, dict[Hashable, int]] = defaultdict(dict)
         for node in nodes:
-            joined = node.collective
-            if joined is None or joined.kind in ("send", "recv"):
+            collective = node.collective
+            if collective is None or collective.kind in ("send", "recv"):
                 continue
-            among = tuple(sorted({part_of[rank] for rank in joined.ranks if rank in part_of}))
+            among = tuple(sorted({part_of[rank] for rank in collective.ranks if rank in part_of}))
             if len(among) > 1 and number in among:
-                alike = groups[among, joined.mesh]
-                group = alike.setdefault((joined.group, joined.ranks), len(alike))
-                found[among, joined.mesh, group, joined.sequence][number] = node
-    for key, by_part in found.items():
+                alike = groups[among, collective.mesh]
+                group = alike.setdefault((collective.group, collective.ranks), len(alike))
+                nodes_by_key[among, collective.mesh, group, collective.sequence][number] = node
+    for key, by_part in nodes_by_key.items():
         among = key[0]  # type: ignore[index]  # A key is a tuple.
         kinds = {(one.kind, one.reduction) for node in by_part.values() if (one := node.collective)}
         if len(by_part) == len(among) and len(kinds) == 1:
@@ -84,17 +83,21 @@ def _messages(
     for number, nodes in enumerate(parts):
         peers: dict[Hashable, dict[int, int]] = defaultdict(dict)
         for node in nodes:
-            joined = node.collective
-            if joined is None or joined.peer is None or joined.kind not in ("send", "recv"):
+            collective = node.collective
+            if (
+                collective is None
+                or collective.peer is None
+                or collective.kind not in ("send", "recv")
+            ):
                 continue
-            other = part_of.get(joined.peer)
+            other = part_of.get(collective.peer)
             if other is None:
                 continue
-            alike = peers[other, joined.kind, joined.mesh]
-            nth = alike.setdefault(joined.peer, len(alike))
-            ends = (number, other) if joined.kind == "send" else (other, number)
-            held = sent if joined.kind == "send" else received
-            held[*ends, joined.mesh, nth, joined.sequence] = node
+            alike = peers[other, collective.kind, collective.mesh]
+            nth = alike.setdefault(collective.peer, len(alike))
+            ends = (number, other) if collective.kind == "send" else (other, number)
+            messages = sent if collective.kind == "send" else received
+            messages[*ends, collective.mesh, nth, collective.sequence] = node
     for key, node in sent.items():
         if key in received:
             yield node, received[key]
@@ -110,13 +113,13 @@ def _ordered(
     *,
     as_ran: bool,
 ) -> list[Node]:
-    """Return the nodes in an order in which all could run, without those that wait for themselves.
+    """Return the nodes in topological order, without the nodes in cycles.
 
     Args:
         parts: The nodes of each part, in order.
-        collectives: Nodes that are one.
-        messages: What is sent with what is received.
-        as_ran: Whether each part stays in its order, but for what it does not wait for at once.
+        collectives: Nodes that are one collective.
+        messages: Pairs of a sending and a receiving node.
+        as_ran: Whether each part keeps its own order, except for nodes that do not block.
     """
     together = {node: nodes for nodes in collectives for node in nodes}
     units: dict[Node, int] = {}
@@ -126,17 +129,17 @@ def _ordered(
             nodes = together.get(node, [node])
             units.update(dict.fromkeys(nodes, len(members)))
             members.append(nodes)
-    steps = [(units[sender], units[receiver]) for sender, receiver in messages]
+    edges = [(units[sender], units[receiver]) for sender, receiver in messages]
     for node, unit in units.items():
-        steps += ((units[other], unit) for other in sources_of(node))
+        edges += ((units[other], unit) for other in sources_of(node))
     for part in parts if as_ran else ():
-        for one, other in pairwise(node for node in part if not _goes_on(node)):
-            if units[one] != units[other]:
-                steps.append((units[one], units[other]))
-    return [node for unit in in_order(len(members), steps) for node in members[unit]]
+        for earlier, other in pairwise(node for node in part if not _goes_on(node)):
+            if units[earlier] != units[other]:
+                edges.append((units[earlier], units[other]))
+    return [node for unit in in_order(len(members), edges) for node in members[unit]]
 
 
 def _goes_on(node: Node) -> bool:
-    """Tell whether a rank goes on before what this node does is done."""
-    joined = node.collective
-    return joined is not None and (joined.asynchronous or joined.kind == "recv")
+    """Whether a rank continues before this node is finished: an asynchronous node or a receive."""
+    collective = node.collective
+    return collective is not None and (collective.asynchronous or collective.kind == "recv")

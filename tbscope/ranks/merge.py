@@ -1,7 +1,8 @@
-"""Merges the graphs of several ranks into one: what ran the same is drawn once.
+"""Merging of several ranks' graphs: ranks with graphs of equal structure are drawn once.
 
-Where all ranks ran the same, the graph is that of the first one, and tells what differs. Else each
-part stands in a box of its own, and what ranks did together joins the boxes.
+If all ranks ran the same operations, the result is the graph of the first rank, with notes on the
+differences. Otherwise each part (a group of equivalent ranks) is drawn in a box of its own, and
+collectives and messages connect the boxes.
 """
 
 from collections import Counter
@@ -31,7 +32,7 @@ from tbscope.utils.validation import check_truth
 __all__ = ["merge_ranks"]
 
 _MOST_TOLD = 6
-# More collectives between parts than these, at one place, stand in a box of their own.
+# At one place, more collectives between parts than this are drawn in a box of their own.
 _MOST_IN_A_ROW = 8
 
 
@@ -41,14 +42,14 @@ def merge_ranks(
     """Merge the graphs of several ranks of one run into one graph.
 
     Args:
-        graphs: What each rank recorded, in any order; of each rank one. They stay as they are.
-        unfolded: Whether each rank has a box of its own, of up to 64; else ranks that ran the
-            same are drawn once, and what differs between them is told.
-        alike: Dimensions of the device mesh along which all ranks did the same, so that one of
-            them is given for all: `("dp", "tp")` for one rank of each stage along "pp".
+        graphs: The recorded graphs in any order, one for each rank. They are not changed.
+        unfolded: Whether each rank has a box of its own, of up to 64; otherwise ranks that ran the
+            same operations are drawn once, with notes on their differences.
+        alike: Dimensions of the device mesh along which all ranks did the same, so that one graph
+            is passed for all of them: `("dp", "tp")` for one rank of each stage along "pp".
     Returns:
-        A new graph; `parts` tells which ranks it shows. The device of each value begins with the
-        ranks that hold it: `ranks 0-7 cuda:0`.
+        A new graph, whose `parts` list the ranks. The device of each value begins with the ranks
+        that contain it: `ranks 0-7 cuda:0`.
     Raises:
         ArgumentError: There is no graph, two are of one rank, one is merged already, there are
             too many to be drawn unfolded, or the mesh has no such dimension.
@@ -75,18 +76,18 @@ def merge_ranks(
 
 
 def _checked(graphs: Iterable[Graph], alike: Sequence[str]) -> list[Graph]:
-    given: Any = graphs
+    source: Any = graphs
     why, listed = "it merges what several processes recorded", []
     try:
-        listed = list(given) if not isinstance(given, Mapping) else []
+        listed = list(source) if not isinstance(source, Mapping) else []
     except Exception as error:  # noqa: BLE001  Whatever it is, it lists no graphs.
         why += f"; to list it raised {error_text(error)}"
-    others = [one for one in listed if not isinstance(one, Graph)]
-    if others:
-        why += f"; it holds {shown(others[0])}"
-    if not listed or others:
+    wrong = [one for one in listed if not isinstance(one, Graph)]
+    if wrong:
+        why += f"; it holds {shown(wrong[0])}"
+    if not listed or wrong:
         raise ArgumentError(
-            f"merge_ranks takes the graphs of ranks, and was given {shown(given)}",
+            f"merge_ranks takes the graphs of ranks, and was given {shown(source)}",
             why=why,
             fix="tbscope.merge_ranks([tbscope.load(f'rank{n}.json') for n in range(8)])",
         )
@@ -116,14 +117,15 @@ def _checked(graphs: Iterable[Graph], alike: Sequence[str]) -> list[Graph]:
 
 
 def _with_equals(graphs: Sequence[Graph], alike: Sequence[str]) -> Iterator[Graph]:
-    """Yield graphs, each beside those of all ranks for which it stands.
+    """Yield each graph once for every rank that it represents.
 
     Args:
-        graphs: The graphs of ranks. What they hold is not copied.
-        alike: Dimensions of the device mesh: ranks that differ in their places along these alone
-            did the same.
+        graphs: The graphs of ranks. Copies share their contents.
+        alike: Dimensions of the device mesh; ranks that differ only in their coordinates along
+            these did the same.
     Raises:
-        ArgumentError: A graph has no such dimension, or its mesh does not hold all ranks in order.
+        ArgumentError: A graph has no such dimension, or its mesh does not contain all ranks in
+            order.
     """
     for graph in graphs:
         sizes = {one.name: one.size for one in graph.mesh}
@@ -155,15 +157,15 @@ def _with_equals(graphs: Sequence[Graph], alike: Sequence[str]) -> Iterator[Grap
 
 
 def _side_by_side(groups: Sequence[Sequence[Graph]]) -> Graph:
-    """Return the graph of groups of ranks, each drawn as its first one.
+    """Return the graph of groups of ranks, each drawn as its first rank.
 
     Args:
-        groups: Graphs of ranks that are alike. A single group has no box around it.
+        groups: Graphs of equivalent ranks. A single group has no box.
     """
     parts = [Part(tuple([graph.rank for graph in group])) for group in groups]
     parts = with_stages(parts, [group[0] for group in groups])
     merged = Graph(groups[0][0].name)
-    whole = whole_model(list(zip(parts, groups, strict=True)))
+    totals = whole_model(list(zip(parts, groups, strict=True)))
     copies: list[RankCopy] = []
     phases: dict[ScopePart, Scope] = {}
     number = 0
@@ -175,12 +177,12 @@ def _side_by_side(groups: Sequence[Sequence[Graph]]) -> Graph:
         copies.append(copy)
         merged.calls += copy.graph.calls
         merged.inputs += copy.graph.inputs
-        # Each part is a model of its own.
+        # Each part is a separate model, so its modules are not shared with the other parts.
         merged.modules += copy.graph.modules
         merged.signatures |= copy.graph.signatures
         merged.uncounted |= copy.graph.uncounted
-        told = part._replace(scope="" if copy.box is None else copy.box.path)
-        merged.parts += _with_figures(group, told, whole)
+        boxed = part._replace(scope="" if copy.box is None else copy.box.path)
+        merged.parts += _with_figures(group, boxed, totals)
     if len(copies) == 1:
         merged.profile = copies[0].graph.profile
     merged.outputs = _outputs(copies)
@@ -190,107 +192,110 @@ def _side_by_side(groups: Sequence[Sequence[Graph]]) -> Graph:
     _name(copies, joint.order)
     replace_nodes(merged, joint.order)
     _join(merged, joint, {node: copy for copy in copies for node in copy.graph.nodes})
-    standing = {scope.path for scope in merged.scopes()}
-    # Of a rank that does nothing but with others, nothing is left in its box.
+    paths = {scope.path for scope in merged.scopes()}
+    # All operations of a rank may be collectives with other ranks; then its box is empty and gone.
     merged.parts = tuple(
-        [part if part.scope in standing else part._replace(scope="") for part in merged.parts]
+        [part if part.scope in paths else part._replace(scope="") for part in merged.parts]
     )
     return merged
 
 
 def _box_of(part: Part, parts: Sequence[Part]) -> str:
-    """Return what the box of a part is called: short, as the page cuts what is long."""
+    """Return the name of a part's box: short, because the page cuts long names."""
     alone = part.stage is not None and [one.stage for one in parts].count(part.stage) == 1
     return f"stage {part.stage}" if alone else str(part)
 
 
 def _with_figures(group: Sequence[Graph], part: Part, whole: Mapping[str, int]) -> tuple[Part, ...]:
-    """Return a part for all ranks of a group that hold and do equally much."""
-    found: dict[tuple[tuple[str, int], ...], list[int]] = {}
-    known: dict[int, dict[str, int]] = {}
+    """Return one part for each set of ranks in the group with equal figures."""
+    ranks_by_figures: dict[tuple[tuple[str, int], ...], list[int]] = {}
+    cached: dict[int, dict[str, int]] = {}
     for graph in group:
-        figures = known.get(id(graph.nodes))
+        figures = cached.get(id(graph.nodes))
         if figures is None:
-            figures = known[id(graph.nodes)] = figures_of(graph)
-        found.setdefault(tuple(figures.items()), []).append(graph.rank)
+            figures = cached[id(graph.nodes)] = figures_of(graph)
+        ranks_by_figures.setdefault(tuple(figures.items()), []).append(graph.rank)
     return tuple(
         part._replace(ranks=tuple(ranks), figures={**dict(figures), **whole})
-        for figures, ranks in found.items()
+        for figures, ranks in ranks_by_figures.items()
     )
 
 
 def _outputs(copies: Sequence[RankCopy]) -> list[Output]:
-    found: dict[str, Output] = {}
+    merged: dict[str, Output] = {}
     for copy in copies:
         for output in copy.graph.outputs:
-            name = output.name if output.name not in found else f"{copy.ranks}.{output.name}"
-            while name in found:
+            name = output.name if output.name not in merged else f"{copy.ranks}.{output.name}"
+            while name in merged:
                 name += "~"
-            found[name] = replace(output, name=name)
-    return list(found.values())
+            merged[name] = replace(output, name=name)
+    return list(merged.values())
 
 
 def _notes(copies: Sequence[RankCopy]) -> list[Note]:
-    """Return the notes of all parts; one that not all have tells whose it is."""
-    found: dict[str, tuple[Note, set[int]]] = {}
+    """Return the notes of all parts; a note that some ranks lack names its ranks."""
+    ranks_by_text: dict[str, tuple[Note, set[int]]] = {}
     for copy in copies:
         for note in copy.graph.notes:
-            found.setdefault(note.text, (note, set()))[1].update(copy.numbers)
+            ranks_by_text.setdefault(note.text, (note, set()))[1].update(copy.numbers)
     count = sum(len(copy.numbers) for copy in copies)
     return [
         note if len(ranks) == count else replace(note, text=f"{ranks_text(ranks)}: {note.text}")
-        for note, ranks in found.values()
+        for note, ranks in ranks_by_text.values()
     ]
 
 
 def _name(copies: Sequence[RankCopy], order: Iterable[Node]) -> None:
-    """Name the nodes anew: what the user knows as it was, of a later part with its ranks."""
+    """Rename the nodes of several parts: names of the user stay, later equal ones get their ranks.
+
+    Numbers are assigned anew, in the order of the merged graph.
+    """
     if len(copies) == 1:
         return
     names = Names()
-    known: set[str] = set()
+    seen: set[str] = set()
     named: set[Node] = set()
     for copy in copies:
         for node in copy.graph.nodes:
             if node.kind != "op" and not node.name.isdecimal():
-                later = node.name in known
+                later = node.name in seen
                 node.name = names.unique(f"{copy.ranks}.{node.name}" if later else node.name)
-                known.add(node.name)
+                seen.add(node.name)
                 named.add(node)
     for node in order:
         if node not in named:
             node.name = names.number()
 
 
-# -- what differs between ranks that are alike -----------------------------------------------
+# -- differences between equivalent ranks -------------------------------------------------------
 
 
 def _tell_differences(merged: Graph, group: Sequence[Graph]) -> None:
-    """Note on the nodes of a graph what differs between the ranks for which it stands.
+    """Record on the nodes of a graph how the ranks that it represents differ.
 
     Args:
         merged: The copy of the first of these graphs; its nodes are changed.
-        group: The graphs of ranks that are alike.
+        group: The graphs of equivalent ranks.
     """
-    # Ranks that recorded the same may share their nodes.
+    # Graphs that share their node list are compared once.
     shared: dict[int, tuple[list[int], list[Node]]] = {}
     for graph in group:
         shared.setdefault(id(graph.nodes), ([], graph.nodes))[0].append(graph.rank)
     for place, node in enumerate(merged.nodes):
-        found: dict[str, dict[str, list[int]]] = {}
+        ranks_by_text: dict[str, dict[str, list[int]]] = {}
         groups: dict[tuple[int, ...], None] = {}
         for ranks, nodes in shared.values():
-            twin = nodes[place]
-            told = {
-                "shapes_by_rank": ", ".join([_shape(shape) for shape in sizes_of(twin)]),
-                "arguments_by_rank": ", ".join(constants_of(twin)),
-                "names_by_rank": twin.name if twin.kind in STATE else "",
+            counterpart = nodes[place]
+            texts = {
+                "shapes_by_rank": ", ".join([_shape(shape) for shape in sizes_of(counterpart)]),
+                "arguments_by_rank": ", ".join(constants_of(counterpart)),
+                "names_by_rank": counterpart.name if counterpart.kind in STATE else "",
             }
-            for name, text in told.items():
-                found.setdefault(name, {}).setdefault(text, []).extend(ranks)
-            if twin.collective is not None and twin.collective.peer is None:
-                groups[twin.collective.ranks] = None
-        for name, by_text in found.items():
+            for name, text in texts.items():
+                ranks_by_text.setdefault(name, {}).setdefault(text, []).extend(ranks)
+            if counterpart.collective is not None and counterpart.collective.peer is None:
+                groups[counterpart.collective.ranks] = None
+        for name, by_text in ranks_by_text.items():
             if len(by_text) > 1:
                 node.attributes[name] = _some(
                     [f"{text or 'none'} on {ranks_text(ranks)}" for text, ranks in by_text.items()]
@@ -308,11 +313,11 @@ def _some(texts: Sequence[str]) -> str:
     return "; ".join([*texts[:_MOST_TOLD], f"and {more:,} more"] if more > 0 else texts)
 
 
-# -- what ranks did together ----------------------------------------------------------------
+# -- collectives and messages ------------------------------------------------------------------
 
 
 def _join(merged: Graph, joint: Joint, copy_of: Mapping[Node, RankCopy]) -> None:
-    """Make each collective one node, and have what is received read what was sent."""
+    """Replace each collective by one node, and connect receivers to senders."""
     places = [_phase_around(nodes) for nodes in joint.collectives]
     boxes = {
         place: Scope(
@@ -330,9 +335,14 @@ def _join(merged: Graph, joint: Joint, copy_of: Mapping[Node, RankCopy]) -> None
         nodes[0].scope = boxes.get(place, place)
     editor.apply()
     for sender, receiver in joint.messages:
-        held = (sender.inputs or receiver.outputs)[0]
+        payload = (sender.inputs or receiver.outputs)[0]
         message = Value(
-            sender, len(sender.outputs), held.shape, held.dtype, held.device, held.sharding
+            sender,
+            len(sender.outputs),
+            payload.shape,
+            payload.dtype,
+            payload.device,
+            payload.sharding,
         )
         sender.outputs.append(message)
         receiver.inputs.append(message)
@@ -340,10 +350,10 @@ def _join(merged: Graph, joint: Joint, copy_of: Mapping[Node, RankCopy]) -> None
 
 
 def _phase_around(nodes: Iterable[Node]) -> Scope | None:
-    """Return the box of the phase in which all of some nodes stand; None for the top level."""
-    around = {scope for node in nodes for scope in [None, *upward(node.scope)][-1:]}
-    place = around.pop()
-    return None if around or place is None or place.phase == "forward" else place
+    """Return the phase box that contains all of the nodes, or None for the top level."""
+    outermost = {scope for node in nodes for scope in [None, *upward(node.scope)][-1:]}
+    place = outermost.pop()
+    return None if outermost or place is None or place.phase == "forward" else place
 
 
 def _join_collective(
@@ -356,11 +366,11 @@ def _join_collective(
     for node in others:
         assert node.collective is not None, "only collectives are joined"
         editor.fold(node, into)
-        # Of what it is given, the constants are those of the first.
+        # Constant arguments are those of the first node; the other nodes add only their tensors.
         values = list(node.inputs)
         if values:
-            held = values[0] if len(values) == 1 else values
-            arguments.append(Argument(copy_of[node].ranks.replace(" ", "_"), held))
+            tensors = values[0] if len(values) == 1 else values
+            arguments.append(Argument(copy_of[node].ranks.replace(" ", "_"), tensors))
         into.allocated_bytes += node.allocated_bytes
         into.flops = None if into.flops is None else into.flops + (node.flops or 0)
         into.collective = replace(

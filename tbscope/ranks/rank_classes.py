@@ -1,9 +1,9 @@
-"""Which ranks ran the same: those whose graphs have one structure, whatever their sizes are.
+"""Classes of equivalent ranks: their graphs have the same structure, whatever their sizes are.
 
-A structure is a graph without what may differ from rank to rank of one program: sizes, constants,
-devices, times, the numbers of modules in lists (experts), and with whom a collective is done. Ranks
-of a pipeline are alike if those are, too, to which they send and from which they receive; in a ring
-no rank is first or last.
+A structure is a graph without the properties that may differ between ranks of one program: sizes,
+constants, devices, times, the numbers of modules in lists (experts), and the ranks of a collective.
+Ranks of a pipeline are equivalent only if their peers are, too: the classes are refined until they
+are stable. In a ring no rank is first or last, so all its ranks are equivalent.
 """
 
 import hashlib
@@ -14,25 +14,25 @@ from tbscope.ir.graph import Graph, Node, Value
 
 __all__ = ["groups_of", "is_message", "sizes_of"]
 
-# A step of a path that is a number.
+# A decimal part of a dotted name.
 _NUMBER = re.compile(r"(?<![^.])[0-9]+(?![^.])")
 
 
 def is_message(node: Node) -> bool:
-    """Tell whether a node sends to one rank, or receives from one."""
+    """Whether a node sends to one rank, or receives from one."""
     return node.collective is not None and node.collective.kind in ("send", "recv")
 
 
 def groups_of(graphs: Sequence[Graph]) -> list[list[Graph]]:
-    """Return the graphs of different ranks in groups that ran the same.
+    """Return the graphs of different ranks in groups of equal structure.
 
     Args:
-        graphs: One for each rank.
+        graphs: One graph for each rank.
     Returns:
         Groups in the order of their first ranks, each in the order of its ranks.
     """
     ordered = sorted(graphs, key=lambda graph: graph.rank)
-    # Ranks that recorded the same may share all but what tells them apart.
+    # Graphs of different ranks may share their node list; each list is hashed once.
     digests: dict[int, str] = {}
     for graph in ordered:
         if id(graph.nodes) not in digests:
@@ -43,15 +43,16 @@ def groups_of(graphs: Sequence[Graph]) -> list[list[Graph]]:
     classes: dict[int, Hashable] = {graph.rank: digests[id(graph.nodes)] for graph in ordered}
     peers = {graph.rank: _peers(graph) for graph in ordered}
     while True:
-        # Whoever talks to others than its like is no longer alike, and so may be who talks to it.
+        # A rank with peers of another class leaves its class, which may split its peers' class in
+        # turn.
         refined = {
             rank: (of_rank, tuple([classes.get(peer) for peer in peers[rank]]))
             for rank, of_rank in classes.items()
         }
         numbers = {key: number for number, key in enumerate(dict.fromkeys(refined.values()))}
-        done = len(numbers) == len({*classes.values()})
+        stable = len(numbers) == len({*classes.values()})
         classes = {rank: numbers[key] for rank, key in refined.items()}
-        if done:
+        if stable:
             break
     groups: dict[Hashable, list[Graph]] = {}
     for graph in ordered:
@@ -60,33 +61,33 @@ def groups_of(graphs: Sequence[Graph]) -> list[list[Graph]]:
 
 
 def sizes_of(node: Node) -> tuple[Hashable, ...]:
-    """Return the sizes of what a node gives: of each value those that this rank holds."""
+    """Return the sizes of a node's outputs; of a sharded tensor the sizes of the local shard."""
     return tuple(
         [value.shape if value.sharding is None else value.sharding.shape for value in node.outputs]
     )
 
 
 def _peers(graph: Graph) -> list[int]:
-    """Return with whom each message of a rank is exchanged, in order."""
-    joined = (node.collective for node in graph.nodes if is_message(node))
-    return [one.peer for one in joined if one is not None and one.peer is not None]
+    """Return the peer rank of each message of a rank, in order."""
+    messages = (node.collective for node in graph.nodes if is_message(node))
+    return [one.peer for one in messages if one is not None and one.peer is not None]
 
 
 def _rows(graph: Graph) -> Iterator[Hashable]:
-    """Yield what graphs of one structure share, and no others."""
+    """Yield rows that are equal for two graphs if and only if they have the same structure."""
     scopes = {scope: number for number, scope in enumerate(graph.scopes())}
     for scope in scopes:
-        part, above = scope.part, -1 if scope.parent is None else scopes[scope.parent]
+        part, parent = scope.part, -1 if scope.parent is None else scopes[scope.parent]
         numbered = part.attribute is not None and part.attribute.isdecimal()
         attribute = "" if numbered else part.attribute
-        yield above, part.label, attribute, part.index, scope.kind, scope.phase
+        yield parent, part.label, attribute, part.index, scope.kind, scope.phase
     numbers = {node: number for number, node in enumerate(graph.nodes)}
 
     def place(value: Value) -> tuple[int, int]:
         return numbers.get(value.producer, -1), value.index
 
     for node in graph.nodes:
-        joined = node.collective
+        collective = node.collective
         yield (
             (node.op, node.kind, None if node.scope is None else scopes[node.scope], node.phase),
             "" if node.kind == "op" else _NUMBER.sub("*", node.name),
@@ -97,7 +98,7 @@ def _rows(graph: Graph) -> Iterator[Hashable]:
                 for value in node.outputs
             ],
             node.writes,
-            joined and (joined.kind, joined.reduction, joined.mesh),
+            collective and (collective.kind, collective.reduction, collective.mesh),
         )
     for output in graph.outputs:
         yield output.name, place(output.value)

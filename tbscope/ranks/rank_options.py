@@ -1,4 +1,4 @@
-"""What is asked of ranks: which of them a graph shows, and how long they are waited for."""
+"""Options on ranks: the ranks that a graph shows, and the longest wait for them."""
 
 from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias
@@ -9,18 +9,18 @@ from tbscope.messages import shown
 __all__ = ["MOST_UNFOLDED", "Ranks", "check_ranks", "check_ranks_timeout", "check_unfolded"]
 
 Ranks: TypeAlias = Literal["mine", "all", "unfolded"] | Sequence[int]
-"""Which ranks a graph shows: this one, all, all in boxes of their own, or some by their numbers."""
+"""Ranks that a graph shows: this one, all, all in boxes of their own, or a list of ranks."""
 
 MOST_UNFOLDED = 64
-"""How many ranks may have a box each: a level of more is slow in the page."""
+"""Largest number of ranks with a box each: the page is slow at levels with more boxes."""
 
 _WORDS = ("mine", "all", "unfolded")
-# A week: a rank that takes longer is no longer awaited by anybody.
+# A week; no user waits longer for a rank.
 _LONGEST_S = 7 * 86_400
 
 
 def check_ranks(ranks: Any) -> None:
-    """Raise ArgumentError unless these can be the ranks of a graph."""
+    """Raise ArgumentError unless `ranks` is valid."""
     if type(ranks) is str and ranks in _WORDS:
         return
     listed = type(ranks) in (list, tuple, range) and len(ranks) > 0
@@ -35,7 +35,7 @@ def check_ranks(ranks: Any) -> None:
 
 
 def check_ranks_timeout(seconds: Any) -> None:
-    """Raise ArgumentError unless this is a time for which ranks can be waited for."""
+    """Raise ArgumentError unless `seconds` is a valid timeout."""
     if type(seconds) in (int, float) and 0 < seconds <= _LONGEST_S:
         return
     raise ArgumentError(
@@ -46,7 +46,7 @@ def check_ranks_timeout(seconds: Any) -> None:
 
 
 def check_unfolded(count: int) -> None:
-    """Raise ArgumentError unless so many ranks may have a box each."""
+    """Raise ArgumentError if `count` ranks are too many for a box each."""
     if count <= MOST_UNFOLDED:
         return
     raise ArgumentError(

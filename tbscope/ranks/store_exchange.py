@@ -1,8 +1,7 @@
-"""Hands graphs from process to process, over the store that a distributed run has anyway.
+"""Exchange of graphs between processes through the store of the process group.
 
-A store keeps what one process has put there until another one takes it. So nobody waits for
-anybody but who merges, and who waits can give up: in a collective one process that is gone would
-hold all others.
+A store keeps a value until another process reads it. So only the merging rank waits, and it can
+stop waiting after a timeout. In a collective, by contrast, one dead process would block all ranks.
 """
 
 import hashlib
@@ -19,19 +18,18 @@ from tbscope.messages import error_text
 
 __all__ = ["Posts"]
 
-# What a store takes as one value: torch's takes 8 MiB.
+# Largest size of one value in the store; torch's limit is 8 MiB.
 _CHUNK_BYTES = 4 * 2**20
 _SHORTEST_S, _LONGEST_S = 0.001, 0.1
 _CLOSED = "closed"
 
 
 class Posts:
-    """What the ranks of a run have for each other when one of their calls is drawn.
+    """Exchange of graphs between the ranks of a run, for one gathering call.
 
     Args:
-        store: A `torch.distributed.Store`, of whose keys nobody else has those that begin with
-            `name`.
-        name: What this call is known by on all ranks.
+        store: A `torch.distributed.Store`, whose keys with the prefix `name` belong to this call.
+        name: Name of this call, equal on all ranks.
     """
 
     def __init__(self, store: Any, name: str) -> None:
@@ -40,12 +38,13 @@ class Posts:
         self._known: dict[str, Graph] = {}
 
     def send(self, rank: int, graph: Graph) -> bool:
-        """Put the graph of a rank there.
+        """Put the graph of a rank into the store.
 
         Returns:
-            Whether it is still waited for.
+            Whether the merging rank is still waiting.
         """
-        # Without what tells ranks apart: those that recorded the same send the same.
+        # Rank and mesh are sent separately, so ranks with equal graphs have equal records and
+        # digests.
         record = record_of(replace(graph, rank=0, mesh=()))
         if not record:
             return self.fail(rank, f"its graph of {len(graph.nodes):,} nodes is too large to send")
@@ -58,38 +57,39 @@ class Posts:
         return self._put(rank, {"chunks": len(chunks), "mesh": mesh, "digest": digest})
 
     def fail(self, rank: int, why: str) -> bool:
-        """Tell that a rank has no graph; return as `send` does."""
+        """Report that a rank has no graph; return as `send` does."""
         return self._put(rank, {"failed": why})
 
     def collect(self, ranks: Iterable[int], timeout_s: float) -> Iterator[tuple[int, Graph | str]]:
-        """Yield what each rank has sent as soon as it is there: its graph, or why it has none.
+        """Yield the graph of each rank as soon as it arrives, or the reason why there is none.
 
         Args:
-            ranks: Those that are waited for.
-            timeout_s: How long they are waited for, in seconds.
+            ranks: The ranks to wait for.
+            timeout_s: Longest wait in seconds, for all ranks together.
         """
-        waiting = dict.fromkeys(ranks)
+        missing = dict.fromkeys(ranks)
         end = time.monotonic() + timeout_s
         pause = _SHORTEST_S
-        while waiting:
-            over = time.monotonic() >= end
-            if over:
-                # Whoever comes from now on is told so; who came just before is still taken.
+        while missing:
+            expired = time.monotonic() >= end
+            if expired:
+                # Later ranks see the closed mark; graphs that arrived just before it are still read
+                # below.
                 self.close()
-            came = [rank for rank in waiting if self._store.check([self._key(rank)])]
-            for rank in came:
-                del waiting[rank]
+            arrived = [rank for rank in missing if self._store.check([self._key(rank)])]
+            for rank in arrived:
+                del missing[rank]
                 yield rank, self._take(rank)
-            if over:
+            if expired:
                 break
-            pause = _SHORTEST_S if came else min(2 * pause, _LONGEST_S)
-            if waiting:
+            pause = _SHORTEST_S if arrived else min(2 * pause, _LONGEST_S)
+            if missing:
                 time.sleep(max(0.0, min(pause, end - time.monotonic())))
-        for rank in waiting:
+        for rank in missing:
             yield rank, f"it sent no graph within {timeout_s:g} s"
 
     def close(self) -> None:
-        """Tell whoever comes from now on that nobody waits any more."""
+        """Mark the exchange as closed: ranks that send from now on are too late."""
         self._store.set(self._key(_CLOSED), b"1")
 
     def _put(self, rank: int, told: dict[str, Any]) -> bool:
@@ -97,12 +97,12 @@ class Posts:
         return not self._store.check([self._key(_CLOSED)])
 
     def _take(self, rank: int) -> Graph | str:
-        told = json.loads(self._store.get(self._key(rank)))
-        if "failed" in told:
+        entry = json.loads(self._store.get(self._key(rank)))
+        if "failed" in entry:
             self._store.delete_key(self._key(rank))
-            return str(told["failed"])
-        keys = [self._key(rank, number) for number in range(told["chunks"])]
-        graph = self._known.get(told["digest"])
+            return str(entry["failed"])
+        keys = [self._key(rank, number) for number in range(entry["chunks"])]
+        graph = self._known.get(entry["digest"])
         try:
             if graph is None:
                 graph = graph_of_record(b"".join([self._store.get(key) for key in keys]))
@@ -111,9 +111,9 @@ class Posts:
         finally:
             for key in (*keys, self._key(rank)):
                 self._store.delete_key(key)
-        self._known[told["digest"]] = graph
-        mesh = tuple([MeshDimension(*each) for each in told["mesh"]])
-        # Nobody changes what graphs of several ranks have in common.
+        self._known[entry["digest"]] = graph
+        mesh = tuple([MeshDimension(*row) for row in entry["mesh"]])
+        # Ranks with equal graphs share one graph's contents, which are never changed.
         return replace(graph, rank=rank, mesh=mesh)
 
     def _key(self, *parts: object) -> str:

@@ -50,9 +50,9 @@ def _kind_of_message(head: bytes) -> FileKind | None:
     if head[0] == _NODE:
         # The length of the first NodeDef is a varint of at most five bytes; the byte after it is
         # the tag of a field.
-        place = 1
-        while place < len(head) - 1 and head[place] >= 0x80:
-            place += 1
-        told = place < min(6, len(head) - 1) and head[place + 1] in _IN_NODE
-        return "graph_def" if told else None
+        index = 1
+        while index < len(head) - 1 and head[index] >= 0x80:
+            index += 1
+        is_node = index < min(6, len(head) - 1) and head[index + 1] in _IN_NODE
+        return "graph_def" if is_node else None
     return "graph_def" if head[0] in _GRAPH_DEF else None

@@ -58,8 +58,8 @@ def graph_of(model: object, input_to_model: Any, run: Mapping[str, Any]) -> Grap
     Raises:
         ArgumentError: An option does not fit the kind of object.
     """
-    kind = next(kind for kind in SOURCES if kind.takes(model))
-    return kind.graph(model, input_to_model, run)
+    source = next(source for source in SOURCES if source.takes(model))
+    return source.graph(model, input_to_model, run)
 
 
 def runs(thing: object) -> bool:
@@ -82,12 +82,12 @@ def load(thing: Any) -> Graph:
         ArgumentError: The object contains no graph, as a model that has yet to run, or several
             graphs; or it is damaged.
     """
-    kind = next(kind for kind in SOURCES if kind.takes(thing))
-    if kind is SOURCES[-1]:
+    source = next(source for source in SOURCES if source.takes(thing))
+    if source is SOURCES[-1]:
         why, fix = _without_graph(thing)
         what = f"load was given {shown(thing)}, which holds no graph"
         raise ArgumentError(what, why=why, fix=fix)
-    return kind.graph(thing, None, {})
+    return source.graph(thing, None, {})
 
 
 def _without_graph(thing: object) -> tuple[str, str]:
@@ -134,8 +134,8 @@ def _traced_by_fx(module: Any, input_to_model: Any, run: Mapping[str, Any]) -> G
 
 def _asks_for_run(run: Mapping[str, Any]) -> bool:
     """Whether options ask for results that only a run has."""
-    asked = [name for name in run if name not in ("kwargs", "training")]
-    return any(run[name] not in (None, False) for name in asked)
+    names = [name for name in run if name not in ("kwargs", "training")]
+    return any(run[name] not in (None, False) for name in names)
 
 
 def _scripted(script: Any, input_to_model: Any, run: Mapping[str, Any]) -> Graph:

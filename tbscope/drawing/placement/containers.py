@@ -1,10 +1,15 @@
-"""Stands: in which box each thing is drawn, where that is not the scope in which it ran.
+"""Placement of nodes and scopes: the box in which each is drawn, if it is not its own scope.
 
-A container that is never called (`ModuleList`, `ModuleDict`) has no part of the run of its
-own: what its parent does between the members would lead out of its box and back into it. So
-what runs there stands in the box too; and where that does not help, since other modules
-run between the members, the members stand beside each other, in the place of their list.
-What a module itself was called for is never moved.
+A container that is never called (`ModuleList`, `ModuleDict`) runs no operation itself: edges
+through the operations that its parent runs between two members would leave its box and enter it
+again. So these operations are drawn in the box of the container, too. If that does not help,
+since other modules run between the members, the container is dissolved: its members are drawn
+beside each other in the parent's box. No operation leaves the box of the module that ran it.
+
+The levels are processed from the outside inwards. On each, `_Level.settle` first moves operations
+into containers or dissolves containers until no two boxes read each other, then restores
+containers that need not be dissolved or were dissolved in vain, and at last moves operations that
+have neighbours only in one container into it.
 """
 
 from collections import defaultdict
@@ -24,35 +29,35 @@ from tbscope.utils.components import find_cycles
 __all__ = ["STAGES", "Helpers", "Stage", "Stands", "find_stands"]
 
 Helpers: TypeAlias = Literal["auto", "all", "none"]
-"""Which helper functions and loops are boxes: those in levels that are too full ("auto"), every
-function and the loops in such levels ("all"), or none."""
+"""The helper functions and loops that are boxes: those on levels that are too full ("auto"), every
+function and the loops on these levels ("all"), or none."""
 
 Stage: TypeAlias = Literal["functions", "parts", "steps"]
-"""What is looked for: functions in which no module was called, any functions, and loops."""
+"""The boxes to look for: functions in which no module was called, any functions, or loops."""
 STAGES: tuple[Stage, ...] = ("functions", "parts", "steps")
-"""All that may be looked for, the mildest first."""
+"""All stages, the mildest first."""
 
-# An operation, or a box; a leaf module that is drawn as one node counts as a box here.
+# An operation, or a box. A leaf module that is drawn as one node counts as a box here.
 _Unit: TypeAlias = Node | Scope
 _Links: TypeAlias = dict[tuple[_Unit, _Unit], None]
 
-# The kinds of boxes that are no modules, and no work of the user's hand.
+# Scope kinds that are neither modules nor named by the user.
 _LOOSE_BOXES = frozenset({"function", "op"})
-# What so many members read would fill their box with lines.
+# An operation with more readers in a container would fill that box with lines.
 _MOST_READERS = 4
 
 
 @dataclass(slots=True)
 class Stands:
-    """Where things stand that are not drawn in the scope in which they ran.
+    """The placement of nodes and scopes that are not drawn in their own scope.
 
     Attributes:
-        all: Every scope, parents first: those of a graph, or boxes that are no scopes of it.
-        nodes: The box in which an operation stands: a container, the module that called a method.
-        scopes: The box in which another one stands that is no part of it.
-        beside: The container in whose place a box stands, beside the others of it.
-        parts: What a scope prints as that has another number where it stands.
-        free: Those boxes that are no scopes of a graph, and in which no module was called.
+        all: Every scope, parents first: the scopes of a graph, or further boxes.
+        nodes: The box of an operation: a container, or the module that called a method.
+        scopes: The box of a scope that is not its parent.
+        beside: The dissolved container of a scope that is drawn beside the other members.
+        parts: The path part of a scope whose number differs in its new box.
+        free: The boxes that are no scopes of the graph, and in which no module was called.
     """
 
     all: list[Scope] = field(default_factory=list)
@@ -70,13 +75,14 @@ def find_stands(
     bundles: Stands | None,
     guests: Guests,
 ) -> Stands:
-    """Find out what must stand elsewhere, so that no two boxes point at each other.
+    """Return the placement with which no two boxes read each other, as far as possible.
 
     Args:
         graph: The graph as it is drawn, with leaf modules as nodes.
-        circles: Whether parameters are circles beside what reads them, which join no boxes.
-        bundles: Boxes that are no scopes of the graph; None for none.
-        guests: What stands in the box of who called it.
+        circles: Whether parameters are circles beside their readers, which link no boxes.
+        bundles: Boxes of functions and loop iterations, which are no scopes of the graph; None
+            for none.
+        guests: The calls and nodes that are drawn in the box of their caller.
     """
     stands = Stands(list(graph.scopes()))
     stands.scopes |= guests.hosts
@@ -87,11 +93,11 @@ def find_stands(
         stands.nodes |= bundles.nodes
         stands.scopes |= bundles.scopes
         stands.parts |= bundles.parts
-    # A container alone, with nothing beside it, reads nothing that it gave.
-    holders = {scope.parent for scope in stands.all if scope.kind == "container"}
-    several = sum(scope.parent in holders for scope in stands.all) > len(holders)
-    loose = (node for node in graph.nodes if node.kind == "op" and node.scope in holders)
-    if several or bundles is not None or (holders and any(loose)):
+    # A container that is alone on its level cannot read its own results.
+    parents = {scope.parent for scope in stands.all if scope.kind == "container"}
+    several = sum(scope.parent in parents for scope in stands.all) > len(parents)
+    loose = (node for node in graph.nodes if node.kind == "op" and node.scope in parents)
+    if several or bundles is not None or (parents and any(loose)):
         _Placing(graph, stands, circles=circles).place()
     if bundles is not None:
         _spare_boxes(stands, [scope for scope in bundles.all if scope.kind == "container"])
@@ -99,7 +105,12 @@ def find_stands(
 
 
 def _spare_boxes(stands: Stands, pieces: list[Scope]) -> None:
-    """Have what is alone in a piece of a list, as one round called it, stand beside it."""
+    """Dissolve the pieces of lists that contain a single scope and no operation.
+
+    Args:
+        stands: Changed in place.
+        pieces: The part of a list that one loop iteration called, as a box in that iteration.
+    """
     inside: dict[Scope, list[Scope]] = defaultdict(list)
     for scope, holder in stands.scopes.items():
         inside[holder].append(scope)
@@ -112,7 +123,14 @@ def _spare_boxes(stands: Stands, pieces: list[Scope]) -> None:
 
 
 class _Placing:
-    """Settles one graph, level by level, the outermost first."""
+    """Determines the placement for one graph, level by level, outer levels first.
+
+    Attributes:
+        stands: The placement so far.
+        own: The nodes directly in each box.
+        children: The scopes directly in each box, leaf modules included.
+        leaves: The node of each leaf module that is drawn as a node.
+    """
 
     def __init__(self, graph: Graph, stands: Stands, *, circles: bool) -> None:
         self.stands = stands
@@ -130,20 +148,24 @@ class _Placing:
             self.children[stands.scopes.get(scope, scope.parent)].append(scope)
 
     def place(self) -> None:
-        """Settle all levels."""
+        """Determine the placement on all levels."""
         pending: list[Scope | None] = [None]
         while pending:
             holder = pending.pop()
             boxes = [scope for scope in self.children[holder] if scope not in self.leaves]
             if any(scope.kind == "container" for scope in boxes):
                 loose = [node for node in self.own[holder] if node.kind == "op"]
-                # One list alone reads nothing that it has given.
+                # A container that is alone on its level cannot read its own results.
                 if loose or len(self.children[holder]) > 1:
                     boxes = _Level(self, holder, loose).settle()
             pending += boxes
 
     def is_loose(self, unit: _Unit) -> bool:
-        """Tell whether this may stand in a container: no name of it is one that users know."""
+        """Whether a node or box may move into a container.
+
+        Its name must not be one that users rely on: it is an operation, a function box, the box
+        of an operation's kernels, or a leaf module without parameters and buffers.
+        """
         if isinstance(unit, Node):
             return True
         leaf = self.leaves.get(unit)
@@ -152,27 +174,27 @@ class _Placing:
         return not any(value.producer.kind in STATE for value in leaf.inputs)
 
     def below(self, scope: Scope | None) -> list[Scope]:
-        """Return all scopes below one."""
-        found: list[Scope] = []
+        """Return all scopes in a box, at any depth."""
+        scopes: list[Scope] = []
         pending = list(self.children[scope])
         while pending:
             inner = pending.pop()
-            found.append(inner)
+            scopes.append(inner)
             pending += self.children[inner]
-        return found
+        return scopes
 
     def sources(self, node: Node) -> Iterable[Node]:
-        """Return what a node reads and waits for, but for what is a circle beside it."""
-        # Each level asks it of all below it.
-        known = self._sources.get(node)
-        if known is None:
-            known = [source for source in sources_of(node) if source.kind not in self._hidden]
-            self._sources[node] = known
-        return known
+        """Return the nodes that a node reads or has a control dependency on, without circles."""
+        # Cached, since each level reads it for all nodes below.
+        sources = self._sources.get(node)
+        if sources is None:
+            sources = [source for source in sources_of(node) if source.kind not in self._hidden]
+            self._sources[node] = sources
+        return sources
 
     @cached_property
     def readers(self) -> dict[Node, list[Node | None]]:
-        """What reads each node; None for an output of the graph."""
+        """The readers of each node; None represents an output of the graph."""
         found: dict[Node, list[Node | None]] = defaultdict(list)
         for reader in self._graph.nodes:
             for source in self.sources(reader):
@@ -182,29 +204,39 @@ class _Placing:
         return found
 
     def move(self, unit: _Unit, holder: Scope | None, container: Scope) -> None:
-        """Have an operation or a box stand in a container."""
+        """Move an operation or a box from its current box into a container."""
         if isinstance(unit, Node):
             self.stands.nodes[unit] = container
             del self.own[holder][unit]
             self.own[container][unit] = None
         else:
-            # It may be a member of a list whose members stand beside each other.
+            # The current parent may be a dissolved container, and not the holder itself.
             self.children[self.stands.scopes.get(unit, unit.parent)].remove(unit)
             self.stands.scopes[unit] = container
             self.children[container].append(unit)
 
 
 class _Level:
-    """One level: the boxes and operations in a scope, and how they read each other."""
+    """One level: the boxes and operations in a scope, and the links between them.
+
+    A unit is an operation or box directly on this level. A place is an operation on this level,
+    or the scope below it that directly contains an operation; links are stored by places, since
+    units change when containers are dissolved.
+
+    Args:
+        placing: The placement of the whole graph.
+        holder: The scope whose level it is; None for the top level.
+        loose: The operations directly on the level.
+    """
 
     def __init__(self, placing: _Placing, holder: Scope | None, loose: list[Node]) -> None:
         self._placing = placing
         self._holder = holder
         self._loose = dict.fromkeys(loose)
         self._beside: list[Scope] = []
-        # None where something has moved since they were found.
+        # None if a unit has moved since they were found.
         self._known_cycles: list[list[_Unit]] | None = None
-        # The box right on this level around each scope below it.
+        # The box on this level that contains each scope below it.
         self._around: dict[Scope, Scope] = {}
         self._open(placing.children[holder])
         self._places = places = dict[Node, _Unit](zip(loose, loose, strict=True))
@@ -218,9 +250,9 @@ class _Level:
                     self._pairs[start, place] = None
 
     def settle(self) -> list[Scope]:
-        """Move what must be moved, and return the boxes of the level, containers too."""
+        """Determine the placement on this level, and return its boxes, containers included."""
         placing = self._placing
-        # Leaf modules part too, where their lists would still point at each other.
+        # Containers of leaf modules are dissolved only if boxes would still read each other.
         for leaves in (False, True):
             while self._pull(self._cycles()) or self._part(self._cycles(), leaves=leaves):
                 pass
@@ -237,7 +269,7 @@ class _Level:
         boxes = dict.fromkeys([*placing.children[self._holder], *self._around.values()])
         return [one for one in boxes if one not in self._beside and one not in placing.leaves]
 
-    # -- what leads back to itself ---------------------------------------------------------
+    # -- cycles ----------------------------------------------------------------------------
 
     def _cycles(self) -> list[list[_Unit]]:
         if self._known_cycles is None:
@@ -250,19 +282,23 @@ class _Level:
         return self._known_cycles
 
     def _unit_at(self, place: _Unit) -> _Unit:
-        """Return what stands right on this level of an operation on it, or a scope below it."""
+        """Return the unit of a place: an operation itself, or the box that contains a scope."""
         return place if isinstance(place, Node) else self._around[place]
 
     def _open(self, boxes: Iterable[Scope]) -> None:
-        """Have boxes stand right on this level."""
+        """Make boxes, with all scopes in them, units of this level."""
         self._known_cycles = None
         for box in boxes:
             self._around.update(dict.fromkeys([box, *self._placing.below(box)], box))
 
-    # -- what stands in a container --------------------------------------------------------
+    # -- moves into a container ------------------------------------------------------------
 
     def _pull(self, cycles: list[list[_Unit]]) -> bool:
-        """Move what runs between the members of one container alone into it."""
+        """Move the other units of each cycle with a single container into that container.
+
+        Returns:
+            Whether any unit was moved.
+        """
         moved = False
         for cycle in cycles:
             containers = _containers(cycle)
@@ -287,22 +323,24 @@ class _Level:
         }
 
     def _pull_helpers(self) -> None:
-        """Move operations into the one container in which all that they read and feed stands."""
+        """Move connected operations whose sources and readers are all in one container into it."""
         for helpers in self._helpers():
-            inside = set(helpers)
-            reads = {one for helper in helpers for one in self._placing.sources(helper)} - inside
-            readers = {one for helper in helpers for one in self._placing.readers[helper]}
-            others = reads | (readers - inside)
-            stands = {self._unit_of(other) for other in others}
-            containers = _containers(stands)
-            if len(stands) == len(containers) == 1 and (reads or len(others) <= _MOST_READERS):
+            helper_set = set(helpers)
+            sources = {
+                node for helper in helpers for node in self._placing.sources(helper)
+            } - helper_set
+            readers = {node for helper in helpers for node in self._placing.readers[helper]}
+            neighbours = sources | (readers - helper_set)
+            units = {self._unit_of(other) for other in neighbours}
+            containers = _containers(units)
+            if len(units) == len(containers) == 1 and (sources or len(neighbours) <= _MOST_READERS):
                 self._move(helpers, containers[0])
 
     def _pull_sums(self) -> None:
-        """Move what adds up results of many members of one container into it.
+        """Move the operations that add up results of many members of a container into it.
 
-        Each of these operations reads a member, and the one before it; only the last one is
-        read by others.
+        Each of these operations reads a member and the preceding operation; only the last
+        operation has other readers.
         """
         for container, row in self._readers_alone().items():
             readers = {node: set(self._placing.readers[node]) for node in row}
@@ -312,32 +350,37 @@ class _Level:
                 self._move([node for node in row if node in inner or node in last], container)
 
     def _readers_alone(self) -> dict[Scope, dict[Node, None]]:
-        """Return what reads members of each container, and else only what cannot depend on it."""
+        """Return the operations that read a container, and otherwise only independent nodes.
+
+        Independent are nodes outside of the level, operations on it that read only these, and
+        operations that were already found for the container.
+        """
         found: dict[Scope, dict[Node, None]] = defaultdict(dict)
-        first: set[_Unit | None] = {None}
+        independent: set[_Unit | None] = {None}
         for node in self._loose:
             units = {self._unit_of(source) for source in self._placing.sources(node)}
-            if units <= first:
-                first.add(node)
+            if units <= independent:
+                independent.add(node)
             for container in _containers(units):
-                if units <= {container, *first, *found[container]}:
+                if units <= {container, *independent, *found[container]}:
                     found[container][node] = None
         return found
 
     def _helpers(self) -> Iterable[list[Node]]:
-        """Return the operations of this level, those together that read each other."""
-        # What has been moved here comes last, also where others read it.
-        first = {node: node for node in self._loose}
+        """Return the operations of this level in groups that are connected by edges."""
+        # Union-find, since the order is not topological: nodes that were moved here come last,
+        # even if others read them.
+        group_of = {node: node for node in self._loose}
 
         def find(node: Node) -> Node:
-            while first[node] is not node:
-                first[node] = node = first[first[node]]
+            while group_of[node] is not node:
+                group_of[node] = node = group_of[group_of[node]]
             return node
 
         for node in self._loose:
             for source in self._placing.sources(node):
-                if source in first:
-                    first[find(node)] = find(source)
+                if source in group_of:
+                    group_of[find(node)] = find(source)
         groups: dict[Node, list[Node]] = {}
         for node in self._loose:
             groups.setdefault(find(node), []).append(node)
@@ -347,28 +390,30 @@ class _Level:
         place = None if node is None else self._places.get(node)
         return None if place is None else self._unit_at(place)
 
-    # -- what stands beside each other -----------------------------------------------------
+    # -- dissolved containers --------------------------------------------------------------
 
     def _part(self, cycles: list[list[_Unit]], *, leaves: bool) -> bool:
-        """Have the members of each container on a cycle stand beside each other.
+        """Dissolve the containers on cycles: their members become units of this level.
 
         Args:
             cycles: The cycles.
-            leaves: Whether leaf modules do, or only boxes.
+            leaves: Whether leaf modules become units, too, or only boxes.
+        Returns:
+            Whether any member became a unit.
         """
         placing = self._placing
-        found = [one for cycle in cycles for one in _containers(cycle)]
-        # More nodes may stand on this level where loops may part it.
+        containers = [unit for cycle in cycles for unit in _containers(cycle)]
+        # More nodes are allowed on this level if boxes for functions and loops may relieve it.
         most = SLOW_LIMIT if any(node.run is not None for node in self._loose) else LEVEL_LIMIT
-        inside = sum(len(placing.children[one]) for one in found)
+        inside = sum(len(placing.children[unit]) for unit in containers)
         if leaves and len(self._loose) + inside > most:
             return False
         parted = False
-        for container in found:
+        for container in containers:
             boxes = [
-                one
-                for one in placing.children[container]
-                if (leaves or one not in placing.leaves) and self._around[one] is container
+                unit
+                for unit in placing.children[container]
+                if (leaves or unit not in placing.leaves) and self._around[unit] is container
             ]
             if boxes:
                 self._beside += [container] if container not in self._beside else []
@@ -377,13 +422,13 @@ class _Level:
         return parted
 
     def _join_again(self, container: Scope) -> None:
-        """Make one box again of a container where that makes no cycle, or parting ended none."""
+        """Restore a dissolved container if that makes no cycle, or if dissolving was in vain."""
         below = self._placing.below(container)
         before = self._around.copy()
         parts = {self._around[scope] for scope in below} - {container}
         cycles = [cycle for cycle in self._cycles() if not parts.isdisjoint(cycle)]
         circling = set[_Unit]().union(*cycles)
-        # Most members are on cycles still, or any with another list.
+        # Dissolving was in vain if most members are still on cycles, or any with another container.
         vain = bool(_containers(circling - parts)) or len(parts & circling) * 2 > len(parts)
         self._open([container])
         if not vain:

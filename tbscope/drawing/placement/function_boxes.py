@@ -1,9 +1,13 @@
-"""The bundler: boxes around what one run of a helper function did, and around one round of a loop.
+"""Function boxes: boxes around the operations of a helper function, and of a loop iteration.
 
-A level that is too full for the page is drawn as its author has parted it: what a function
-ran stands in a box of its name, and where a loop comes round again, each round is a box
-(`step.0`, `step.1`). What ran between the first and the last operation of a run, or of a
-round, ran in it; so such a box reads nothing that it has given.
+A level that is too full for the page is structured like its source code: the operations of one
+call of a function are drawn in a box of the function's name, and each iteration of a loop in a
+box (`step.0`, `step.1`). All operations between the first and the last of a call frame, or of an
+iteration, ran in it; so a box of this kind does not read its own results.
+
+A call frame is a `Run`: one call of one function. The operations of a level are grouped by the
+call frames that they share (`_Unit.chain`), and those of one frame into iterations by the steps
+at which they ran (`_Unit.steps`): a step lower than the preceding one begins a new iteration.
 """
 
 from collections import Counter, defaultdict
@@ -27,19 +31,19 @@ _Thing: TypeAlias = Node | Scope
 _Key = TypeVar("_Key", Run, int)
 _Loop: TypeAlias = tuple[int, int]
 
-# So many operations beside its modules make a round of a loop worth a box.
+# The fewest operations beside its modules that make an iteration worth a box.
 _MUCH_BETWEEN = 4
 
 
 class _Unit(NamedTuple):
-    """What stands on a level as one thing, in the order of the graph.
+    """An operation or a box on a level.
 
     Attributes:
-        thing: An operation, or a box.
-        chain: The runs in which all of it was called, the outermost first.
-        steps: Where in the code of each.
+        thing: The operation, or the scope of the box.
+        chain: The call frames in which all of it ran, outermost first.
+        steps: The position in the code of each of these call frames.
         modules: The names of the modules that were called in it.
-        lists: The lists in which it stands on this level, the outermost first.
+        lists: The lists on this level that contain it, outermost first.
     """
 
     thing: _Thing
@@ -53,10 +57,10 @@ class _Called(NamedTuple):
     """The call of a module.
 
     Attributes:
-        run: The run that called it, or None if that is not known.
-        step: Where in the code of that run.
+        run: The call frame that called the module, or None if unknown.
+        step: The position in the code of that call frame.
         name: The module's name.
-        number: How many calls began before it.
+        number: The number of calls that began before this one.
     """
 
     run: Run | None
@@ -66,12 +70,12 @@ class _Called(NamedTuple):
 
 
 class _Event(NamedTuple):
-    """What one place in the code of a function did at one time.
+    """One execution of one position in the code of a function.
 
     Attributes:
-        step: The place.
-        within: The run that was called there, if that is known.
-        members: What it did.
+        step: The position.
+        within: The call frame of the function that was called there; None if there is none.
+        members: The units that ran there.
     """
 
     step: int
@@ -80,16 +84,16 @@ class _Event(NamedTuple):
 
 
 class Bundler:
-    """Finds the bundles of one graph, level by level, as they are asked for.
+    """Makes boxes for the functions and loop iterations of one graph, level by level, on request.
 
     Args:
         graph: The graph as it is drawn, with leaf modules as nodes.
-        guests: What stands in the box of who called it.
+        guests: The calls and nodes that are drawn in the box of their caller.
 
     Attributes:
-        found: What was found so far.
-        changed: Whether anything was found that nobody has asked about yet.
-        knows: Whether it is known of anything in which function it ran.
+        found: The boxes so far, and the placement of their contents.
+        changed: Whether boxes were made since the caller last cleared this flag.
+        knows: Whether the call frame of any operation is recorded.
     """
 
     def __init__(self, graph: Graph, guests: Guests) -> None:
@@ -101,9 +105,9 @@ class Bundler:
         self._calls: dict[Scope, _Called] = {}
         self._order: dict[_Thing, int] = {}
         self._numbers: Counter[tuple[Scope | None, str]] = Counter()
-        # A level is asked for each stage, until something on it moves.
+        # Cached, since each stage reads the units of a level; cleared when a unit moves.
         self._known_units: dict[Scope | None, list[_Unit]] = {}
-        # The module call whose forward, or what decorates it, a run is.
+        # The module call of each outermost call frame, which is its forward or a decorator of it.
         self._forwards: dict[Run, Scope] = {}
         operations = [node for node in graph.nodes if node.kind in OPERATIONS]
         self.knows = any(node.run is not None for node in operations)
@@ -131,10 +135,10 @@ class Bundler:
                 if caller is not None:
                     self._forwards.setdefault(node.run.outermost(), caller)
 
-    # -- what stands on a level --------------------------------------------------------------
+    # -- units of a level --------------------------------------------------------------------
 
     def _units(self, level: Scope | None) -> list[_Unit]:
-        """Return what stands right on a level, in order."""
+        """Return the operations and boxes directly on a level, in the order of the graph."""
         if level not in self._known_units:
             units = [
                 _Unit(node, *_told(node.run, node.step), frozenset())
@@ -152,17 +156,18 @@ class Bundler:
         inner = self._units(scope)
         modules = frozenset().union(*(one.modules for one in inner))
         if scope.phase != "forward":
-            # Autograd lays some gradients out anew where no function of the user's has asked.
+            # Autograd changes the memory layout of some gradients outside of any user function:
+            # these units must not shorten the common chain.
             inner = [unit for unit in inner if unit.chain]
             modules |= {scope.part.label}
         chain, steps = _shared(inner)
         return _Unit(scope, chain, steps, modules)
 
     def _called(self, scope: Scope) -> tuple[tuple[Run, ...], tuple[int, ...]]:
-        """Return the runs in which a module was called, and where in the code of each.
+        """Return the call frames in which a module was called, and the position in each.
 
-        One that was called by a module that stands beside it, as one that nobody registers does,
-        was called in the runs that called that one, too.
+        If the caller is a module drawn outside of the enclosing boxes (beside it, such as an
+        unregistered module), the call frames in which that module was called come first.
         """
         call = self._calls[scope]
         chain, steps = _told(call.run, call.step)
@@ -172,13 +177,13 @@ class Bundler:
             return chain, steps
         if self._calls[caller].number >= call.number:
             return chain, steps
-        around, called = self._called(caller)
-        return (*around, *chain), (*called, *steps)
+        outer, outer_steps = self._called(caller)
+        return (*outer, *chain), (*outer_steps, *steps)
 
-    # -- bundles of a level ------------------------------------------------------------------
+    # -- boxes of a level --------------------------------------------------------------------
 
     def bundle_all(self) -> None:
-        """Make a box of every function that ran several things, but not all of a level."""
+        """Make a box of every function that ran several units of a level, but not all of them."""
         pending: list[Scope | None] = [None, *self._graph.scopes()]
         for level in pending:
             before = len(self.found.all)
@@ -186,29 +191,36 @@ class Bundler:
             pending += self.found.all[before:]
 
     def bundle(self, level: Scope | None, stage: Stage) -> bool:
-        """Find bundles right on a level; tell whether there are any."""
+        """Make the boxes of one stage directly on a level.
+
+        Args:
+            level: The scope of the level; None for the top level.
+            stage: The kind of boxes.
+        Returns:
+            Whether any box was made.
+        """
         units = self._units(level)
-        # The runs of a hook are none of those in forward.
+        # Grouped by the outermost call frame: hooks do not run inside of forward.
         outermost: dict[Run, list[_Unit]] = {}
         for unit in units:
             if unit.chain:
                 outermost.setdefault(unit.chain[0], []).append(unit)
         before = len(self.found.all)
         loops = 0
-        for known in outermost.values():
-            depth = len(_shared(known)[0])
+        for members in outermost.values():
+            depth = len(_shared(members)[0])
             if stage != "steps":
-                self._add_functions(level, units, known, depth, whole=stage == "parts")
+                self._add_functions(level, units, members, depth, whole=stage == "parts")
                 continue
-            parted = [one for unit in known for one in self._parted(unit)]
-            parted.sort(key=lambda unit: self._order[unit.thing])
-            inside = {unit.thing for unit in known}
-            beside = [unit for unit in units if unit.thing not in inside]
-            for rounds in self._loops(parted, depth - 1):
+            flat = [one for unit in members for one in self._parted(unit)]
+            flat.sort(key=lambda unit: self._order[unit.thing])
+            inside = {unit.thing for unit in members}
+            outside = [unit for unit in units if unit.thing not in inside]
+            for rounds in self._loops(flat, depth - 1):
                 numbered = list(enumerate(rounds))
-                if len(self._without_cycles(parted + beside, numbered)) == len(rounds):
+                if len(self._without_cycles(flat + outside, numbered)) == len(rounds):
                     loops += 1
-                    self._add_steps(level, rounds, parted, f"step{loops}" if loops > 1 else "step")
+                    self._add_steps(level, rounds, flat, f"step{loops}" if loops > 1 else "step")
         return len(self.found.all) > before
 
     def _add_functions(
@@ -220,7 +232,7 @@ class Bundler:
         *,
         whole: bool,
     ) -> None:
-        # Of what was not called by itself, a part may have been called in a run.
+        # Boxes that are no module calls: a part of their contents may have run in a call frame.
         mixed = [
             one for one in units if isinstance(one.thing, Scope) and one.thing not in self._calls
         ]
@@ -247,7 +259,14 @@ class Bundler:
     def _is_function(
         self, run: Run, inside: list[_Unit], mixed: list[_Unit], *, whole: bool
     ) -> bool:
-        """Tell whether a run is worth a box: it ran several things, and is no forward."""
+        """Whether a call frame is worth a box: it ran several units, and is no forward.
+
+        Args:
+            run: The call frame.
+            inside: The units that ran in it.
+            mixed: The boxes on the level that are no module calls.
+            whole: Whether functions in which modules were called are worth a box, too.
+        """
         if len(inside) < 2 or _is_forward(run):
             return False
         if not any(unit.chain and not unit.modules for unit in inside):
@@ -259,7 +278,7 @@ class Bundler:
         return not any(self._ran_partly_in(unit, run) for unit in mixed if run not in unit.chain)
 
     def _ran_partly_in(self, unit: _Unit, run: Run) -> bool:
-        """Tell whether a part of a box that stands beside a run was called in it."""
+        """Whether a part of a box, which is no module call, ran in a call frame."""
         if not isinstance(unit.thing, Scope) or unit.thing in self._calls:
             return False
         return any(
@@ -270,26 +289,31 @@ class Bundler:
     def _without_cycles(
         self, units: list[_Unit], wanted: Sequence[tuple[_Key, list[_Unit]]]
     ) -> list[tuple[_Key, list[_Unit]]]:
-        """Leave out what would be a box that reads what it has given."""
-        around: dict[_Thing, object] = {unit.thing: unit.thing for unit in units}
+        """Return the wanted boxes without those that would be on a cycle.
+
+        Args:
+            units: All units of the level.
+            wanted: The key and the members of each box.
+        """
+        box_of: dict[_Thing, object] = {unit.thing: unit.thing for unit in units}
         for key, inside in wanted:
-            around.update((unit.thing, key) for unit in inside)
-        # What will stand on the level, by each node in it or below it.
-        places: dict[Node, object] = {}
-        for thing, box in around.items():
+            box_of.update((unit.thing, key) for unit in inside)
+        # The future unit of the level that contains each node, directly or below.
+        unit_of: dict[Node, object] = {}
+        for thing, box in box_of.items():
             if isinstance(thing, Node):
-                places[thing] = box
+                unit_of[thing] = box
                 continue
             pending = [thing]
             while pending:
                 scope = pending.pop()
-                places.update(dict.fromkeys(self._own[scope], box))
+                unit_of.update(dict.fromkeys(self._own[scope], box))
                 pending += self._children[scope]
         links = {
-            (places[source], place)
-            for node, place in places.items()
+            (unit_of[source], place)
+            for node, place in unit_of.items()
             for source in sources_of(node)
-            if source in places and places[source] is not place
+            if source in unit_of and unit_of[source] is not place
         }
         circling = set().union(*find_cycles(links))
         return [(key, inside) for key, inside in wanted if key not in circling]
@@ -297,7 +321,12 @@ class Bundler:
     # -- loops -------------------------------------------------------------------------------
 
     def _loops(self, units: list[_Unit], depth: int) -> Iterator[list[list[_Unit]]]:
-        """Yield for each loop that is worth it the units in each of its rounds."""
+        """Yield the units of each iteration, for each loop whose iterations are worth boxes.
+
+        Args:
+            units: Units that share the call frame at this depth of their chains.
+            depth: The index of that call frame.
+        """
         if depth < 0 or not units:
             return
         events: list[_Event] = []
@@ -315,46 +344,59 @@ class Bundler:
                 yield from self._loops(found.members, depth + 1)
 
     def _parted(self, unit: _Unit) -> Iterator[_Unit]:
-        """Yield the members of a list that is called member by member, for any other the unit."""
+        """Yield the members of a unit that is a list, at any depth, or the unit itself."""
         scope = unit.thing
         if not isinstance(scope, Scope) or scope.kind != "container":
             yield unit
             return
         for inner in self._units(scope):
-            for one in self._parted(inner):
-                yield one._replace(lists=(scope, *one.lists))
+            for member in self._parted(inner):
+                yield member._replace(lists=(scope, *member.lists))
 
     def _add_steps(
         self, level: Scope | None, rounds: list[list[_Unit]], units: list[_Unit], stem: str
     ) -> None:
-        """Make a box of each round; a list of which it called some members has a part in it."""
-        of_lists = Counter(one.lists[0] for one in units if one.lists)
+        """Make a box of each iteration with several units.
+
+        A list whose members all ran in one iteration moves into its box. If only some did, a
+        piece of the list with these members is made in the box.
+
+        Args:
+            level: The scope of the level.
+            rounds: The units of each iteration.
+            units: All units, with lists replaced by their members.
+            stem: The name of the boxes before their number.
+        """
+        in_all = Counter(one.lists[0] for one in units if one.lists)
         for at, members in enumerate(rounds):
             if len(members) < 2:
                 continue
             box = self._open(level, f"{stem}.{at}", members, kind="hand")
-            here = Counter(one.lists[0] for one in members if one.lists)
+            in_iteration = Counter(one.lists[0] for one in members if one.lists)
             pieces: dict[tuple[Scope, ...], Scope] = {(): box}
             for unit in members:
                 thing = unit.thing
-                if unit.lists and here[unit.lists[0]] == of_lists[unit.lists[0]]:
+                if unit.lists and in_iteration[unit.lists[0]] == in_all[unit.lists[0]]:
                     thing = unit.lists[0]
                     if thing not in self.found.scopes:
                         self._move(thing, level, box)
                     continue
-                for depth, whole in enumerate(unit.lists):
-                    around, inner = unit.lists[:depth], unit.lists[: depth + 1]
+                for depth, listed in enumerate(unit.lists):
+                    enclosing, inner = unit.lists[:depth], unit.lists[: depth + 1]
                     if inner not in pieces:
-                        # The part of the list that stands in the box.
-                        name = whole.qualified_name
+                        # The piece of the list that is drawn in the box.
+                        name = listed.qualified_name
                         piece = Scope(
-                            whole.part, parent=pieces[around], kind="container", qualified_name=name
+                            listed.part,
+                            parent=pieces[enclosing],
+                            kind="container",
+                            qualified_name=name,
                         )
-                        pieces[inner] = self._add(piece, whole)
+                        pieces[inner] = self._add(piece, listed)
                 self._move(thing, unit.lists[-1] if unit.lists else level, pieces[unit.lists])
             self._renumber(box)
 
-    # -- making them -------------------------------------------------------------------------
+    # -- changes of the placement ------------------------------------------------------------
 
     def _open(
         self,
@@ -373,7 +415,7 @@ class Bundler:
         return box
 
     def _add(self, box: Scope, first: _Thing) -> Scope:
-        """Have a box stand on the level of its parent, in the place of its first thing."""
+        """Add a box to the level of its parent, in the position of its first node or scope."""
         self.changed = True
         self.found.all.append(box)
         self._order[box] = self._order[first]
@@ -381,7 +423,8 @@ class Bundler:
         return box
 
     def _move(self, thing: _Thing, level: Scope | None, box: Scope) -> None:
-        # Whoever makes a box or a piece of a list moves something into it then.
+        # Every new box or piece of a list is followed by a move into it, so that clearing the
+        # cache here suffices.
         self._known_units.clear()
         if isinstance(thing, Node):
             self.found.nodes[thing] = box
@@ -393,7 +436,7 @@ class Bundler:
             self._children[box][thing] = None
 
     def _renumber(self, box: Scope) -> None:
-        """Count the calls of each module, and the passes, in a round from 0."""
+        """Number the calls of each module, and the backward passes, in an iteration from 0 on."""
         numbers: Counter[tuple[str, str | None]] = Counter()
         for scope in self._children[box]:
             part = scope.part
@@ -406,7 +449,7 @@ class Bundler:
 
 
 def _told(run: Run | None, step: int) -> tuple[tuple[Run, ...], tuple[int, ...]]:
-    """Return the runs around a call, the outermost first, and where in the code of each."""
+    """Return the call frames around a call site, outermost first, and the position in each."""
     if run is None:
         return (), ()
     chain = run.chain()
@@ -414,19 +457,19 @@ def _told(run: Run | None, step: int) -> tuple[tuple[Run, ...], tuple[int, ...]]
 
 
 def _shared(units: list[_Unit]) -> tuple[tuple[Run, ...], tuple[int, ...]]:
-    """Return the runs that all units have in common, and where the first one is in them."""
+    """Return the call frames that all units share, and the first unit's position in each."""
     if not units:
         return (), ()
-    ways = zip(*(unit.chain for unit in units), strict=False)
-    depth = sum(1 for _ in takewhile(lambda runs: len(set(runs)) == 1, ways))
+    frames = zip(*(unit.chain for unit in units), strict=False)
+    depth = sum(1 for _ in takewhile(lambda runs: len(set(runs)) == 1, frames))
     return units[0].chain[:depth], units[0].steps[:depth]
 
 
 def _named_best(run: Run, inside: list[_Unit], depth: int) -> Run:
-    """Return, of runs that did the same, the one whose name tells most.
+    """Return the call frame with the best name among frames that ran the same units.
 
-    That is the outermost which is neither a closure, as what decorators put around others, nor
-    without a name.
+    That is the outermost frame of a function that has a name and is not nested (a decorator's
+    wrapper is), else the outermost with a name.
     """
     named = [one for one in _shared(inside)[0][depth:] if one.function.name]
     plain = [one for one in named if not one.function.nested]
@@ -434,21 +477,22 @@ def _named_best(run: Run, inside: list[_Unit], depth: int) -> Run:
 
 
 def _is_forward(run: Run) -> bool:
-    """Tell whether a run is that of a module's own forward, below what decorators put around it."""
-    above = run.chain()[:-1]
-    return run.function.name == "forward" and all(one.function.nested for one in above)
+    """Whether a call frame is a module's own forward, possibly inside of decorators' wrappers."""
+    callers = run.chain()[:-1]
+    return run.function.name == "forward" and all(one.function.nested for one in callers)
 
 
 def _rounds_of(
     events: list[_Event], loops: tuple[_Loop, ...]
 ) -> Iterator[_Event | list[list[_Unit]]]:
-    """Part a row of events in the rounds of the loops in which they are.
+    """Split events into the iterations of the loops in which they ran.
 
     Args:
-        events: What the run of a function did, in order.
+        events: The events of one call frame, in order.
         loops: The loops in its code: the first and the last step of each.
-    Returns:
-        The rounds of each loop that is worth it, outer ones first, and the events beside these.
+    Yields:
+        The iterations of each loop that is worth boxes, outer loops first, and the events outside
+        of these.
     """
     for loop, block in _blocks(events, loops):
         if loop is None:
@@ -471,7 +515,7 @@ def _holds(loop: _Loop, other: _Loop) -> bool:
 def _blocks(
     events: list[_Event], loops: tuple[_Loop, ...]
 ) -> Iterator[tuple[_Loop | None, list[_Event]]]:
-    """Yield the events in order, those in one outer loop together; of these also that loop."""
+    """Yield runs of consecutive events with the outer loop that contains them, or None."""
     outer = [loop for loop in loops if not any(_holds(other, loop) for other in loops)]
 
     def around(event: _Event) -> _Loop | None:
@@ -482,7 +526,11 @@ def _blocks(
 
 
 def _rounds(events: list[_Event], inner: tuple[_Loop, ...]) -> list[list[_Event]]:
-    """Part the events of a loop where it has come round again; a loop in it is one place."""
+    """Split the events of a loop into iterations.
+
+    An iteration ends where the step decreases, or repeats with another call frame. An inner loop
+    counts as one step.
+    """
     rounds: list[list[_Event]] = []
     last, within = -1, None
     for loop, block in _blocks(events, inner):
@@ -497,16 +545,17 @@ def _rounds(events: list[_Event], inner: tuple[_Loop, ...]) -> list[list[_Event]
 
 
 def _are_worth_it(rounds: list[list[_Unit]]) -> bool:
-    """Tell whether a box for each round shows more than what stands there already."""
+    """Whether boxes for iterations show more structure than the level already has."""
     if len(rounds) < 2 or all(len(units) < 2 for units in rounds):
         return False
     counts = Counter(
         name for units in rounds for name in frozenset().union(*(unit.modules for unit in units))
     )
-    # Where each round calls other modules, these part the level already, if little is between.
+    # If each iteration calls other modules, these structure the level already, unless many
+    # operations run between them.
     if not counts or max(counts.values()) > 1:
         return True
-    # Those of several lists stand beside each other, for they take turns.
+    # Members of several lists alternate, so that their lists are dissolved and structure nothing.
     if all(len({unit.lists for unit in units if unit.lists}) > 1 for units in rounds):
         return True
     loose = sorted(sum(not unit.modules for unit in units) for units in rounds)

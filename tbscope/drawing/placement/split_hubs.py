@@ -1,8 +1,9 @@
-"""Short runs: a few operations in a row whose box takes lines from what has too many of them.
+"""Split of hubs: boxes around a few operations in a row that relieve a glyph of too many lines.
 
-The page puts aside what has far more lines than the others. A box around some of its readers
-has one line from it: so a few operations that belong together, as what one statement computes,
-are enough to have it stay. Such a run has few neighbours.
+The page puts a glyph aside that has far more lines than the others. A box around some of its
+readers has a single line from it, so boxes for a few operations that belong together (those of
+one statement, for example) are enough to keep the glyph in the flow. The runs of operations that
+share a box are chosen for few neighbours.
 """
 
 from collections import Counter
@@ -13,7 +14,7 @@ from tbscope.page.level_graph import Siblings
 
 __all__ = ["in_short_runs"]
 
-# How many of them there are on one level at most, and how many are tried for each.
+# The most boxes of this kind on one level, and the number of runs that are tried for each.
 _MOST_RUNS = 4
 _MOST_TRIED = 60
 
@@ -21,13 +22,18 @@ _MOST_TRIED = 60
 def in_short_runs(
     level: Siblings, rows: list[list[int]], *, fewest: int, most: int
 ) -> Iterator[list[list[int]]]:
-    """Yield ways to group a few operations of a level, the places in each of the boxes.
+    """Yield candidate groupings of a few operations of a level.
+
+    A run that reduces the number of glyphs put aside most is kept, and the search continues
+    with a further box.
 
     Args:
         level: The level.
-        rows: The places of the operations that may share a box, in order.
-        fewest: How many operations a box has at least.
-        most: How many it has at most.
+        rows: The indices of the operations that may share a box, in order.
+        fewest: The fewest operations in a box.
+        most: The most operations in a box.
+    Yields:
+        The indices of the operations in each box.
     """
     chosen: list[list[int]] = []
     crowded = len(level.put_aside())
@@ -37,16 +43,23 @@ def in_short_runs(
         for run in _runs(level, rows, taken, range(fewest, most + 1)):
             way = [*chosen, run]
             yield way
-            left = len(level.grouped(way).put_aside())
-            if left < crowded:
-                best, crowded = way, left
+            still_aside = len(level.grouped(way).put_aside())
+            if still_aside < crowded:
+                best, crowded = way, still_aside
         if not best:
             return
         chosen = best
 
 
 def _runs(level: Siblings, rows: list[list[int]], taken: set[int], sizes: range) -> list[list[int]]:
-    """Return runs of operations, those first that have the fewest neighbours."""
+    """Return runs of operations that begin at a neighbour of a hub, fewest neighbours first.
+
+    Args:
+        level: The level.
+        rows: The indices of the operations that may share a box, in order.
+        taken: The operations that have a box already.
+        sizes: The allowed lengths of a run.
+    """
     hubs = level.put_aside()
     marked = {end for ends in level.links if not hubs.isdisjoint(ends) for end in ends}
     found: list[tuple[int, int, list[int]]] = []
@@ -63,18 +76,18 @@ def _runs(level: Siblings, rows: list[list[int]], taken: set[int], sizes: range)
 
 
 def _count_leaving(level: Siblings, row: list[int]) -> list[int]:
-    """For each beginning of a row, how many children outside have a line to it."""
-    sides: dict[int, set[int]] = {place: set() for place in row}
+    """Return the number of children outside that have a line to each prefix of a row."""
+    linked: dict[int, set[int]] = {place: set() for place in row}
     for start, end in level.links:
         for place, other in ((start, end), (end, start)):
-            if place in sides:
-                sides[place].add(other)
+            if place in linked:
+                linked[place].add(other)
     inside: set[int] = set()
-    around: Counter[int] = Counter()
+    neighbours: Counter[int] = Counter()
     counts = []
     for place in row:
         inside.add(place)
-        around.pop(place, None)
-        around.update(sides[place] - inside)
-        counts.append(len(around))
+        neighbours.pop(place, None)
+        neighbours.update(linked[place] - inside)
+        counts.append(len(neighbours))
     return counts

@@ -1,7 +1,10 @@
-"""Cuts: where a level that the page could not draw, or not draw whole, is cut into chunks.
+"""Split of levels into chunks, if the page could not draw a level, or not draw it whole.
 
-It knows children by their places, and looks for groups of them so that the level of these
-groups is drawn well. How the chunks are called is decided in `chunks.py`.
+Children are indices in a `Siblings`. `divided` generates candidate groupings, the mildest first,
+and returns the first after which the page draws the level well. Without modules among the
+children, that is the whole search; with modules, groupings that leave them in place come first,
+and groupings that move them only follow if the page would stay blank or lose an exit of the
+flow. `drawing/chunks.py` names the chunks.
 """
 
 import re
@@ -37,25 +40,26 @@ __all__ = [
 ]
 
 MANY_LOOSE, MOST_LOOSE = 30, 40
-"""So many operations may stand beside each other before their author's functions part them, and
-before loops do, too."""
+"""The most operations beside each other on a level before functions of the source code become
+boxes, and before loops do, too."""
 
 Groups: TypeAlias = list[list[int]]
-"""The places of the children in each chunk."""
+"""The indices of the children in each chunk."""
 
-# How many children a chunk holds, the least with which there are few enough chunks.
+# The sizes of chunks; the smallest with which there are few enough chunks is used.
 _SIZES: list[int] = [10, 20, 25, *(digit * 10**power for power in range(1, 9) for digit in (5, 10))]
 _LISTED = 50
-# Of operations that have no numbers; with what a cut may add, less than are too many.
+# The size of chunks of operations without numbers; even with the slack of a cut, a chunk is not
+# too full.
 _UNLISTED = 25
 _MOST_CHUNKS = 50
 _FEW_CHUNKS = 10
 _FEWEST_CHUNKS = 6
-# How many children may stay beside the chunks.
+# The most children that may stay beside the chunks.
 _MOST_BESIDE = 20
-# How many inputs of one name become a box.
+# The fewest inputs of one name that become a box.
 _FEWEST_ENDS = 5
-# How many operations are worth a box.
+# The fewest operations that are worth a box.
 _FEWEST_PARTS = 3
 _DIGITS = "0123456789"
 _NOTHING: set[int] = set()
@@ -67,22 +71,23 @@ _NUMBER = re.compile("[0-9]+")
 def divided(
     level: Siblings, pinned: set[int], modules: set[int], rounds: set[int] = _NOTHING
 ) -> Groups:
-    """The groups of children that become chunks, in order; none if all is well.
+    """Return the groups of children that become chunks, in order; empty for a level drawn well.
 
     Args:
         level: The level.
-        pinned: Those that stand right on it, whatever comes.
-        modules: Those whose names users know. They stand in a chunk only where the page would
-            stay blank, or cut an end of the flow off; where it takes a while, it is as it is.
-        rounds: Boxes of rounds in which modules were called, and parameters that are nodes. They
-            stand in a chunk only where chunks of operations do not help.
+        pinned: The children that always stay on the level.
+        modules: The children whose names users rely on. They move into a chunk only if the page
+            would stay blank, or cut an exit of the flow off; a slow layout is accepted.
+        rounds: Boxes of functions or loop iterations in which modules were called, and parameters
+            that are nodes. They move into a chunk only if chunks of operations do not help.
     """
     if not is_crowded(level):
         return []
     kept = pinned | modules | rounds
     ways = _proposals(level, kept)
     if modules or rounds or _outputs(level):
-        # No box hides lines that lead from one child to another.
+        # Candidates that leave modules in place come first, without those in whose chunks the
+        # page would cut control lines.
         of_operations = _of_operations(level, kept)
         mild = (way for way in of_operations if not any(map(_loses_waits, level.parts(way))))
         ways = chain(mild, ways)
@@ -110,10 +115,14 @@ def divided(
 def _beside_modules(
     level: Siblings, ways: Iterable[Groups], kept: set[int], modules: set[int]
 ) -> Groups | None:
-    """The best of these ways, or none of them, where modules stay; None where all is blank."""
+    """Return the best of these groupings, or an empty one, all of which leave modules in place.
+
+    Returns:
+        A grouping; None if the page would stay blank with each of them.
+    """
 
     def is_fine(way: Groups, left: Siblings, most: int) -> bool:
-        """Tell whether what is left of the level is whole, and has not too many operations."""
+        """Whether the remaining level is whole, makes no cycle, and has few enough operations."""
         if not _fits(left, most) or _count_loose(level, way, kept) > LEVEL_LIMIT:
             return False
         return left.folded().keeps_flow() and not _makes_cycle(level, way)
@@ -130,18 +139,18 @@ def _beside_modules(
     for way in _of_numbered(level, modules, side_by_side=True):
         if is_fine(way, level.grouped(way), LEVEL_LIMIT):
             return way
-    # Slow, or not whole: but every module has its name.
-    tried = [one for one in tried if not _makes_cycle(level, one[0])]
-    whole = [one for one in tried if one[1].folded().keeps_flow()]
+    # Slow, or not whole, but every module keeps its name.
+    tried = [candidate for candidate in tried if not _makes_cycle(level, candidate[0])]
+    whole = [candidate for candidate in tried if candidate[1].folded().keeps_flow()]
     way, left = (
-        min(whole, key=lambda one: len(one[1].folded()))
+        min(whole, key=lambda candidate: len(candidate[1].folded()))
         if whole
         else min(
             tried,
-            # Those that leave too many operations come last.
-            key=lambda one: (
-                _count_loose(level, one[0], kept) > LEVEL_LIMIT,
-                len(one[1].folded().put_aside()),
+            # Groupings that leave too many operations come last.
+            key=lambda candidate: (
+                _count_loose(level, candidate[0], kept) > LEVEL_LIMIT,
+                len(candidate[1].folded().put_aside()),
             ),
         )
     )
@@ -149,10 +158,11 @@ def _beside_modules(
 
 
 def _with_modules(level: Siblings, way: Groups, pinned: set[int]) -> Iterator[Groups]:
-    """Yield ways that have a few modules or parameters stand in a box, beside what another cuts.
+    """Yield groupings that add boxes of a few modules or parameters to another grouping.
 
-    The mildest first: a box of parameters, boxes of what is numbered one by one, calls of one
-    module among them, boxes of what reads and feeds the same, and boxes of a few in a row.
+    The mildest come first: a box of parameters, boxes of consecutively numbered children (calls of
+    one module among them), boxes of children with equal sources and readers, and boxes of a few
+    children in a row.
     """
     inner = set(range(len(level))) - pinned - level.ends.keys()
     state = [place for place in sorted(inner) if is_state(level.ops[place])]
@@ -168,14 +178,16 @@ def _with_modules(level: Siblings, way: Groups, pinned: set[int]) -> Iterator[Gr
 
 
 def _alike(level: Siblings, places: set[int]) -> Iterator[Groups]:
-    """Yield a way to have children share a box that read the same and feed the same."""
+    """Yield a grouping with a box for children with equal sources and equal readers, if any."""
     reads, feeds = _neighbours(level, places)
-    found: dict[tuple[frozenset[int], frozenset[int]], list[int]] = {}
+    by_neighbours: dict[tuple[frozenset[int], frozenset[int]], list[int]] = {}
     for place in sorted(places):
         if reads[place]:
             key = frozenset(reads[place]), frozenset(feeds[place])
-            found.setdefault(key, []).append(place)
-    groups = [group for group in found.values() if SERIES_SIZE <= len(group) < len(level) - 1]
+            by_neighbours.setdefault(key, []).append(place)
+    groups = [
+        group for group in by_neighbours.values() if SERIES_SIZE <= len(group) < len(level) - 1
+    ]
     if groups:
         yield groups
 
@@ -183,7 +195,7 @@ def _alike(level: Siblings, places: set[int]) -> Iterator[Groups]:
 def _neighbours(
     level: Siblings, places: Iterable[int]
 ) -> tuple[dict[int, set[int]], dict[int, set[int]]]:
-    """Return what each child reads, but for parameters, and what it feeds."""
+    """Return the sources of each child, without parameters, and its readers."""
     reads: dict[int, set[int]] = {place: set() for place in places}
     feeds: dict[int, set[int]] = {place: set() for place in reads}
     for start, end in level.links:
@@ -195,14 +207,14 @@ def _neighbours(
 
 
 def _joined(way: Groups, groups: Groups) -> Groups:
-    """Return further groups, and those of a way without them."""
+    """Return groups, followed by the groups of another grouping without their members."""
     taken = set(chain.from_iterable(groups))
     left = [[place for place in group if place not in taken] for group in way]
     return groups + [group for group in left if group]
 
 
 def _first_whole(level: Siblings, ways: Iterable[Groups]) -> Groups:
-    """Return the first way after which all ends of a level are reached, or none."""
+    """Return the first grouping after which all exits of a level are reached, else an empty one."""
     for way in ways:
         left = level.grouped(way)
         if not _is_cut(level, way) or not _fits(left, SLOW_LIMIT):
@@ -213,14 +225,14 @@ def _first_whole(level: Siblings, ways: Iterable[Groups]) -> Groups:
 
 
 def _is_cut(level: Siblings, way: Groups) -> bool:
-    """Whether a way changes a level: one chunk of all would be the same level again."""
+    """Whether a grouping changes a level: a single chunk of all children would not."""
     return len(way) > 1 or (bool(way) and len(way[0]) < len(level) - 1)
 
 
 def _first_drawn_well(level: Siblings, ways: Iterable[Groups]) -> Groups:
-    """The first way after which the page draws a level well; if there is none, the last one.
+    """Return the first grouping after which the page draws a level well, or else the last one.
 
-    A box that would point at what points at it is the last choice.
+    A grouping that makes a cycle is returned only if no other one draws the level well.
     """
     groups: Groups = []
     circling: Groups = []
@@ -233,7 +245,7 @@ def _first_drawn_well(level: Siblings, ways: Iterable[Groups]) -> Groups:
 
 
 def _count_loose(level: Siblings, groups: Groups, kept: set[int]) -> int:
-    """Count the operations that stand in none of the groups."""
+    """Return the number of operations that are in none of the groups."""
     inside = set(chain.from_iterable(groups))
     return sum(
         at not in inside and at not in kept and at not in level.ends for at in range(len(level))
@@ -241,14 +253,14 @@ def _count_loose(level: Siblings, groups: Groups, kept: set[int]) -> int:
 
 
 def _loses_waits(level: Siblings) -> bool:
-    """Tell whether the page cuts the control lines of one child of a level, for they are many."""
-    waits = Counter(start for (start, _), data in level.links.items() if not data)
-    waits += Counter(end for (_, end), data in level.links.items() if not data)
-    return any(count > CONTROL_LIMIT for count in waits.values())
+    """Whether the page cuts the control lines of a child of a level because they are too many."""
+    counts = Counter(start for (start, _), data in level.links.items() if not data)
+    counts += Counter(end for (_, end), data in level.links.items() if not data)
+    return any(count > CONTROL_LIMIT for count in counts.values())
 
 
 def _makes_cycle(level: Siblings, groups: Groups) -> bool:
-    """Tell whether a box of children that were on no cycle points at what points at it."""
+    """Whether a grouping puts a box on a cycle whose members were on none."""
     if not groups:
         return False
     circling = set().union(*find_cycles(level.grouped(groups).links))
@@ -258,9 +270,9 @@ def _makes_cycle(level: Siblings, groups: Groups) -> bool:
 
 
 def _of_operations(level: Siblings, kept: set[int]) -> Iterator[Groups]:
-    """Yield ways to cut a level in which modules and inputs stay where they are.
+    """Yield groupings of operations that leave modules and inputs in place.
 
-    Operations share a chunk only if no module lies on a way from one to the other.
+    Operations share a chunk only if no module is on a path from one to the other.
     """
     ends = _outputs(level)
     if ends:
@@ -283,7 +295,13 @@ def _of_operations(level: Siblings, kept: set[int]) -> Iterator[Groups]:
 
 
 def _with_state(level: Siblings, groups: Groups, state: set[int]) -> Groups:
-    """Have those of these parameters that one group alone reads stand in it."""
+    """Return the groups, each with the parameters that only this group reads.
+
+    Args:
+        level: The level.
+        groups: The groups.
+        state: The parameters and buffers that may be added.
+    """
     group_of = {place: number for number, group in enumerate(groups) for place in group}
     readers: dict[int, set[int | None]] = {place: set() for place in state}
     for start, end in level.links:
@@ -296,50 +314,53 @@ def _with_state(level: Siblings, groups: Groups, state: set[int]) -> Groups:
 
 
 def _rows(level: Siblings, kept: set[int]) -> list[list[int]]:
-    """The operations, in rows of those between which no child lies that is kept."""
+    """Return the operations in rows, so that no kept child is on a path within a row."""
     sources: dict[int, list[int]] = {}
     for start, end in level.links:
         if start < end:
             sources.setdefault(end, []).append(start)
-    # How many of those that are kept lie on the longest way to each.
+    # The number of kept children on the path to each child that has most of them.
     before: list[int] = []
     rows: dict[int, list[int]] = {}
     for place in range(len(level)):
-        ways = [before[source] + (source in kept) for source in sources.get(place, ())]
-        before.append(max(ways, default=0))
+        counts = [before[source] + (source in kept) for source in sources.get(place, ())]
+        before.append(max(counts, default=0))
         if place not in kept and place not in level.ends:
             rows.setdefault(before[place], []).append(place)
     return list(rows.values())
 
 
 def _outputs(level: Siblings) -> Groups:
-    """The outputs of the whole graph, if they are many."""
+    """Return the outputs of the whole graph as one group, if they are many."""
     outputs = [at for at, word in level.ends.items() if word == "Output"]
     return [outputs] if len(outputs) >= _FEWEST_ENDS else []
 
 
 def is_state(op: str) -> bool:
     """Whether nodes of an op type are parameters or buffers."""
-    # One that must not be folded with others is a `Parameter[w0]`.
+    # A parameter that must not be folded has the op type `Parameter[w0]`.
     return op.partition("[")[0] in _STATE_OPS
 
 
 def is_crowded(level: Siblings) -> bool:
-    """Tell whether the page cannot draw a level well."""
+    """Whether the page cannot draw a level well: it has too many glyphs, or loses its flow."""
     if len(level) < CROWD_SIZE:
         return False
     return not _fits(level, LEVEL_LIMIT) or not level.folded().keeps_flow()
 
 
 def _fits(level: Siblings, most: int) -> bool:
-    """Tell whether at most so many shapes are laid out at once, on the level or in a stack."""
+    """Whether the page lays out at most this number of glyphs at once, on the level or in a stack.
+
+    A stack may have `STACK_LIMIT` members in any case.
+    """
     if any(len(members) > max(most, STACK_LIMIT) for members in level.series()):
         return False
     return len(level.folded()) <= most
 
 
 def count_loose(level: Siblings) -> int:
-    """Count the nodes of a level that are no boxes, no ends of the graph and no cards."""
+    """Return the number of nodes of a level that are no inputs or outputs and no info cards."""
     return sum(
         bool(op) and op != ASIDE_OP and place not in level.ends
         for place, op in enumerate(level.ops)
@@ -347,12 +368,15 @@ def count_loose(level: Siblings) -> int:
 
 
 def _proposals(level: Siblings, kept: set[int]) -> Iterator[Groups]:
-    """Yield ways to cut a level, the mildest first; where nothing is kept, the last one serves."""
+    """Yield groupings of a level into sections, the mildest first.
+
+    If nothing is kept, the last one always makes the level small enough.
+    """
     inner = [at for at in range(len(level)) if at not in level.ends and at not in kept]
     groups = _alike_ends(level)
     if groups:
         yield groups
-    # The few boxes that ran by turns with others: a list whose layers a loop calls.
+    # A few boxes may have run alternately with others (a list whose layers a loop calls).
     tangled = {end for start, end in level.links if start > end and not level.ops[end]}
     if len(tangled) > _MOST_BESIDE // 2:
         tangled = set()
@@ -370,43 +394,43 @@ def _proposals(level: Siblings, kept: set[int]) -> Iterator[Groups]:
     boxes = _ends(level, _NOTHING)
     yield boxes + few
     if len(inner) >= CROWD_SIZE:
-        # So few that the page puts nothing aside.
+        # So few chunks that the page puts nothing aside.
         yield boxes + _sections(level, inner, -(-len(inner) // _FEWEST_CHUNKS))
 
 
 def _of_numbered(
     level: Siblings, places: set[int], *, side_by_side: bool = False, first_too: bool = False
 ) -> Iterator[Groups]:
-    """Yield ways to have what is numbered one by one stand in a box, as members of a list would.
+    """Yield groupings with boxes of consecutively numbered children, like members of a list.
 
-    That are the rounds of one loop, and modules in attributes of their own (`head_0`, `head_1`).
+    Examples are the iterations of a loop, and modules in separate attributes (`head_0`, `head_1`).
 
     Args:
         level: The level.
-        places: What may stand in such a box.
-        side_by_side: Whether all in it must read and feed the same.
+        places: The children that may move into a box.
+        side_by_side: Whether all children in a box must have equal sources and readers.
         first_too: Whether the first call of a module, before `fc.1`, counts as `fc.0`.
     """
-    found: dict[tuple[str, str], dict[int, int]] = {}
+    by_stem: dict[tuple[str, str], dict[int, int]] = {}
     kinds = {
         place: level.ops[place].partition("[")[0] for place in sorted(places - level.ends.keys())
     }
     for place, op in kinds.items():
         numbered = read_number(level.labels[place])
         if numbered is not None:
-            found.setdefault((numbered[0], op), {})[numbered[1]] = place
+            by_stem.setdefault((numbered[0], op), {})[numbered[1]] = place
     for place, op in kinds.items() if first_too else ():
-        calls = found.get((f"{level.labels[place]}.", op))
+        calls = by_stem.get((f"{level.labels[place]}.", op))
         if calls is not None:
             calls.setdefault(0, place)
     groups = [
         list(members.values())
-        for members in found.values()
+        for members in by_stem.values()
         if len(members) >= SERIES_SIZE and max(members) - min(members) < len(members)
     ]
     if side_by_side:
         groups = [_side_by_side(level, group) for group in groups]
-    # A box of all would be the same level again.
+    # A box of all children would be the same level again.
     groups = [group for group in groups if 0 < len(group) < len(level) - 1]
     yield from ([group] for group in groups)
     if len(groups) > 1:
@@ -414,7 +438,10 @@ def _of_numbered(
 
 
 def _side_by_side(level: Siblings, group: list[int]) -> list[int]:
-    """Return a group with its parameters if all in it read and feed the same, else nothing."""
+    """Return a group with its own parameters if all members have equal sources and readers.
+
+    Otherwise the result is empty.
+    """
     reads, feeds = _neighbours(level, group)
     of_state: dict[int, set[int]] = {}
     for start, end in level.links:
@@ -427,7 +454,12 @@ def _side_by_side(level: Siblings, group: list[int]) -> list[int]:
 
 
 def _ends(level: Siblings, known: set[int]) -> Groups:
-    """The inputs, and the outputs, that are not known, if they are more than two."""
+    """Return the inputs, and the outputs, as groups if they are more than two.
+
+    Args:
+        level: The level.
+        known: Inputs and outputs that are in a group already.
+    """
     groups = [
         [at for at, found in level.ends.items() if found == word and at not in known]
         for word in ("Input", "Output")
@@ -436,17 +468,20 @@ def _ends(level: Siblings, known: set[int]) -> Groups:
 
 
 def _alike_ends(level: Siblings) -> Groups:
-    """The inputs, and the outputs, that share the start of their names."""
-    found: dict[tuple[str, str], list[int]] = {}
+    """Return groups of inputs, and of outputs, whose names begin alike (`past.0`, `past.1`)."""
+    by_stem: dict[tuple[str, str], list[int]] = {}
     for place, word in level.ends.items():
         stem = stem_of_end(level.labels[place])
         if stem:
-            found.setdefault((word, stem), []).append(place)
-    return [places for places in found.values() if len(places) >= _FEWEST_ENDS]
+            by_stem.setdefault((word, stem), []).append(place)
+    return [places for places in by_stem.values() if len(places) >= _FEWEST_ENDS]
 
 
 def _without_rare(level: Siblings, places: list[int]) -> list[int]:
-    """Leave out the items before and after the long numbered list of a level, if they are few."""
+    """Return children without those before and after the most frequent numbered list.
+
+    All are returned if those are many, or if less than a tenth of the children are in the list.
+    """
     numbered = [read_number(level.labels[at]) for at in places]
     stems = [found[0] if found else None for found in numbered]
     counts = Counter(stem for stem in stems if stem is not None)
@@ -456,26 +491,26 @@ def _without_rare(level: Siblings, places: list[int]) -> list[int]:
     first = stems.index(stem)
     last = len(stems) - stems[::-1].index(stem)
     if first and level.labels[places[first - 1]] + "." == stem:
-        # The first call of the module whose later ones have numbers.
+        # The first call of a module has no number, unlike its later calls.
         first -= 1
     little = first + len(stems) - last <= _MOST_BESIDE
     return places[first:last] if little and count * 10 >= len(places) else places
 
 
 def _is_list(level: Siblings, places: list[int]) -> bool:
-    """Tell whether most children are numbered: the members of a list, or calls of a module."""
+    """Whether most children are numbered: the members of a list, or calls of a module."""
     return sum(read_number(level.labels[at]) is not None for at in places) * 2 > len(places)
 
 
 def _size(count: int, most: int, *, smallest: int) -> int:
-    """The size of chunks that makes at most so many of them."""
+    """Return the smallest size with which there are at most `most` chunks."""
     return next(size for size in _SIZES if size >= smallest and count <= size * most)
 
 
 def _sections(level: Siblings, places: list[int], size: int) -> Groups:
-    """Cut children into sections of about this size, where few edges cross.
+    """Return children in sections of about this size, split where few edges cross.
 
-    A section holds at least four fifths of it, and the last one at most seven fifths.
+    A section has at least four fifths of the size, and the last at most seven fifths.
     """
     crossing = _crossings(level, places)
     slack = size // 5
@@ -483,7 +518,7 @@ def _sections(level: Siblings, places: list[int], size: int) -> Groups:
     start, count = 0, len(places)
     while count - start > size + 2 * slack:
         ideal = start + size
-        # A bit more than needed, where there is no better place for the cut.
+        # The fewest crossings decide, then the distance from the ideal size.
         end = min(
             range(ideal - slack, ideal + slack + 1),
             key=lambda at: (crossing[at], abs(at - ideal)),
@@ -495,7 +530,10 @@ def _sections(level: Siblings, places: list[int], size: int) -> Groups:
 
 
 def _crossings(level: Siblings, places: Sequence[int]) -> list[int]:
-    """For each place of a cut, how many children before it are read behind it."""
+    """Return the number of children that are linked across each possible cut.
+
+    A child before the cut counts once, however many children behind it have a link to it.
+    """
     order = {place: at for at, place in enumerate(places)}
     last: dict[int, int] = {}
     for start, end in level.links:
@@ -510,7 +548,10 @@ def _crossings(level: Siblings, places: Sequence[int]) -> list[int]:
 
 
 def read_number(label: str) -> tuple[str, int] | None:
-    """Part a name in stem and number: `fc.3` in `fc.` and 3, `Linear[3]` in nothing and 3."""
+    """Split a name into stem and number: `fc.3` into `fc.` and 3, `Linear[3]` into "" and 3.
+
+    None for a name without a number.
+    """
     stem = label.rstrip(_DIGITS)
     if stem != label:
         return stem, int(label[len(stem) :])
@@ -519,5 +560,5 @@ def read_number(label: str) -> tuple[str, int] | None:
 
 
 def stem_of_end(label: str) -> str:
-    """The text before the first dot or number: `past` of `past.0.key`."""
+    """Return the text before the first dot, without digits at its end: `past` of `past.0.key`."""
     return label.partition(".")[0].rstrip(_DIGITS).rstrip("_-")

@@ -155,7 +155,7 @@ def _is_of(home: Scope, around: Iterable[Scope]) -> bool:
 
 
 def is_shared(call: Call) -> bool:
-    """Whether the caller's module and a second module, not an ancestor of the caller, contain it.
+    """Whether the caller and a second module, outside of the caller, both contain the module.
 
     The box of the second module takes no part in the call, so the call is placed with its caller.
     """

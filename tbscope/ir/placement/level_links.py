@@ -42,6 +42,8 @@ def level_links(
         boxes: Containers that are boxes nevertheless, because operations run in them.
         beyond: Whether the operations of all other levels are units, too.
     """
+    # For each scope its enclosing box on the level, or whether the scope's nodes are on the level
+    # themselves ("here") or on other levels ("elsewhere").
     units: dict[Scope | None, Unit | Literal["here", "elsewhere"]] = {
         None: "elsewhere" if holder else "here"
     }

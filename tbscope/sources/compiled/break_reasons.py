@@ -18,7 +18,7 @@ _EXPLAINED = re.compile(r"^\s*Explanation:\s*(.+)$", re.MULTILINE)
 
 
 def function_name(name: str) -> str:
-    """Return the name of a function; a function that resumes behind a break has the original name.
+    """Return the name of a function; behind a break, the original name and the line.
 
     >>> function_name("forward"), function_name("torch_dynamo_resume_in_forward_at_12")
     ('forward', 'forward, from line 12')
@@ -36,8 +36,8 @@ def reason_text(text: str) -> str:
     >>> reason_text("Failed to trace x\n  Explanation: it is odd.\n  Hint: none")
     'Failed to trace x: it is odd'
     """
-    told = [_one_reason(part) for part in _ANOTHER.split(text)]
-    return cut("; then ".join(filter(None, told)) or "no reason is told", _MOST_REASON)
+    reasons = [_one_reason(part) for part in _ANOTHER.split(text)]
+    return cut("; then ".join(filter(None, reasons)) or "no reason is told", _MOST_REASON)
 
 
 def _one_reason(text: str) -> str:
@@ -46,8 +46,8 @@ def _one_reason(text: str) -> str:
         # The compiler's term for `if`, `while` and `assert`.
         return "Data-dependent branching: Python decides by the value of a tensor"
     explained = _EXPLAINED.search(text)
-    told = first if explained is None else f"{first}: {explained[1]}"
-    return " ".join(told.split()).rstrip(".")
+    text_of_reason = first if explained is None else f"{first}: {explained[1]}"
+    return " ".join(text_of_reason.split()).rstrip(".")
 
 
 def guard_text(text: str) -> str:

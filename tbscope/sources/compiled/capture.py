@@ -75,7 +75,7 @@ class Captured:
         source: The line at which that function is defined.
         owner: The qualified name of the module whose method the function is, or None for any other
             function.
-        recompiled: The guard of an earlier graph of the function that failed, or None for its first
+        recompiled: The failed guard of an earlier graph of the function, or None for its first
             graph.
         module: The nodes, as the compiler captured them.
         given: The inputs, in order.
@@ -102,12 +102,13 @@ class Capture:
     Args:
         names: The names in the model, or None if the first frame determines the model.
         inner: The backend that compiles each graph, or None if the graph runs as it is.
-        alone: Whether nothing else is compiled meanwhile, in one call of the model.
+        alone: Whether the capture covers a single call of the model, in which nothing else is
+            compiled.
 
     Attributes:
         events: The graphs and the breaks, in order.
         codes: The code objects of the frames that the compiler has met.
-        alone: Whether nothing else is compiled meanwhile, in one call of the model.
+        alone: The argument `alone`.
         inputs: The types of the model's inputs, by path.
         passed: The path of an input that the model returned unchanged, by the path in the result.
         running: Returns a context manager in which each graph runs.
@@ -150,10 +151,10 @@ class Capture:
             if isinstance(origin, str):
                 self.passed[path] = origin
             elif origin is not None:
-                number, place = origin
+                number, index = origin
                 outputs = graphs[number].outputs
-                if place < len(outputs) and outputs[place] is None:
-                    outputs[place] = path
+                if index < len(outputs) and outputs[index] is None:
+                    outputs[index] = path
 
     # -- calls by the compiler ------------------------------------------------------------
 
@@ -177,19 +178,19 @@ class Capture:
 
     def failed(self, frame: Any, error: Exception) -> None:
         """Record a frame that is not compiled, and the reason."""
-        known = len(self.events)
+        events_before = len(self.events)
         self.note_breaks()
         code, variables = frame.f_code, getattr(frame, "f_locals", {})
         if is_foreign_file(code.co_filename) and "fn" not in variables:
             # A frame of torch's own, which the user's code called.
             return
         text = str(error)
-        place = source_in(stack_of(error))
-        last = self.events[-1] if len(self.events) > known else None
-        if isinstance(last, GraphBreak) and last.details in text and last.source == place:
+        break_line = source_in(stack_of(error))
+        last = self.events[-1] if len(self.events) > events_before else None
+        if isinstance(last, GraphBreak) and last.details in text and last.source == break_line:
             # The compiler reported the break before it found that it cannot resume behind it.
             self.events.pop()
-        source = place or _defined(code)
+        source = break_line or _defined(code)
         skipped = _function(code, variables)
         self.events.append(GraphBreak(reason_text(text), text, source, skipped, len(self.graphs)))
 
@@ -217,20 +218,20 @@ class Capture:
         self._seen[code] = earlier + 1
         recompiled = None
         if earlier:
-            told = guard_text(frame.recompiled or "")
-            recompiled = told or "a guard failed that the compiler does not tell"
-        given = [_given(node, names) for node in module.graph.nodes if node.op == "placeholder"]
+            failed_guard = guard_text(frame.recompiled or "")
+            recompiled = failed_guard or "a guard failed that the compiler does not tell"
+        inputs = [_given(node, names) for node in module.graph.nodes if node.op == "placeholder"]
         owner = _owner(code, frame.variables)
         own_name = None if owner is None else names.known(owner)
-        around = {own_name: (own_name, type(owner))} if own_name else {}
+        enclosing = {own_name: (own_name, type(owner))} if own_name else {}
         return Captured(
             len(self.graphs),
             _function(code, frame.variables),
             _defined(code),
             own_name,
             recompiled,
-            copied(module, names.module, around),
-            given,
+            copied(module, names.module, enclosing),
+            inputs,
         )
 
     # -- tensors between graphs -----------------------------------------------------------
@@ -254,6 +255,7 @@ class Capture:
         return runs
 
     def _note(self, tensor: torch.Tensor, origin: Origin) -> None:
+        # Another tensor may get the id later: the weak reference then leads elsewhere.
         self._known[id(tensor)] = weakref.ref(tensor), origin
 
     def _origin(self, tensor: Any) -> Origin | None:
@@ -263,19 +265,19 @@ class Capture:
 
 def _given(node: torch.fx.Node, names: FrameNames) -> Given:
     text, example = source_text(node), example_of(node)
-    told = type_nest(node.meta.get("example_value"))
+    typed = type_nest(node.meta.get("example_value"))
     if not isinstance(example, torch.Tensor):
         is_tensor = isinstance(node.meta.get("example_value"), torch.Tensor)
-        return Given("input" if is_tensor else "number", names.path(text)[0], told)
-    held = names.held(example)
-    if held is not None:
-        return Given(*held, told)
+        return Given("input" if is_tensor else "number", names.path(text)[0], typed)
+    state = names.held(example)
+    if state is not None:
+        return Given(*state, typed)
     name, was_there = names.path(text)
     if isinstance(example, torch.nn.Parameter):
-        return Given("parameter", name, told, example)
+        return Given("parameter", name, typed, example)
     if "._buffers[" in text:
-        return Given("buffer", name, told, example)
-    return Given("constant", name, told, example) if was_there else Given("input", name, told)
+        return Given("buffer", name, typed, example)
+    return Given("constant", name, typed, example) if was_there else Given("input", name, typed)
 
 
 def copied(
@@ -291,22 +293,22 @@ def copied(
         around: The module stack of the call that encloses all nodes, or an empty one.
     """
     graph = torch.fx.Graph()
-    known: dict[torch.fx.Node, torch.fx.Node] = {}
-    result = graph.graph_copy(module.graph, known)
+    copies: dict[torch.fx.Node, torch.fx.Node] = {}
+    result = graph.graph_copy(module.graph, copies)
     if result is not None:
         graph.output(result)
-    held: dict[str, Any] = {}
+    attributes: dict[str, Any] = {}
     for node in graph.nodes:
         if node.op in ("get_attr", "call_module"):
-            thing = attribute_at(module, str(node.target))
-            inner = isinstance(thing, torch.fx.GraphModule)
-            held[str(node.target)] = copied(thing, name_of, around) if inner else thing
+            value = attribute_at(module, str(node.target))
+            inner = isinstance(value, torch.fx.GraphModule)
+            attributes[str(node.target)] = copied(value, name_of, around) if inner else value
         meta = node.meta
         # The compiler's record of the run, with the tensors.
         meta.pop("grapharg", None)
-        told = meta.get("nn_module_stack") or {}
-        meta["nn_module_stack"] = {**around, **_named(told, name_of)}
-    return torch.fx.GraphModule(held, graph)
+        stack = meta.get("nn_module_stack") or {}
+        meta["nn_module_stack"] = {**around, **_named(stack, name_of)}
+    return torch.fx.GraphModule(attributes, graph)
 
 
 def _named(stack: Mapping[str, Any], name_of: Callable[[str], str]) -> dict[str, Any]:

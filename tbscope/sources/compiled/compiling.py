@@ -91,7 +91,7 @@ def compile_graphs(
 
 
 class _RaisedError(Exception):
-    """Error of any class that was raised during a capture."""
+    """Wrapper of an error that was raised during a capture."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__()
@@ -112,7 +112,7 @@ def _captured(
     modules = modules_reached(model)
     preserved = Preserved(modules, (args, kwargs, model), training=training)
     capture = Capture(Names(owner_of(model)), alone=True)
-    given = argument_names(model, args, kwargs)
+    arguments = argument_names(model, args, kwargs)
     with ExitStack() as stack:
         stack.enter_context(preserved)
         if grad:
@@ -126,10 +126,10 @@ def _captured(
         # Python code may write into these tensors between two graphs.
         for buffer in _tensors_of(modules, "_buffers"):
             preserved.about_to_write(buffer)
-        for name, nest in given:
-            for _, tensor in tensor_leaves(nest, name):
+        for name, tree in arguments:
+            for _, tensor in tensor_leaves(tree, name):
                 preserved.about_to_write(tensor)
-            for path, tensor in tensor_leaves(nest, name, public=True):
+            for path, tensor in tensor_leaves(tree, name, public=True):
                 capture.know(path, tensor)
         capture.running = lambda: WriteWatch(preserved.about_to_write)
         stack.enter_context(torch.set_grad_enabled(grad))
@@ -159,15 +159,15 @@ def _captured(
                 fix=f"tbscope.trace({title}, ...) draws what runs without it",
             )
         types = [(path, type_nest(tensor)) for path, tensor in leaves]
-        found = graphs_of(capture, title, types)
-    found.overview.notes += map(Note, preserved.left)
-    return found
+        graphs = graphs_of(capture, title, types)
+    graphs.overview.notes += map(Note, preserved.left)
+    return graphs
 
 
 def _tensors_of(modules: list[torch.nn.Module], table: str) -> Iterator[torch.Tensor]:
     """Yield the tensors in one table of each module (`_buffers`)."""
     for module in modules:
-        yield from [held for held in getattr(module, table).values() if held is not None]
+        yield from [tensor for tensor in getattr(module, table).values() if tensor is not None]
 
 
 def _error(error: Exception, model: Any, *, fullgraph: bool) -> TraceError:
@@ -175,9 +175,9 @@ def _error(error: Exception, model: Any, *, fullgraph: bool) -> TraceError:
     name = name_of(model)
     text = str(error)
     if fullgraph and is_unsupported(error):
-        place = source_in(stack_of(error))
+        line = source_in(stack_of(error))
         return TraceError(
-            f"{name} cannot be compiled as one graph" + (f", at {place}" if place else ""),
+            f"{name} cannot be compiled as one graph" + (f", at {line}" if line else ""),
             why=reason_text(text),
             fix="leave fullgraph=True out to see the graphs before and behind that line",
         )

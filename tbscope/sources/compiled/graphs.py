@@ -71,12 +71,12 @@ def _notes(captured: Captured) -> list[Note]:
 def _graph(names: Names, title: str, captured: Captured) -> Graph:
     """Return the graph of one captured graph."""
     reading = Reading(names, title, captured.given)
-    given = [
+    inputs = [
         reading.add_input(each.name, each.type) if each.kind == "input" else reading.held(each)
         for each in captured.given
     ]
-    held = reading.read(captured.module, given)
-    graph = reading.finish(_outputs(held, captured.outputs), whole=False)
+    outputs = reading.read(captured.module, inputs)
+    graph = reading.finish(_outputs(outputs, captured.outputs), whole=False)
     graph.notes[:0] = _notes(captured)
     return graph
 
@@ -84,21 +84,21 @@ def _graph(names: Names, title: str, captured: Captured) -> Graph:
 def _outputs(
     held: Sequence[tuple[int, Slot]], paths: Sequence[str | None]
 ) -> list[tuple[str, Slot]]:
-    alone = len(held) == 1
-    found = []
-    for place, slot in held:
-        path = paths[place] if place < len(paths) else None
-        found.append((path or ("out" if alone else f"out.{place}"), slot))
-    return found
+    is_single = len(held) == 1
+    outputs = []
+    for index, slot in held:
+        path = paths[index] if index < len(paths) else None
+        outputs.append((path or ("out" if is_single else f"out.{index}"), slot))
+    return outputs
 
 
 class _Overview:
     """Overview of a capture: a box for each graph, with the breaks between them."""
 
     def __init__(self, capture: Capture, names: Names, title: str) -> None:
-        given = [each for captured in capture.graphs for each in captured.given]
+        inputs = [each for captured in capture.graphs for each in captured.given]
         self._capture = capture
-        self._reading = Reading(names, title, given)
+        self._reading = Reading(names, title, inputs)
         self._whole = _is_whole(capture)
         self._inputs: dict[str, Slot] = {}
         self._gave: dict[tuple[int, int], Slot] = {}
@@ -120,25 +120,25 @@ class _Overview:
                 self._gaps.append(event)
                 continue
             notes += _notes(event)
-            held = self._read(event)
-            self._loose = [slot for _, slot in held]
-            for place, slot in held:
-                self._gave.setdefault((event.number, place), slot)
+            tensors = self._read(event)
+            self._loose = [slot for _, slot in tensors]
+            for index, slot in tensors:
+                self._gave.setdefault((event.number, index), slot)
             paths = event.outputs
             if not self._whole:
-                held = [
-                    (place, slot) for place, slot in held if place < len(paths) and paths[place]
+                tensors = [
+                    (index, slot) for index, slot in tensors if index < len(paths) and paths[index]
                 ]
-            outputs.update(_outputs(held, paths))
+            outputs.update(_outputs(tensors, paths))
         for path, name in self._capture.passed.items():
             outputs[path] = self._input(name, self._capture.inputs[name])
-        rest = [(path, told) for path, told in results if path not in outputs]
+        rest = [(path, typed) for path, typed in results if path not in outputs]
         if self._gaps or rest:
-            slots = self._in_python([told for _, told in rest])
+            slots = self._in_python([typed for _, typed in rest])
             outputs.update((path, slot) for (path, _), slot in zip(rest, slots, strict=True))
         if not self._capture.alone and not self._whole:
             outputs |= self._unread()
-        order = {path: at for at, (path, _) in enumerate(results)}
+        order = {path: position for position, (path, _) in enumerate(results)}
         named = sorted(outputs.items(), key=lambda pair: order.get(pair[0], len(order)))
         graph = self._reading.finish(named, whole=self._whole)
         graph.notes[:0] = notes
@@ -146,33 +146,33 @@ class _Overview:
 
     def _read(self, captured: Captured) -> list[tuple[int, Slot]]:
         reading = self._reading
-        given = [self._known(captured, at, each) for at, each in enumerate(captured.given)]
-        unknown = [at for at, slot in enumerate(given) if slot is None]
-        told = [captured.given[at].type for at in unknown]
-        between = bool(self._gaps)
-        if between or (unknown and self._capture.alone):
-            slots, between = self._in_python(told), True
+        values = [self._known(captured, index, each) for index, each in enumerate(captured.given)]
+        missing = [index for index, slot in enumerate(values) if slot is None]
+        types = [captured.given[index].type for index in missing]
+        after_python = bool(self._gaps)
+        if after_python or (missing and self._capture.alone):
+            slots, after_python = self._in_python(types), True
         else:
-            pairs = zip(unknown, told, strict=True)
-            slots = [reading.add_input(captured.given[at].name, one) for at, one in pairs]
-        for at, slot in zip(unknown, slots, strict=True):
-            given[at] = slot
+            pairs = zip(missing, types, strict=True)
+            slots = [reading.add_input(captured.given[index].name, typed) for index, typed in pairs]
+        for index, slot in zip(missing, slots, strict=True):
+            values[index] = slot
         nodes = reading.reader.graph.nodes
         before = len(nodes)
         # A dot in the name of a box would end the name in a path.
         box = None if self._whole else _title(captured).replace(".", " ")
-        held = reading.read(captured.module, given, box)
-        if between:
+        tensors = reading.read(captured.module, values, box)
+        if after_python:
             self._wait(nodes[before:])
-        return held
+        return tensors
 
     def _unread(self) -> dict[str, Slot]:
         """Return the outputs that no later graph reads, if the model's results are unrecorded."""
         nodes = self._reading.reader.graph.nodes
         read = {value for node in nodes for value in node.inputs}
         return {
-            f"{number}.out.{place}": slot
-            for (number, place), slot in self._gave.items()
+            f"{number}.out.{index}": slot
+            for (number, index), slot in self._gave.items()
             if slot.read() not in read
         }
 
@@ -202,23 +202,27 @@ class _Overview:
     def _in_python(self, told: Sequence[Any]) -> list[Slot]:
         """Append the Python code that ran since the latest graph; return its results.
 
-        The code is a node for each break, or a single node if the compiler reported no break:
-        nothing of the code was compiled.
+        The code is a node for each break, or a single node if the compiler reported no break: then
+        nothing of it was compiled.
         """
         read = self._loose
         if read is None:
-            read = [self._input(path, one) for path, one in self._capture.inputs.items()]
+            read = [self._input(path, typed) for path, typed in self._capture.inputs.items()]
         reader, slots = self._reading.reader, []
         gaps: list[GraphBreak | None] = [*self._gaps] or [None]
         for number, gap in enumerate(gaps):
             values = [slot.read() for slot in read] if number == 0 else []
-            waits = [self._last] if self._last is not None else []
+            control_inputs = [self._last] if self._last is not None else []
             node = reader.builder.append_op(
                 "python" if gap is None else "graph_break",
                 self._reading.root,
                 values,
                 [Argument(None, value) for value in values],
-                [each for each in waits if each not in {value.producer for value in values}],
+                [
+                    each
+                    for each in control_inputs
+                    if each not in {value.producer for value in values}
+                ],
                 None if gap is None else gap.source,
                 [],
             )
@@ -289,11 +293,11 @@ class Reading:
             box: The name of a box for the nodes, or None for the scope of the model.
         """
         reader = self.reader
-        places = [node for node in module.graph.nodes if node.op == "placeholder"]
-        reader.held.update(zip(places, given, strict=True))
+        placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
+        reader.held.update(zip(placeholders, given, strict=True))
         with reader.places.body(box, self.root) if box else nullcontext():
-            held = Walk(reader, runs=True).read(module)
-        return [(place, slot) for place, entry in enumerate(held) for slot in slots_in(entry)]
+            results = Walk(reader, runs=True).read(module)
+        return [(index, slot) for index, entry in enumerate(results) for slot in slots_in(entry)]
 
     def finish(self, outputs: Sequence[tuple[str, Slot]], *, whole: bool) -> Graph:
         """Return the graph.

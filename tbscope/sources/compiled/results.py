@@ -42,14 +42,13 @@ class CompiledGraphs(dict[str, Graph]):
         overview: The graph of all captured graphs.
         graphs: Each captured graph, by title.
         breaks: The breaks between the graphs, in order.
-        recompiled: For each graph of a function with an earlier graph, by title, the guard of the
-            earlier graph that failed.
+        recompiled: For each graph of a function with an earlier graph, by title, the failed guard
+            of the earlier graph.
 
     Attributes:
         overview: All graphs in one graph: a box for each, with the breaks between them.
         breaks: The breaks between the graphs, in order.
-        recompiled: For each graph of a function with an earlier graph, by title, the guard of the
-            earlier graph that failed.
+        recompiled: The argument `recompiled`.
     """
 
     def __init__(

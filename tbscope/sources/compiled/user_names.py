@@ -72,6 +72,7 @@ class FrameNames:
         self._around = around
         self._found = names.found
         self._variables = {"L": variables, "G": globals_}
+        # Reversed, so that the first of several names remains.
         self._modules = {
             id(module): name
             for name, module in reversed(list(names.modules().items()))
@@ -91,10 +92,10 @@ class FrameNames:
 
     def module(self, text: str) -> str:
         """Return the qualified name of a module from the expression that leads to it."""
-        path, _, thing = self._walk(text)
-        if _is_module(thing) and self.known(thing) is None:
+        path, _, value = self._walk(text)
+        if _is_module(value) and self.known(value) is None:
             # A module outside of the model is recorded under its path.
-            self._found[path] = uncompiled(thing)
+            self._found[path] = uncompiled(value)
         return path
 
     def path(self, text: str) -> tuple[str, bool]:
@@ -111,19 +112,21 @@ class FrameNames:
         if start is None:
             # The compiler's own value: a size or another number.
             return ".".join(re.findall(r"\w+", text)) or "value", False, None
-        thing = self._variables[start["where"]].get(start["name"])
-        known = self._known(thing)
-        steps = [start["name"].lstrip("_") or start["name"]] if known is None else [known]
-        was_there = start["where"] == "G" or start["name"] in self._around or _is_module(thing)
+        value = self._variables[start["where"]].get(start["name"])
+        module_name = self._known(value)
+        steps = (
+            [start["name"].lstrip("_") or start["name"]] if module_name is None else [module_name]
+        )
+        was_there = start["where"] == "G" or start["name"] in self._around or _is_module(value)
         for step in _STEP.finditer(text, start.end()):
-            word = step["key"] or step["index"] or step["attribute"]
-            if word in _TABLES:
+            key = step["key"] or step["index"] or step["attribute"]
+            if key in _TABLES:
                 continue
-            thing = _part(thing, word)
-            known = self._known(thing)
-            steps = [*steps, word] if known is None else [known]
-            was_there = was_there or _is_module(thing)
-        return ".".join(filter(None, steps)), was_there, thing
+            value = _part(value, key)
+            module_name = self._known(value)
+            steps = [*steps, key] if module_name is None else [module_name]
+            was_there = was_there or _is_module(value)
+        return ".".join(filter(None, steps)), was_there, value
 
     def _known(self, thing: Any) -> str | None:
         return self.known(thing) if _is_module(thing) else None
@@ -142,11 +145,12 @@ def _part(thing: Any, word: str) -> Any:
     if type(thing) is dict:
         return thing.get(word)
     if type(thing) in (list, tuple) and word.lstrip("-").isdecimal():
-        at = int(word)
-        return thing[at] if -len(thing) <= at < len(thing) else None
+        index = int(word)
+        return thing[index] if -len(thing) <= index < len(thing) else None
     return None
 
 
+# Limit of the search: variables may lead to any number of objects.
 _MOST_REACHED = 2000
 
 
@@ -156,28 +160,28 @@ def modules_reached(function: Callable[..., Any]) -> list[torch.nn.Module]:
     The search covers the contents of the callable, the variables of enclosing functions, and the
     global variables in its code, with the lists, tuples and mappings in all of these.
     """
-    found: dict[torch.nn.Module, None] = {}
+    modules: dict[torch.nn.Module, None] = {}
     seen: set[int] = set()
     pending: list[Any] = [function]
     while pending and len(seen) < _MOST_REACHED:
-        thing = pending.pop()
-        if id(thing) in seen:
+        value = pending.pop()
+        if id(value) in seen:
             continue
-        seen.add(id(thing))
-        if isinstance(thing, torch.nn.Module):
-            found.update(dict.fromkeys(uncompiled(thing).modules()))
-        elif isinstance(thing, functools.partial):
-            pending += [thing.func, *thing.args, *thing.keywords.values()]
-        elif isinstance(thing, MethodType):
-            pending += [thing.__self__, thing.__func__]
-        elif isinstance(thing, FunctionType):
+        seen.add(id(value))
+        if isinstance(value, torch.nn.Module):
+            modules.update(dict.fromkeys(uncompiled(value).modules()))
+        elif isinstance(value, functools.partial):
+            pending += [value.func, *value.args, *value.keywords.values()]
+        elif isinstance(value, MethodType):
+            pending += [value.__self__, value.__func__]
+        elif isinstance(value, FunctionType):
             # Wrappers by `functools.wraps` and by the compiler lead to the function inside.
-            pending += [getattr(thing, "__wrapped__", None), compiled_from(thing)]
-            if not is_foreign_file(thing.__code__.co_filename):
-                pending += _variables_of(thing)
-        elif type(thing) in (list, tuple, dict):
-            pending += thing.values() if type(thing) is dict else thing
-    return list(found)
+            pending += [getattr(value, "__wrapped__", None), compiled_from(value)]
+            if not is_foreign_file(value.__code__.co_filename):
+                pending += _variables_of(value)
+        elif type(value) in (list, tuple, dict):
+            pending += value.values() if type(value) is dict else value
+    return list(modules)
 
 
 def _variables_of(function: FunctionType) -> Iterator[Any]:

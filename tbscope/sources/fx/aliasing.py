@@ -148,13 +148,15 @@ def _typed(shape: Any, dtype: torch.dtype, device: str, stride: Any) -> TensorTy
         strides = tuple(stride) if stride is not None and _are_numbers(stride) else None
         return TensorType(sizes, name, device, "", strides)
     sizes = tuple([_number(size) for size in sizes])
-    known = _are_numbers(sizes)
-    plain = sizes if known else tuple(size if type(size) is int else None for size in sizes)
+    has_numbers = _are_numbers(sizes)
+    plain_sizes = (
+        sizes if has_numbers else tuple(size if type(size) is int else None for size in sizes)
+    )
     symbols = ""
-    if not known and any(map(is_symbol, sizes)):
+    if not has_numbers and any(map(is_symbol, sizes)):
         symbols = f"({', '.join(map(str, sizes))}{',' if len(sizes) == 1 else ''})"
-    strides = tuple(stride) if known and stride is not None and _are_numbers(stride) else None
-    return TensorType(plain, name, device, symbols, strides)
+    strides = tuple(stride) if has_numbers and stride is not None and _are_numbers(stride) else None
+    return TensorType(plain_sizes, name, device, symbols, strides)
 
 
 def _are_numbers(sizes: Any) -> bool:
@@ -238,8 +240,8 @@ def add_value(node: Node, typed: TensorType) -> Value:
     value = Value(node, len(node.outputs), typed.shape, typed.dtype, typed.device)
     node.outputs.append(value)
     if typed.symbols:
-        before = node.attributes.get("symbolic_shape")
+        earlier = node.attributes.get("symbolic_shape")
         node.attributes["symbolic_shape"] = (
-            typed.symbols if before is None else f"{before}, {typed.symbols}"
+            typed.symbols if earlier is None else f"{earlier}, {typed.symbols}"
         )
     return value

@@ -2,8 +2,8 @@
 
 `torch.export.load` unpickles contents of a file: example inputs, tensors of custom classes,
 objects. It evaluates the formulas of sizes as Python, and loads compiled code. The file is
-therefore checked first as zip and JSON, which run nothing. torch loads it only if all that it
-unpickles is plain data, and every formula is a formula.
+therefore checked first as zip and JSON, which run nothing. torch loads it only if every formula is
+a formula and, without `trusted`, all that torch unpickles is plain data.
 """
 
 import ast

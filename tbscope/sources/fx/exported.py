@@ -72,6 +72,7 @@ def _graph_of(program: Any) -> Graph:
     """Return the graph of a program."""
     module: torch.fx.GraphModule = program.graph_module
     signature = program.graph_signature
+    # torch appends `@1` to the name of a module that is called again.
     names = [entry.fqn.partition("@")[0] for entry in program.module_call_graph]
     classes = classes_in(module)
     root_class = classes.get("")
@@ -89,8 +90,8 @@ def _graph_of(program: Any) -> Graph:
     tensors = {**program.state_dict, **program.constants}
     reader = Reader(places, _in_order(kinds, names), tensors)
     _add_inputs(reader, program)
-    given = Walk(reader).read(module)
-    leaves = _written_back(reader, signature.output_specs, given)
+    results = Walk(reader).read(module)
+    leaves = _written_back(reader, signature.output_specs, results)
     plan = getattr(program.call_spec, "out_spec", None)
     return reader.finish(*results_of(plan, leaves), names)
 
@@ -98,49 +99,49 @@ def _graph_of(program: Any) -> Graph:
 def _add_inputs(reader: Reader, program: Any) -> None:
     """Set the result of each placeholder of a program, and add the inputs of the model."""
     specs = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
-    given: dict[str, Held] = {}
+    inputs: dict[str, Held] = {}
     for node in program.graph_module.graph.nodes:
         if node.op != "placeholder":
             continue
         spec: Any = specs.get(node.name)
         kind = "USER_INPUT" if spec is None else spec.kind.name
-        told = reader.type_of(node)
-        held: Held = None
+        types = reader.type_of(node)
+        result: Held = None
         if kind in _STATE or kind == "CONSTANT_TENSOR":
-            held = reader.state.slot(spec.target, told)
+            result = reader.state.slot(spec.target, types)
         elif kind == "USER_INPUT":
             constant = getattr(getattr(spec, "arg", None), "value", None)
-            held = slots_of(told) if constant is None else constant
-            given[node.name] = held
-        reader.held[node] = held
+            result = slots_of(types) if constant is None else constant
+            inputs[node.name] = result
+        reader.held[node] = result
     calls = program.module_call_graph
     paths, arguments = input_paths(
         getattr(program.call_spec, "in_spec", None),
         getattr(calls[0].signature if calls else None, "forward_arg_names", None),
-        list(given.values()),
-        list(given),
+        list(inputs.values()),
+        list(inputs),
     )
-    reader.take(zip(paths, given.values(), strict=True), arguments)
+    reader.take(zip(paths, inputs.values(), strict=True), arguments)
 
 
 def _written_back(reader: Reader, specs: Iterable[Any], given: list[Held]) -> list[Held]:
     """Append the in-place writes at the end of a program; return its results as a list."""
     leaves: list[Held] = []
-    by_name = {node.name: held for node, held in reader.held.items()}
-    for spec, held in zip(specs, given, strict=False):
+    by_name = {node.name: result for node, result in reader.held.items()}
+    for spec, result in zip(specs, given, strict=False):
         kind = spec.kind.name
         if kind in ("USER_OUTPUT", "LOSS_OUTPUT"):
-            leaves.append(held)
+            leaves.append(result)
             continue
         target = None
         if kind in ("BUFFER_MUTATION", "PARAMETER_MUTATION"):
             target = reader.state.slot(spec.target)
         elif kind == "USER_INPUT_MUTATION":
             target = by_name.get(spec.target)
-        if type(target) is Slot and type(held) is Slot and target is not held:
+        if type(target) is Slot and type(result) is Slot and target is not result:
             # torch.export turns an in-place write into an output: the new content of state or of an
             # input.
-            old, new = target.read(), held.read()
+            old, new = target.read(), result.read()
             node = reader.builder.append_op(
                 "copy_",
                 new.producer.scope,
@@ -151,15 +152,15 @@ def _written_back(reader: Reader, specs: Iterable[Any], given: list[Held]) -> li
                 ["aten::copy_"],
             )
             node.flops = 0
-            reader.give(node, target.type, [target, held], [target], {0: target})
+            reader.give(node, target.type, [target, result], [target], {0: target})
     return leaves
 
 
 def _in_order(kinds: Mapping[str, Any], modules: list[str]) -> dict[str, Any]:
     """Return the kinds of tensors in the order of the module tree, parameters of a module first."""
-    order = {name: at for at, name in enumerate(modules)}
-    places = {
+    order = {name: index for index, name in enumerate(modules)}
+    sort_keys = {
         name: (order.get(name.rpartition(".")[0], len(order)), kind != "parameter")
         for name, kind in kinds.items()
     }
-    return {name: kinds[name] for name in sorted(kinds, key=places.__getitem__)}
+    return {name: kinds[name] for name in sorted(kinds, key=sort_keys.__getitem__)}

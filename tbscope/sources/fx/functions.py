@@ -34,21 +34,21 @@ def call_python(reader: Reader, node: torch.fx.Node, *, runs: bool = False) -> H
     target: Any = node.target
     method = node.op == "call_method"
     if method:
-        own = getattr(torch.Tensor, target, None) if type(args[0]) is Slot else None
-        target = own or _method(target)
+        tensor_method = getattr(torch.Tensor, target, None) if type(args[0]) is Slot else None
+        target = tensor_method or _method(target)
     if runs or target is operator.getitem:
         result = _on_containers(target, given, method=method)
         if result is not _UNKNOWN:
             return result
-    told = reader.type_of(node)
+    types = reader.type_of(node)
     reads = next(slots_in(given), None) is not None
     # A function that neither reads nor makes tensors may change a setting of torch, and must not
     # run.
-    known = method or any(is_walked(type(entry)) for entry in (*args, *kwargs.values()))
-    runs = runs and (known or _is_at_home(target)) and (reads or is_of_tensors(target))
-    if not reads and not runs and next(types_in(told), None) is None:
-        return Constant(node.name) if told is None else told
-    return reader.call_function(node, target, given, told, runs=runs)
+    on_containers = method or any(is_walked(type(entry)) for entry in (*args, *kwargs.values()))
+    runs = runs and (on_containers or _is_at_home(target)) and (reads or is_of_tensors(target))
+    if not reads and not runs and next(types_in(types), None) is None:
+        return Constant(node.name) if types is None else types
+    return reader.call_function(node, target, given, types, runs=runs)
 
 
 @functools.cache
@@ -90,13 +90,13 @@ def _on_containers(function: Any, given: Given, *, method: bool) -> Held:
     """
     args, kwargs = given
     if isinstance(function, type) and (is_dataclass(function) or hasattr(function, "_fields")):
-        fits = True
+        runs_unchanged = True
     elif not method and function not in _FUNCTIONS:
-        fits = False
+        runs_unchanged = False
     else:
-        walked = bool(args) and type(args[0]) is not Slot and is_walked(type(args[0]))
-        fits = walked or _PLAIN.issuperset(map(type, args))
-    if not fits:
+        on_container = bool(args) and type(args[0]) is not Slot and is_walked(type(args[0]))
+        runs_unchanged = on_container or _PLAIN.issuperset(map(type, args))
+    if not runs_unchanged:
         return _UNKNOWN
     try:
         # Code of a user's class may draw random numbers.
@@ -115,8 +115,8 @@ _HOMES = frozenset({"_operator", "operator", "math", "builtins", "torch", "copy"
 
 def _is_at_home(function: Any) -> bool:
     """Whether a function is defined in one of the packages in `_HOMES`."""
-    home = getattr(function, "__module__", None)
-    if home is None:
+    module = getattr(function, "__module__", None)
+    if module is None:
         # Only some of torch's C++ functions have a module.
-        home = "torch" if getattr(torch, getattr(function, "__name__", ""), None) else ""
-    return str(home).partition(".")[0] in _HOMES
+        module = "torch" if getattr(torch, getattr(function, "__name__", ""), None) else ""
+    return str(module).partition(".")[0] in _HOMES

@@ -67,14 +67,14 @@ def _graph_of(module: torch.fx.GraphModule, inputs: Sequence[Any]) -> Graph:
     reader = Reader(places, *state_of(modules))
     plan, out_plan, names = plan_of(module)
     nodes = [node for node in module.graph.nodes if node.op == "placeholder"]
-    for node, thing in zip(nodes, _given(nodes, plan, inputs), strict=True):
-        told = type_nest(thing) if thing is not _NOTHING else reader.type_of(node)
-        if told is None and thing is _NOTHING:
-            told = node.args[0] if node.args else UNKNOWN
-        reader.held[node] = slots_of(told)
-    own = [str(node.target).lstrip("*") for node in nodes]
+    for node, value in zip(nodes, _given(nodes, plan, inputs), strict=True):
+        types = type_nest(value) if value is not _NOTHING else reader.type_of(node)
+        if types is None and value is _NOTHING:
+            types = node.args[0] if node.args else UNKNOWN
+        reader.held[node] = slots_of(types)
+    node_names = [str(node.target).lstrip("*") for node in nodes]
     leaves = [reader.held[node] for node in nodes]
-    paths, arguments = input_paths(plan, names, leaves, own)
+    paths, arguments = input_paths(plan, names, leaves, node_names)
     reader.take(zip(paths, leaves, strict=True), arguments)
     places.call_of[places.root].training = module.training
     walk = Walk(reader, runs=True)
@@ -88,15 +88,15 @@ def _given(nodes: list[torch.fx.Node], plan: Any, inputs: Sequence[Any]) -> list
     """Return the input of each placeholder, or `_NOTHING` for a placeholder without input."""
     if not inputs:
         return [_NOTHING] * len(nodes)
-    given = flat((tuple(inputs), {})) if plan is not None else list(inputs)
-    least = sum(1 for node in nodes if not node.args)
-    if not least <= len(given) <= len(nodes):
+    values = flat((tuple(inputs), {})) if plan is not None else list(inputs)
+    required = sum(1 for node in nodes if not node.args)
+    if not required <= len(values) <= len(nodes):
         raise InputError(
-            f"{len(given)} inputs are given for the {len(nodes)} of the graph module",
+            f"{len(values)} inputs are given for the {len(nodes)} of the graph module",
             why=f"it takes {', '.join(str(node.target) for node in nodes) or 'none'}",
             fix="tbscope.from_fx(graph_module, *inputs), or no inputs at all",
         )
-    return given + [_NOTHING] * (len(nodes) - len(given))
+    return values + [_NOTHING] * (len(nodes) - len(values))
 
 
 _NOTHING: Any = object()

@@ -31,24 +31,25 @@ def input_paths(
     if plan is None:
         return list(fallback), list(zip(fallback, leaves, strict=True))
     marks = [_mark(leaf) for leaf in leaves]
-    nest = _filled(plan, marks)
-    if nest is None or len(nest) != 2 or not isinstance(nest[1], dict):
+    tree = _filled(plan, marks)
+    if tree is None or len(tree) != 2 or not isinstance(tree[1], dict):
         return list(fallback), list(zip(fallback, leaves, strict=True))
-    args, kwargs = nest
+    args, kwargs = tree
     order = list(names or ())
     named = [
-        (order[at] if at < len(order) else f"args.{at}", given) for at, given in enumerate(args)
+        (order[index] if index < len(order) else f"args.{index}", argument)
+        for index, argument in enumerate(args)
     ]
     named += sorted(
         kwargs.items(), key=lambda pair: order.index(pair[0]) if pair[0] in order else len(order)
     )
     paths: dict[int, str] = {}
-    for name, given in named:
-        for path, tensor in tensor_leaves(given, name, public=True):
+    for name, argument in named:
+        for path, tensor in tensor_leaves(argument, name, public=True):
             paths.setdefault(id(tensor), path)
-    found = [paths.get(id(mark), other) for mark, other in zip(marks, fallback, strict=True)]
-    held = {id(mark): leaf for mark, leaf in zip(marks, leaves, strict=True)}
-    return found, [(name, _unmarked(given, held)) for name, given in named]
+    flat_paths = [paths.get(id(mark), other) for mark, other in zip(marks, fallback, strict=True)]
+    leaf_of = {id(mark): leaf for mark, leaf in zip(marks, leaves, strict=True)}
+    return flat_paths, [(name, _unmarked(argument, leaf_of)) for name, argument in named]
 
 
 def results_of(plan: Any, leaves: Sequence[Any]) -> tuple[list[tuple[str, Slot]], Held]:
@@ -62,20 +63,20 @@ def results_of(plan: Any, leaves: Sequence[Any]) -> tuple[list[tuple[str, Slot]]
         containers cannot be rebuilt.
     """
     marks = [_mark(leaf) for leaf in leaves]
-    nest = None if plan is None else _filled(plan, marks)
+    tree = None if plan is None else _filled(plan, marks)
     result: Held = leaves[0] if len(leaves) == 1 else tuple(leaves)
-    if nest is not None:
-        held = {id(mark): leaf for mark, leaf in zip(marks, leaves, strict=True)}
-        result = _unmarked(nest, held)
-    found = result_paths(result)
-    told = {id(slot) for _, slot in found}
+    if tree is not None:
+        leaf_of = {id(mark): leaf for mark, leaf in zip(marks, leaves, strict=True)}
+        result = _unmarked(tree, leaf_of)
+    named_slots = result_paths(result)
+    listed = {id(slot) for _, slot in named_slots}
     # A container of the user's may hide tensors from the walk.
-    found += [
-        (f"out.{at}", leaf)
-        for at, leaf in enumerate(leaves)
-        if type(leaf) is Slot and id(leaf) not in told
+    named_slots += [
+        (f"out.{index}", leaf)
+        for index, leaf in enumerate(leaves)
+        if type(leaf) is Slot and id(leaf) not in listed
     ]
-    return found, result
+    return named_slots, result
 
 
 def result_paths(held: Held, name: str = "", *, public: bool = True) -> list[tuple[str, Slot]]:
@@ -87,15 +88,15 @@ def result_paths(held: Held, name: str = "", *, public: bool = True) -> list[tup
         public: Whether private attributes of an input are left out, as in `tensor_leaves`.
     """
     marks: dict[int, Slot] = {}
-    kept: list[torch.Tensor] = []
+    tensors: list[torch.Tensor] = []
 
     def mark(slot: Slot) -> torch.Tensor:
-        kept.append(_mark(slot))
-        marks[id(kept[-1])] = slot
-        return kept[-1]
+        tensors.append(_mark(slot))
+        marks[id(tensors[-1])] = slot
+        return tensors[-1]
 
-    nest = replaced(held, Slot, mark)
-    leaves = tensor_leaves(nest, name, public=public) if name else result_leaves(nest)
+    tree = replaced(held, Slot, mark)
+    leaves = tensor_leaves(tree, name, public=public) if name else result_leaves(tree)
     return [(path, marks[id(tensor)]) for path, tensor in leaves]
 
 

@@ -77,7 +77,8 @@ class Workshop:
     """Runner of operations on fake tensors.
 
     Args:
-        uncounted: A table to which each kernel is added that computes and has no FLOPs formula.
+        uncounted: The table to which each kernel is added whose FLOPs are not counted, with the
+            reason.
     """
 
     def __init__(self, uncounted: dict[str, str]) -> None:
@@ -106,15 +107,16 @@ class Workshop:
             return None
         slots: list[Slot] = []
         key = id(facts), _key_of(given, slots)
-        gave = [Slot(typed) for typed in types_in(told)]
-        if any(slot.type.stride is None for slot in (*slots, *gave)):
+        result_slots = [Slot(typed) for typed in types_in(told)]
+        # A fake tensor needs sizes and strides.
+        if any(slot.type.stride is None for slot in (*slots, *result_slots)):
             return None
         if key not in self._known:
             # A single kernel is counted without a run.
             done = None
             stand_ins: dict[Slot, torch.Tensor] = {}
             args, kwargs = _with(given, stand_ins, "meta")
-            results = _with(gave, {}, "meta")
+            results = _with(result_slots, {}, "meta")
             node = Node("", "", kernels=[facts.name])
             try:
                 work = formula(args, kwargs, results[0] if type(told) is TensorType else results)
@@ -146,23 +148,24 @@ class Workshop:
                 id(function) if module is None else _key_of_module(*module, slots),
                 _key_of(given, slots),
             )
-            known = self._known.get(key, self)
+            # `self` marks a missing entry: None is an operation that cannot run.
+            effects = self._known.get(key, self)
         except (TypeError, RecursionError):
             # An argument is unhashable, or contains itself.
             return None
         for slot in slots:
             if slot.type.stride is None:
                 return None
-        if known is self:
+        if effects is self:
             # The operation ran in the program: a kernel that raises here has no implementation
             # without content.
             try:
                 on_meta = any(slot.type.device == "meta" for slot in slots)
-                known = self._run(function, given, module, on_meta=on_meta)
+                effects = self._run(function, given, module, on_meta=on_meta)
             except Exception:  # noqa: BLE001
-                known = None
-            self._known[key] = known
-        return known  # type: ignore[return-value]
+                effects = None
+            self._known[key] = effects
+        return effects  # type: ignore[return-value]
 
     def _run(
         self,
@@ -172,10 +175,12 @@ class Workshop:
         *,
         on_meta: bool,
     ) -> Done:
-        called = str(function if module is None else type(module[0]))
-        asks = _BY_DEVICE.search(called) or (module is not None and _ON_ANY_DEVICE not in called)
+        class_text = str(function if module is None else type(module[0]))
+        by_device = _BY_DEVICE.search(class_text) or (
+            module is not None and _ON_ANY_DEVICE not in class_text
+        )
         # Operations that do not depend on the device run on meta, without FakeTensorMode.
-        device = None if asks and not on_meta else "meta"
+        device = None if by_device and not on_meta else "meta"
         node = Node("", "")
         with ExitStack() as stack:
             if device is None:
@@ -195,21 +200,21 @@ class Workshop:
             results = list(leaves_in(result, torch.Tensor))
             node.kernels = kernels.names
             self._formulas.describe(node, kernels.work, read, results)
-        told = type_nest(result)
+        types = type_nest(result)
         if device is not None:
             # Results are on the device of the first tensor that the operation reads.
-            own = next((slot.type.device for slot in stand_ins), "cpu")
-            told = replaced(told, TensorType, lambda typed: typed._replace(device=own))
-        places = {storage_key(tensor): place for place, tensor in enumerate(read)}
+            first_device = next((slot.type.device for slot in stand_ins), "cpu")
+            types = replaced(types, TensorType, lambda typed: typed._replace(device=first_device))
+        places = {storage_key(tensor): index for index, tensor in enumerate(read)}
         written = {places.get(key) for key in kernels.written}
         return Done(
             tuple(kernels.names),
             node.flops,
             node.gradients,
             node.allocated_bytes,
-            tuple(sorted(place for place in written if place is not None)),
+            tuple(sorted(index for index in written if index is not None)),
             tuple([places.get(storage_key(tensor)) for tensor in results]),
-            told,
+            types,
             role_of(kernels.names, reads=bool(read)),
         )
 
@@ -285,10 +290,12 @@ def _key_of_module(
     kind = type(module)
     if not kind.__module__.startswith(_ON_ANY_DEVICE) or module._modules:
         return id(module)
-    told = {name: held for name, held in vars(module).items() if name not in _OF_EVERY_MODULE}
-    if not all(map(_is_plain, told.values())):
+    attributes = {
+        name: value for name, value in vars(module).items() if name not in _OF_EVERY_MODULE
+    }
+    if not all(map(_is_plain, attributes.values())):
         return id(module)
-    return kind, _key_of(told, slots), _key_of([slot for _, slot in own], slots)
+    return kind, _key_of(attributes, slots), _key_of([slot for _, slot in own], slots)
 
 
 _OF_EVERY_MODULE = frozenset(vars(torch.nn.Module())) - {"training"}
@@ -349,7 +356,7 @@ def _shown_by(facts: KernelFacts) -> tuple[tuple[int, str] | None, ...]:
         The position and the name of the argument, or None for a result with memory of its own.
     """
     schema = schema_of(facts.kernel)
-    shown: list[tuple[int, str] | None] = []
+    aliased: list[tuple[int, str] | None] = []
     for result in () if schema is None else schema.returns:
         alias = result.alias_info
         # Any result may share the memory of an argument in the set "*", as the results of `split`
@@ -361,19 +368,19 @@ def _shown_by(facts: KernelFacts) -> tuple[tuple[int, str] | None, ...]:
             if argument.alias_info is not None
             and sets & {*argument.alias_info.before_set, *argument.alias_info.after_set}
         ]
-        shown.append(among[0] if among else None)
-    return tuple(shown)
+        aliased.append(among[0] if among else None)
+    return tuple(aliased)
 
 
 def shown_slots(facts: KernelFacts, given: Given, told: Any) -> dict[int, Slot]:
     """Return the slots whose memory the results of an operator share, by position of the result."""
-    shown = _shown_by(facts)
-    found: dict[int, Slot] = {}
-    for at, argument in enumerate(shown):
+    arguments = _shown_by(facts)
+    slots: dict[int, Slot] = {}
+    for index, argument in enumerate(arguments):
         if argument is not None:
             slot = next(slots_in(_argument(given, *argument)), None)
             if slot is not None:
                 # A single result may be a list of views, as of `split`.
-                count = len(list(types_in(told))) if len(shown) == 1 else 0
-                found.update(dict.fromkeys(range(count) if count else [at], slot))
-    return found
+                count = len(list(types_in(told))) if len(arguments) == 1 else 0
+                slots.update(dict.fromkeys(range(count) if count else [index], slot))
+    return slots

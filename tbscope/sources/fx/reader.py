@@ -146,13 +146,14 @@ class Reader:
                     slot.make = partial(self.state.add_source, "input", inner, slot.type)
         root = self.places.call_of.get(self.places.root)
         if root is not None:
-            there = [
+            # Private attributes are no inputs yet: here they are None.
+            named_arguments = [
                 (name, replaced(held, Slot, lambda slot: slot if slot.value else None))
                 for name, held in arguments
             ]
             # Recorded before any node is read: the program may write into tensors, and change
             # containers.
-            root.arguments = [Argument(name, _valued(held, [])) for name, held in there]
+            root.arguments = [Argument(name, _valued(held, [])) for name, held in named_arguments]
 
     def finish(
         self,
@@ -217,10 +218,10 @@ class Reader:
     def type_of(self, node: ProgramNode) -> Any:
         """Return the types of a node's results from its metadata, or None without metadata."""
         meta = node.meta
-        for word in ("val", "example_value", "tensor_meta"):
-            told = meta.get(word)
-            if told is not None:
-                return type_nest(told)
+        for key in ("val", "example_value", "tensor_meta"):
+            metadata = meta.get(key)
+            if metadata is not None:
+                return type_nest(metadata)
         return None
 
     def line(self, node: ProgramNode) -> Source | None:
@@ -270,37 +271,39 @@ class Reader:
         target: Any = node.target
         given = self.given(node)
         facts = kernel_facts(target)
-        told = self.type_of(node)
-        if told is None and not facts.writes and "val" not in node.meta:
+        types = self.type_of(node)
+        if types is None and not facts.writes and "val" not in node.meta:
             # Without metadata, a run on fake tensors has the types.
-            ran = self.work.run(target, given)
-            told = ran.results if ran is not None else UNKNOWN if gives_tensor(facts) else None
+            effects = self.work.run(target, given)
+            types = (
+                effects.results if effects is not None else UNKNOWN if gives_tensor(facts) else None
+            )
         done = None
-        if type(told) is TensorType or next(types_in(told), None) is not None:
-            done = self.work.done_by(facts, given, told)
+        if type(types) is TensorType or next(types_in(types), None) is not None:
+            done = self.work.done_by(facts, given, types)
         elif not facts.writes:
             # No tensor results: arithmetic on sizes, an assertion, or a number that Python reads.
             if facts.label in _READ_OUT:
                 line = self.line(node)
                 self.read_out += [(slot, "item", line) for slot in slots_in(given)]
-            return told
+            return types
         if facts.writes:
             if "nn_module_stack" not in node.meta:
                 self._stand_at_source(node, given)
-        elif type(told) is TensorType:
+        elif type(types) is TensorType:
             # An identity runs no kernel and returns its input: it has a node only if it is all of a
             # call.
             same = None
             if done is not None and not done.kernels and len(done.shows) == 1:
                 same = done.shows[0]
             if same is not None or _stands_nowhere(node):
-                append = partial(self._append, node, facts, given, told, done)
+                append = partial(self._append, node, facts, given, types, done)
                 slots = list(dict.fromkeys(slots_in(given)))
                 if same is not None:
-                    return self._later(node, told, append, slots[same], self.where(node))
+                    return self._later(node, types, append, slots[same], self.where(node))
                 if slots and all(map(_is_state, slots)):
-                    return self._later(node, told, append, slots[0])
-        return self._append(node, facts, given, told, done)
+                    return self._later(node, types, append, slots[0])
+        return self._append(node, facts, given, types, done)
 
     def _later(
         self,
@@ -323,14 +326,17 @@ class Reader:
         """
 
         def make() -> Value:
+            # The call contains another operation: the identity has no node.
             if place is not None and place[0] in self._busy:
                 return shown.read()
             before = self._node, self._place
+            # An operation on state alone is placed with its reader, which is the latest node.
             self._node, self._place = node, place or self._place or (self.places.root, None)
             value = append().read()
             self._node, self._place = before
             return value
 
+        # The number 0 marks state (see `_is_state`).
         at = 0 if place is None else len(self.graph.nodes)
         slot = Slot(told, make=make, writes=shown.writes, at=at)
         if place is not None:
@@ -373,6 +379,7 @@ class Reader:
         appended = self.append(name, node, arguments, read, done or Done())
         if done is None:
             appended.role = role_of([f"aten::{name}"], reads=bool(read))
+            # Without a run the name decides: `add_` and `append` write into their first tensor.
             written = read[:1] if name.endswith("_") or name in _CHANGES else []
             shows = dict(enumerate(written)) if name.endswith("_") else {}
             return self.give(appended, told, read, written, shows)
@@ -413,18 +420,22 @@ class Reader:
             return self.give_done(node, told, read, done)
         node.role = role_of(node.kernels, reads=bool(read))
         if done is None:
-            gave = [told] if type(told) is TensorType else list(types_in(told))
-            node.flops = self.work.by_name(facts, [each.dtype for each in gave])
+            result_types = [told] if type(told) is TensorType else list(types_in(told))
+            node.flops = self.work.by_name(facts, [each.dtype for each in result_types])
             if facts.makes_tensor and not facts.writes:
-                node.allocated_bytes = sum([each.size_bytes for each in gave])
+                node.allocated_bytes = sum([each.size_bytes for each in result_types])
         written, shown = written_slots(facts, given), shown_slots(facts, given, told)
         return self.give(node, told, read, written, shown)
 
     def give_done(self, node: Node, told: Any, read: list[Slot], done: Done) -> Held:
         """Add the outputs of an operation, with the writes and aliases of a run on fake tensors."""
-        among = list(dict.fromkeys(read))
-        written = [among[place] for place in done.written]
-        shows = {at: among[place] for at, place in enumerate(done.shows) if place is not None}
+        tensors = list(dict.fromkeys(read))
+        written = [tensors[index] for index in done.written]
+        shows = {
+            result_index: tensors[index]
+            for result_index, index in enumerate(done.shows)
+            if index is not None
+        }
         return self.give(node, told, read, written, shows)
 
     def arguments(
@@ -456,6 +467,7 @@ class Reader:
             if slot.writes:
                 writers.update(dict.fromkeys(slot.writers()))
         for value in values:
+            # An edge from a producer needs no control dependency.
             writers.pop(value.producer, None)
         node = self.builder.append_op(
             name, scope, values, arguments, list(writers), source, list(done.kernels)
@@ -501,18 +513,19 @@ class Reader:
                 return shown
             return Slot(typed, value, writes=shown.writes, at=at)
 
-        held = replaced(told, TensorType, each)
-        given = list(slots_in(held))
+        results = replaced(told, TensorType, each)
+        result_slots = list(slots_in(results))
         for slot in written:
-            if slot not in given:
+            # A written tensor that is not returned is an additional output.
+            if slot not in result_slots:
                 slot.write(node, add_value(node, slot.type), at)
         if written:
-            node.writes = tuple([place for place, slot in enumerate(read) if slot in written])
-        return held
+            node.writes = tuple([index for index, slot in enumerate(read) if slot in written])
+        return results
 
 
 def _stands_nowhere(node: Any) -> bool:
-    """Whether a node has no module stack, as nodes that torch inserted."""
+    """Whether a node of torch.fx has no module stack, as nodes that torch inserted."""
     return isinstance(node, torch.fx.Node) and not node.meta.get("nn_module_stack")
 
 
@@ -555,12 +568,12 @@ def _valued(given: Any, read: list[Slot], inside: frozenset[int] = frozenset()) 
         return _constant(given)
     fields = fields_of(given)
     entries = children(given) if fields is None else fields
-    by_key = fields is not None or isinstance(given, Mapping) or hasattr(given, "_fields")
-    if not by_key and isinstance(given, slice | Sequence | Set | ValuesView):
+    is_keyed = fields is not None or isinstance(given, Mapping) or hasattr(given, "_fields")
+    if not is_keyed and isinstance(given, slice | Sequence | Set | ValuesView):
         listed = [_valued(entry, read, inside) for _, entry in entries]
         return tuple(listed) if isinstance(given, tuple) else listed
     return {
         key_text(key, position): _valued(entry, read, inside)
         for position, (key, entry) in enumerate(entries)
-        if by_key or next(slots_in(entry), None) is not None
+        if is_keyed or next(slots_in(entry), None) is not None
     }

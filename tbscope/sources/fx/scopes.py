@@ -70,9 +70,11 @@ class Places:
         # qualified name. Names are part of the key: torch numbers the calls of each name
         # separately, and a module may have several names.
         self._around: dict[_Stack, tuple[Scope | None, dict[str, Scope | None]]] = {}
+        # The scope of each call, by the enclosing scope, torch's key and the name of the module.
         self._calls: dict[tuple[Scope | None, str, str], Scope] = {}
         # The latest scope of each module, called or not, by the enclosing scope.
         self._latest: dict[tuple[Scope | None, str], Scope] = {}
+        # The first scope of each module: its parameters are placed there.
         self._first: dict[str, Scope] = {}
         self.runs_in: dict[Scope, Scope | None] = {}
         # The first name of each called module, by torch's key for it; and both names of a call by
@@ -103,12 +105,12 @@ class Places:
             return self._asked[1]
         keys = tuple((stack or {}).items())
         try:
-            found = self._around.get(keys)
+            cached = self._around.get(keys)
         except TypeError:
             # User metadata may contain unhashable entries: entries that are no calls are left out.
-            keys = tuple([(key, told) for key, told in keys if is_call(told)])
-            found = self._around.get(keys)
-        scope = self._find(keys, source) if found is None else found[0]
+            keys = tuple([(key, entry) for key, entry in keys if is_call(entry)])
+            cached = self._around.get(keys)
+        scope = self._find(keys, source) if cached is None else cached[0]
         self._asked = stack, scope
         return scope
 
@@ -120,6 +122,7 @@ class Places:
     def inside(self, around: Scope | None, inner: Scope) -> Iterator[Scope]:
         """Place the nodes of one scope in another scope, while a block runs."""
         before = self._inside, self._around
+        # Cached scopes depend on the bodies that are being read.
         self._inside, self._around = {**self._inside, around: inner}, {}
         self._asked = _NOT_ASKED
         try:
@@ -129,33 +132,33 @@ class Places:
             self._asked = _NOT_ASKED
 
     def _find(self, keys: _Stack, source: Source | None) -> Scope | None:
-        inside, around = self._inside, self._around
+        bodies, cache = self._inside, self._around
         # Most stacks extend a cached stack by one call.
         length = len(keys)
-        while length and keys[:length] not in around:
+        while length and keys[:length] not in cache:
             length -= 1
-        found = around.get(keys[:length])
-        if found is None:
-            scope = inside.get(self.root, self.root)
+        cached = cache.get(keys[:length])
+        if cached is None:
+            scope = bodies.get(self.root, self.root)
             open_calls: dict[str, Scope | None] = {"": scope}
             if scope is not None and scope.qualified_name:
                 open_calls[scope.qualified_name] = scope
-            found = around[()] = scope, open_calls
-        scope, open_calls = found
-        for place, (key, entry) in enumerate(keys[length:], length + 1):
+            cached = cache[()] = scope, open_calls
+        scope, open_calls = cached
+        for end, (key, entry) in enumerate(keys[length:], length + 1):
             if isinstance(key, str) and is_call(entry):
-                told, kind = _OF_ROOT.sub("", entry[0].partition("@")[0]), entry[1]
+                recorded, kind = _OF_ROOT.sub("", entry[0].partition("@")[0]), entry[1]
                 # torch records an entry of equal key, name and class for its own operations outside
                 # of modules.
-                if told and not (told == key == kind):
-                    name = self._name_in(scope, told)
+                if recorded and not (recorded == key == kind):
+                    name = self._name_in(scope, recorded)
                     scope = self._call(key, name, class_name_of(kind), open_calls, scope, source)
-                    scope = inside.get(scope, scope)
+                    scope = bodies.get(scope, scope)
                     open_calls = {**open_calls, name: scope}
-                    first = self._first_told.setdefault(key.partition("@")[0], told)
+                    first = self._first_told.setdefault(key.partition("@")[0], recorded)
                     if first != name:
                         self._others[scope] = first, name
-            around[keys[:place]] = scope, open_calls
+            cache[keys[:end]] = scope, open_calls
         return scope
 
     def _name_in(self, caller: Scope | None, told: str) -> str:
@@ -176,22 +179,22 @@ class Places:
         source: Source | None,
     ) -> Scope:
         holder = name.rpartition(".")[0]
-        between = []
+        containers = []
         # Ancestors that no open call runs become containers.
         while holder not in open_calls:
-            between.append(holder)
+            containers.append(holder)
             holder = holder.rpartition(".")[0]
         runs_in = parent = open_calls[holder]
-        for container in reversed(between):
+        for container in reversed(containers):
             parent = self._container(container, parent)
-        known = self._calls.get((parent, key, name))
-        if known is None:
-            known = self._open_call(parent, name, class_name, source)
-            self._calls[parent, key, name] = known
-            self.runs_in[known] = runs_in
+        scope = self._calls.get((parent, key, name))
+        if scope is None:
+            scope = self._open_call(parent, name, class_name, source)
+            self._calls[parent, key, name] = scope
+            self.runs_in[scope] = runs_in
             if caller is not runs_in and caller is not None:
-                self.callers[known] = caller
-        return known
+                self.callers[scope] = caller
+        return scope
 
     def _open_call(
         self,
@@ -214,31 +217,31 @@ class Places:
         self.classes[name] = class_name
         # An operation in a module of torch.nn has the line of the user's code that calls the
         # module.
-        told = source if class_name.startswith("torch.nn.") else None
-        self.call_of[scope] = builder.add_call(scope, class_name=class_name, source=told)
+        line = source if class_name.startswith("torch.nn.") else None
+        self.call_of[scope] = builder.add_call(scope, class_name=class_name, source=line)
         return scope
 
     def _container(self, name: str, parent: Scope | None) -> Scope:
         """Return the scope of a module that encloses a call, but is not running."""
         # A submodule of a module that was called before is placed in that call.
-        known = self._latest.get((parent, name))
-        if known is None:
+        scope = self._latest.get((parent, name))
+        if scope is None:
             label = label_of(self._container_class(name))
-            known = self.builder.new_scope(
+            scope = self.builder.new_scope(
                 label,
                 name.rpartition(".")[2],
                 parent=parent,
                 kind="container",
                 qualified_name=name,
             )
-            self._latest[parent, name] = known
-            self._first.setdefault(name, known)
-        return known
+            self._latest[parent, name] = scope
+            self._first.setdefault(name, scope)
+        return scope
 
     def home(self, name: str) -> Scope | None:
         """Return the scope of a module's parameters: the scope of its first call."""
-        known = self._first.get(name)
-        if known is not None or not name:
-            return known or self.root
+        scope = self._first.get(name)
+        if scope is not None or not name:
+            return scope or self.root
         holder = name.rpartition(".")[0]
         return self._container(name, self.home(holder))

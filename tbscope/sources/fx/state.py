@@ -72,10 +72,10 @@ class State:
 
     def _type(self, name: str, told: Any) -> TensorType:
         tensor = self._tensors.get(name)
-        known = told if isinstance(told, TensorType) else None
-        if known is None and isinstance(tensor, torch.Tensor):
-            known = type_nest(tensor)
-        return known or UNKNOWN
+        typed = told if isinstance(told, TensorType) else None
+        if typed is None and isinstance(tensor, torch.Tensor):
+            typed = type_nest(tensor)
+        return typed or UNKNOWN
 
     def _make(self, name: str, kind: SourceKind, typed: TensorType) -> Value:
         attributes: dict[str, Any] = {}
@@ -103,14 +103,14 @@ class State:
 
     def own(self) -> dict[str, tuple[Parameter, ...]]:
         """Return the parameters and buffers of each module that has any, by module name."""
-        found: dict[str, list[Parameter]] = {}
+        parameters: dict[str, list[Parameter]] = {}
         for name, kind in self._kinds.items():
             owner, _, attribute = name.rpartition(".")
             tensor = self._tensors.get(name)
             typed = self._type(name, None)
             if tensor is None and name in self._slots:
                 typed = self._slots[name].type
-            found.setdefault(owner, []).append(
+            parameters.setdefault(owner, []).append(
                 Parameter(
                     attribute,
                     kind,
@@ -125,7 +125,7 @@ class State:
         # A module, too, lists parameters first.
         return {
             owner: tuple(sorted(own, key=lambda each: each.kind != "parameter"))
-            for owner, own in found.items()
+            for owner, own in parameters.items()
         }
 
 
@@ -149,8 +149,8 @@ def state_of(parts: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     tensors: dict[str, Any] = {}
     for name, part in parts.items():
         prefix = f"{name}." if name else ""
-        for kind, own in (("parameter", part._parameters), ("buffer", part._buffers)):
-            for attribute, tensor in own.items():
+        for kind, table in (("parameter", part._parameters), ("buffer", part._buffers)):
+            for attribute, tensor in table.items():
                 # A damaged file may have any object there.
                 if isinstance(tensor, torch.Tensor):
                     kinds[prefix + attribute] = kind

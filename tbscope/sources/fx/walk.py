@@ -35,6 +35,7 @@ __all__ = ["Walk", "attribute_at", "class_in", "classes_in", "hyperparameters_of
 
 _Stack: TypeAlias = tuple[tuple[str, Any], ...]
 _WITH_BACKWARD = "autograd_function_apply"
+# Operators without a node: their body is read in place.
 _TRANSPARENT = (
     *("wrap_with_set_grad_enabled", "wrap_with_autocast", "wrap", "tag_activation_checkpoint"),
     *("wrap_activation_checkpoint", "invoke_subgraph", _WITH_BACKWARD),
@@ -72,22 +73,23 @@ class Walk:
 
     def read(self, module: torch.fx.GraphModule) -> list[Held]:
         """Read the nodes of a program, or of a body; return its results as a list."""
-        given = self.result(module)
-        return list(given) if isinstance(given, tuple | list) else [given]
+        result = self.result(module)
+        return list(result) if isinstance(result, tuple | list) else [result]
 
     def result(self, module: torch.fx.GraphModule) -> Held:
         """Read the nodes of a program; return its result in its containers."""
-        held = self.reader.held
+        results = self.reader.held
         self.reader.between.update(_stacks_between(module.graph))
         for node in module.graph.nodes:
             if node.op == "call_function":
-                held[node] = self._call(node)
+                results[node] = self._call(node)
             elif node.op == "get_attr":
-                held[node] = self._attribute(module, node)
+                results[node] = self._attribute(module, node)
             elif node.op == "output":
                 return self.reader.of(node.args[0])
+            # Placeholders have their results before the walk.
             elif node.op != "placeholder":
-                held[node] = self._call_part(module, node)
+                results[node] = self._call_part(module, node)
         return None
 
     def _call(self, node: torch.fx.Node) -> Held:
@@ -101,13 +103,13 @@ class Walk:
 
     def _attribute(self, module: torch.fx.GraphModule, node: torch.fx.Node) -> Held:
         name = str(node.target)
-        thing = attribute_at(module, name)
-        if isinstance(thing, torch.fx.GraphModule):
-            return _Body(name, thing)
-        told = self.reader.type_of(node)
-        if isinstance(thing, torch.Tensor) or told is not None:
-            return self.reader.state.slot(self.prefix + name, told, thing)
-        return thing if isinstance(thing, bool | int | float | str) else Constant(f"<{name}>")
+        value = attribute_at(module, name)
+        if isinstance(value, torch.fx.GraphModule):
+            return _Body(name, value)
+        types = self.reader.type_of(node)
+        if isinstance(value, torch.Tensor) or types is not None:
+            return self.reader.state.slot(self.prefix + name, types, value)
+        return value if isinstance(value, bool | int | float | str) else Constant(f"<{name}>")
 
     # -- modules --------------------------------------------------------------------------
 
@@ -121,8 +123,8 @@ class Walk:
         if is_guard(part):
             return None
         name = f"{self.prefix}{node.target}"
-        around = node.meta.get("nn_module_stack") or self.reader.between.get(node)
-        self.reader.stand(node, _stack_to(node, around, self.prefix, part))
+        enclosing = node.meta.get("nn_module_stack") or self.reader.between.get(node)
+        self.reader.stand(node, _stack_to(node, enclosing, self.prefix, part))
         if isinstance(part, torch.fx.GraphModule):
             return self._inner(node, name, part)
         return self._leaf(node, name, part)
@@ -133,11 +135,15 @@ class Walk:
         scope, _ = reader.where(node)
         assert scope is not None
         args, kwargs = reader.given(node)
-        places = [one for one in part.graph.nodes if one.op == "placeholder"]
-        for at, place in enumerate(places):
-            default = place.args[0] if place.args else None
-            given = args[at] if at < len(args) else kwargs.get(str(place.target), default)
-            reader.held[place] = given
+        placeholders = [
+            inner_node for inner_node in part.graph.nodes if inner_node.op == "placeholder"
+        ]
+        for index, placeholder in enumerate(placeholders):
+            default = placeholder.args[0] if placeholder.args else None
+            argument = (
+                args[index] if index < len(args) else kwargs.get(str(placeholder.target), default)
+            )
+            reader.held[placeholder] = argument
         with reader.places.inside(reader.places.root, scope):
             return Walk(reader, f"{name}.", runs=True).result(part)
 
@@ -151,95 +157,96 @@ class Walk:
             (tensor, reader.state.slot(path, type_nest(tensor), tensor))
             for path, tensor in tensors.items()
         ]
-        told = reader.type_of(node)
+        types = reader.type_of(node)
         done = reader.work.run(part.forward, args, module=(part, own))
-        if told is None:
-            told = UNKNOWN if done is None else done.results
+        if types is None:
+            types = UNKNOWN if done is None else done.results
         arguments, read = reader.arguments(args)
-        given = list(dict.fromkeys([*read, *(slot for _, slot in own)]))
+        slots = list(dict.fromkeys([*read, *(slot for _, slot in own)]))
         appended = reader.append(
-            label_of(class_name_of(type(part))), node, arguments, given, done or Done()
+            label_of(class_name_of(type(part))), node, arguments, slots, done or Done()
         )
         call = reader.places.call_of.get(scope)
         if call is not None:
             call.training = part.training
             call.hyperparameters = hyperparameters_of(part)
         if done is None:
-            return reader.give(appended, told, given)
+            return reader.give(appended, types, slots)
         appended.random = part.training and is_random(done.kernels, (), ())
-        return reader.give_done(appended, told, given, done)
+        return reader.give_done(appended, types, slots, done)
 
     # -- bodies ---------------------------------------------------------------------------
 
     def _call_with_bodies(self, node: torch.fx.Node) -> Held:
         """Read a node that calls an operator with functions; return its results."""
         reader = self.reader
-        given = reader.given(node)
+        call_args = reader.given(node)
         target: Any = node.target
-        facts = kernel_facts(target)
+        kernel = kernel_facts(target)
         name = operation_name(target)
-        entries = _flat(given)
+        entries = _flat(call_args)
         bodies = [entry for entry in entries if type(entry) is _Body]
         operands = [entry for entry in entries if type(entry) is not _Body]
         if name == _WITH_BACKWARD:
             # The second function runs in the backward pass.
             bodies = bodies[:1]
-        told = reader.type_of(node)
+        types = reader.type_of(node)
         if name in _TRANSPARENT and len(bodies) == 1:
             results = self._read_body(bodies[0], operands)
-            return results[0] if isinstance(told, TensorType) and len(results) == 1 else results
+            return results[0] if isinstance(types, TensorType) and len(results) == 1 else results
         scope, _ = reader.enter(node)
-        given_back: dict[Slot, None] = {}
+        returned: dict[Slot, None] = {}
         for body in bodies:
             with reader.places.body(body.name, scope):
-                given_back.update(dict.fromkeys(slots_in(self._read_body(body, operands))))
-        arguments, read = reader.arguments(_named(given))
-        appended = reader.append(name, node, arguments, read, Done((facts.name,), flops=0))
-        appended.inputs += [slot.read() for slot in given_back if slot not in read]
-        return reader.give(appended, told, read)
+                returned.update(dict.fromkeys(slots_in(self._read_body(body, operands))))
+        arguments, read = reader.arguments(_named(call_args))
+        appended = reader.append(name, node, arguments, read, Done((kernel.name,), flops=0))
+        appended.inputs += [slot.read() for slot in returned if slot not in read]
+        return reader.give(appended, types, read)
 
     def _read_body(self, body: _Body, operands: list[Held]) -> list[Held]:
         """Read the nodes of a body with its operands as inputs; return its results as a list."""
         reader = self.reader
-        places = [one for one in body.module.graph.nodes if one.op == "placeholder"]
-        last = operands[-len(places) :]
-        for at, place in enumerate(places):
+        placeholders = [one for one in body.module.graph.nodes if one.op == "placeholder"]
+        # The first operands may belong to the operator itself, as the predicate of `cond`.
+        last = operands[-len(placeholders) :]
+        for index, placeholder in enumerate(placeholders):
             # A function that combines two entries of a list takes that list twice.
-            operand = last[at % len(last)] if last else None
-            told = reader.type_of(place)
+            operand = last[index % len(last)] if last else None
+            typed = reader.type_of(placeholder)
             slot = operand if type(operand) is Slot else next(slots_in(operands), None)
-            if isinstance(told, TensorType) and slot is not None:
-                one, other = slot.type.shape, told.shape
+            if isinstance(typed, TensorType) and slot is not None:
+                one, other = slot.type.shape, typed.shape
                 if slot is not operand or (one and other is not None and len(one) != len(other)):
                     # The body takes a part of the operand in each iteration.
-                    operand = Slot(told, slot.read(), writes=slot.writes, at=slot.at)
-            reader.held[place] = operand
+                    operand = Slot(typed, slot.read(), writes=slot.writes, at=slot.at)
+            reader.held[placeholder] = operand
         return self.read(body.module)
 
 
 def attribute_at(module: Any, path: str) -> Any:
     """Return the attribute of a module at a dotted path, or None if there is none."""
-    for step in path.split("."):
-        module = getattr(module, step, None)
+    for name in path.split("."):
+        module = getattr(module, name, None)
     return module
 
 
 def classes_in(module: torch.fx.GraphModule) -> dict[str, str]:
     """Return the full class name of each called module, by qualified name."""
-    found: dict[str, str] = {}
-    met: set[Any] = set()
+    classes: dict[str, str] = {}
+    seen: set[Any] = set()
     for node in module.graph.nodes:
         for key, entry in (node.meta.get("nn_module_stack") or {}).items():
-            if key not in met and is_call(entry):
-                met.add(key)
-                found.setdefault(entry[0].partition("@")[0], class_name_of(entry[1]))
-    return found
+            if key not in seen and is_call(entry):
+                seen.add(key)
+                classes.setdefault(entry[0].partition("@")[0], class_name_of(entry[1]))
+    return classes
 
 
 def class_in(modules: Mapping[str, torch.nn.Module], name: str) -> str:
     """Return the full class name of a module, which may be missing in `modules`."""
     part = modules.get(name)
-    # torch.fx has a plain module in place of a module whose class is lost.
+    # torch.fx puts a plain module where it does not record the class.
     plain = part is None or type(part) is torch.nn.Module
     return container_class(modules, name) if plain else class_name_of(type(part))
 
@@ -274,18 +281,20 @@ def _stacks_between(graph: torch.fx.Graph) -> dict[torch.fx.Node, Mapping[str, A
         graph: The nodes of a program, or of a body.
     """
     nodes = [node for node in graph.nodes if node.op.startswith("call_")]
-    silent = [node for node in nodes if not node.meta.get("nn_module_stack")]
-    if not silent or len(silent) == len(nodes):
+    without_stack = [node for node in nodes if not node.meta.get("nn_module_stack")]
+    if not without_stack or len(without_stack) == len(nodes):
         # The usual cases: all nodes have a stack, or none of them has.
         return {}
-    told = {node: _told(node) for node in nodes}
+    stacks = {node: _told(node) for node in nodes}
     before: dict[torch.fx.Node, _Stack | None] = {}
     after: dict[torch.fx.Node, _Stack | None] = {}
     for node in nodes:
-        before[node] = told[node] or _common(before.get(each) for each in node.all_input_nodes)
+        before[node] = stacks[node] or _common(
+            before.get(neighbour) for neighbour in node.all_input_nodes
+        )
     for node in reversed(nodes):
-        after[node] = told[node] or _common(after.get(each) for each in node.users)
-    between = [node for node in silent if before[node] and after[node]]
+        after[node] = stacks[node] or _common(after.get(neighbour) for neighbour in node.users)
+    between = [node for node in without_stack if before[node] and after[node]]
     return {node: dict(_common([before[node], after[node]]) or ()) for node in between}
 
 
@@ -298,10 +307,10 @@ def _told(node: torch.fx.Node) -> _Stack:
 
 def _common(stacks: Iterable[_Stack | None]) -> _Stack | None:
     """Return the calls that all of several stacks begin with, or None if there is no stack."""
-    known = [stack for stack in stacks if stack is not None]
-    if not known:
+    present = [stack for stack in stacks if stack is not None]
+    if not present:
         return None
-    levels = zip(*known, strict=False)
+    levels = zip(*present, strict=False)
     return tuple(
         [level[0] for level in takewhile(lambda level: len({key for key, _ in level}) == 1, levels)]
     )
@@ -326,8 +335,8 @@ def _stack_to(
         # The stack has paths of the model that was split into graph modules. The path is the same,
         # but relative to one of them.
         stack = {
-            each: (f"{prefix}{entry[0]}", entry[1]) if is_call(entry) and entry[0] else entry
-            for each, entry in stack.items()
+            name: (f"{prefix}{entry[0]}", entry[1]) if is_call(entry) and entry[0] else entry
+            for name, entry in stack.items()
         }
     elif prefix or isinstance(part, torch.fx.GraphModule):
         # The stack describes the module in the original model, in calls that no longer exist.

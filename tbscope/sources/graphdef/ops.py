@@ -71,29 +71,29 @@ class Op:
 
 def op_of(node: Any) -> Op:
     """Return a NodeDef as plain data."""
-    made = Op(node.name, plain_op(node.op), device=device_of(node.device))
+    result = Op(node.name, plain_op(node.op), device=device_of(node.device))
     for text in node.input:
         if text.startswith("^"):
-            made.waits.append(text[1:])
+            result.waits.append(text[1:])
         elif text:
-            made.reads.append(reference_of(text))
+            result.reads.append(reference_of(text))
     for key in sorted(node.attr):
-        held = node.attr[key]
+        attr = node.attr[key]
         if key == _SHAPES:
-            made.shapes = shapes_of(node)
+            result.shapes = shapes_of(node)
             continue
         name = key.lstrip(" ")
-        made.drawn |= name != key
-        made.facts[name] = fact_of(held)
-    made.dtype = dtype_of(node)
-    return made
+        result.drawn |= name != key
+        result.facts[name] = fact_of(attr)
+    result.dtype = dtype_of(node)
+    return result
 
 
 def shapes_of(node: Any) -> list[Shape | None]:
     """Return the shapes of the outputs of a NodeDef, as far as they are recorded."""
     if _SHAPES not in node.attr:
         return []
-    return [_shape(one) for one in node.attr[_SHAPES].list.shape[:_MOST_ENTRIES]]
+    return [_shape(shape) for shape in node.attr[_SHAPES].list.shape[:_MOST_ENTRIES]]
 
 
 def plain_op(op: str) -> str:
@@ -107,9 +107,9 @@ def dtype_of(node: Any) -> str:
     for name in _TYPED_BY:
         if name not in node.attr:
             continue
-        held = node.attr[name]
-        fact = fact_of(held)
-        dtype = str(fact) if held.HasField("type") else ""
+        attr = node.attr[name]
+        fact = fact_of(attr)
+        dtype = str(fact) if attr.HasField("type") else ""
         if name == "dtype" and isinstance(fact, str) and ", " not in fact:
             # tbscope's drawings write "float32", or "float32 x300" for very many results.
             dtype = fact.partition(" x")[0]
@@ -129,12 +129,12 @@ def device_of(text: str) -> str:
 
     The numbers of ranks come before their device: `ranks 0-7 cuda:0` for `/device:ranks_0-7_GPU:0`.
     """
-    found = text.rpartition("device:")[2] if "device:" in text else text.strip("/")
-    if ranks := _OF_RANKS.fullmatch(found):
+    device = text.rpartition("device:")[2] if "device:" in text else text.strip("/")
+    if ranks := _OF_RANKS.fullmatch(device):
         numbers = ranks[1].replace("_", " ")
         several = "rank" if numbers.isdecimal() else "ranks"
         return device_on(f"{several} {numbers}", device_of(f"device:{ranks[2]}"))
-    kind, _, index = found.partition(":")
+    kind, _, index = device.partition(":")
     kind = {"GPU": "cuda", "gpu": "cuda"}.get(kind, kind.lower())
     if not kind:
         return "cpu"
@@ -162,10 +162,10 @@ def fact_of(held: Any) -> Nest:
     if kind is None:
         return None
     if kind == "list":
-        found: list[Nest] = []
+        entries: list[Nest] = []
         for entry, items in held.list.ListFields():
-            found += [_single(entry.name, item) for item in items[:_MOST_ENTRIES]]
-        return found
+            entries += [_single(entry.name, item) for item in items[:_MOST_ENTRIES]]
+        return entries
     return _single(kind, getattr(held, kind))
 
 
@@ -192,8 +192,8 @@ def _literal(tensor: Any) -> Nest:
     """Return the content of a small tensor if it is stored number by number, else its type."""
     sizes = _shape(tensor.tensor_shape)
     for name in ("float_val", "double_val", "int_val", "int64_val", "bool_val", "string_val"):
-        held = getattr(tensor, name)
-        if 0 < len(held) <= _MOST_ELEMENTS:
-            items = [_single("s" if name == "string_val" else "i", item) for item in held]
+        numbers = getattr(tensor, name)
+        if 0 < len(numbers) <= _MOST_ELEMENTS:
+            items = [_single("s" if name == "string_val" else "i", item) for item in numbers]
             return items[0] if sizes == () and len(items) == 1 else items
     return Constant(f"{_dtype(tensor.dtype)}{list(sizes) if sizes is not None else ''}")

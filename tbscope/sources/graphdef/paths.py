@@ -44,10 +44,10 @@ def _part(step: str) -> ScopePart:
 
 def path_of_scope(op: Op) -> Path | None:
     """Return the path in the `scope` attribute that tbscope's drawings write, or None."""
-    told = op.facts.get("scope")
-    if not isinstance(told, str) or told.count("/") >= _MOST_LEVELS:
+    scope = op.facts.get("scope")
+    if not isinstance(scope, str) or scope.count("/") >= _MOST_LEVELS:
         return None
-    return _parsed(told)
+    return _parsed(scope)
 
 
 @lru_cache(maxsize=4096)
@@ -74,25 +74,26 @@ def mended(paths: Iterable[tuple[Path, Iterable[Path]]]) -> list[Path]:
             reads.
     """
     rows = [
-        (path, [own for own in owners if _without_lists(own) == path]) for path, owners in paths
+        (path, [owner for owner in owners if _without_lists(owner) == path])
+        for path, owners in paths
     ]
-    places: dict[Path, dict[Path, None]] = {}
+    full_paths: dict[Path, dict[Path, None]] = {}
     for _, owners in rows:
-        for own in owners:
+        for owner in owners:
             # The path of a parameter locates each enclosing module, too.
-            for size in range(1, len(own) + 1):
-                if own[size - 1].label not in _LISTS:
-                    places.setdefault(_without_lists(own[:size]), {})[own[:size]] = None
-    deepest = max(map(len, places), default=0)
-    return [owners[0] if owners else _moved(path, places, deepest) for path, owners in rows]
+            for size in range(1, len(owner) + 1):
+                if owner[size - 1].label not in _LISTS:
+                    full_paths.setdefault(_without_lists(owner[:size]), {})[owner[:size]] = None
+    deepest = max(map(len, full_paths), default=0)
+    return [owners[0] if owners else _moved(path, full_paths, deepest) for path, owners in rows]
 
 
 def _moved(path: Path, places: dict[Path, dict[Path, None]], deepest: int) -> Path:
     """Return a path with the lists of its longest prefix that the parameters locate uniquely."""
     for size in range(min(len(path), deepest), 0, -1):
-        known = places.get(path[:size], {})
-        if len(known) == 1:
-            return next(iter(known)) + path[size:]
+        candidates = places.get(path[:size], {})
+        if len(candidates) == 1:
+            return next(iter(candidates)) + path[size:]
     return path
 
 
@@ -110,26 +111,26 @@ def with_calls(paths: list[Path], runs: list[bool]) -> list[Path]:
     counts: dict[tuple[Path, ScopePart], int] = {}
     open_: Path = ()
     numbered: Path = ()
-    found = []
-    for path, ran in zip(paths, runs, strict=True):
-        if not ran:
-            found.append(path)
+    located = []
+    for path, is_operation in zip(paths, runs, strict=True):
+        if not is_operation:
+            located.append(path)
             continue
         if path != open_:
-            same = 0
-            while same < min(len(path), len(open_)) and path[same] == open_[same]:
-                same += 1
-            here = numbered[:same]
-            for step in path[same:]:
+            shared = 0
+            while shared < min(len(path), len(open_)) and path[shared] == open_[shared]:
+                shared += 1
+            prefix = numbered[:shared]
+            for step in path[shared:]:
                 part = step
                 if part.attribute is not None and part.label not in _LISTS:
-                    number = counts.get((here, step), 0)
-                    counts[here, step] = number + 1
+                    number = counts.get((prefix, step), 0)
+                    counts[prefix, step] = number + 1
                     part = replace(step, index=step.index + number)
-                here = (*here, part)
-            open_, numbered = path, here
-        found.append(numbered)
-    return found
+                prefix = (*prefix, part)
+            open_, numbered = path, prefix
+        located.append(numbered)
+    return located
 
 
 class Scopes:
@@ -165,13 +166,13 @@ class Scopes:
         kind: ScopeKind = "container" if part.label in _LISTS else "module"
         if part.attribute is None and not (len(path) == 1 and part in self._roots):
             kind = "hand"
-        held = [one.attribute for one in path if one.attribute is not None]
+        attributes = [step.attribute for step in path if step.attribute is not None]
         scope = self._build.new_scope(
             part.label,
             part.attribute,
             parent=around,
             kind=kind,
-            qualified_name=None if kind == "hand" else ".".join(held),
+            qualified_name=None if kind == "hand" else ".".join(attributes),
             index=part.index,
         )
         if kind == "module":

@@ -151,6 +151,7 @@ class _Reading:
         # False while the inputs of a node are visited, True once the node is in the order.
         done: dict[int, bool] = {}
         for start in range(len(self._ops)):
+            # A list of pending nodes, as a recursion could exceed Python's limit.
             pending = [start]
             while pending:
                 place = pending[-1]
@@ -182,8 +183,8 @@ class _Reading:
         """Return the scope path of each node."""
         paths = []
         for op in self._ops:
-            told = path_of_scope(op)
-            path = path_of_name(op.name) if told is None else told
+            recorded = path_of_scope(op)
+            path = path_of_name(op.name) if recorded is None else recorded
             if op.op == _GET and len(path) > 1:
                 # torch writes the name of a parameter twice: `Net/Linear[fc]/weight/weight.5`.
                 path = path[:-1]
@@ -229,24 +230,24 @@ class _Reading:
         """Copy the class and the mode in a node's attributes to the enclosing call."""
         op = self._ops[place]
         scope = self._scopes.of(self._paths[place])
-        told = _text_of(op, "class", "")
-        if scope in self._scopes.calls and told:
+        class_name = _text_of(op, "class", "")
+        if scope in self._scopes.calls and class_name:
             call = self._scopes.calls[scope]
-            call.class_name, call.training = told, op.facts.get("training") is True
+            call.class_name, call.training = class_name, op.facts.get("training") is True
 
     def _made(self, op: Op) -> Nest:
-        held = [self._nest(read) for read in op.reads]
+        values = [self._nest(read) for read in op.reads]
         if op.op in _DICTS:
-            keys, entries = held[::2], held[1::2]
+            keys, entries = values[::2], values[1::2]
             if all(isinstance(key, str | int) for key in keys):
                 return dict(zip(keys, entries, strict=False))
-        return tuple(held) if "Tuple" in op.op else held
+        return tuple(values) if "Tuple" in op.op else values
 
     def _nest(self, read: Reference) -> Nest:
         name, output = read
-        given = self._given.get(self._at[name], [])
-        if output < len(given):
-            return given[output]
+        outputs = self._given.get(self._at[name], [])
+        if output < len(outputs):
+            return outputs[output]
         if output:
             self._dangling[f"{name}:{output}"] = None
         return None
@@ -262,8 +263,8 @@ class _Reading:
         # An attribute access without readers leads to a module, and to no parameter.
         if kind == _GET and (place not in self._read or not attribute):
             return
-        known = self._owned.get((path, attribute))
-        if known is None:
+        value = self._owned.get((path, attribute))
+        if value is None:
             steps = [part.attribute or "" for part in path]
             if not any(steps):
                 steps = [part.label for part in path]
@@ -276,14 +277,14 @@ class _Reading:
             )
             self._add_facts(node, op)
             self._add_values(place, node, least=1)
-            known = self._owned[path, attribute] = node.outputs[0]
-        self._given[place] = [known]
+            value = self._owned[path, attribute] = node.outputs[0]
+        self._given[place] = [value]
 
     def _add_constant(self, place: int) -> None:
         op = self._ops[place]
-        held = op.facts.get("value")
-        if held is not None and not isinstance(held, Constant):
-            self._given[place] = [held]
+        value = op.facts.get("value")
+        if value is not None and not isinstance(value, Constant):
+            self._given[place] = [value]
             return
         node = self.build.append_source("constant", None, self._scopes.of(self._paths[place]))
         self._add_facts(node, op)
@@ -327,8 +328,9 @@ class _Reading:
         """Add the outputs of a node: the recorded ones, and those that other nodes read."""
         op = self._ops[place]
         count = max(least, len(op.shapes), self._read.get(place, 0))
-        for at in range(min(count, _MOST_OUTPUTS)):
-            shape = op.shapes[at] if at < len(op.shapes) else None
+        # The number is limited: an input may name any output.
+        for index in range(min(count, _MOST_OUTPUTS)):
+            shape = op.shapes[index] if index < len(op.shapes) else None
             self.build.add_value(node, shape, op.dtype, op.device)
         self._given[place] = [*node.outputs]
         self._nodes[place] = node
@@ -342,11 +344,11 @@ class _Reading:
             name = _text_of(op, "name", op.name.removeprefix("output/"))
             if op.op == _IO:
                 name = re.sub(r"output(\.[0-9]+)?", "out", name)
-            given = self._nest(op.reads[0])
-            whole = "" if isinstance(given, dict) else name.replace("/", ".") or "out"
-            for path, held in walk(given, whole):
-                if isinstance(held, Value):
-                    self.build.add_output(path, held)
+            value = self._nest(op.reads[0])
+            whole = "" if isinstance(value, dict) else name.replace("/", ".") or "out"
+            for path, leaf in walk(value, whole):
+                if isinstance(leaf, Value):
+                    self.build.add_output(path, leaf)
 
     def _add_notes(self) -> None:
         notes = self.build.graph.notes
@@ -372,23 +374,23 @@ def _literal_of(op: Op) -> Nest:
 
 def _held(op: Op) -> dict[str, str]:
     """Return the entry that torch writes in `attr`: the name of an attribute, or a value."""
-    found = _HELD.fullmatch(str(op.facts.get("attr", "")))
-    return {found[1]: found[2]} if found else {}
+    match = _HELD.fullmatch(str(op.facts.get("attr", "")))
+    return {match[1]: match[2]} if match else {}
 
 
 def _text_of(op: Op, fact: str, default: str) -> str:
     """Return an attribute that is a text, or the default if it is empty or no text."""
-    told = op.facts.get(fact)
-    return told if isinstance(told, str) and told else default
+    text = op.facts.get(fact)
+    return text if isinstance(text, str) and text else default
 
 
 def _kernels(op: Op) -> list[str]:
-    told = op.facts.get("kernels")
-    if isinstance(told, str) and "scope" in op.facts:
-        return told.split(", ")
+    kernels = op.facts.get("kernels")
+    if isinstance(kernels, str) and "scope" in op.facts:
+        return kernels.split(", ")
     return [op.op] if "::" in op.op else []
 
 
 def _source(op: Op) -> Source | None:
-    found = _SOURCE.fullmatch(str(op.facts.get("source", "")))
-    return Source(found[1], int(found[2]), found[3]) if found else None
+    match = _SOURCE.fullmatch(str(op.facts.get("source", "")))
+    return Source(match[1], int(match[2]), match[3]) if match else None

@@ -53,29 +53,29 @@ def fields(data: "bytes | mmap") -> Iterator[Field]:
     Raises:
         WireError: A field breaks off, or claims more bytes than are left.
     """
-    place, end = 0, len(data)
-    while place < end:
-        at = place
-        key, place = _varint(data, place)
+    offset, end = 0, len(data)
+    while offset < end:
+        at = offset
+        key, offset = _varint(data, offset)
         number, kind = key >> 3, key & 7
         value = 0
         if number == 0:
             raise WireError(at, "a field has the number 0")
         if kind == _VARINT:
-            first = place
-            value, place = _varint(data, place)
-            yield Field(number, kind, first, place, value, at)
+            first = offset
+            value, offset = _varint(data, offset)
+            yield Field(number, kind, first, offset, value, at)
             continue
         if kind == _BYTES:
-            size, place = _varint(data, place)
+            size, offset = _varint(data, offset)
         elif kind in (_FIXED64, _FIXED32):
             size = 8 if kind == _FIXED64 else 4
         else:
             raise WireError(at, f"a field is of the wire type {kind}, which is none")
-        if size > end - place:
-            raise WireError(at, f"a field claims {size:,} bytes, and {end - place:,} are left")
-        yield Field(number, kind, place, place + size, value, at)
-        place += size
+        if size > end - offset:
+            raise WireError(at, f"a field claims {size:,} bytes, and {end - offset:,} are left")
+        yield Field(number, kind, offset, offset + size, value, at)
+        offset += size
 
 
 def _varint(data: "bytes | mmap", place: int) -> tuple[int, int]:

@@ -62,26 +62,26 @@ def _no_log(text: str | None, kind: str | None) -> str:
 
 
 def _event_files(directory: str) -> Iterator[tuple[str, str]]:
-    found = []
+    entries = []
     if "://" in directory:
         from tbscope.sources.remote_files import list_remote
 
         top = directory.rstrip("/")
-        for place, files in list_remote(directory):
-            run = place.rstrip("/").removeprefix(top).strip("/") or "."
-            found += [(run, name, f"{place.rstrip('/')}/{name}") for name in files]
+        for folder, files in list_remote(directory):
+            run = folder.rstrip("/").removeprefix(top).strip("/") or "."
+            entries += [(run, name, f"{folder.rstrip('/')}/{name}") for name in files]
     else:
         seen = set()
-        for place, below, files in os.walk(directory, followlinks=True):
+        for folder, below, files in os.walk(directory, followlinks=True):
             # A symbolic link may lead back to an enclosing directory.
-            real = os.path.realpath(place)
+            real = os.path.realpath(folder)
             if real in seen:
                 below.clear()
                 continue
             seen.add(real)
-            run = os.path.relpath(place, directory)
-            found += [(run, name, os.path.join(place, name)) for name in files]
-    for run, name, path in sorted(found):
+            run = os.path.relpath(folder, directory)
+            entries += [(run, name, os.path.join(folder, name)) for name in files]
+    for run, name, path in sorted(entries):
         if _MARK in name:
             yield run, path
 
@@ -96,10 +96,10 @@ def files_of_run(directory: str, run: str) -> list[str]:
         from tbscope.sources.remote_files import list_directory
 
         top = directory.rstrip("/")
-        place = top if run == "." else f"{top}/{run}"
-        return [f"{place}/{name}" for name in sorted(list_directory(place)) if _MARK in name]
-    place = os.path.join(directory, run)
-    return [os.path.join(place, name) for name in sorted(os.listdir(place)) if _MARK in name]
+        folder = top if run == "." else f"{top}/{run}"
+        return [f"{folder}/{name}" for name in sorted(list_directory(folder)) if _MARK in name]
+    folder = os.path.join(directory, run)
+    return [os.path.join(folder, name) for name in sorted(os.listdir(folder)) if _MARK in name]
 
 
 def found_in_file(path: str) -> Iterator[Found]:
@@ -144,9 +144,9 @@ def _records(file: Readable, size: int) -> Iterator[bytes]:
         length, checksum = _HEAD.unpack(head)
         if masked_crc(head[:8]) != checksum:
             raise EventError("is damaged: its length and the checksum of that differ")
-        left = size - offset - _HEAD.size - _TAIL.size
-        if length > left:
-            claims = f"it claims {length:,} bytes, and {max(left, 0):,} are left"
+        remaining = size - offset - _HEAD.size - _TAIL.size
+        if length > remaining:
+            claims = f"it claims {length:,} bytes, and {max(remaining, 0):,} are left"
             raise EventError(f"is cut off: {claims}")
         data = file.read(length)
         tail = file.read(_TAIL.size)

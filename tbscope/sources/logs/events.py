@@ -72,7 +72,9 @@ def graphs_in(event: bytes) -> Iterator[Found]:
             elif field.number == _WALL_TIME and field.kind == 1:
                 (wall_time,) = struct.unpack_from("<d", event, field.start)
             elif field.number == _STEP and field.kind == 0:
+                # A negative int64 is written as an unsigned number.
                 step = field.value - 2**64 if field.value >= 2**63 else field.value
+        # Graphs come last: the fields of a message may have any order.
         for field in wanted:
             for found in _found(field.number, event, field.start, field.end):
                 found.step, found.wall_time = step, wall_time
@@ -84,6 +86,7 @@ def graphs_in(event: bytes) -> Iterator[Found]:
 
 
 def _found(number: int, event: bytes, start: int, end: int) -> Iterator[Found]:
+    # Most summaries contain no graph: a search for the plugin is quicker than parsing.
     if number == _SUMMARY and event.find(_PLUGINS, start, end) < 0:
         return
     data = event[start:end]

@@ -89,8 +89,8 @@ def _left_out(path: Any, damaged: list[ArgumentError]) -> str:
     lines = [f"{error.what}: {error.why}" for error in damaged[:_MOST_LISTED]]
     if len(damaged) > _MOST_LISTED:
         lines.append(f"and {len(damaged) - _MOST_LISTED:,} more")
-    told = "\n  ".join(lines)
-    return f"the log {shown(path_of(path))} is read without what is damaged in it\n  {told}"
+    listed = "\n  ".join(lines)
+    return f"the log {shown(path_of(path))} is read without what is damaged in it\n  {listed}"
 
 
 def graph_in_log(path: Any) -> Graph:
@@ -104,15 +104,15 @@ def graph_in_log(path: Any) -> Graph:
             none of them is the default.
     """
     latest: dict[tuple[str, str | None], LoggedGraph] = {}
-    for one in read_log(path):
-        known = latest.get((one.run, one.tag))
-        if known is None or known.step <= one.step:
-            latest[one.run, one.tag] = one
+    for logged in read_log(path):
+        earlier = latest.get((logged.run, logged.tag))
+        if earlier is None or earlier.step <= logged.step:
+            latest[logged.run, logged.tag] = logged
     if len(latest) == 1:
         return next(iter(latest.values())).graph
     if not latest:
         raise unreadable(path, "no graph can be read", "the log holds none", "tbscope.read_log")
-    of_run = next((one for (_, tag), one in latest.items() if tag is None), None)
+    of_run = next((logged for (_, tag), logged in latest.items() if tag is None), None)
     if of_run is not None and len({run for run, _ in latest}) == 1:
         warn(_beside(path, [tag for _, tag in latest if tag is not None]))
         return of_run.graph
@@ -128,10 +128,10 @@ def graph_in_log(path: Any) -> Graph:
 
 def _beside(path: Any, tags: list[str]) -> str:
     """Return the text of the warning that lists the other graphs of a run."""
-    told = ", ".join(map(shown, tags[:_MOST_LISTED]))
+    text = ", ".join(map(shown, tags[:_MOST_LISTED]))
     more = " and more" if len(tags) > _MOST_LISTED else ""
     return (
-        f"{shown(path_of(path))}: this is the graph of the run; {len(tags)} beside it: {told}{more}"
+        f"{shown(path_of(path))}: this is the graph of the run; {len(tags)} beside it: {text}{more}"
     )
 
 
@@ -171,17 +171,17 @@ def _figures_of(run: str, one: Found, found: list[tuple[str, str, Found]]) -> di
     if one.tag is None:
         metadata += [
             other.figures
-            for where, _, other in found
-            if other.kind == "figures" and where == run and other.figures is not None
+            for other_run, _, other in found
+            if other.kind == "figures" and other_run == run and other.figures is not None
         ]
     figures: dict[str, Measured] = {}
     for message in metadata:
         assert message is not None
         for device in message.step_stats.dev_stats:
             for stats in device.node_stats:
-                spent = float(stats.all_end_rel_micros) or stats.all_end_rel_nanos / 1000
-                held = sum(one.total_bytes for one in stats.memory)
-                figures[stats.node_name] = Measured(spent or None, held or None)
+                duration_us = float(stats.all_end_rel_micros) or stats.all_end_rel_nanos / 1000
+                memory_bytes = sum(one.total_bytes for one in stats.memory)
+                figures[stats.node_name] = Measured(duration_us or None, memory_bytes or None)
     return figures
 
 

@@ -85,7 +85,7 @@ class Body:
         levels: The modules of the enclosing scope; scopes are opened only for modules inside it.
         outer: The enclosing list; None for the model.
         given: For a function, the caller's name of each input; None if both lists share names.
-        base: The qualified name of the module whose function this is; empty for the model.
+        base: The qualified name of the module of the innermost module function; else empty.
     """
 
     reading: Reading
@@ -101,7 +101,7 @@ class Body:
     _places: Places = field(default_factory=Places)
 
     def origins(self, nodes: Sequence[Any]) -> list[Origin | None]:
-        """Return the origin of each node."""
+        """Return the origin of each node; missing origins follow from the neighbours (`filled`)."""
         return filled([self.way(node) or self._of_call(node) for node in nodes])
 
     def _of_call(self, node: Any) -> Origin | None:
@@ -143,12 +143,17 @@ class Body:
         nest = self.nest(name, scope)
         if isinstance(nest, Value):
             return nest
-        kind = self._type(name)
-        made = self.reading.build.add_node(
-            "Constant", [nest], [kind.shape], dtype=kind.dtype, scope=scope, role="maker"
+        value_type = self._type(name)
+        node = self.reading.build.add_node(
+            "Constant",
+            [nest],
+            [value_type.shape],
+            dtype=value_type.dtype,
+            scope=scope,
+            role="maker",
         )
-        self.values[name] = made.outputs[0]
-        return made.outputs[0]
+        self.values[name] = node.outputs[0]
+        return node.outputs[0]
 
     def nest(self, name: str, scope: Scope | None) -> Nest:
         """Return the value of a name, its content if it is short, or None for an empty name.
@@ -179,13 +184,14 @@ class Body:
         return self.reading.build.add_value(node, held.shape, held.dtype)
 
     def _add(self, node: Any, scope: Scope | None, levels: tuple[Level, ...]) -> None:
+        """Add an operation with its bodies; a short constant is a literal instead."""
         reading, build = self.reading, self.reading.build
         attributes = {
-            one.name: attribute_value(one) for one in node.attribute if one.type != one.GRAPH
+            attr.name: attribute_value(attr) for attr in node.attribute if attr.type != attr.GRAPH
         }
-        bodies = [one for one in node.attribute if one.type == one.GRAPH]
+        bodies = [attr for attr in node.attribute if attr.type == attr.GRAPH]
         # Files have bodies in any order; in reverse, `then_branch` comes before `else_branch`.
-        bodies.sort(key=lambda one: one.name, reverse=True)
+        bodies.sort(key=lambda attr: attr.name, reverse=True)
         if node.op_type == "Constant" and self._constant(node, attributes):
             return
         if bodies:
@@ -200,11 +206,11 @@ class Body:
             block = reading.scopes.block(body.name, scope)
             arguments.append(Argument(body.name, self._body(node, body.g, read, block, levels)))
         arguments += [Argument(name, value) for name, value in attributes.items()]
-        kinds = [self._type(name) for name in node.output]
+        types = [self._type(name) for name in node.output]
         kernel = f"{domain or 'onnx'}::{node.op_type}"
         values = [value for value in read if isinstance(value, Value)]
-        shapes = [one.shape if isinstance(one, Value) else () for one in read]
-        output = kinds[0].shape if kinds else None
+        shapes = [attr.shape if isinstance(attr, Value) else () for attr in read]
+        output = types[0].shape if types else None
         added = build.add_node(
             node.op_type,
             arguments,
@@ -220,21 +226,21 @@ class Body:
             build.graph.uncounted[kernel] = NO_FORMULA
         if node.name:
             added.attributes["onnx_name"] = node.name
-        for name, kind in zip(node.output, kinds, strict=True):
-            value = build.add_value(added, kind.shape, kind.dtype)
+        for name, value_type in zip(node.output, types, strict=True):
+            value = build.add_value(added, value_type.shape, value_type.dtype)
             if name:
                 self.values[name] = value
         added.allocated_bytes = (
-            0 if added.role == "view" else sum(one.size_bytes or 0 for one in added.outputs)
+            0 if added.role == "view" else sum(attr.size_bytes or 0 for attr in added.outputs)
         )
-        tell_symbols(added.attributes, kinds)
+        tell_symbols(added.attributes, types)
 
     def _constant(self, node: Any, attributes: Mapping[str, Nest]) -> bool:
         """Record a short constant as a literal, without a node; return whether the node is one."""
-        held = next(iter(attributes.values()), None)
-        if len(attributes) != 1 or not _is_literal(held):
+        content = next(iter(attributes.values()), None)
+        if len(attributes) != 1 or not _is_literal(content):
             return False
-        self.values[node.output[0]] = held
+        self.values[node.output[0]] = content
         return True
 
     def _told_type(self, name: str) -> Any:
@@ -259,23 +265,30 @@ class Body:
             base = joined(self.base, origin.name)
             level, way = Level(base, origin.target), functools.partial(within, base)
         scope = reading.scopes.call(level, around)
-        given = dict(zip_longest(function.input, node.input[: len(function.input)], fillvalue=""))
-        attributes = {one.name: one for one in (*function.attribute_proto, *node.attribute)}
-        nodes = [_resolved(each, attributes) for each in function.node]
-        kinds = [self._told_type(name) for name in given.values()]
-        inferred = infer_function(reading.model, function, nodes, kinds)
+        # A call may leave out inputs at the end: their outer names are empty.
+        outer_names = dict(
+            zip_longest(function.input, node.input[: len(function.input)], fillvalue="")
+        )
+        # Attributes of the call override the defaults of the function.
+        attributes = {attr.name: attr for attr in (*function.attribute_proto, *node.attribute)}
+        nodes = [_resolved(inner_node, attributes) for inner_node in function.node]
+        input_types = [self._told_type(name) for name in outer_names.values()]
+        inferred = infer_function(reading.model, function, nodes, input_types)
         body = Body(
-            reading, way, inferred.types, {}, around=scope, outer=self, given=given, base=base
+            reading, way, inferred.types, {}, around=scope, outer=self, given=outer_names, base=base
         )
         body.add(inferred.nodes)
-        made = [
-            (outer, body.nest(inner, scope))
-            for inner, outer in zip(function.output, node.output, strict=False)
-            if outer
+        results_by_name = [
+            (outer_name, body.nest(inner_name, scope))
+            for inner_name, outer_name in zip(function.output, node.output, strict=False)
+            if outer_name
         ]
-        self.values.update(made)
-        arguments = [Argument(inner, self.nest(outer, scope)) for inner, outer in given.items()]
-        results = [nest for _, nest in made]
+        self.values.update(results_by_name)
+        arguments = [
+            Argument(inner_name, self.nest(outer_name, scope))
+            for inner_name, outer_name in outer_names.items()
+        ]
+        results = [nest for _, nest in results_by_name]
         reading.calls.append(
             (scope, arguments, results[0] if len(results) == 1 else tuple(results))
         )
@@ -288,6 +301,7 @@ class Body:
         scope: Scope,
         levels: tuple[Level, ...],
     ) -> list[Nest]:
+        """Add a body of an operation in its scope; return the results of the body."""
         types = dict(types_in(graph))
         inner = Body(
             self.reading,
@@ -299,9 +313,9 @@ class Body:
             outer=self,
             base=self.base,
         )
-        for place, entry in enumerate(graph.input):
-            kind = inner._type(entry.name)
-            inner.values[entry.name] = self._given(node.op_type, place, kind, read, scope)
+        for index, entry in enumerate(graph.input):
+            value_type = inner._type(entry.name)
+            inner.values[entry.name] = self._given(node.op_type, index, value_type, read, scope)
         inner.add(graph.node)
         return [inner.nest(entry.name, scope) for entry in graph.output]
 
@@ -391,9 +405,9 @@ def _resolved(node: Any, given: Mapping[str, Any]) -> Any:
             new_attr.CopyFrom(attr)
             new_attr.name = attribute.name
             if new_attr.HasField("g"):
-                inner = [_resolved(each, given) for each in new_attr.g.node]
+                inner_nodes = [_resolved(inner_node, given) for inner_node in new_attr.g.node]
                 del new_attr.g.node[:]
-                new_attr.g.node.extend(inner)
+                new_attr.g.node.extend(inner_nodes)
     return copy
 
 
@@ -405,7 +419,7 @@ def _is_literal(nest: Nest) -> bool:
 
 def tell_symbols(attributes: dict[str, Any], kinds: Sequence[ValueType]) -> None:
     """Set the attribute `symbolic_shape` if a size of a value has a name."""
-    texts = [kind.symbols for kind in kinds]
+    texts = [value_type.symbols for value_type in kinds]
     if any(texts):
         attributes["symbolic_shape"] = ", ".join(text or "known" for text in texts)
 

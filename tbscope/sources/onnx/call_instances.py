@@ -58,8 +58,8 @@ class Places:
         else:
             path = self._found(origin)
         names = [level.name for level in origin.levels]
-        for depth, place in enumerate(path):
-            place.done.add((*names[depth + 1 :], origin.target))
+        for depth, call in enumerate(path):
+            call.done.add((*names[depth + 1 :], origin.target))
         self._before = path
         return path[-1] if path else None
 
@@ -67,10 +67,10 @@ class Places:
         path: list[Place] = []
         for level, number in zip(levels, numbers, strict=True):
             parent = path[-1] if path else None
-            place = self._known.get((parent, level, number))
-            if place is None:
-                place = self._known[parent, level, number] = Place(level, parent, number)
-            path.append(place)
+            call = self._known.get((parent, level, number))
+            if call is None:
+                call = self._known[parent, level, number] = Place(level, parent, number)
+            path.append(call)
         return path
 
     def _found(self, origin: Origin) -> list[Place]:
@@ -83,10 +83,10 @@ class Places:
                 path.append(self._before[depth])
                 continue
             is_open = False
-            place = self._last.get((parent, level))
-            if place is None or (*names[depth + 1 :], origin.target) in place.done:
+            call = self._last.get((parent, level))
+            if call is None or (*names[depth + 1 :], origin.target) in call.done:
                 number = self._count.get(level, 0)
                 self._count[level] = number + 1
-                place = self._last[parent, level] = Place(level, parent, number)
-            path.append(place)
+                call = self._last[parent, level] = Place(level, parent, number)
+            path.append(call)
         return path

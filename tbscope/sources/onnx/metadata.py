@@ -97,7 +97,7 @@ def written(origin: Origin) -> dict[str, str]:
     """Return the metadata of an origin, as torch's exporter writes it."""
     names = [*(level.name for level in origin.levels), origin.name]
     classes = [*(level.class_name or "" for level in origin.levels), origin.target]
-    steps = [f"{name}: {kind}" for name, kind in zip(names, classes, strict=True)]
+    steps = [f"{name}: {class_name}" for name, class_name in zip(names, classes, strict=True)]
     return {NAMES: repr(names), CLASSES: repr(classes), NAMESPACE: "/".join(steps)}
 
 

@@ -58,16 +58,20 @@ def _read(model: Any, title: str) -> Graph:
         model: A `ModelProto`.
         title: The name of its file.
     """
-    functions = {function_key(one.domain, one.name, one): one for one in model.functions}
+    functions = {function_key(item.domain, item.name, item): item for item in model.functions}
     if functions:
         check_functions(model.graph.node, functions)
-    inferred, held = infer(model), held_in(model.graph)
-    parameters = {name for name, one in held.items() if one.kind == "parameter" and "." in name}
+    inferred, initializers = infer(model), held_in(model.graph)
+    parameters = {
+        name for name, item in initializers.items() if item.kind == "parameter" and "." in name
+    }
     build = GraphBuilder(model.graph.name or title or "graph")
     scopes = Scopes(build)
     versions = {entry.domain: entry.version for entry in model.opset_import}
     reading = Reading(model, build, scopes, functions, versions)
-    body = Body(reading, way_of(inferred.nodes, model.functions, parameters), inferred.types, held)
+    body = Body(
+        reading, way_of(inferred.nodes, model.functions, parameters), inferred.types, initializers
+    )
     for origin in body.origins(inferred.nodes):
         # The module with an empty name is the model: its class names the graph.
         if origin is not None and not [*(level.name for level in origin.levels), origin.name][0]:
@@ -76,10 +80,12 @@ def _read(model: Any, title: str) -> Graph:
                 build.graph.name = label_of(class_name)
                 break
     for entry in model.graph.input:
-        if entry.name not in held:
-            kind = type_of(entry.type)
-            body.values[entry.name] = value = build.add_input(entry.name, kind.shape, kind.dtype)
-            tell_symbols(value.producer.attributes, [kind])
+        if entry.name not in initializers:
+            value_type = type_of(entry.type)
+            body.values[entry.name] = value = build.add_input(
+                entry.name, value_type.shape, value_type.dtype
+            )
+            tell_symbols(value.producer.attributes, [value_type])
     body.add(inferred.nodes)
     for entry in model.graph.output:
         build.add_output(entry.name, body.value(entry.name, None))

@@ -138,5 +138,5 @@ class Scopes:
 
 def _name_around(scope: Scope | None) -> str | None:
     """Return the qualified name of the innermost enclosing module, or None; bodies have no name."""
-    names = (each.qualified_name for each in upward(scope))
+    names = (enclosing.qualified_name for enclosing in upward(scope))
     return next((name for name in names if name is not None), None)

@@ -170,9 +170,9 @@ def infer_function(
     )
     copy.graph.node.extend(nodes)
     copy.graph.value_info.extend(function.value_info)
-    for name, kind in zip(function.input, kinds, strict=True):
-        if kind is not None:
-            copy.graph.input.add(name=name, type=kind)
+    for name, type_proto in zip(function.input, kinds, strict=True):
+        if type_proto is not None:
+            copy.graph.input.add(name=name, type=type_proto)
     return infer(copy)
 
 

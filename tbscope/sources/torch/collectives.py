@@ -120,17 +120,17 @@ def _exchange(kind: CollectiveKind, schema: Any, fills: bool) -> Exchange:
     Kernels of c10d fill an argument (`fills`); functional ones return new tensors.
     """
     names = [argument.name for argument in schema.arguments]
-    given, taken, peer = (
+    source, target, peer = (
         next((name for name in candidates if name in names), "")
         for candidates in (_GIVEN, _TAKEN, _PEERS)
     )
     if kind == "barrier":
         return Exchange(kind)
     if kind == "send":
-        return Exchange(kind, given, "", peer)
+        return Exchange(kind, source, "", peer)
     if kind == "recv":
-        return Exchange(kind, "", given, peer)
-    return Exchange(kind, given, (taken or given) if fills else "", peer, gives=not fills)
+        return Exchange(kind, "", source, peer)
+    return Exchange(kind, source, (target or source) if fills else "", peer, gives=not fills)
 
 
 def is_blocking(kernel: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:

@@ -16,8 +16,10 @@ def container_class(names: Iterable[str], name: str) -> str:
     """
     prefix = f"{name}."
     children = {
-        other[len(prefix) :].partition(".")[0] for other in names if other.startswith(prefix)
+        other_name[len(prefix) :].partition(".")[0]
+        for other_name in names
+        if other_name.startswith(prefix)
     }
-    if children and all(part.isdecimal() for part in children):
+    if children and all(child.isdecimal() for child in children):
         return "torch.nn.modules.container.ModuleList"
     return "torch.nn.modules.module.Module"

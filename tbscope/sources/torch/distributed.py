@@ -34,6 +34,7 @@ __all__ = [
     "world_size",
 ]
 
+# The last two are None in a torch that was built without torch.distributed.
 _distributed: Any = torch.distributed
 _c10d: Any = sys.modules.get("torch.distributed.distributed_c10d")
 _binding: Any = getattr(torch._C, "_distributed_c10d", None)
@@ -98,7 +99,7 @@ def is_of_c10d(file: str) -> bool:
 
 
 def is_of_meshes(file: str) -> bool:
-    """Whether a file is one of those in which torch implements device meshes."""
+    """Whether a file is one in which torch implements device meshes."""
     return file.endswith(_MESH_FILES)
 
 
@@ -193,7 +194,7 @@ class Groups:
     def met(self, mesh: Any) -> None:
         """Register a device mesh and its root, unless their groups are destroyed.
 
-        Such a mesh belongs to an earlier run in this process.
+        A mesh with destroyed groups belongs to an earlier run in this process.
         """
         if id(mesh) in self._asked:
             return

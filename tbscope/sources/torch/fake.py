@@ -92,12 +92,12 @@ class StandIns:
 
         def materialize(shape: Any, device: Any = None, dtype: Any = None) -> None:
             with self._mode:
-                made: torch.Tensor = torch.empty(
+                fake: torch.Tensor = torch.empty(
                     shape, device=device or replacement.device, dtype=dtype or replacement.dtype
                 )
                 if isinstance(replacement, torch.nn.Parameter):
-                    made = torch.nn.Parameter(made, requires_grad=replacement.requires_grad)
-            table[name] = made
+                    fake = torch.nn.Parameter(fake, requires_grad=replacement.requires_grad)
+            table[name] = fake
 
         replacement.materialize = materialize
         return replacement
@@ -174,6 +174,7 @@ def faked() -> Iterator[StandIns]:
         with quiet_fake_mode(), mode:
             yield StandIns(mode)
     finally:
+        # Every cached function of the process refers to its class.
         for cache in gc.get_referrers(_CACHE):
             if type(cache) is _CACHE and _has_stand_in(cache):
                 cache.cache_clear()
@@ -195,7 +196,7 @@ def _has_stand_in(cache: Any) -> bool:
         # A cache without a size limit keeps its results in a dict.
         if type(table) is dict and len(table) == size:
             referents += islice(reversed(table.values()), 300)
-    leaves = (leaf for thing in referents for leaf in islice(_leaves(thing, levels=4), 100))
+    leaves = (leaf for referent in referents for leaf in islice(_leaves(referent, levels=4), 100))
     return any(is_fake(type(leaf)) for leaf in leaves)
 
 

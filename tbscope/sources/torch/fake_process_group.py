@@ -45,8 +45,8 @@ def fake_world(
     Yields:
         The device mesh, on the CPU, or None without `mesh`.
     Raises:
-        ArgumentError: This process has process groups already, a value is out of range, or the
-            mesh has another number of ranks.
+        ArgumentError: This process has process groups already, a value is out of range, the mesh
+            has another number of ranks, or torch was built without torch.distributed.
     """
     if type(world_size) is not int or not 1 <= world_size < _MOST_RANKS:
         raise ArgumentError(

@@ -1,13 +1,13 @@
-"""FLOPs of kernels, from torch's formulas, the user's own, or ours if both lack one.
+"""FLOPs of kernels, by a formula of the user, by ours, or by torch's, in this order.
 
 Users register formulas with `torch.utils.flop_counter.register_flop_formula`. A kernel that
-computes and has no formula is reported by name (`Formulas.uncounted`), never counted as 0 in
-silence.
+computes and has no formula is reported by name (`Formulas.uncounted`), never silently counted
+as 0.
 
-Our formulas are for kernels that do the matrix products of a whole layer, and for kernels that
-torch leaves out. They count like torch's: two operations for each multiplication with its
-addition, and none for elementwise work. A formula returns the operations of the forward pass,
-and the operations that the backward pass adds for each operand.
+Our formulas are for kernels that do the matrix products of a whole layer, for kernels that torch
+leaves out, and for products that torch counts slowly. They count like torch's: two operations for
+each multiplication with its addition, and none for elementwise work. A formula returns the
+operations of the forward pass, and the operations that the backward pass adds for each operand.
 
 Source: torch/utils/flop_counter.py; aten/src/ATen/native/native_functions.yaml
 """
@@ -114,7 +114,8 @@ def _layer_of_rnn(args: _Args, kwargs: _Kwargs, result: Any) -> KernelWork:
     inputs, weight_ih, weight_hh = args[:3]
     rows = prod(inputs.shape[:-1])
     of_input, of_state = 2 * rows * weight_ih.numel(), 2 * rows * weight_hh.numel()
-    # Every gradient needs the gradient of the state, which runs back through all steps.
+    # Every gradient needs the gradient of the state, which runs back through all steps. The first
+    # seven arguments are the input, weights, biases and the initial states.
     parts = [(of_input, _keys(inputs)), (of_input, _keys(weight_ih))]
     parts += [(of_state, _keys(weight_hh)), (of_state, _keys(*args[:7]))]
     return of_input + of_state, parts
@@ -163,17 +164,19 @@ def _fast_attention(args: _Args, kwargs: _Kwargs, result: Any) -> KernelWork:
 
 def _fast_layer(args: _Args, kwargs: _Kwargs, result: Any) -> KernelWork:
     """Return the work of `_transformer_encoder_layer_fwd`."""
-    source, packed, out, first, second = (args[place] for place in (0, 3, 5, 14, 16))
+    # The input, the weights of both projections of the attention, and those of both linear layers.
+    source, packed, out, first, second = (args[position] for position in (0, 3, 5, 14, 16))
     inwards, attention, outwards = _self_attention((source,) * 3, packed, out)
     products = outwards + 2 * sum(_lengths(source)) * (first.numel() + second.numel())
     # If the norms go first, the first product reads the output of a norm.
-    before = _keys(source, *(args[10:12] if args[8] else ()))
+    first_operands = _keys(source, *(args[10:12] if args[8] else ()))
     everything = _keys(source, *args[3:7], *args[10:18])
-    parts = [(inwards, before), (inwards + attention * 5 // 2 + 2 * products, everything)]
+    parts = [(inwards, first_operands), (inwards + attention * 5 // 2 + 2 * products, everything)]
     return inwards + attention + products, parts
 
 
 def _attention_backward(args: _Args, kwargs: _Kwargs, result: Any) -> KernelWork:
+    # The first argument is the gradient of the output, then come query, key and value.
     flops, _ = _attention(args[1:4], {}, None)
     return flops * 5 // 2, []
 
@@ -209,7 +212,7 @@ FORMULAS: dict[str, Formula] = {
     )
     for name in names
 }
-"""Our formulas by the name of the kernel; a formula that a user registers with torch goes first."""
+"""Our formulas by the name of the kernel; a formula that a user registers with torch precedes."""
 
 
 class Formulas(dict[KernelFacts, Formula | None]):
@@ -232,6 +235,7 @@ class Formulas(dict[KernelFacts, Formula | None]):
             self.uncounted[facts.name] = NO_FORMULA
         depends = facts.writes or facts.higher_order
         allocates = None if depends else facts.makes_tensor
+        # Overloads share a name: if they differ, the name alone does not decide.
         if self._allocates.setdefault(facts.name, allocates) is not allocates:
             self._allocates[facts.name] = None
         self[facts] = formula
@@ -266,8 +270,8 @@ class Formulas(dict[KernelFacts, Formula | None]):
         if work:
             node.flops = _number(sum([flops for flops, _ in work]))
             positions: dict[int | None, tuple[int, ...]] = {}
-            for place, key in enumerate(keys):
-                positions[key] = (*positions.get(key, ()), place)
+            for position, key in enumerate(keys):
+                positions[key] = (*positions.get(key, ()), position)
             # A tensor made by an earlier kernel of the operation may depend on any input.
             every = tuple(range(len(read)))
             node.gradients = tuple(
@@ -313,7 +317,7 @@ def _held_in(
     """Return the positions of inputs in some storages, or none if one storage has no input."""
     if not all(key in held for key in keys):
         return ()
-    return tuple([place for key in keys for place in held[key]])
+    return tuple([position for key in keys for position in held[key]])
 
 
 class Copies(dict[int | None, int | None]):

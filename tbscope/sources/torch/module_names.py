@@ -84,7 +84,7 @@ class ModulePlace:
 class TensorPlace:
     """The entry of a parameter or buffer: its owner, its attribute and its number in the registry.
 
-    A tensor in several modules has one entry, of the first module in the tree.
+    A tied tensor has one entry, for its first name in the tree.
     """
 
     tensor: torch.Tensor
@@ -110,7 +110,8 @@ def class_label(module: torch.nn.Module) -> str:
 def switches_itself(modules: Iterable[torch.nn.Module]) -> bool:
     """Whether a module overrides `train()` or `eval()`, in its class or its attributes.
 
-    Examples: a backbone keeps its BatchNorm frozen, an adapter merges its weights.
+    Examples: a backbone keeps its BatchNorm frozen, an adapter merges its weights. Wrappers of
+    `torch.compile` do not count.
     """
     return any(
         uncompiled(module) is module
@@ -132,7 +133,7 @@ class Registry:
     def __init__(self) -> None:
         self.by_module: dict[int, ModulePlace] = {}
         self._tensors: dict[int, TensorPlace] = {}
-        # Tied tensors in modules that do not own them, by the `id` of the module and attribute.
+        # Tied tensors under their further names, by the `id` of the module and the attribute.
         self._shared: dict[tuple[int, str], TensorPlace] = {}
         # Tensors added by `put_together`, kept alive so that their `id` stays unique.
         self._held: list[torch.Tensor] = []
@@ -170,13 +171,13 @@ class Registry:
         """Register modules, the last of the list first, with all modules below them."""
         # Depth first and in order, like named_modules(), but without its recursion.
         while pending:
-            place = pending.pop()
-            if id(place.module) in self.by_module:
+            entry = pending.pop()
+            if id(entry.module) in self.by_module:
                 continue
-            self.by_module[id(place.module)] = place
-            if place.wrapper is not None:
-                self.by_module[id(place.wrapper)] = place
-            self.refresh(place, pending)
+            self.by_module[id(entry.module)] = entry
+            if entry.wrapper is not None:
+                self.by_module[id(entry.wrapper)] = entry
+            self.refresh(entry, pending)
 
     def _add_tensors(self, place: ModulePlace) -> None:
         module, tensors = place.module, self._tensors
@@ -204,7 +205,7 @@ class Registry:
 
     def knows(self, place: ModulePlace, names: list[str]) -> bool:
         """Whether a module owned a tensor of each of these names when it was registered."""
-        attributes = {each.attribute for each in self._tensors.values() if each.owner is place}
+        attributes = {entry.attribute for entry in self._tensors.values() if entry.owner is place}
         return attributes.issuperset(names)
 
     def forget(self) -> None:
@@ -216,9 +217,9 @@ class Registry:
 
     def add_stand_in(self, tensor: torch.Tensor, twin: torch.Tensor) -> None:
         """Register a fake tensor under the entry of its original, if the original has one."""
-        place = self._tensors.get(id(tensor))
-        if place is not None:
-            self._tensors[id(twin)] = place
+        entry = self._tensors.get(id(tensor))
+        if entry is not None:
+            self._tensors[id(twin)] = entry
 
     def put_together(self, place: ModulePlace, name: str, tensor: torch.Tensor) -> None:
         """Register an unsharded parameter, which a module has for a while instead of its shard.
@@ -272,17 +273,17 @@ class Registry:
         return len(self.by_module)
 
     def modules(self) -> list[torch.nn.Module]:
-        """Return every registered module once, parents first, and the wrappers of those."""
+        """Return every registered module once, parents first, each followed by its wrapper."""
         return self.modules_since(0)
 
     def modules_since(self, count: int) -> list[torch.nn.Module]:
-        """Return the modules registered after the first `count`, each once."""
+        """Return the modules registered after the first `count`, each once, with wrappers."""
         # A compiled module is in the table twice: itself and its wrapper.
-        places = dict.fromkeys(itertools.islice(self.by_module.values(), count, None))
+        entries = dict.fromkeys(itertools.islice(self.by_module.values(), count, None))
         return [
             module
-            for place in places
-            for module in (place.module, place.wrapper)
+            for entry in entries
+            for module in (entry.module, entry.wrapper)
             if module is not None
         ]
 
@@ -290,15 +291,15 @@ class Registry:
         """Return the entries of DTensors, by the `id` of the module and the attribute."""
         # The tensors of a model have few classes, mostly without DTensor, so the classes are
         # checked first.
-        kinds = {type(place.tensor) for place in self._tensors.values()}
+        kinds = {type(entry.tensor) for entry in self._tensors.values()}
         kinds = {kind for kind in kinds if is_spread(kind)}
         if not kinds:
             return {}
-        shared = {key: place for key, place in self._shared.items() if type(place.tensor) in kinds}
+        shared = {key: entry for key, entry in self._shared.items() if type(entry.tensor) in kinds}
         return shared | {
-            (id(place.owner.module), place.attribute): place
-            for place in self._tensors.values()
-            if type(place.tensor) in kinds
+            (id(entry.owner.module), entry.attribute): entry
+            for entry in self._tensors.values()
+            if type(entry.tensor) in kinds
         }
 
     def count_tensors(self) -> int:
@@ -310,4 +311,4 @@ class Registry:
 
         A tensor with a fake or unsharded copy is yielded once more for each.
         """
-        return (place.tensor for place in self._tensors.values())
+        return (entry.tensor for entry in self._tensors.values())

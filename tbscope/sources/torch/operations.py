@@ -163,9 +163,8 @@ class KernelFacts:
         flag: The position of the argument that enables its writes; None if it always writes.
         makes_tensor: Whether it returns a tensor that is no view of its arguments.
         native: Whether it is in the namespace `aten`.
-        query: Whether it computes nothing: it queries metadata (`prim::device`,
-            `aten::sym_size`), which the C++ side of a wrapper does on its Python side, or marks
-            a range for a profiler.
+        query: Whether it computes nothing: a metadata query (`prim::device`, `aten::sym_size`),
+            with which the C++ side of a wrapper asks its Python side, or a profiler's mark.
         exchange: Its communication with other ranks; None for a kernel without any.
     """
 
@@ -188,12 +187,12 @@ class KernelFacts:
         self.exchange = exchange_of(name, schema)
         self.makes_tensor = schema is None or _makes_tensor(name, schema)
         written = [
-            (place, argument)
-            for place, argument in enumerate(arguments)
+            (position, argument)
+            for position, argument in enumerate(arguments)
             if argument.alias_info is not None and argument.alias_info.is_write
         ]
         self.filled = frozenset(argument.name for _, argument in written if argument.is_out)
-        positions = tuple(place for place, _ in written)
+        positions = tuple(position for position, _ in written)
         self.flag: int | None = None
         if not positions and name in _SILENT_WRITES:
             positions, self.flag = _SILENT_WRITES[name]
@@ -201,7 +200,7 @@ class KernelFacts:
             # The schemas of c10d do not declare the arguments that they fill.
             names = [argument.name for argument in arguments]
             positions = (names.index(self.exchange.taken),)
-        self.writes = tuple((place, arguments[place].name) for place in positions)
+        self.writes = tuple((position, arguments[position].name) for position in positions)
 
     def written(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
         """Return the tensors into which the kernel writes in a call with these arguments."""
@@ -225,8 +224,8 @@ def _makes_tensor(name: str, schema: Any) -> bool:
     if not returns:
         return any(argument.alias_info is not None for argument in schema.arguments)
     return any(
-        "Tensor" in str(given.type) and (given.alias_info is None or given.alias_info.is_write)
-        for given in returns
+        "Tensor" in str(result.type) and (result.alias_info is None or result.alias_info.is_write)
+        for result in returns
     )
 
 
@@ -360,8 +359,8 @@ def is_random(
     if RANDOM.isdisjoint(kernels):
         return False
     nests: dict[str | None, Nest] = {
-        argument.name or (names[place] if place < len(names) else None): argument.nest
-        for place, argument in enumerate(arguments)
+        argument.name or (names[position] if position < len(names) else None): argument.nest
+        for position, argument in enumerate(arguments)
     }
     if nests.get("training", nests.get("train")) is False:
         return False
@@ -421,7 +420,7 @@ def add_signature(
     earlier = signatures.setdefault(name, names)
     if earlier != names:
         signatures[name] = tuple(
-            one if one == two else None for one, two in zip(earlier, names, strict=False)
+            left if left == right else None for left, right in zip(earlier, names, strict=False)
         )
 
 
@@ -433,9 +432,9 @@ def _of_overloads(function: Callable[..., Any], kinds: tuple[type, ...]) -> tupl
     name = getattr(function, "__name__", "")
     packets = (
         function,
-        *(getattr(torch.ops.aten, one, None) for one in (name, name.strip("_"))),
+        *(getattr(torch.ops.aten, candidate, None) for candidate in (name, name.strip("_"))),
     )
-    packet = next((one for one in packets if hasattr(one, "overloads")), None)
+    packet = next((candidate for candidate in packets if hasattr(candidate, "overloads")), None)
     if packet is None:
         return ()
     names_at: list[set[str]] = []
@@ -482,7 +481,8 @@ def _fits(declared: str, kind: type) -> bool:
     if issubclass(kind, tuple | list):
         return declared.startswith("List[")
     accepted = next(
-        (accepted for known, accepted in _TAKEN.items() if issubclass(kind, known)), None
+        (accepted for python_type, accepted in _TAKEN.items() if issubclass(kind, python_type)),
+        None,
     )
     return accepted is None or declared in accepted
 
@@ -512,7 +512,8 @@ def _on_tensors(packet: Any) -> list[Any]:
     schemas = [
         schema
         for schema in schemas
-        if "Dimname" not in str(schema) and not any(each.is_out for each in schema.arguments)
+        if "Dimname" not in str(schema)
+        and not any(argument.is_out for argument in schema.arguments)
     ]
     on_tensors = [schema for schema in schemas if "Tensor" in str(schema).partition("->")[0]]
     # A function that creates a tensor takes none, and keeps all its overloads.

@@ -95,6 +95,7 @@ def is_foreign_file(file: str) -> bool:
     if file.startswith((_TORCH, _PACKAGE)):
         # No user's frame is outside the command, so the search ends at it.
         return not file.startswith(_COMMAND)
+    # Installed packages are in a folder below the standard library.
     return file.startswith((*_STDLIB, "<frozen ")) and not file.startswith(_SITE)
 
 
@@ -146,7 +147,7 @@ def short_path(file: str) -> str:
     except FileNotFoundError:  # The working directory was deleted.
         cwd = ""
     folders = _holders((*sys.path, cwd))
-    longest = max((holder for holder in folders if file.startswith(holder)), key=len, default="")
+    longest = max((folder for folder in folders if file.startswith(folder)), key=len, default="")
     short = file[len(longest) :] if longest else os.path.basename(file)
     return short.replace(os.sep, "/")
 

@@ -60,7 +60,7 @@ def type_names(dtype: torch.dtype, device: torch.device) -> tuple[str, str]:
 
 
 def is_wrapper(kind: type) -> bool:
-    """Whether a class of tensors handles kernels itself, by a `__torch_dispatch__` of its own."""
+    """Whether a class of tensors has a `__torch_dispatch__` of its own, for its inner tensors."""
     return getattr(kind, "__torch_dispatch__", None) != torch.Tensor.__torch_dispatch__
 
 
@@ -83,8 +83,8 @@ def holds_others(kind: type) -> bool:
     if kind in PLAIN or is_fake(kind):
         return False
     function = getattr(kind.__torch_function__, "__func__", kind.__torch_function__)  # type: ignore[attr-defined]
-    defaults = (getattr(each, "__func__", each) for each in _FUNCTIONS)
-    return is_wrapper(kind) or all(function is not each for each in defaults)
+    defaults = (getattr(default, "__func__", default) for default in _FUNCTIONS)
+    return is_wrapper(kind) or all(function is not default for default in defaults)
 
 
 def held_tensors(tensor: torch.Tensor) -> list[tuple[str, torch.Tensor]]:
@@ -111,19 +111,20 @@ def held_tensors(tensor: torch.Tensor) -> list[tuple[str, torch.Tensor]]:
 def memory_of(tensor: torch.Tensor) -> list[torch.Tensor]:
     """Return the tensors whose storages contain the content of a tensor.
 
-    A plain tensor is its own; a wrapper, a sparse tensor or a tensor of `vmap` has inner ones.
+    For a plain tensor, this is the tensor itself; for a wrapper, a sparse tensor or a tensor of
+    `vmap`, the inner tensors.
     """
     has_storage = storage_key(tensor) is not None
     if has_storage and type(tensor) in PLAIN:
         return [tensor]
     with outside_modes():
-        parts: list[Any] = parts_of(tensor)
-    if not parts and holds_others(type(tensor)):
-        parts = [part for _, part in held_tensors(tensor)]
+        inner: list[Any] = parts_of(tensor)
+    if not inner and holds_others(type(tensor)):
+        inner = [inner_tensor for _, inner_tensor in held_tensors(tensor)]
     tensors = [tensor] if has_storage else []
-    for part in parts:
-        if part is not tensor:
-            tensors += memory_of(part)
+    for inner_tensor in inner:
+        if inner_tensor is not tensor:
+            tensors += memory_of(inner_tensor)
     return tensors
 
 
@@ -134,13 +135,13 @@ def size_bytes_of(tensor: torch.Tensor) -> int:
     single inner tensor of its own dtype has the size of its shape: a sharded parameter counts as
     a whole.
     """
-    whole = tensor.numel() * tensor.element_size()
+    size_bytes = tensor.numel() * tensor.element_size()
     if type(tensor) in PLAIN or not holds_others(type(tensor)):
-        return whole
-    parts = [part for _, part in held_tensors(tensor) if part is not tensor]
-    if not parts or (len(parts) == 1 and parts[0].dtype == tensor.dtype):
-        return whole
-    return sum(map(size_bytes_of, parts))
+        return size_bytes
+    inner = [inner_tensor for _, inner_tensor in held_tensors(tensor) if inner_tensor is not tensor]
+    if not inner or (len(inner) == 1 and inner[0].dtype == tensor.dtype):
+        return size_bytes
+    return sum(map(size_bytes_of, inner))
 
 
 def made_of(tensor: torch.Tensor) -> dict[str, Any]:
@@ -154,12 +155,12 @@ def made_of(tensor: torch.Tensor) -> dict[str, Any]:
     if kind in PLAIN or not holds_others(kind):
         return {}
     attributes: dict[str, Any] = {"tensor_class": f"{kind.__module__}.{kind.__qualname__}"}
-    parts = [
-        f"{name}: {type_names(part.dtype, part.device)[0]} {tuple(part.shape)}"
-        for name, part in held_tensors(tensor)
+    texts = [
+        f"{name}: {type_names(inner.dtype, inner.device)[0]} {tuple(inner.shape)}"
+        for name, inner in held_tensors(tensor)
     ]
-    if parts:
-        attributes["holds"] = ", ".join(parts)
+    if texts:
+        attributes["holds"] = ", ".join(texts)
     return attributes
 
 
@@ -269,8 +270,8 @@ class Region:
         import numpy
 
         left, right = (
-            numpy.asarray(SimpleNamespace(__array_interface__=each))
-            for each in (layout, other_layout)
+            numpy.asarray(SimpleNamespace(__array_interface__=interface))
+            for interface in (layout, other_layout)
         )
         try:
             return bool(numpy.shares_memory(left, right, _MOST_WORK))

@@ -76,20 +76,25 @@ def merge(
         always: Whether a tensor is merged even if all bodies return the same slot, as a body that
             runs more than once requires.
     """
-    left = [_read(reader, step, body) for body in bodies]
+    effects = [_read(reader, step, body) for body in bodies]
     merging = _Merging(reader, step, decided_by)
     merged = [
         merging.merged(list(entries), always=always)
-        for entries in zip(*[each.given for each in left], strict=True)
+        for entries in zip(*[effect.given for effect in effects], strict=True)
     ]
     # A body that left a list or dict unchanged contributes the present content.
-    changed = {key: container for each in left for key, (container, _) in each.contents.items()}
+    changed = {
+        key: container for effect in effects for key, (container, _) in effect.contents.items()
+    }
     contents = {
-        key: merging.merged([each.contents.get(key, (None, container.copy()))[1] for each in left])
+        key: merging.merged(
+            [effect.contents.get(key, (None, container.copy()))[1] for effect in effects]
+        )
         for key, container in changed.items()
     }
-    merging.append(left)
+    merging.append(effects)
     for key, container in changed.items():
+        # The container changes for the enclosing body, too, if there is one.
         reader.note(container)
         _refill(container, mapped(contents[key], merging.settled))
     return [mapped(entry, merging.settled) for entry in merged]
@@ -98,29 +103,29 @@ def merge(
 def _read(reader: ScriptReader, step: Step, body: Body) -> _Left:
     """Read a body; restore all slots, lists and dicts that are older than the body."""
     scope, _ = reader.where(step)
-    first = len(reader.graph.nodes)
+    node_count = len(reader.graph.nodes)
     with reader.journal() as journal:
         if body.label:
             with reader.places.body(body.label, scope):
-                given = body.read()
+                results = body.read()
         else:
-            given = body.read()
+            results = body.read()
     # Slots made by a node of the body belong to the body, and need no restoring.
     older = [
-        (thing, before)
-        for thing, before in journal.values()
-        if type(thing) is not Slot or before[1] <= first
+        (obj, before)
+        for obj, before in journal.values()
+        if type(obj) is not Slot or before[1] <= node_count
     ]
-    values = {thing: thing.read() for thing, _ in older if type(thing) is Slot}
-    contents = {id(thing): (thing, thing.copy()) for thing, _ in older if type(thing) is not Slot}
-    given = [mapped(held, partial(_as_it_is, values=values)) for held in given]
-    for thing, before in older:
-        if type(thing) is Slot:
-            thing.value, thing.at, thing.type = before
-            thing.writes = [each for each in thing.writes if each[0] <= first]
+    values = {obj: obj.read() for obj, _ in older if type(obj) is Slot}
+    contents = {id(obj): (obj, obj.copy()) for obj, _ in older if type(obj) is not Slot}
+    results = [mapped(content, partial(_as_it_is, values=values)) for content in results]
+    for obj, before in older:
+        if type(obj) is Slot:
+            obj.value, obj.at, obj.type = before
+            obj.writes = [write for write in obj.writes if write[0] <= node_count]
         else:
-            _refill(thing, before)
-    return _Left(given, values, contents)
+            _refill(obj, before)
+    return _Left(results, values, contents)
 
 
 def _as_it_is(slot: Held, values: dict[Slot, Value]) -> Held:
@@ -152,9 +157,9 @@ class _Merging:
         self._reader = reader
         self._step = step
         self._decided_by = list(
-            dict.fromkeys(slot for held in decided_by for slot in origins(held))
+            dict.fromkeys(slot for content in decided_by for slot in origins(content))
         )
-        # For each output, the slots of which it is one.
+        # For each output, the slots that it may be.
         self._of: list[list[Slot]] = []
         self._given: list[Slot] = []
 
@@ -188,8 +193,8 @@ class _Merging:
         lists = [closed(entry) for entry in entries]
         lengths = {len(entry) for entry in lists}
         merged = [
-            self.merged([each[at] for each in lists if at < len(each)], always=always)
-            for at in range(max(lengths))
+            self.merged([items[index] for items in lists if index < len(items)], always=always)
+            for index in range(max(lengths))
         ]
         if len(lengths) > 1 or any(map(is_open, entries)):
             merged.append(Rest(self._slots_behind(entries)))
@@ -211,13 +216,15 @@ class _Merging:
 
     def append(self, left: list[_Left]) -> None:
         """Append the operation, which writes into every older slot that a body has written into."""
-        targets = list(dict.fromkeys(slot for each in left for slot in each.values))
+        targets = list(dict.fromkeys(slot for effect in left for slot in effect.values))
         if not self._of and not targets:
             return
         reader = self._reader
         reader.enter(self._step)
         merged = [Argument(None, [slot.read() for slot in slots]) for slots in self._of]
-        written = [[each.values[slot] for each in left if slot in each.values] for slot in targets]
+        written = [
+            [effect.values[slot] for effect in left if slot in effect.values] for slot in targets
+        ]
         arguments = [Argument("decided_by", [slot.read() for slot in self._decided_by])]
         arguments += merged
         arguments += [
@@ -227,6 +234,7 @@ class _Merging:
         among = [slot for slots in self._of for slot in slots]
         read = list(dict.fromkeys([*self._decided_by, *targets, *among]))
         node = reader.append(self._step.target, self._step, arguments, read, Done(flops=0))
+        # `append` adds the restored values of slots; the last values in the bodies are inputs, too.
         for values in written:
             node.inputs += [value for value in values if value not in node.inputs]
         outputs = reader.give(node, [joined(slots) for slots in self._of], read, targets)
@@ -254,20 +262,24 @@ def changed_in(block: Any, values: Mapping[int, Held]) -> list[Any]:
     """
     changed: dict[int, Any] = {}
     for kind, node in nodes_of(block):
-        for inner in node.blocks():
-            changed.update((id(held), held) for held in changed_in(inner, values))
-        held = values.get(node.inputsAt(0).unique()) if kind in CHANGES else None
+        for inner_block in node.blocks():
+            changed.update(
+                (id(container), container) for container in changed_in(inner_block, values)
+            )
+        container = values.get(node.inputsAt(0).unique()) if kind in CHANGES else None
         # Tensors that `_set_item` replaces are merged after the body has been read.
-        if type(held) in (list, dict) and (kind != "aten::_set_item" or not has_slot(held)):
-            changed[id(held)] = held
+        if type(container) in (list, dict) and (
+            kind != "aten::_set_item" or not has_slot(container)
+        ):
+            changed[id(container)] = container
     return list(changed.values())
 
 
 def in_a_turn(held: Held, value: Any) -> Held:
     """Return the value that a loop-carried value has in every iteration.
 
-    A tensor has no shape, as an iteration may change it; a number is a `Number`; any other
-    value stays as it is.
+    A tensor has an unknown shape, as an iteration may change it; a number or a text is a
+    `Number`; any other value stays as it is.
 
     Args:
         held: The value before the loop.

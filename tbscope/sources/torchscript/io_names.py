@@ -41,6 +41,7 @@ def inputs_of(
     Raises:
         InputError: Arguments are missing, too many, or of the wrong type.
     """
+    # The schema of a method begins with `self`, which is not among the values.
     parameters = list(method.schema.arguments)[-len(values) :] if values else []
     bound: Mapping[str, Any] = {}
     if args or kwargs:
@@ -87,16 +88,16 @@ def _fits(thing: Any, kind: Any) -> bool:
     if name == "OptionalType":
         return thing is None or _fits(thing, kind.containedTypes()[0])
     if name == "ListType":
-        inner = kind.containedTypes()[0]
-        return type(thing) is list and all(_fits(each, inner) for each in thing)
+        entry_type = kind.containedTypes()[0]
+        return type(thing) is list and all(_fits(entry, entry_type) for entry in thing)
     if name == "TupleType":
         kinds = kind.containedTypes()
         fits = isinstance(thing, tuple) and len(thing) == len(kinds)
         return fits and all(map(_fits, thing, kinds))
-    taken = _TAKEN.get(name)
+    accepted = _TAKEN.get(name)
     # `bool` is a subclass of `int` in Python, but no number in TorchScript.
-    other = isinstance(thing, bool) and name in ("IntType", "FloatType")
-    return taken is None or (isinstance(thing, taken) and not other)
+    is_bool = isinstance(thing, bool) and name in ("IntType", "FloatType")
+    return accepted is None or (isinstance(thing, accepted) and not is_bool)
 
 
 _TAKEN: dict[str, type | tuple[type, ...]] = {
@@ -113,6 +114,6 @@ _TAKEN: dict[str, type | tuple[type, ...]] = {
 def _is_alike(own: Any, told: Any) -> bool:
     """Whether the tensors of an input have the shapes and dtypes that the graph has for it."""
     arg_types, graph_types = (
-        [(each.shape, each.dtype) for each in types_in(nest)] for nest in (own, told)
+        [(tensor.shape, tensor.dtype) for tensor in types_in(nest)] for nest in (own, told)
     )
     return arg_types == graph_types

@@ -59,7 +59,8 @@ class Operator(NamedTuple):
         """Whether an argument of a tensor parameter is a tensor, or contains one."""
         pairs = zip(self.parameters, given, strict=False)
         return any(
-            parameter.tensor and (type(held) is Slot or has_slot(held)) for parameter, held in pairs
+            parameter.tensor and (type(content) is Slot or has_slot(content))
+            for parameter, content in pairs
         )
 
     def arguments(self, given: list[Held], constant: Any) -> Given:
@@ -74,8 +75,8 @@ class Operator(NamedTuple):
         args: list[Held] = []
         kwargs: dict[str, Held] = {}
         count = 0
-        for parameter, held in zip(self.parameters, given, strict=False):
-            arg = held if type(held) is Slot else self._fitting(parameter, held, constant)
+        for parameter, content in zip(self.parameters, given, strict=False):
+            arg = content if type(content) is Slot else self._fitting(parameter, content, constant)
             default = parameter.default
             is_default = default is not _NONE and type(default) is type(arg) and default == arg
             if not parameter.by_keyword:
@@ -91,7 +92,7 @@ class Operator(NamedTuple):
         if Constant not in map(type, args):
             return arguments
         pairs = zip(self.parameters, args, strict=False)
-        return [_sample(each, held) for each, held in pairs], kwargs
+        return [_sample(parameter, content) for parameter, content in pairs], kwargs
 
     def _fitting(self, parameter: _Parameter, held: Held, constant: Any) -> Held:
         kind = type(held)
@@ -100,7 +101,9 @@ class Operator(NamedTuple):
         if parameter.tensor == "one" and kind in (int, float, bool):
             return held if self.facts.label in _TAKES_NUMBERS else constant(held)
         if parameter.tensor == "many" and kind in (list, tuple):
-            held = [constant(each) if type(each) in (int, float, bool) else each for each in held]
+            held = [
+                constant(entry) if type(entry) in (int, float, bool) else entry for entry in held
+            ]
         return lowered(held)
 
 
@@ -150,13 +153,13 @@ def operator_of(schema: str) -> Operator | None:
         return None
     parameters = tuple(
         _Parameter(
-            each.name,
-            bool(each.kwarg_only),
-            each.default_value if each.has_default_value() else _NONE,
-            _tensors(str(each.type)),
-            str(each.type),
+            argument.name,
+            bool(argument.kwarg_only),
+            argument.default_value if argument.has_default_value() else _NONE,
+            _tensors(str(argument.type)),
+            str(argument.type),
         )
-        for each in own_schema.arguments
+        for argument in own_schema.arguments
     )
     return Operator(
         target,

@@ -84,8 +84,8 @@ def graph_of_script(
         if isinstance(script, str | os.PathLike):
             loaded = load_script(script)
         elif is_script(script):
-            held = script if is_function(script) else script_handle(script)
-            loaded = Loaded(held, lambda name: None, None)
+            loadable = script if is_function(script) else script_handle(script)
+            loaded = Loaded(loadable, lambda name: None, None)
         else:
             raise ArgumentError(
                 f"from_torchscript was given {with_article(script)}",
@@ -120,26 +120,27 @@ def _graph_of(
 ) -> Graph:
     """Read a module or a function with its inputs; return its graph."""
     script = loaded.module
-    part, parts = None, {}
+    root, modules = None, {}
     if is_function(script):
         method, label = script, script.name or "function"
     else:
         method = _method_of(script)
-        parts = _modules_of(script)
-        part = Part("", script_class(script), script)
-        label = class_name(part.kind)
-    places = Places(label, lambda name: class_name(parts[name].kind if name in parts else ""))
-    if part is not None:
+        modules = _modules_of(script)
+        root = Part("", script_class(script), script)
+        label = class_name(root.kind)
+    places = Places(label, lambda name: class_name(modules[name].kind if name in modules else ""))
+    if root is not None:
         places.open_root(label)
-    reader = ScriptReader(places, *state_of(parts))
+    reader = ScriptReader(places, *state_of(modules))
     graph = method.graph
-    values = list(graph.inputs())[0 if part is None else 1 :]
+    # The first input of a method is `self`.
+    values = list(graph.inputs())[0 if root is None else 1 :]
     inputs, as_traced = inputs_of(
         reader.graph.name, method, values, args, kwargs, loaded.traced_with
     )
-    arguments = {name: lowered(held) for name, held in inputs.items()}
+    arguments = {name: lowered(content) for name, content in inputs.items()}
     input_slots = {
-        name: held for name, held in arguments.items() if type(inputs[name]) is not Number
+        name: content for name, content in arguments.items() if type(inputs[name]) is not Number
     }
     reader.take(input_slots.items(), arguments.items())
     walk = Walk(
@@ -148,15 +149,15 @@ def _graph_of(
         training=training,
         trusts_types=as_traced,
     )
-    frame = Frame(part, method.name, {}, lambda: None)
-    self_arg = [] if part is None else [part]
+    frame = Frame(root, method.name, {}, lambda: None)
+    self_arg = [] if root is None else [root]
     results = walk.block(graph, [*self_arg, *inputs.values()], frame)
     result = lowered(results[0] if len(results) == 1 else tuple(results))
     for call in reader.graph.calls:
-        module = parts.get(call.qualified_name or "")
+        module = modules.get(call.qualified_name or "")
         if module is not None:
             call.training = module.training if training is None else training
-    return reader.finish(result_paths(result), result, parts)
+    return reader.finish(result_paths(result), result, modules)
 
 
 def _method_of(handle: Any) -> Any:

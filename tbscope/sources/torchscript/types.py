@@ -87,7 +87,7 @@ def unknown_by(kind: Any, count: Callable[[], int | None] = lambda: None) -> Hel
     if name == "TensorType":
         return told_by(kind) or UNKNOWN
     if name == "TupleType":
-        return [unknown_by(each) for each in kind.containedTypes()]
+        return [unknown_by(entry_type) for entry_type in kind.containedTypes()]
     if name == "ListType":
         entries = count()
         if entries is not None:
@@ -104,32 +104,34 @@ def joined(slots: list[Slot]) -> TensorType:
     """
     types = [slot.type for slot in slots]
     first = types[0]
-    shapes = [each.shape for each in types if each.shape is not None]
+    shapes = [tensor_type.shape for tensor_type in types if tensor_type.shape is not None]
     shape = None
     if len(shapes) == len(types) and len(set(map(len, shapes))) == 1:
         sizes = zip(*shapes, strict=True)
-        shape = tuple([each[0] if len(set(each)) == 1 else None for each in sizes])
-    dtype = first.dtype if len({each.dtype for each in types}) == 1 else "unknown"
+        shape = tuple(
+            [tensor_type[0] if len(set(tensor_type)) == 1 else None for tensor_type in sizes]
+        )
+    dtype = first.dtype if len({tensor_type.dtype for tensor_type in types}) == 1 else "unknown"
     stride = first.stride if len(set(types)) == 1 else None
     return TensorType(shape, dtype, first.device, stride=stride)
 
 
 def takes(node: Any) -> list[Any]:
     """Return the inputs of a node, in order."""
-    at = node.inputsAt
-    return [at(index) for index in range(node.inputsSize())]
+    input_at = node.inputsAt
+    return [input_at(index) for index in range(node.inputsSize())]
 
 
 def gives(node: Any) -> list[Any]:
     """Return the outputs of a node, in order."""
-    at = node.outputsAt
-    return [at(index) for index in range(node.outputsSize())]
+    output_at = node.outputsAt
+    return [output_at(index) for index in range(node.outputsSize())]
 
 
 def numbers(node: Any) -> list[int]:
     """Return the numbers of a node's inputs (`Value.unique()`), in order."""
-    at = node.inputsAt
-    return [at(index).unique() for index in range(node.inputsSize())]
+    input_at = node.inputsAt
+    return [input_at(index).unique() for index in range(node.inputsSize())]
 
 
 def nodes_of(block: Any) -> list[tuple[str, Any]]:

@@ -200,7 +200,7 @@ def mapped(held: Held, change: Callable[[Held], Held]) -> Held:
     """Return a pytree with `change(leaf)` for each leaf; lists, tuples and dicts are no leaves."""
     kind = type(held)
     if kind is list or kind is tuple:
-        return kind([mapped(each, change) for each in held])
+        return kind([mapped(entry, change) for entry in held])
     if kind is dict:
-        return {key: mapped(each, change) for key, each in held.items()}
+        return {key: mapped(entry, change) for key, entry in held.items()}
     return change(held)

@@ -82,8 +82,8 @@ class Frame:
 
     def give(self, node: Any, held: list[Held]) -> None:
         """Set the contents of a node's outputs."""
-        for place, each in zip(range(node.outputsSize()), held, strict=False):
-            self.values[node.outputsAt(place).unique()] = each
+        for index, content in zip(range(node.outputsSize()), held, strict=False):
+            self.values[node.outputsAt(index).unique()] = content
 
     def given(self, node: Any) -> list[Held]:
         """Return the arguments of a node, in order."""
@@ -121,8 +121,8 @@ class Walk:
 
     def block(self, block: Any, given: list[Held], frame: Frame) -> list[Held]:
         """Read a graph or a block with its inputs; return its outputs."""
-        for value, held in zip(starts(block), given, strict=False):
-            frame.values[value.unique()] = held
+        for value, content in zip(starts(block), given, strict=False):
+            frame.values[value.unique()] = content
         for kind, node in nodes_of(block):
             plumbing = _PLUMBING.get(kind)
             if plumbing is not None:
@@ -138,32 +138,33 @@ class Walk:
     # -- operations ---------------------------------------------------------------------
 
     def _operation(self, kind: str, node: Any, frame: Frame) -> None:
-        given = frame.given(node)
-        first = given[0] if given else None
+        """Read a node that calls an operator: evaluate it, or append an operation."""
+        args = frame.given(node)
+        first = args[0] if args else None
         if type(first) is Slot:
             question = QUESTIONS.get(kind)
             if question is not None:
-                frame.give(node, [question(*given)])
+                frame.give(node, [question(*args)])
                 return
             if kind in READ_OUT:
                 label = kind.partition("::")[2].removesuffix("Implicit").lower()
                 frame.give(node, [Number(f"{label}()", (first,))])
                 return
-        if kind == "aten::tensor" and is_known(given):
+        if kind == "aten::tensor" and is_known(args):
             # The operator exists in TorchScript alone, so the Python function replaces it.
             step = self._step(node, frame)
-            made = self.reader.call_function(step, torch.tensor, (given[:1], {}), None, runs=True)
-            frame.give(node, [made])
+            result = self.reader.call_function(step, torch.tensor, (args[:1], {}), None, runs=True)
+            frame.give(node, [result])
             return
         operator = operator_of(node.schema())
         if operator is None:
-            self._other(kind, node, given, frame)
-        elif operator.reads_one_of(given) or (
+            self._other(kind, node, args, frame)
+        elif operator.reads_one_of(args) or (
             operator.gives_tensors and not (operator.reads_tensors and kind in PLAIN)
         ):
-            self._call_operator(operator, node, given, frame)
+            self._call_operator(operator, node, args, frame)
         else:
-            self._other(kind, node, given, frame)
+            self._other(kind, node, args, frame)
 
     def _other(self, kind: str, node: Any, given: list[Held], frame: Frame) -> None:
         """Read a node without an operator (`operator_of`), or whose arguments have no tensors."""
@@ -189,9 +190,9 @@ class Walk:
         self.reader.enter(step)
         arguments, read = self.reader.arguments((lowered(given), {}))
         name = kind.partition("::")[2].strip("_")
-        appended = self.reader.append(name, step, arguments, read, Done())
-        told = [unknown_by(output.type()) for output in gives(node)]
-        frame.give(node, self.reader.give(appended, told, read))
+        our_node = self.reader.append(name, step, arguments, read, Done())
+        types = [unknown_by(output.type()) for output in gives(node)]
+        frame.give(node, self.reader.give(our_node, types, read))
 
     def _call_operator(
         self, operator: Operator, node: Any, given: list[Held], frame: Frame
@@ -215,8 +216,10 @@ class Walk:
         ran = self.reader.work.run(operator.target, operator.sampled(arguments))
         if ran is not None:
             return ran.results
-        told = [unknown_by(output.type(), partial(_count_of, output)) for output in outputs]
-        return told[0] if len(told) == 1 else told or None
+        unknown_types = [
+            unknown_by(output.type(), partial(_count_of, output)) for output in outputs
+        ]
+        return unknown_types[0] if len(unknown_types) == 1 else unknown_types or None
 
     def _step(
         self,
@@ -236,14 +239,15 @@ class Walk:
     # -- unpacking ------------------------------------------------------------------------
 
     def _unpack(self, node: Any, frame: Frame) -> None:
-        held = frame.values[node.input().unique()]
+        """Set the outputs to the entries of a container; an open one needs an operation."""
+        content = frame.values[node.input().unique()]
         outputs = gives(node)
-        if type(held) in (list, tuple) and len(held) == len(outputs) and not is_open(held):
-            frame.give(node, list(held))
-        elif type(held) is Slot or (is_open(held) and has_slot(held)):
-            self._generic("prim::unbind", node, [held], frame)
+        if type(content) in (list, tuple) and len(content) == len(outputs) and not is_open(content):
+            frame.give(node, list(content))
+        elif type(content) is Slot or (is_open(content) and has_slot(content)):
+            self._generic("prim::unbind", node, [content], frame)
         else:
-            frame.give(node, [Number(each.debugName(), origins(held)) for each in outputs])
+            frame.give(node, [Number(output.debugName(), origins(content)) for output in outputs])
 
     def _index(self, node: Any, frame: Frame) -> None:
         self._other("aten::__getitem__", node, frame.given(node), frame)
@@ -251,10 +255,11 @@ class Walk:
     # -- calls --------------------------------------------------------------------------
 
     def _call_method(self, node: Any, frame: Frame) -> None:
-        given = frame.given(node)
-        part, name = given[0], node.s("name")
+        """Read the graph of a method; the call of another module opens a scope."""
+        args = frame.given(node)
+        part, name = args[0], node.s("name")
         if type(part) is not Part:
-            self._generic(f"prim::{name}", node, given, frame)
+            self._generic(f"prim::{name}", node, args, frame)
             return
         method = None if part.handle is None else script_method(part.handle, name)
         graph = script_call_graph(node) if method is None else method.graph
@@ -262,23 +267,25 @@ class Walk:
         if part.name is not None and part is not frame.part and _is_call(part, name):
             self._calls += 1
             stack = {**stack, f"call {self._calls}": (part.name, class_name(part.kind))}
-        inner = Frame(part, name, stack, partial(self._source, node, frame))
-        frame.give(node, self.block(graph, given, inner))
+        callee_frame = Frame(part, name, stack, partial(self._source, node, frame))
+        frame.give(node, self.block(graph, args, callee_frame))
 
     def _call_function(self, node: Any, frame: Frame) -> None:
+        """Read the graph of a function, which has no scope of its own."""
         function, *values = takes(node)
         name = function.type().annotation_str
         graph = self._functions.get(name)
         if graph is None:
             graph = self._functions[name] = self._by_name(name) or script_call_graph(node)
-        given = [frame.values[value.unique()] for value in values]
+        args = [frame.values[value.unique()] for value in values]
         line = partial(self._source, node, frame)
-        inner = Frame(frame.part, name.rpartition(".")[2], frame.stack, line)
-        frame.give(node, self.block(graph, given, inner))
+        callee_frame = Frame(frame.part, name.rpartition(".")[2], frame.stack, line)
+        frame.give(node, self.block(graph, args, callee_frame))
 
     # -- control flow -------------------------------------------------------------------
 
     def _if(self, node: Any, frame: Frame) -> None:
+        """Read the branch that the condition selects; else read both, and merge their results."""
         condition = frame.values[node.input().unique()]
         blocks = list(node.blocks())
         if type(condition) is Number:
@@ -297,6 +304,7 @@ class Walk:
         frame.give(node, merge(self.reader, step, bodies, [condition]))
 
     def _loop(self, node: Any, frame: Frame) -> None:
+        """Read the body once for all iterations; merge its results with the initial values."""
         count, condition, *carried = frame.given(node)
         (block,) = node.blocks()
         step = self._step(node, frame, "Loop")
@@ -318,25 +326,26 @@ class Walk:
         frame.give(node, merge(self.reader, step, bodies, [count, condition], always=True))
 
     def _fork(self, node: Any, frame: Frame) -> None:
-        given = frame.given(node)
+        """Read the graph of a forked call in a scope of its own; a future is the result itself."""
+        args = frame.given(node)
         step = self._step(node, frame)
         scope, _ = self.reader.where(step)
-        inner = Frame(frame.part, frame.function, frame.stack, lambda: step.source)
+        callee_frame = Frame(frame.part, frame.function, frame.stack, lambda: step.source)
         with self.reader.places.body("fork", scope):
-            results = self.block(node.g("Subgraph"), given, inner)
+            results = self.block(node.g("Subgraph"), args, callee_frame)
         frame.give(node, [results[0] if len(results) == 1 else tuple(results)])
 
     # -- constants and attributes -------------------------------------------------------
 
     def _constant(self, node: Any, frame: Frame) -> None:
         output = node.output()
-        thing = output.toIValue()
-        if type(thing) not in FLAT:
+        content = output.toIValue()
+        if type(content) not in FLAT:
             # A function has no content here: `_call_function` finds it by name.
             has_content = output.type().kind() != "FunctionType"
             leaf_of = partial(self._constant_leaf, frame=frame)
-            thing = _nest(thing, output.debugName(), leaf_of) if has_content else None
-        frame.values[output.unique()] = thing
+            content = _nest(content, output.debugName(), leaf_of) if has_content else None
+        frame.values[output.unique()] = content
 
     def _constant_leaf(self, thing: Any, name: str, frame: Frame) -> Held:
         """Return the content of a constant in the code that is no container."""
@@ -346,39 +355,40 @@ class Walk:
             return thing.item()
         typed = type_nest(thing)
         # A frozen parameter is a constant named `self.` and its qualified name.
-        own = name.removeprefix("self.") if name.startswith("self.") else None
+        parameter_name = name.removeprefix("self.") if name.startswith("self.") else None
 
         def make() -> Value:
             scope = self.reader.places.scope_of(frame.stack, None)
             content = content_of(thing)
             return self.reader.state.add_source(
-                "constant", own, typed, scope=scope, attributes=content
+                "constant", parameter_name, typed, scope=scope, attributes=content
             )
 
         return Slot(typed, make=make)
 
     def _get(self, node: Any, frame: Frame) -> None:
+        """Read an attribute of an object: as set by the code, else as in the C++ object."""
         (part,) = frame.given(node)
         name = node.s("name")
-        held: Held = Number(name)
+        content: Held = Number(name)
         if type(part) is Part:
             if name == "training" and self.training is not None and part.name is not None:
-                held = self.training
+                content = self.training
             elif name in part.attributes:
-                held = part.attributes[name]
+                content = part.attributes[name]
             elif part.handle is not None:
                 path = f"{part.name}.{name}" if part.name else name
                 leaf_of = partial(self._attribute_leaf, owner=path)
-                held = part.attributes[name] = _nest(part.handle.getattr(name), path, leaf_of)
-        frame.values[node.output().unique()] = held
+                content = part.attributes[name] = _nest(part.handle.getattr(name), path, leaf_of)
+        frame.values[node.output().unique()] = content
 
     def _attribute_leaf(self, thing: Any, name: str, owner: str) -> Held:
         """Return the content for a leaf of the attribute `owner`, by the path of the leaf."""
         if isinstance(thing, torch.Tensor):
             state = self.reader.state
             # A parameter in a list attribute has the name under which its module registers it.
-            own = None if name == owner else state.name_of(thing)
-            return state.slot(own or name, tensor=thing)
+            parameter_name = None if name == owner else state.name_of(thing)
+            return state.slot(parameter_name or name, tensor=thing)
         if hasattr(thing, "_type"):
             # Looking up a missing attribute on a C++ object is slow, so its class is checked.
             handle = thing if hasattr(type(thing), "_type") else getattr(thing, "_c", thing)
@@ -440,8 +450,8 @@ def _nest(thing: Any, name: str, leaf_of: Callable[[Any, str], Held]) -> Held:
 
 
 def _dict(_: Any, given: list[Held]) -> list[Held]:
-    known = (str, int, float, bool)
-    keys = [key if type(key) in known else str(lowered(key)) for key in given[::2]]
+    key_types = (str, int, float, bool)
+    keys = [key if type(key) in key_types else str(lowered(key)) for key in given[::2]]
     return [dict(zip(keys, given[1::2], strict=True))]
 
 

@@ -1,7 +1,8 @@
-"""What backward passes read and give that are one operation each.
+"""Inputs and results of backward passes that are one operation each.
 
-Such an operation gives gradients of leaf tensors, and whatever hooks have kept of the pass: most of
-that is never read. So a tensor becomes a result of the operation once anything asks for its value.
+A backward pass becomes part of an operation if passes are not recorded themselves. The operation
+produces gradients of leaf tensors, and tensors that hooks have kept of the pass; most of these are
+never read. So a tensor becomes an output of the operation once its value is requested.
 """
 
 from collections import deque
@@ -22,14 +23,14 @@ __all__ = ["Passed", "Passing", "not_behind"]
 
 
 class Passing:
-    """A backward pass inside of an operation: what its kernels have read and made.
+    """A backward pass inside of an operation: the tensors that its kernels have read and made.
 
     Args:
-        known: Returns the value of a tensor that is known; None for any other.
+        known: Returns the value of a tensor that has one, or None for any other tensor.
 
     Attributes:
-        read: The values that it has read. The pass lets go of their tensors.
-        made: The tensors that it has made, held weakly, by their identities.
+        read: The values that it has read; the pass itself frees their tensors.
+        made: Weak references to the tensors that it has made, by their identities.
         earlier: The gradients from before to which it has added, by identity, with their leaves.
     """
 
@@ -37,11 +38,11 @@ class Passing:
         self.read: dict[Value, None] = {}
         self.made: dict[int, ref[torch.Tensor]] = {}
         self._known = known
-        # Held: the sum may come to stand in the place of one.
+        # References, as the sum may otherwise get the identity of a gradient that is gone.
         self.earlier: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
     def reads(self, nest: Any) -> None:
-        """Take note of what a kernel is about to read."""
+        """Record the tensors that a kernel is about to read."""
         added_to = self._begins_to_add()
         for tensor in collect_tensors(nest, []):
             if tensor is added_to or self._has_made(tensor):
@@ -51,13 +52,13 @@ class Passing:
                 self.read[value] = None
 
     def makes(self, nest: Any) -> None:
-        """Take note of what a kernel has given, or of what autograd begins with."""
+        """Record the results of a kernel, or the gradients with which autograd begins."""
         for tensor in collect_tensors(nest, []):
             if id(tensor) not in self.earlier:
                 self.made[id(tensor)] = ref(tensor)
 
     def _begins_to_add(self) -> torch.Tensor | None:
-        """Return the gradient from before to which the first kernel of a leaf adds, if any."""
+        """Return the earlier gradient to which the first kernel of a leaf adds, or None."""
         leaf = accumulates_into(running_node())
         gradient = None if leaf is None else leaf.grad
         if leaf is None or gradient is None or self._has_made(gradient):
@@ -74,14 +75,14 @@ class Passing:
 
 @dataclass(slots=True, eq=False)
 class _Given:
-    """What a pass has given, of which nothing has asked for the value so far.
+    """A result of a backward pass whose value has not been requested so far.
 
     Attributes:
-        tensor: The tensor, held weakly.
-        node: The operation that the pass is.
-        inner: The value that a kernel of the operation gave; None where that is not known.
-        before: What the pass has added it to: that of an earlier pass, a value, or the name of an
-            input; None for nothing.
+        tensor: A weak reference to the tensor.
+        node: The operation that contains the pass.
+        inner: The value that a kernel of the operation produced, or None if it is not recorded.
+        before: The gradient to which the pass has added it: a result of an earlier pass, a value,
+            or the name of an input; None if there was none.
     """
 
     tensor: ref[torch.Tensor]
@@ -91,14 +92,14 @@ class _Given:
 
 
 class Passed:
-    """Knows what such passes have given.
+    """The results of backward passes that are one operation each.
 
     Args:
-        values: The values that tensors hold.
+        values: The values of tensors.
         name_of: Returns the qualified name of a leaf tensor, and the last part of it.
 
     Attributes:
-        given: What they have given, by the identity of the tensor.
+        given: The results whose values have not been requested, by the identity of the tensor.
     """
 
     def __init__(
@@ -112,43 +113,45 @@ class Passed:
     def add(
         self, node: Node, passing: Passing, inside: Callable[[torch.Tensor], Value | None] | None
     ) -> None:
-        """Take note of what a pass has given that is over.
+        """Record the results of a backward pass that is over.
 
         Args:
             node: Its operation, with its results.
             passing: The pass.
-            inside: Returns the value that a kernel of the operation gave; None without kernels.
+            inside: Returns the value that a kernel of the operation produced; None without kernels.
         """
         values = self._values
-        for key, held in passing.made.items():
-            tensor = held()
+        for key, reference in passing.made.items():
+            tensor = reference()
             if tensor is not None and values.seen(tensor) is None:
-                self.given[key] = _Given(held, node, None if inside is None else inside(tensor))
+                self.given[key] = _Given(
+                    reference, node, None if inside is None else inside(tensor)
+                )
         for gradient, leaf in passing.earlier.values():
-            now = leaf.grad
-            if now is None:
+            grad = leaf.grad
+            if grad is None:
                 continue
             before: _Given | Value | str | None = values.seen(gradient)
             if before is None:
                 known = self.has_given(gradient)
                 name = f"{self._name_of(leaf)[0]}.grad"
                 before = self.given[id(gradient)] if known else name
-            given = self.given[id(now)] = _Given(ref(now), node, before=before)
-            if now is gradient and isinstance(before, Value):
-                # Something may hold a view of it, which shows the sum.
-                total = self._settled(given, now)
-                values.give_written(total, [now], [], [now])
+            entry = self.given[id(grad)] = _Given(ref(grad), node, before=before)
+            if grad is gradient and isinstance(before, Value):
+                # A view of the gradient may exist, and shows the sum from now on.
+                total = self._settled(entry, grad)
+                values.give_written(total, [grad], [], [grad])
                 values.of_passes.update(total.outputs)
-                del self.given[id(now)]
+                del self.given[id(grad)]
 
     def has_given(self, tensor: torch.Tensor) -> bool:
-        """Whether a pass has given a tensor of which nothing has asked for the value so far."""
+        """Whether a tensor is a result of a pass, and its value has not been requested so far."""
         given = self.given.get(id(tensor))
         return given is not None and given.tensor() is tensor
 
     def value_of(self, tensor: torch.Tensor) -> Value | None:
-        """Return the value of what a pass has given; None for any other tensor."""
-        # In most runs no pass has given anything.
+        """Return the value of a result of a pass, or None for any other tensor."""
+        # Most runs have no results of passes.
         if not self.given or not self.has_given(tensor):
             return None
         node = self._settled(self.given.pop(id(tensor)), tensor)
@@ -157,15 +160,15 @@ class Passed:
         return value
 
     def _settled(self, given: _Given, like: torch.Tensor) -> Node:
-        """Return the node whose next output is what a pass has given: its operation, or a sum.
+        """Return the node whose next output is a result of a pass: its operation, or a sum.
 
         Args:
-            given: What it has given.
+            given: The result.
             like: A tensor of its shape and type.
         """
         of, before = given.node, given.before
         if of.body is not None and of.body.nodes:
-            # Its kernels give one more result, if one of them does.
+            # The body needs one more result; if no kernel produced it, the body is dropped.
             if given.inner is None:
                 of.body = Body([], [])
             else:
@@ -183,16 +186,16 @@ class Passed:
 
 
 def not_behind(values: Iterable[Value], others: Iterable[Value]) -> list[Value]:
-    """Return those of some values of which none of the others was made."""
+    """Return those of some values from which none of the other values was made."""
     values = list(values)
-    left = {value.producer for value in values}
-    # The nearest first: mostly all are found soon.
+    remaining = {value.producer for value in values}
+    # Breadth-first: in most cases all are near.
     pending = deque(dict.fromkeys(value.producer for value in others))
     seen = set(pending)
-    while pending and left:
+    while pending and remaining:
         node = pending.popleft()
-        left.discard(node)
-        found = [each for each in dict.fromkeys(sources_of(node)) if each not in seen]
-        seen.update(found)
-        pending += found
-    return [value for value in values if value.producer in left]
+        remaining.discard(node)
+        before = [each for each in dict.fromkeys(sources_of(node)) if each not in seen]
+        seen.update(before)
+        pending += before
+    return [value for value in values if value.producer in remaining]

@@ -166,8 +166,10 @@ class _Settling:
         home = _around(self._owners(node))
         if home is not None:
             home = self._in_phase(home, node)
-            stands = home is None or (home is not node.scope and node.scope in {*upward(home)})
-            if stands and not self._is_nowhere(node.scope):
+            encloses_home = home is None or (
+                home is not node.scope and node.scope in {*upward(home)}
+            )
+            if encloses_home and not self._is_nowhere(node.scope):
                 return None
             if home is not None:
                 return home
@@ -184,29 +186,26 @@ class _Settling:
     def _owners(self, node: Node) -> list[Scope]:
         """Return the scopes of the parameters or gradients from which alone a collective is made.
 
-        The list is empty if other tensors lead to the collective as well.
+        The list is empty if other tensors lead to the collective as well, or if the search is too
+        long.
         """
         scopes: list[Scope] = []
         seen: set[Node] = set()
         pending = [*sources_of(node)]
         while pending:
-            node_before = pending.pop()
-            if node_before in seen:
+            current = pending.pop()
+            if current in seen:
                 continue
-            seen.add(node_before)
-            gradient = "gradient_of" in node_before.attributes and not self._is_nowhere(
-                node_before.scope
-            )
+            seen.add(current)
+            gradient = "gradient_of" in current.attributes and not self._is_nowhere(current.scope)
             # A kernel that allocates empty memory has no inputs to follow.
-            empty = bool(node_before.kernels) and all(
-                _EMPTY in kernel for kernel in node_before.kernels
-            )
-            if node_before.kind in STATE or gradient:
-                scopes += [] if node_before.scope is None else [node_before.scope]
-            elif len(seen) > _FAR or not (node_before.inputs or empty):
+            empty = bool(current.kernels) and all(_EMPTY in kernel for kernel in current.kernels)
+            if current.kind in STATE or gradient:
+                scopes += [] if current.scope is None else [current.scope]
+            elif len(seen) > _FAR or not (current.inputs or empty):
                 return []
             else:
-                pending += sources_of(node_before)
+                pending += sources_of(current)
         return scopes
 
     def _after(self, node: Node) -> Iterable[Node]:
@@ -269,30 +268,19 @@ class _Settling:
             node.phase = _root(home).phase
         pending = [*sources_of(node), *self._after(node)]
         while pending:
-            neighbour = pending.pop()
-            if (
-                neighbour in moved
-                or neighbour.kind != "op"
-                or neighbour.scope not in beside
-                or neighbour.collective
-            ):
+            near = pending.pop()
+            if near in moved or near.kind != "op" or near.scope not in beside or near.collective:
                 continue
-            if "gradient_of" in neighbour.attributes:
+            if "gradient_of" in near.attributes:
                 # The gradient stays with its own module.
                 continue
-            if (
-                neighbour.role is None
-                and not moved.issuperset(self._after(neighbour))
-                and not _is_wait(neighbour)
-            ):
+            if near.role is None and not moved.issuperset(self._after(near)) and not _is_wait(near):
                 continue
-            if (neighbour.role == "view" or _is_wait(neighbour)) and moved.isdisjoint(
-                sources_of(neighbour)
-            ):
+            if (near.role == "view" or _is_wait(near)) and moved.isdisjoint(sources_of(near)):
                 continue
-            moved.add(neighbour)
-            neighbour.scope, neighbour.phase = home, node.phase
-            pending += [*sources_of(neighbour), *self._after(neighbour)]
+            moved.add(near)
+            near.scope, near.phase = home, node.phase
+            pending += [*sources_of(near), *self._after(near)]
 
 
 def _is_wait(node: Node) -> bool:

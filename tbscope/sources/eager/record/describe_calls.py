@@ -1,7 +1,7 @@
-"""Fills in the hyper-parameters of each call's module, once the run is over.
+"""Descriptions of modules, added to the calls of a graph after the run.
 
-Hyper-parameters come from `extra_repr`, which is the user's code: it runs neither
-while the model is watched nor more than once per module.
+Hyper-parameters come from `extra_repr`, which is the user's code: it runs neither while the model
+is watched nor more than once per module.
 """
 
 from collections.abc import Callable
@@ -24,21 +24,23 @@ __all__ = ["describe_calls"]
 
 
 def describe_calls(recorder: Recorder) -> None:
-    """Complete a recorder's graph with the facts of its modules, called or not."""
+    """Add the descriptions of its modules, called or not, to a recorder's graph."""
     about: Callable[[type], Any] = cache(_about)
-    registry, facts = recorder.registry, dict[int, tuple[Any, ...]]()
+    registry, descriptions = recorder.registry, dict[int, tuple[Any, ...]]()
     owned = partial(_parameters, registry=registry, spread=registry.spread())
     for call, module in zip(recorder.graph.calls, recorder.modules_called, strict=True):
-        known = facts.get(id(module))
-        if known is None:
-            told = _hyperparameters(module, recorder)
-            known = facts[id(module)] = (*about(type(module)), told, owned(module))
-        call.class_name, call.defined, call.hyperparameters, call.parameters = known
+        description = descriptions.get(id(module))
+        if description is None:
+            settings = _hyperparameters(module, recorder)
+            description = descriptions[id(module)] = (*about(type(module)), settings, owned(module))
+        call.class_name, call.defined, call.hyperparameters, call.parameters = description
     for place in registry.places():
-        # The model does not have what no module registers.
+        # A module that no module registers is no part of the model.
         if place.qualified_name is not None:
             module = place.module
-            parameters = facts[id(module)][3] if id(module) in facts else owned(module)
+            parameters = (
+                descriptions[id(module)][3] if id(module) in descriptions else owned(module)
+            )
             borrowed = _borrowed(place, registry, owned) if module._modules else ()
             recorder.graph.modules.append(
                 Module(place.name, about(type(module))[0], parameters, borrowed)
@@ -46,7 +48,7 @@ def describe_calls(recorder: Recorder) -> None:
 
 
 def _about(cls: type) -> tuple[str, Source | None]:
-    """Return the full name of a class, and the place where it is defined."""
+    """Return the full name of a class, and the place of its definition."""
     place = class_source(cls)
     source = Source(short_path(place[0]), place[1], cls.__name__) if place else None
     return f"{cls.__module__}.{cls.__qualname__}", source
@@ -70,15 +72,15 @@ def _borrowed(
     registry: Registry,
     owned: Callable[[torch.nn.Module], tuple[Parameter, ...]],
 ) -> tuple[Parameter, ...]:
-    """Describe the tensors of the children whose place is in another module."""
+    """Return the tensors of child modules whose place is in another module."""
     borrowed: list[Parameter] = []
     for name, child in place.module._modules.items():
-        home = None if child is None else registry.by_module.get(id(child))
-        around = home
-        while around is not None and around is not place:
-            around = around.parent
-        # What has its name further down counts in this module already.
-        if child is not None and home is not None and around is None:
+        child_place = None if child is None else registry.by_module.get(id(child))
+        ancestor = child_place
+        while ancestor is not None and ancestor is not place:
+            ancestor = ancestor.parent
+        # A child whose place is below this module counts there already.
+        if child is not None and child_place is not None and ancestor is None:
             for path, module in torch.nn.Module.named_modules(child, prefix=name):
                 borrowed += [
                     parameter._replace(name=f"{path}.{parameter.name}")
@@ -90,10 +92,10 @@ def _borrowed(
 def _parameters(
     module: torch.nn.Module, *, registry: Registry, spread: dict[tuple[int, str], TensorPlace]
 ) -> tuple[Parameter, ...]:
-    """Describe the tensors that a module owns itself: its parameters, then its buffers.
+    """Return descriptions of the tensors that a module owns itself: parameters, then buffers.
 
     Args:
-        module: The module; it may hold for a while what ranks have put together.
+        module: The module; it may contain, for a while, tensors that ranks have gathered.
         registry: The places of modules and their tensors.
         spread: The places of the tensors that are spread over ranks.
     """
@@ -110,12 +112,14 @@ def _parameters(
             own = tensor if place is None else place.tensor
             place = place or registry.tensor(tensor)
             dtype, device = type_names(own.dtype, own.device)
-            asks, number = own.requires_grad, -1 if place is None else place.number
+            requires_grad, number = own.requires_grad, -1 if place is None else place.number
             plain = type(own) in PLAIN
             known = plain or not isinstance(own, UNINITIALIZED)
             shape, size_bytes = (shape_of(own), size_bytes_of(own)) if known else (None, 0)
             sharding = None if plain else sharding_of(own)
             described.append(
-                Parameter(name, kind, shape, dtype, size_bytes, asks, device, number, sharding)
+                Parameter(
+                    name, kind, shape, dtype, size_bytes, requires_grad, device, number, sharding
+                )
             )
     return tuple(described)

@@ -1,9 +1,11 @@
-"""What a script's own loops do to parameters: averages of weights, steps by hand, noise.
+"""Boxes for updates of parameters by a script's own loops: weight averages, manual steps, noise.
 
-No optimizer and no helper of torch tells of these. Beside the model, the gradients and the
-optimizer each operation would stand for itself, some for each parameter. They write into what
-is learnt (`p.mul_(0.9)`), or set it (`p.data = ...`, `p.grad = ...`), or make of it, element by
-element, what the script keeps itself (`average[name] = 0.9 * average[name] + 0.1 * p`).
+No optimizer and no helper of torch reports these operations. Without a box each would be drawn
+alone beside the model, the gradients and the optimizer, some for each parameter. Three effects
+identify them: they write into a learnt tensor (`p.mul_(0.9)`), or set it (`p.data = ...`,
+`p.grad = ...`), or compute from it, element by element, a tensor that the script keeps itself
+(`average[name] = 0.9 * average[name] + 0.1 * p`). Learnt tensors are parameters, buffers and
+gradients.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,46 +20,46 @@ if TYPE_CHECKING:
 __all__ = ["box_updates", "origin_of", "way_back"]
 
 _BOX = "update"
-# A block of the user's that holds a whole training step.
+# The name of a user scope that contains a whole training step.
 _STEP = "step"
-# So many operations are seen at a glance.
+# Up to so many operations need no box.
 _FEW = 2
-# What begins to compute tangents, and what ends that: such a step may have no backward pass.
+# The operations that begin and end to compute tangents; such a step may have no backward pass.
 _FORWARD_MODE, _TANGENT = "make_dual", "unpack_dual"
 
 
 def box_updates(builder: GraphBuilder) -> None:
-    """Give each run of such operations a box, in a graph that has a backward pass, or tangents.
+    """Put each sequence of these operations in a box, in a graph with a backward pass or tangents.
 
-    The box is called like the function that does nothing else (`update_average`), or "update".
+    The box is named after the function that contains nothing else (`update_average`), or "update".
 
     Args:
-        builder: The door to the graph.
+        builder: The graph builder.
     """
     graph = builder.graph
     if not any(node.phase == "backward" or node.op == _FORWARD_MODE for node in graph.nodes):
         return
     updates = _Updates(graph.nodes)
-    found = updates.found
-    if not found:
+    operations = updates.found
+    if not operations:
         return
-    others = {_function(node) for node in graph.nodes if _is_loose(node) and node not in found}
-    for run in _runs(graph.nodes, found):
+    others = {_function(node) for node in graph.nodes if _is_loose(node) and node not in operations}
+    for run in _runs(graph.nodes, operations):
         if len(run) <= _FEW:
             continue
         names = {_function(node) for node in run if updates.is_last(node)}
         name = names.pop() if len(names) == 1 and not names & others else None
-        above = run[0].scope
-        box = builder.new_scope(name or _BOX, None, parent=above, kind="hand")
+        parent = run[0].scope
+        box = builder.new_scope(name or _BOX, None, parent=parent, kind="hand")
         box.phase = "optimizer"
         for node in run:
             node.scope, node.phase = box, "optimizer"
 
 
 def _is_loose(node: Node) -> bool:
-    """Tell whether an operation stands in no box at all, or in that of a whole step.
+    """Whether an operation is in no box at all, or directly in the box of a whole step.
 
-    What ranks do together finds the module that it serves.
+    Collectives do not count: each finds the module that it serves.
     """
     if node.kind != "op" or node.phase != "forward" or node.collective is not None:
         return False
@@ -76,7 +78,7 @@ def _function(node: Node) -> str | None:
 
 
 class _Updates:
-    """Finds such operations, with what leads to them.
+    """Search for these operations, and for operations that lead to them.
 
     Args:
         nodes: All nodes of the graph, in order.
@@ -90,7 +92,7 @@ class _Updates:
         self._names = {node.name for node in nodes if node.kind in ("parameter", "buffer")}
         self._loose = [node for node in nodes if _is_loose(node)]
         if not self._loose:
-            # As in most steps.
+            # This is so in most steps.
             return
         self._readers: dict[Node, set[Node]] = {node: set() for node in self._loose}
         for node in nodes:
@@ -100,7 +102,8 @@ class _Updates:
             for before in node.control_inputs:
                 if before in self._readers:
                     self._readers[before].add(node)
-        # What is made of something learnt, element by element, and of what the script keeps alone.
+        # Operations that compute element by element from a learnt tensor, and those that compute
+        # only from tensors that the script keeps.
         self._follow: set[Node] = set()
         self._of_kept: set[Node] = set()
         for node in self._loose:
@@ -114,12 +117,12 @@ class _Updates:
                 self.found.add(node)
 
     def is_last(self, node: Node) -> bool:
-        """Tell whether an operation is one of those to which the others lead."""
+        """Whether an operation is an end to which other operations lead."""
         sets = bool(node.writes) or self._sets(node) or "gradient_of" in node.attributes
         return sets or not self._readers[node]
 
     def _leads(self, node: Node) -> bool:
-        """Tell whether all that reads an operation is found, or nothing but the script keeps it."""
+        """Whether all readers of an operation are found, or only the script keeps its result."""
         after = self._readers[node]
         if not self.found.issuperset(after) or node.op == _TANGENT:
             return False
@@ -127,9 +130,10 @@ class _Updates:
         return bool(after) or node in self._follow or any(map(_is_kept, written))
 
     def _leads_to(self, node: Node) -> bool:
-        """Tell whether all that reads an operation computes what a script sets as gradients.
+        """Whether an operation only leads to operations found, as for a gradient that is set.
 
-        What reads the model is the loss, also where a script makes a gradient of that.
+        An operation that reads results of the model is part of the loss, also if a script makes a
+        gradient of the loss.
         """
         after = self._readers[node]
         if not after or node.op == _TANGENT or not self.found.issuperset(after):
@@ -137,12 +141,12 @@ class _Updates:
         return not any(value.producer.scope for value in node.inputs if _ran(value))
 
     def _sets(self, node: Node) -> bool:
-        """Tell whether an operation changes what is learnt."""
+        """Whether an operation changes a learnt tensor."""
         written = [node.inputs[place] for place in node.writes]
         return node.attributes.get("fills") in self._names or any(map(self._is_learnt, written))
 
     def _look(self, node: Node) -> None:
-        """Take note of what computes element by element with what is learnt or kept."""
+        """Record whether an operation computes element by element with learnt or kept tensors."""
         shapes = {value.shape for value in node.outputs}
         learnt = False
         for value in node.inputs:
@@ -158,7 +162,7 @@ class _Updates:
             (self._follow if learnt else self._of_kept).add(node)
 
     def _is_learnt(self, value: Value) -> bool:
-        """Tell whether a value is a parameter, a buffer or a gradient, or a part of one."""
+        """Whether a value is a parameter, a buffer or a gradient, or a part of one."""
         return any(
             node.kind in ("parameter", "buffer")
             or "gradient_of" in node.attributes
@@ -168,18 +172,18 @@ class _Updates:
 
 
 def _ran(value: Value) -> bool:
-    """Tell whether an operation of the forward pass has given a value."""
+    """Whether an operation of the forward pass produced a value."""
     node = value.producer
     return node.kind == "op" and node.phase == "forward"
 
 
 def _is_kept(value: Value) -> bool:
-    """Tell whether the script has kept a value from before (an average of a parameter)."""
+    """Whether the script has kept a value from before the run (an average of a parameter)."""
     return origin_of(value).kind in ("input", "constant")
 
 
 def _runs(nodes: Iterable[Node], found: set[Node]) -> Iterator[list[Node]]:
-    """Yield the operations that were found, in runs between which nothing in a box has run."""
+    """Yield the found operations, in sequences between which no operation in a box has run."""
     runs: dict[Scope | None, list[Node]] = {}
     for node in nodes:
         if node in found:
@@ -191,17 +195,17 @@ def _runs(nodes: Iterable[Node], found: set[Node]) -> Iterator[list[Node]]:
 
 
 def origin_of(value: Value) -> Node:
-    """Return what a value is a view of, and what that was before it was written into."""
+    """Return the producer behind a value, before all views and in-place writes."""
     *_, origin = way_back(value)
     return origin
 
 
 def way_back(value: Value) -> Iterator[Node]:
-    """Yield what gave a value, what gave that of which it is a view, and so on."""
+    """Yield the producers of a value, back through views and in-place writes."""
     while True:
         node = value.producer
         yield node
-        # What it wrote into comes last among what it gave.
+        # The outputs for written tensors come last.
         at = value.index - len(node.outputs) + len(node.writes)
         if node.role == "view" and node.inputs:
             value = node.inputs[0]

@@ -111,6 +111,7 @@ class Operation:
         """Run one kernel of the operation, record its effects, and return its result."""
         if facts.writes:
             written, about_to_write = facts.written(args, kwargs), self._operations.about_to_write
+            # Before the kernel runs: a snapshot needs the content from before the write.
             if about_to_write is not None:
                 for tensor in written:
                     about_to_write(tensor)

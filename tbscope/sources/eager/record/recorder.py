@@ -130,6 +130,8 @@ class Recorder(StepRecorder):
         """
         results = [result] if type(result) in PLAIN else collect_tensors(result, [])
         joined = operation.joined
+        # The operations of a recorded backward pass are in the graph already; torch's own
+        # bookkeeping between ranks is no part of the model.
         if operation.told or (self.distributed and not joined and is_bookkeeping(frame)):
             return None
         backward = self.backward
@@ -149,6 +151,7 @@ class Recorder(StepRecorder):
                 kernels = found
         unseen: list[torch.Tensor] = []
         if joined:
+            # A buffer that a collective only fills is no input.
             args, kwargs = self._discovery.handed_in(joined, (args, kwargs), unseen)
         tensor_values = self._values
         arguments, read, values = self._arguments(args, kwargs, fills=bool(written))
@@ -157,6 +160,7 @@ class Recorder(StepRecorder):
             self._read_inner(name, operation, read, values)
         passing = operation.passing
         if passing is not None:
+            # The sums with gradients from before are recorded by `Passed.add`.
             written = [tensor for tensor in written if id(tensor) not in passing.earlier]
         scope, source, run, step = self._place(frame, read, values)
         writers = tensor_values.earlier_writers(read, values) if tensor_values.writes.any else []
@@ -182,6 +186,8 @@ class Recorder(StepRecorder):
         if passing is not None:
             self.passed.add(node, passing, None if kernel_runs is None else kernel_runs.given)
         if tensor_values.writes.any:
+            # A result may be in memory that was freed: earlier writes at its address no longer
+            # count.
             tensor_values.writes.forget_fresh(results, filled)
         if backward is not None:
             backward.ran(node, read, results)
@@ -466,9 +472,11 @@ class Recorder(StepRecorder):
         """
         scopes = self.scopes
         if self.operations.running is not None:
-            known = scopes.registry.tensor
-            held = *module.parameters(recurse=False), *module.buffers(recurse=False)
-            self.operations.running.feed(tensor for tensor in held if known(tensor) is not None)
+            place_of_tensor = scopes.registry.tensor
+            tensors = *module.parameters(recurse=False), *module.buffers(recurse=False)
+            self.operations.running.feed(
+                tensor for tensor in tensors if place_of_tensor(tensor) is not None
+            )
             return None
         place = scopes.place_of(module)
         if place.wrapper is module:
@@ -480,13 +488,13 @@ class Recorder(StepRecorder):
         source, run, step = self.where.of_call(caller)
         calling, path = self.where.caller_of(place, caller)
         forward = module.forward
-        names, given = self._arrangements.of(forward, args, kwargs)
+        names, bound = self._arrangements.of(forward, args, kwargs)
         if self._discovery.open_ended and scopes.at_top:
-            self._discovery.add_unknown(list(zip(names, given, strict=True)))
+            self._discovery.add_unknown(list(zip(names, bound, strict=True)))
         nest = self.nest
         scope = scopes.call_scope(place)
         arguments = [
-            _argument((name, nest(value))) for name, value in zip(names, given, strict=True)
+            _argument((name, nest(value))) for name, value in zip(names, bound, strict=True)
         ]
         call = Call(
             scope=scope,
@@ -532,8 +540,8 @@ class Recorder(StepRecorder):
     ) -> Any:
         """Close a module call that returned; return the object that its caller receives.
 
-        If the result is a generator or a coroutine, most of forward has yet to run: the call then
-        continues at each step of the result.
+        If the result is a lazy iterator or a coroutine, code of forward has yet to run: the call
+        then continues at each step of the result (`Resumed`).
         """
         given, call = (args, kwargs), frame.call
         assert call is not None

@@ -1,4 +1,14 @@
-"""Makes tensors known that no watched operation gave: inputs, parameters, constants."""
+"""Source nodes for tensors that no watched operation returned: inputs, parameters, constants.
+
+`Discovery.value_of` returns the value of any tensor. A tensor without a recorded value is looked up
+in this order, until a step succeeds: the fake tensor that replaces it; results of backward passes
+that are one operation each; inner tensors of wrappers, and wrappers with changed inner tensors;
+wrappers of `vmap`, `grad` and `jvp`; tensors kept by a training step (saved tensors, optimizer
+state, gradients from before); tensors made of other tensors that have values (in a distributed run
+before the previous step, too); parameters that ranks have gathered; parameters and buffers of
+modules; local shards of these; inputs; buckets of written parts. Else the tensor becomes a
+constant, or an input in a recorded region outside of modules.
+"""
 
 import itertools
 from collections.abc import Callable, Sequence
@@ -38,22 +48,22 @@ __all__ = ["Discovery"]
 
 
 class Discovery:
-    """Finds the value of any tensor; adds the node for a tensor not seen before.
+    """Search for the value of any tensor; a tensor not seen before gets a node.
 
     Args:
-        scopes: The scopes that are open.
-        values: The values that tensors hold.
-        open_ended: Whether an unknown tensor is an input where no module runs.
+        scopes: The open scopes.
+        values: The values of tensors.
+        open_ended: Whether an unknown tensor is an input while no module runs.
 
     Attributes:
-        scopes: The same.
-        values: The same.
-        open_ended: The same.
-        stand_in: Returns who stands in for a tensor, the tensor itself where nobody does;
-            None where the run has no stand-ins.
-        from_step: Returns the value of a tensor that a training step has kept, None for any other;
-            None where no steps are recorded.
-        replaced: The modules for whose tensors others stand in now.
+        scopes: The open scopes.
+        values: The values of tensors.
+        open_ended: As the argument.
+        stand_in: Returns the fake tensor that replaces a tensor, or the tensor itself if none does;
+            None if the run has no fake tensors.
+        from_step: Returns the value of a tensor that a training step has kept, or None for any
+            other tensor; the attribute is None if no steps are recorded.
+        replaced: The modules whose tensors are replaced by other tensors now.
         distributed: Whether this is a process of a distributed run.
     """
 
@@ -68,35 +78,36 @@ class Discovery:
         self.distributed = is_distributed()
         self.from_step: Callable[[torch.Tensor], Value | None] | None = None
         self.stand_in: Callable[[torch.Tensor], torch.Tensor] | None = None
-        # How many tensors modules held when it was looked, and those that are spread over ranks.
+        # The number of registered tensors at the last search for shards, and the tensors spread
+        # over ranks then, by storage.
         self._spread: tuple[int, dict[int, torch.Tensor]] = (0, {})
-        # By identity; the tensors are held, so that their identities stay their own.
+        # By identity; a reference to each tensor keeps its identity from reuse.
         self._hidden: dict[int, tuple[str, torch.Tensor]] = {}
 
     def branch(self, scopes: ScopeStack) -> "Discovery":
-        """Return one for the tensors that another thread meets."""
+        """Return an instance for the tensors of another thread."""
         branch = copy(self)
         branch.scopes = scopes
         return branch
 
     def value_of(self, tensor: torch.Tensor) -> Value:
-        """Return the value that a tensor holds now; a new one for a tensor not seen before."""
-        # Not `values.get()`: this is asked for each tensor that an operation reads.
-        held = self._known.get(id(tensor))
-        if held is not None and held[0]() is tensor:
-            return held[1]
+        """Return the current value of a tensor; a tensor not seen before gets a new value."""
+        # As `values.seen()`, without a call: this runs for each tensor that an operation reads.
+        entry = self._known.get(id(tensor))
+        if entry is not None and entry[0]() is tensor:
+            return entry[1]
         if type(tensor) in PLAIN:
             return self._discover(tensor)
-        # A subclass may answer questions for its shape by code of its own.
+        # A subclass may answer a query of its shape by Python code of its own.
         with without_functions():
             return self._discover(tensor)
 
     def stood_in(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return who stands in for a tensor: the tensor itself where nobody does."""
+        """Return the fake tensor that replaces a tensor, or the tensor itself if none does."""
         return tensor if self.stand_in is None else self.stand_in(tensor)
 
     def is_known(self, tensor: torch.Tensor) -> bool:
-        """Tell whether a tensor holds a value, or is a parameter or buffer of a module."""
+        """Whether a tensor has a value, is inside of a wrapper, or is registered by a module."""
         return (
             self.values.find(tensor) is not None
             or self.values.wrappers.inside(tensor) is not None
@@ -106,11 +117,11 @@ class Discovery:
     def lying_in(
         self, storage: torch.UntypedStorage, others: list[torch.Tensor]
     ) -> torch.Tensor | None:
-        """Return the tensor that was made last in a storage; None where none is known.
+        """Return the tensor that was made last in a storage, or None for an unknown storage.
 
         Args:
             storage: The storage.
-            others: Tensors that are not meant.
+            others: Tensors to be skipped.
         """
         key, left_out = key_of_storage(storage), set(map(id, others))
         made = (tensor for tensor, _ in reversed(self.values.alive()))
@@ -120,11 +131,15 @@ class Discovery:
         return None
 
     def add_input(self, name: str, tensor: torch.Tensor) -> None:
-        """Make a tensor an input of the graph under this path."""
+        """Make a tensor an input of the graph under this path.
+
+        If the tensor has a value already, the path is added to the attribute `also` of its
+        producer.
+        """
         known = self.values.find(tensor)
         if known is not None:
-            also = known.producer.attributes
-            also["also"] = f"{also['also']}, {name}" if "also" in also else name
+            attributes = known.producer.attributes
+            attributes["also"] = f"{attributes['also']}, {name}" if "also" in attributes else name
             return
         with without_functions():
             self.values.give(self._builder.append_source("input", name), tensor)
@@ -132,7 +147,8 @@ class Discovery:
     def name_of_leaf(self, leaf: torch.Tensor) -> tuple[str, str]:
         """Return the qualified name of a leaf tensor, and the last part of it.
 
-        The name of a leaf that no module holds is that of an input, or of what made it.
+        A leaf that no module registers is named after its input, or after the operation that made
+        it.
         """
         place = self._registry.tensor(leaf)
         if place is not None:
@@ -145,12 +161,17 @@ class Discovery:
         return name, name
 
     def add_hidden_input(self, name: str, tensor: torch.Tensor) -> None:
-        """Make a tensor an input under this path as soon as something reads it."""
+        """Make a tensor an input under this path as soon as an operation reads it."""
         if self.values.find(tensor) is None:
             self._hidden.setdefault(id(tensor), (name, tensor))
 
     def add_unknown(self, given: list[tuple[str, Any]]) -> None:
-        """Make inputs of the tensors that come from outside of a region."""
+        """Make inputs of the tensors that come from outside of a region.
+
+        Args:
+            given: Arguments as pytrees, with their names. Tensors at public paths become inputs
+                now, all other tensors as soon as an operation reads them.
+        """
         for name, nest in given:
             for path, tensor in tensor_leaves(nest, name, public=True):
                 if not self.is_known(tensor):
@@ -159,15 +180,15 @@ class Discovery:
                 self.add_hidden_input(path, tensor)
 
     def forget(self) -> None:
-        """Let go of all tensors, once the run is over."""
+        """Release all tensors after the run."""
         self._hidden.clear()
         self.from_step = None
 
     def add_bucket(self, tensor: torch.Tensor, op: str = "bucket") -> Value | None:
-        """Make known a tensor that nobody has seen, and of which parts were written into.
+        """Add a node for an unseen tensor into parts of which operations wrote.
 
         Returns:
-            Its value; None where no part of it is known.
+            Its value, or None if no write into it is recorded.
         """
         writes = self.values.writes.touching(tensor, -1)
         values = list(dict.fromkeys(write.value for write in reversed(writes)))
@@ -180,13 +201,13 @@ class Discovery:
     def handed_in(self, joined: Sequence[Joined], given: Any, filled: list[torch.Tensor]) -> Any:
         """Return the arguments of an operation without the unseen tensors that are only filled.
 
-        Of the tensors that nobody has seen, those that are handed in become known by their memory:
-        torch collects gradients in a tensor of its own, of which each is a view.
+        Unseen tensors that are sent to other ranks get values by their memory: torch collects
+        gradients in a tensor of its own, and each gradient is a view of it.
 
         Args:
-            joined: What the operation has done together with other ranks.
-            given: A nest of its arguments.
-            filled: Takes the tensors that are left out.
+            joined: The communication of the operation's kernels.
+            given: A pytree of its arguments.
+            filled: Receives the tensors that are left out.
         """
         for exchange, kernel, args, kwargs, _ in joined:
             tensors = exchange.tensors(kernel, args, kwargs)
@@ -200,11 +221,12 @@ class Discovery:
         return map_tensors(lambda each: FILLED if id(each) in left else each, given)
 
     def _discover(self, tensor: torch.Tensor) -> Value:
-        if self.stand_in is not None and (twin := self.stand_in(tensor)) is not tensor:
-            return self.value_of(twin)
+        """Search for a tensor without a recorded value, in the order of the module docstring."""
+        if self.stand_in is not None and (fake := self.stand_in(tensor)) is not tensor:
+            return self.value_of(fake)
         wrappers = self.values.wrappers
         value = self.values.from_pass(tensor)
-        # In most models nothing is inside of anything.
+        # Most models have no wrappers.
         if value is None and wrappers.any:
             value = self._looked_into(tensor)
         if value is not None:
@@ -214,7 +236,8 @@ class Discovery:
             return self._entered(tensor, self.value_of(wrapped))
         place = self._registry.tensor(tensor)
         if place is None and self.distributed and wrappers.is_composite(tensor):
-            # What ranks hold parts of is told by the part here, also in a backward pass.
+            # The local shard identifies a tensor that is spread over ranks, also in a backward
+            # pass.
             made = self._made_of_known(tensor, known=False)
             if made is not None:
                 return made
@@ -227,10 +250,10 @@ class Discovery:
             if made is not None:
                 return made
         if place is None and self.distributed and self._takes_a_place(tensor):
-            together = self.add_bucket(tensor, "gathered")
-            if together is not None:
+            gathered = self.add_bucket(tensor, "gathered")
+            if gathered is not None:
                 self._remember_place(tensor)
-                return together
+                return gathered
         place = place or self._late_tensor(tensor)
         if place is None and (shard := self._shard(tensor)) is not None:
             node = self._view("local_tensor", self.value_of(shard), None)
@@ -249,7 +272,11 @@ class Discovery:
     # -- tensors that are made of others ------------------------------------------------
 
     def _looked_into(self, tensor: torch.Tensor) -> Value | None:
-        """Return the value of what is inside of a wrapper, or is one itself; None for neither."""
+        """Return the value of an inner tensor or of a wrapper, or None for any other tensor.
+
+        An inner tensor gets the node that takes it out; a wrapper gets a node that makes it anew if
+        its inner tensors have changed.
+        """
         wrappers = self.values.wrappers
         inside = wrappers.inside(tensor)
         if inside is not None:
@@ -263,7 +290,7 @@ class Discovery:
         return self._made(tensor, [before], changed) if changed else before
 
     def _entered(self, tensor: torch.Tensor, value: Value) -> Value:
-        """Give a tensor the value of the one that `vmap`, `grad` or `jvp` has wrapped in it."""
+        """Return the value of a wrapper of `vmap`, `grad` or `jvp` around a tensor with a value."""
         dimension = batch_dimension(tensor)
         if dimension is None:
             self.values.wrappers.keep(tensor, value)
@@ -271,7 +298,7 @@ class Discovery:
         return self.values.make(self._view("add_batch_dim", value, dimension), tensor)
 
     def _taken_out(self, inside: Inside) -> Value:
-        """Return the value of what is inside of a wrapper."""
+        """Return the value of an inner tensor; add the nodes that take it out of its wrappers."""
         if inside.value is None:
             outer = inside.outer
             value = self._taken_out(outer) if isinstance(outer, Inside) else outer
@@ -283,13 +310,13 @@ class Discovery:
         return inside.value
 
     def _made_of_known(self, tensor: torch.Tensor, *, known: bool) -> Value | None:
-        """Return the value of a tensor that is made of others, or shows another one.
+        """Return the value of a tensor that is made of other tensors, or is an alias of a tensor.
 
         Args:
-            tensor: A tensor that nobody has seen before.
+            tensor: A tensor without a recorded value.
             known: Whether it is a parameter or buffer of a module.
         Returns:
-            None where none of those others is known.
+            None if none of those other tensors has a value.
         """
         wrappers = self.values.wrappers
         face = wrappers.face(tensor)
@@ -297,7 +324,7 @@ class Discovery:
             if face is None:
                 return None
             if self._takes_a_place(tensor):
-                # It is seen how ranks have put it together, or of what forward has made it.
+                # The origin is recorded: ranks have gathered the tensor, or forward has made it.
                 self._remember_place(tensor)
             wrappers.keep(tensor, face)
             return face
@@ -319,7 +346,7 @@ class Discovery:
         return value
 
     def _leads_on(self, tensor: torch.Tensor) -> bool:
-        """Tell whether a tensor, or one inside of it, is known."""
+        """Whether a tensor, or a tensor inside of it, has a value."""
         if self.is_known(tensor) or functorch_inner(tensor) is not None:
             return True
         wrappers = self.values.wrappers
@@ -329,7 +356,13 @@ class Discovery:
         )
 
     def _made(self, tensor: torch.Tensor, first: list[Value], parts: list[torch.Tensor]) -> Value:
-        """Add a node for the making of a tensor out of others."""
+        """Add a node that makes a tensor of other tensors; return its value.
+
+        Args:
+            tensor: The tensor.
+            first: Values that come first among the inputs.
+            parts: The other tensors.
+        """
         values = [*first, *map(self.value_of, parts)]
         inputs = list(dict.fromkeys(values))
         return self.values.make(self._step(type(tensor).__name__, inputs), tensor)
@@ -342,11 +375,11 @@ class Discovery:
         return node
 
     def _step(self, op: str, inputs: list[Value]) -> Node:
-        """Add a node for what happened where no operation was seen."""
+        """Add a node for a step that no mode has seen as an operation."""
         running = self.scopes.running
         scope = running.inner
         if scope is not None and scope.phase == "backward":
-            # In a pass no module runs: it stands beside that of which it is made last.
+            # No module runs in a backward pass: the node goes next to its last input.
             near = inputs[-1].producer.scope
             scope = near if near is not None and near.phase == "backward" else scope
         node = self.values.append(op, scope, inputs, running.source)
@@ -355,9 +388,9 @@ class Discovery:
         return node
 
     def _takes_a_place(self, tensor: torch.Tensor) -> bool:
-        """Tell whether the running module holds a tensor where it held another one before.
+        """Whether the running module has this tensor in the place of a tensor that it registered.
 
-        So a sharded module holds its parameter, put together, while it runs.
+        A sharded module has its gathered parameter there while it runs.
         """
         place, names = self._names_of(tensor)
         if place is None or not names or self._registry.tensor(tensor) is not None:
@@ -365,7 +398,7 @@ class Discovery:
         return self._registry.knows(place, names) and not self._is_replaced(place)
 
     def _late_tensor(self, tensor: torch.Tensor) -> TensorPlace | None:
-        """Look for a tensor that the running module holds only since it ran."""
+        """Return the place of a tensor that the running module registered only since it ran."""
         place, names = self._names_of(tensor)
         if place is None or not names:
             return None
@@ -375,7 +408,7 @@ class Discovery:
         return self._registry.tensor(tensor)
 
     def _is_replaced(self, place: ModulePlace | None) -> bool:
-        """Tell whether others stand in for the tensors of a module, or of one that holds it."""
+        """Whether the tensors of a module, or of a module that contains it, are replaced now."""
         while self.replaced and place is not None:
             if place in self.replaced:
                 return True
@@ -405,27 +438,27 @@ class Discovery:
         return None if node.kind in OPERATIONS else node.name
 
     def _remember_place(self, tensor: torch.Tensor) -> None:
-        """Have a tensor in the place of a parameter bear its name: its gradient is called so."""
+        """Register a tensor under the name of the parameter it replaces: its gradient needs it."""
         place, names = self._names_of(tensor)
         assert place is not None, "a module that runs holds it"
         self._registry.put_together(place, names[0], tensor)
 
     def _names_of(self, tensor: torch.Tensor) -> tuple[ModulePlace | None, list[str]]:
-        """Return the running module, and under which names it holds a tensor that it may learn."""
+        """Return the running module, and the names under which its own tables contain a tensor."""
         place = self.scopes.running.place
         tables = () if place is None else (place.module._parameters, place.module._buffers)
         return place, [name for table in tables for name, held in table.items() if held is tensor]
 
     def _shard(self, tensor: torch.Tensor) -> torch.Tensor | None:
-        """Return the parameter that is spread over ranks and whose part here a tensor shows."""
+        """Return the parameter spread over ranks of which a tensor is the local shard, or None."""
         if not self.distributed:
             return None
         count = self._registry.count_tensors()
         if self._spread[0] != count:
-            held = [each for each in self._registry.tensors() if type(each) not in PLAIN]
-            self._spread = count, {key: each for each in held for key in storage_keys([each])}
-        found = self._spread[1]
-        return next((found[key] for key in storage_keys([tensor]) if key in found), None)
+            subclasses = [each for each in self._registry.tensors() if type(each) not in PLAIN]
+            self._spread = count, {key: each for each in subclasses for key in storage_keys([each])}
+        by_storage = self._spread[1]
+        return next((by_storage[key] for key in storage_keys([tensor]) if key in by_storage), None)
 
     # -- nodes --------------------------------------------------------------------------
 
@@ -440,7 +473,7 @@ class Discovery:
         return node
 
     def _constant(self, tensor: torch.Tensor) -> Node:
-        """Add a node for a tensor from outside, named by the attribute that holds it."""
+        """Add a node for a tensor from outside, named by an attribute of the running module."""
         running = self.scopes.running
         name = self._attribute_name(tensor)
         node = self._builder.append_source("constant", name, running.inner)
@@ -449,7 +482,7 @@ class Discovery:
         return node
 
     def _attribute_name(self, tensor: torch.Tensor) -> str | None:
-        """Return the path of the attribute by which the running module holds a tensor."""
+        """Return the path of the running module's attribute that is this tensor, or None."""
         place = self.scopes.running.place
         if place is not None:
             for attribute, held in vars(place.module).items():

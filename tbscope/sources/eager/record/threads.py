@@ -196,6 +196,7 @@ class Strands:
                 source = value.producer
                 if source.kind in OWNED and source in self._places:
                     *prefix, step = places[node]
+                    # Between the reader and the node before it.
                     before = (*prefix, step - 0.5, position)
                     owned[source] = min(owned.get(source, before), before)
         places.update(owned)

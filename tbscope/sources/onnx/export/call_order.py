@@ -40,22 +40,24 @@ class Order:
     ) -> None:
         self._values = values
         self._now: dict[Any, Any] = {}
-        self._operations = {one.name: one for one in operations}
+        self._operations = {item.name: item for item in operations}
         number_of = _called_by_scope(record)
         self._calls: dict[tuple[str, int], Call] = {}
         for call in record.calls:
             if call.scope in number_of and call.number == 0:
                 self._calls[number_of[call.scope]] = call
         # A module that is registered twice has one name in the trace, and may have another in ONNX.
-        here = {(name, number): class_name for name, class_name, number in calls}
-        free = [key for key in self._calls if key not in here]
-        for key, class_name in here.items():
+        onnx_calls = {(name, number): class_name for name, class_name, number in calls}
+        unmatched = [key for key in self._calls if key not in onnx_calls]
+        for key, class_name in onnx_calls.items():
             if key not in self._calls:
-                same = (one for one in free if self._calls[one].class_name == class_name)
-                other = next(same, None)
-                if other is not None:
-                    free.remove(other)
-                    call = self._calls.pop(other)
+                candidates = (
+                    item for item in unmatched if self._calls[item].class_name == class_name
+                )
+                match = next(candidates, None)
+                if match is not None:
+                    unmatched.remove(match)
+                    call = self._calls.pop(match)
                     self._calls[key] = call
                     number_of[call.scope] = key
         self._names = self._aligned(record, operations, number_of)

@@ -75,9 +75,9 @@ def export_onnx(
     _check_path(path)
     domain = check_domain(domain)
     chooser(modules)
-    given = tuple(args) if isinstance(args, tuple | list) else (args,)
-    record = trace(model, given, kwargs=kwargs, training=training)
-    program = _export(model, given, dict(kwargs or {}), training, {**options, "dynamo": True})
+    positional = tuple(args) if isinstance(args, tuple | list) else (args,)
+    record = trace(model, positional, kwargs=kwargs, training=training)
+    program = _export(model, positional, dict(kwargs or {}), training, {**options, "dynamo": True})
     result = modules_to_functions(program, modules, domain=domain, record=record)
     if path is not None:
         tensors = [value.const_value for value in result.model.graph.initializers.values()]

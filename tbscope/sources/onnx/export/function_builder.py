@@ -102,8 +102,8 @@ class Functions:
         region = wanted.region
         versions = self._model.graph.opset_imports
         domains = {""}
-        for each in region.nodes:
-            domains.update([each.domain, *(inner.domain for inner, _, _ in reads(each))])
+        for item in region.nodes:
+            domains.update([item.domain, *(node.domain for node, _, _ in reads(item))])
         graph = self._ir.GraphView(
             [*region.inputs, *region.held],
             region.outputs,
@@ -125,7 +125,7 @@ class Functions:
             self._domain,
             graph.name,
             graph=graph,
-            attributes=[self._ir.Attr(each.name, each.type, None) for each in attributes],
+            attributes=[self._ir.Attr(item.name, item.type, None) for item in attributes],
         )
         function.metadata_props[OF_MODULE] = class_name
         self._model.functions[function.identifier()] = function
@@ -135,6 +135,7 @@ class Functions:
     # -- the call -----------------------------------------------------------------------
 
     def _node(self, made: Made, wanted: Wanted, region: Region) -> Any:
+        """Return a node that calls a function, with copies of the region's outputs."""
         ir = self._ir
         level = wanted.levels[-1]
         outputs = []
@@ -160,7 +161,7 @@ class Functions:
         region = wanted.region
         taken = {value.name for node in region.nodes for value in node.outputs}
         for node in region.nodes:
-            taken.update(value.name for inner, _, _ in reads(node) for value in inner.outputs)
+            taken.update(value.name for reader, _, _ in reads(node) for value in reader.outputs)
         prefix = f"{wanted.levels[-1].name}." if wanted.levels[-1].name else ""
         return [
             _unique(wanted.names.get(value) or _local_name(value, prefix), taken)
@@ -184,19 +185,20 @@ class Functions:
                 del node.metadata_props[key]
         if origin is None:
             return
-        inner = tuple(
+        inner_levels = tuple(
             level._replace(name=_relative(level.name, name))
             for level in origin.levels[len(levels) :]
         )
         own_name = _relative(origin.name, name) if calls else origin.name
         top = Level("", levels[-1].class_name)
-        node.metadata_props.update(written(Origin((top, *inner), own_name, origin.target)))
+        node.metadata_props.update(written(Origin((top, *inner_levels), own_name, origin.target)))
 
     # -- equality of regions --------------------------------------------------------------
 
     def _key(self, wanted: Wanted) -> Any:
+        """Return a key that is equal for module calls that can share one function."""
         region = wanted.region
-        ids = {value: ("in", place) for place, value in enumerate((*region.inputs, *region.held))}
+        ids = {value: ("in", index) for index, value in enumerate((*region.inputs, *region.held))}
         body = tuple(self._node_key(node, ids, wanted.levels) for node in region.nodes)
         outputs = tuple(ids[value] for value in region.outputs)
         # The values of attributes, as the types of inputs, belong to the call.
@@ -211,11 +213,11 @@ class Functions:
             (key, self._attribute_key(attribute, ids, levels))
             for key, attribute in sorted(node.attributes.items())
         )
-        for place, value in enumerate(node.outputs):
-            ids[value] = ("node", len(ids), place)
+        for index, value in enumerate(node.outputs):
+            ids[value] = ("node", len(ids), index)
         origin = origin_by_metadata(node.metadata_props)
-        inner = origin.levels[len(levels) :] if origin else ()
-        scopes = tuple((_relative(level.name, name), level.class_name) for level in inner)
+        inner_levels = origin.levels[len(levels) :] if origin else ()
+        scopes = tuple((_relative(level.name, name), level.class_name) for level in inner_levels)
         called = _relative(origin.name, name) if origin and node in self._calls else ""
         return (
             node.domain,

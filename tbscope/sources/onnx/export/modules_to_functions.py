@@ -89,6 +89,8 @@ def modules_to_functions(
 
 
 class _Regrouping:
+    """The replacement of module calls by function calls, in a copy of one model."""
+
     def __init__(self, given: Any, domain: Any, record: Graph | None) -> None:
         ir = need("onnx_ir")
         self._as_message = True
@@ -121,16 +123,16 @@ class _Regrouping:
         self._order = None if record is None else self._make_order(record, program)
 
     def run(self, chosen: "Callable[[Level], bool]", modules: Modules) -> Regrouped:
-        places = [place for place in self._all if chosen(place.level)]
-        if not places:
+        calls = [call for call in self._all if chosen(call.level)]
+        if not calls:
             self._refuse(modules)
         # Inner modules first: the body of an outer one calls them.
-        for place in sorted(places, key=lambda place: -len(place.path())):
-            self._regroup(place)
+        for call in sorted(calls, key=lambda call: -len(call.path())):
+            self._regroup(call)
         self._model.graph.sort()
         model = need("onnx_ir").to_proto(self._model) if self._as_message else self._model
-        made: list[Made] = self._functions.made
-        return Regrouped(model, [str(one) for one in made], self._left)
+        functions: list[Made] = self._functions.made
+        return Regrouped(model, [str(function) for function in functions], self._left)
 
     def _find_places(self, places: Places) -> None:
         """Find the module calls of each node, and all calls in order, outer calls first."""
@@ -153,8 +155,8 @@ class _Regrouping:
                 name = str(node.outputs[0].name) if node.outputs else ""
                 written_origin = origin._replace(name=name, target=node.op_type)
                 node.metadata_props.update(written(written_origin))
-            place = places.of(origin) if origin is not None and origin.levels else None
-            for call in place.path() if place else []:
+            innermost = places.of(origin) if origin is not None and origin.levels else None
+            for call in innermost.path() if innermost else []:
                 if call not in self._nodes:
                     self._nodes[call] = {}
                     self._all.append(call)
@@ -169,7 +171,7 @@ class _Regrouping:
         for node in self._graph:
             values.update({str(value.name): value for value in node.outputs})
         values.update({str(value.name): value for value in self._graph.inputs})
-        calls = [(place.level.name, place.level.class_name, place.number) for place in self._all]
+        calls = [(call.level.name, call.level.class_name, call.number) for call in self._all]
         operations = operations_of(program)
         return Order(record, operations, values, list(self._graph.inputs), calls)
 
@@ -177,38 +179,38 @@ class _Regrouping:
         """Replace one call of a module by a call of a function, or record why it stays inline."""
         region = self._cutter.region(list(self._nodes[place]))
         number = f", call {place.number}" if place.number else ""
-        what = f"{place.level.name or 'the model'} ({place.level.class_name}{number})"
+        call_name = f"{place.level.name or 'the model'} ({place.level.class_name}{number})"
         if region.cycle is not None:
             self._left.append(
-                f"{what}: {region.cycle} leaves it and comes back through nodes outside"
+                f"{call_name}: {region.cycle} leaves it and comes back through nodes outside"
             )
             return
         if not region.outputs:
-            self._left.append(f"{what}: nothing that it gives is read")
+            self._left.append(f"{call_name}: nothing that it gives is read")
             return
-        levels = tuple(each.level for each in place.path())
+        levels = tuple(enclosing.level for enclosing in place.path())
         names: dict[Any, str] = {}
         attributes: dict[str, Any] = {}
         call = self._order.call(place.level.name, place.number) if self._order else None
         if self._order is not None and call is not None:
-            inputs, held, names = self._order.sort_inputs(call, region.inputs, region.held)
+            inputs, initializers, names = self._order.sort_inputs(call, region.inputs, region.held)
             outputs = self._order.sort_outputs(call, region.outputs)
-            region = Region(region.nodes, inputs, held, outputs, None)
+            region = Region(region.nodes, inputs, initializers, outputs, None)
             attributes = _attributes(call.hyperparameters)
         wanted = Wanted(region, names, levels, attributes)
         node = self._functions.call(wanted)
         self._cutter.replace(region, node)
         if self._order is not None:
             self._order.renamed(zip(region.outputs, node.outputs, strict=True))
-        for each in place.path():
-            nodes = self._nodes[each]
-            for one in region.nodes:
-                del nodes[one]
+        for enclosing in place.path():
+            nodes = self._nodes[enclosing]
+            for old_node in region.nodes:
+                del nodes[old_node]
             nodes[node] = None
 
     def _refuse(self, modules: Modules) -> None:
-        names = dict.fromkeys(place.level.name for place in self._all if place.level.name)
-        classes = dict.fromkeys(label_of(place.level.class_name or "") for place in self._all)
+        names = dict.fromkeys(call.level.name for call in self._all if call.level.name)
+        classes = dict.fromkeys(label_of(call.level.class_name or "") for call in self._all)
         raise ArgumentError(
             f"modules={shown(modules)} means no module of the ONNX model",
             why=f"it has modules of the classes {', '.join(classes)}",
@@ -217,7 +219,7 @@ class _Regrouping:
 
 
 def _attributes(hyperparameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return hyper-parameters in the types of ONNX attributes: numbers, texts, and lists of one."""
+    """Return hyper-parameters in the types of ONNX attributes: numbers, texts, one-type lists."""
     attributes: dict[str, Any] = {}
     for name, value in hyperparameters.items():
         if isinstance(value, bool):

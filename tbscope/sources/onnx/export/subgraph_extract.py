@@ -49,8 +49,8 @@ class Cutter:
         self._graph = graph
         self._place: dict[Any, int] = {}
         self._top: dict[Any, Any] = {}
-        for place, node in enumerate(graph):
-            self._add(node, place)
+        for index, node in enumerate(graph):
+            self._add(node, index)
 
     def region(self, nodes: Sequence[Any]) -> Region:
         """Return the region of some nodes, with its inputs and outputs."""
@@ -69,9 +69,9 @@ class Cutter:
             for value in node.outputs
             if value.is_graph_output() or self._readers(value, inside)
         ]
-        held = [value for value in values_read if value.is_initializer()]
+        initializers = [value for value in values_read if value.is_initializer()]
         inputs = [value for value in values_read if not value.is_initializer()]
-        return Region(ordered, inputs, held, outputs, self._cycle(ordered, inside, outputs))
+        return Region(ordered, inputs, initializers, outputs, self._cycle(ordered, inside, outputs))
 
     def replace(self, region: Region, node: Any) -> None:
         """Replace a region by one node, whose outputs correspond to the outputs of the region."""
@@ -79,17 +79,18 @@ class Cutter:
         between = self._needs_order(region)
         self._graph.insert_after(last, node)
         self._add(node, self._place[last])
-        for each in region.nodes:
-            for inner, place, _ in list(reads(each)):
-                inner.replace_input_with(place, None)
+        # Old nodes without inputs are no readers of any value any more.
+        for old_node in region.nodes:
+            for reader, index, _ in list(reads(old_node)):
+                reader.replace_input_with(index, None)
         for old, new in zip(region.outputs, node.outputs, strict=True):
             old.replace_all_uses_with(new, replace_graph_outputs=True)
         self._graph.remove(region.nodes)
         if between:
             # Nodes between those of the region that read its outputs must come after the new node.
             self._graph.sort()
-            for new_place, each in enumerate(self._graph):
-                self._place[each] = new_place
+            for new_place, old_node in enumerate(self._graph):
+                self._place[old_node] = new_place
 
     def _needs_order(self, region: Region) -> bool:
         last, inside = self._place[region.nodes[-1]], set(region.nodes)

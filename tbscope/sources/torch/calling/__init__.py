@@ -1,1 +1,1 @@
-"""Arguments and results of calls: signatures, nests, constants."""
+"""Arguments and results of calls: signatures, pytrees, constants."""

@@ -1,8 +1,7 @@
-"""Arguments and results as the graph keeps them: tensors as values, the rest as text.
+"""Conversion of arguments and results for the graph: tensors to values, other objects to text.
 
-Containers and records are entered, since this runs for every operation and every
-module call; other objects that may hold tensors somewhere are walked at the border of
-a graph only (`nests`).
+It runs for every operation and module call, so it only enters containers and records. Other
+objects with tensors inside are walked for the inputs and outputs of a graph only (`pytree`).
 """
 
 from collections import UserList, deque
@@ -20,27 +19,27 @@ from tbscope.utils.validation import attribute_of
 __all__ = ["FILLED", "Literals", "all_among"]
 
 FILLED = Constant("<out>")
-"""Stands for an argument `out` that an operation fills, and does not read."""
+"""The constant in place of an argument `out`, which an operation fills and does not read."""
 
 _TENSORS = (torch.Tensor, torch.nn.Parameter)
 _PLAIN = frozenset({bool, int, float, complex, type(None)})
 _OF_TORCH = frozenset({torch.dtype, torch.device, torch.layout, torch.memory_format})
 _MOST_TEXT = 200
 _MOST_ITEMS = 64
-# Deeper ones are cut.
+# Containers at a greater depth are cut.
 _MOST_DEPTH = 50
 _LISTS = (tuple, list, deque, UserList, ValuesView)
-# Numbers beyond are told by their size; Python prints none of more than 4,300 digits.
+# Larger integers are shown by their size: Python refuses to print more than 4,300 digits.
 _LARGE = 2**1024
 
 
 class Literals:
-    """Turns arguments and results into nests of values and constants.
+    """Converts arguments and results to pytrees of values and constants.
 
     Args:
-        value_of: Returns the value that a tensor holds now.
-        lying_in: Returns a tensor that lies in a storage, other than those that are read already;
-            None for none that is known.
+        value_of: Returns the current value of a tensor.
+        lying_in: Returns a recorded tensor in a storage, except those that are read already, or
+            None.
     """
 
     def __init__(
@@ -50,23 +49,24 @@ class Literals:
     ) -> None:
         self._value_of = value_of
         self._lying_in = lying_in
-        # The containers that are being entered, by identity: one may hold itself.
+        # The `id` of the containers being entered: a container may contain itself.
         self._around: list[int] = []
-        # The records that hold others and were entered: records may be a graph, of many ways.
+        # The `id` of entered records that contain containers: records may form a graph, with very
+        # many paths, so each is entered once.
         self._met: set[int] = set()
 
     def nest(
         self, given: Any, tensors: list[torch.Tensor] | None = None, values: Any = None
     ) -> Any:
-        """Return the nest of values and constants for an argument or a result.
+        """Return the pytree of values and constants for an argument or a result.
 
         Args:
-            given: Anything.
-            tensors: Where to add each tensor met, in order; None for nowhere.
-            values: Where to add its value; None for nowhere.
+            given: Any object.
+            tensors: Receives each tensor in order, if it is a list.
+            values: Receives the value of each tensor; required with `tensors`.
         Returns:
-            Values for tensors, constants as they are, containers as list, tuple or dict,
-            and a `Constant` with its text for everything else.
+            Values for tensors, constants as they are, containers as list, tuple or dict, and a
+            `Constant` with a text for every other object.
         """
         kind = type(given)
         if kind in _PLAIN:
@@ -91,8 +91,8 @@ class Literals:
             )
             return Constant(f"{start}:{stop}:{step}" if step else f"{start}:{stop}")
         if kind is torch.UntypedStorage and self._lying_in is not None:
-            # Whoever reads a storage reads the tensor whose memory it is. By now, so is that of
-            # the one which has been set to it.
+            # An operation that reads a storage reads the tensor in it. In `set_`, the written
+            # tensor is in the storage by now, too, so tensors read already are left out.
             tensor = self._lying_in(given, tensors or [])
             if tensor is not None:
                 return self.nest(tensor, tensors, values)
@@ -101,39 +101,39 @@ class Literals:
             return describe(given)
         if is_record and self._around and id(given) in self._met:
             return Constant("{...}")
-        nest = self._entered(given, names, entries, tensors, values)
+        tree = self._entered(given, names, entries, tensors, values)
         if is_record and any(map(_is_entered, entries)):
             self._met.add(id(given))
-        return nest
+        return tree
 
     def _entered(self, given: Any, names: Any, entries: Any, tensors: Any, values: Any) -> Any:
-        """Return the nest of a container; less where it is long, deep, or inside of itself."""
-        around, cut = self._around, ""
-        if not around:
+        """Return the pytree of a container, cut if it is long, deep or inside itself."""
+        enclosing, cut = self._around, ""
+        if not enclosing:
             self._met.clear()
         if len(entries) > _MOST_ITEMS and not any(
             isinstance(entry, torch.Tensor) or _is_entered(entry) for entry in entries
         ):
             cut = f"... {len(entries)} items" if names is None else f"... {len(entries)} entries"
-        elif len(around) > _MOST_DEPTH or id(given) in around:
+        elif len(enclosing) > _MOST_DEPTH or id(given) in enclosing:
             cut = "..."
         if cut and names is not None:
             return Constant(f"{{{cut}}}")
-        around.append(id(given))
+        enclosing.append(id(given))
         try:
-            nest = (
-                [Constant(cut)] if cut else [self.nest(each, tensors, values) for each in entries]
+            converted = (
+                [Constant(cut)] if cut else [self.nest(item, tensors, values) for item in entries]
             )
         finally:
-            around.pop()
+            enclosing.pop()
         if names is None:
-            return tuple(nest) if isinstance(given, tuple) else nest
-        named: dict[str, Any] = {}
-        for position, (key, entry) in enumerate(zip(names, nest, strict=True)):
+            return tuple(converted) if isinstance(given, tuple) else converted
+        mapping: dict[str, Any] = {}
+        for position, (key, entry) in enumerate(zip(names, converted, strict=True)):
             text = key_text(key, position)
-            # What is of the same text is another key.
-            named[f"{text}.{position}" if text in named else text] = entry
-        return named
+            # Different keys may have equal texts.
+            mapping[f"{text}.{position}" if text in mapping else text] = entry
+        return mapping
 
 
 def _is_entered(given: Any) -> bool:
@@ -145,13 +145,13 @@ def _is_entered(given: Any) -> bool:
 def collect_tensors(
     given: Any, found: list[torch.Tensor], entered: set[int] | None = None
 ) -> list[torch.Tensor]:
-    """Add the tensors in a nest to a list, in the order of `Literals.nest`; return the list.
+    """Add the tensors in a pytree to a list, in the order of `Literals.nest`; return the list.
 
     Args:
-        given: The nest.
+        given: The pytree.
         found: The list.
-        entered: The containers around the nest and the records before it that hold others, by
-            identity; None for none.
+        entered: The `id` of the enclosing containers, and of earlier records that contain
+            containers; None for none.
     """
     kind = type(given)
     if kind in _TENSORS or isinstance(given, torch.Tensor):
@@ -171,7 +171,7 @@ def collect_tensors(
 def _entries_of(given: Any) -> tuple[Any, Any, bool]:
     """Return the names and the entries of a container or record, and whether it is a record.
 
-    None for the names of what has none, and no entries of what is neither.
+    The names are None for entries by position. Other objects have no entries.
     """
     if isinstance(given, _LISTS):
         names = getattr(given, "_fields", None)
@@ -180,36 +180,38 @@ def _entries_of(given: Any) -> tuple[Any, Any, bool]:
     try:
         pairs = fields_of(given) if is_record else given.items()
         names, entries = zip(*pairs or [], strict=True) if pairs else ((), ())
-    except Exception:  # noqa: BLE001  The model may never look into it either.
+    except Exception:  # noqa: BLE001  The model may never read the object either.
         return None, (), False
     return (None if is_record and not names else names), entries, is_record
 
 
 def all_among(results: list[torch.Tensor], given: Any) -> bool:
-    """Tell whether each result is one of the tensors in a nest."""
+    """Whether each result is one of the tensors in a pytree."""
     if not results:
         return True
-    known = {id(tensor) for tensor in collect_tensors(given, [])}
-    return all(id(tensor) in known for tensor in results)
+    ids = {id(tensor) for tensor in collect_tensors(given, [])}
+    return all(id(tensor) in ids for tensor in results)
 
 
 def describe(given: Any) -> Any:
-    """Return a constant for an object that is no tensor and no plain container.
+    """Return a constant for an object that is neither a tensor nor a container.
 
-    Its `repr` is never used: it could be long, differ from run to run, or run code.
+    The `repr` of the object is never used: it may be long, differ from run to run, or run code.
     """
     kind = type(given)
     if kind is Constant:
-        # What stands for an argument already.
+        # A placeholder for an argument, such as `FILLED`.
         return given
     if kind in _OF_TORCH:
         return Constant(str(given))
     if given is Ellipsis:
         return Constant("...")
     if isinstance(given, bool | int | float | complex):
-        # A subclass: an IntEnum, a numpy float.
-        plain: Any = next(each for each in (int, float, complex) if isinstance(given, each))
-        return Constant(f"{kind.__name__}({shown(plain(given))})")
+        # An instance of a subclass: an IntEnum, a numpy float.
+        base: Any = next(
+            base_class for base_class in (int, float, complex) if isinstance(given, base_class)
+        )
+        return Constant(f"{kind.__name__}({shown(base(given))})")
     if isinstance(given, str):
         return text_of(given)[:_MOST_TEXT]
     if isinstance(given, type) or callable(given):

@@ -1,4 +1,4 @@
-"""Inputs: turns the `input_to_model` of a caller into the arguments of one call of the model."""
+"""Binding of inputs: `input_to_model` and `kwargs` become the arguments of one model call."""
 
 from collections.abc import Callable, Mapping
 from types import ModuleType
@@ -36,18 +36,18 @@ __all__ = [
 _Args: TypeAlias = tuple[Any, ...]
 _Kwargs: TypeAlias = dict[str, Any]
 
-# What a model may offer as inputs, after Lightning and transformers.
+# Attributes in which a model may offer example inputs, from Lightning and transformers.
 _EXAMPLES = ("example_input_array", "dummy_inputs")
 _EITHER = " or ".join(_EXAMPLES)
 
 
 class Made(NamedTuple):
-    """Inputs to make up.
+    """A request for dummy inputs.
 
     Attributes:
-        input_size: Their sizes; None where none are made up.
-        dtypes: Their element types.
-        fake: Whether they are stand-ins that take no memory.
+        input_size: The sizes; None for no dummy inputs.
+        dtypes: The element types.
+        fake: Whether the inputs are meta tensors, which take no memory.
     """
 
     input_size: Any = None
@@ -55,10 +55,11 @@ class Made(NamedTuple):
     fake: bool = False
 
     def inputs(self, model: Any, input_to_model: Any) -> tuple[_Args, _Kwargs] | None:
-        """Return the inputs, on the device of the model; None where none are asked for.
+        """Return dummy inputs on the device of the model, or None without a request.
 
         Raises:
-            InputError: That does not fit what is given.
+            InputError: There are types without sizes, or sizes beside `input_to_model`, or no
+                inputs of these sizes and types can be made.
         """
         if self.input_size is None:
             if self.dtypes is None:
@@ -79,7 +80,7 @@ class Made(NamedTuple):
 
 
 def _device_of(model: Any) -> torch.device | None:
-    """Return the device of a module's first parameter; None for none."""
+    """Return the device of a module's first parameter, or None without parameters."""
     first = next(model.parameters(), None) if isinstance(model, torch.nn.Module) else None
     return None if first is None else first.device
 
@@ -93,24 +94,23 @@ def bind_inputs(
 ) -> tuple[_Args, _Kwargs]:
     """Return the positional and keyword arguments with which to call the model.
 
-    - A tensor is one argument; so is a `PackedSequence`, and anything not named here.
+    - A tensor is one argument; so is a `PackedSequence`, and any object not listed here.
     - A tuple or list: the positional arguments.
-    - A mapping whose keys are parameters of forward (or are taken by its `**kwargs`):
-      keyword arguments. Any other mapping: one argument. A mapping made by
-      transformers (`BatchEncoding`) becomes keyword arguments if one of its keys is a
-      parameter.
-    - A named tuple whose fields are parameters of forward: keyword arguments. Any
-      other: one argument, or where forward cannot be called with one but with all
-      its fields, the positional arguments.
-    - None: the model's `example_input_array` or `dummy_inputs` (an attribute, a
-      property, or a method without parameters), brought to the model's device; where
-      it offers none, no arguments, if forward needs none.
+    - A mapping whose keys are parameters of forward (or are accepted by its `**kwargs`): keyword
+      arguments. Any other mapping: one argument. A mapping of transformers (`BatchEncoding`)
+      becomes keyword arguments if one of its keys is a parameter.
+    - A named tuple whose fields are parameters of forward: keyword arguments. Any other named
+      tuple: one argument or, if forward accepts its fields but not the tuple, the positional
+      arguments.
+    - None: the model's `example_input_array` or `dummy_inputs` (an attribute, a property, or a
+      method without parameters), moved to the model's device. Without these, or if they do not
+      fit: no arguments, if forward needs none.
 
     Args:
         model: A module or anything else that can be called.
         input_to_model: The inputs, as above.
         kwargs: Further keyword arguments.
-        made: Inputs to make up in the place of `input_to_model`.
+        made: Dummy inputs to make in place of `input_to_model`.
     Returns:
         A new tuple of positional and a new dict of keyword arguments.
     Raises:
@@ -118,9 +118,9 @@ def bind_inputs(
     """
     require_model(model)
     keywords = _checked_keywords(kwargs)
-    made_up = None if made is None else made.inputs(model, input_to_model)
-    if made_up is not None:
-        return _Binding(model, made_up[0], keywords).checked(*made_up)
+    dummies = None if made is None else made.inputs(model, input_to_model)
+    if dummies is not None:
+        return _Binding(model, dummies[0], keywords).checked(*dummies)
     binding = _Binding(model, input_to_model, keywords)
     if input_to_model is None:
         return binding.offered()
@@ -131,7 +131,8 @@ def require_model(model: Any) -> None:
     """Check that a model can be called at all.
 
     Raises:
-        InputError: It is no callable, a class of modules, or a module without forward.
+        InputError: It is no callable, a class, a module without forward, or a module whose
+            `__init__` has not run.
     """
     if isinstance(model, type) and issubclass(model, torch.nn.Module):
         raise InputError(
@@ -142,7 +143,7 @@ def require_model(model: Any) -> None:
     if isinstance(model, torch.nn.Module):
         require_whole(model)
         _require_forward(model)
-    # A class makes an object of the inputs, and computes nothing.
+    # A call of a class only makes an object, so a class is no model.
     elif isinstance(model, type) or not callable(model):
         raise InputError(
             f"{with_article(model)} is no model",
@@ -157,7 +158,7 @@ def require_made(path: str, tensor: torch.Tensor) -> None:
     """Check that a tensor has a size.
 
     Raises:
-        InputError: It is a parameter that a lazy module has not made yet.
+        InputError: It is an uninitialized parameter of a lazy module.
     """
     if isinstance(tensor, UNINITIALIZED):
         raise InputError(
@@ -168,23 +169,23 @@ def require_made(path: str, tensor: torch.Tensor) -> None:
 
 
 def require_whole(model: torch.nn.Module) -> None:
-    """Check that a module, and each below it, has been made whole.
+    """Check that a module and all modules below it are initialized.
 
     Raises:
         InputError: `torch.nn.Module.__init__` has not run for it.
     """
     pending, seen = [model], {id(model)}
     while pending:
-        held = pending.pop()
-        if isinstance(held, ScriptModule):
+        module = pending.pop()
+        if isinstance(module, ScriptModule):
             continue
-        if "_modules" not in vars(held):
+        if "_modules" not in vars(module):
             raise InputError(
-                f"an object of class {type(held).__name__} is only half a module",
+                f"an object of class {type(module).__name__} is only half a module",
                 why="torch.nn.Module.__init__ has not run for it",
-                fix=f"call super().__init__() first in {type(held).__name__}.__init__",
+                fix=f"call super().__init__() first in {type(module).__name__}.__init__",
             )
-        for child in held._modules.values():
+        for child in module._modules.values():
             if isinstance(child, torch.nn.Module) and id(child) not in seen:
                 seen.add(id(child))
                 pending.append(child)
@@ -192,14 +193,14 @@ def require_whole(model: torch.nn.Module) -> None:
 
 def callee_name(model: Callable[..., Any]) -> str:
     """Return the name of the function that is called, as its author wrote it (`Net.forward`)."""
-    fn = entry_point(model)
-    fn = attribute_of(fn, "func", fn)
-    name = attribute_of(fn, "__name__") or attribute_of(fn, "name")
-    owner = attribute_of(fn, "__self__")
+    function = entry_point(model)
+    function = attribute_of(function, "func", function)
+    name = attribute_of(function, "__name__") or attribute_of(function, "name")
+    owner = attribute_of(function, "__self__")
     if isinstance(model, torch.nn.Module):
         owner = uncompiled(model)
     if not isinstance(name, str):
-        return type(fn).__name__
+        return type(function).__name__
     if owner is None or isinstance(owner, ModuleType):  # A built-in's owner is its module.
         return name
     return f"{owner.__name__ if isinstance(owner, type) else type(owner).__name__}.{name}"
@@ -241,7 +242,7 @@ def _checked_keywords(kwargs: Mapping[str, Any] | None) -> _Kwargs:
 
 
 class _Binding:
-    """One model with what was given for it, while the arguments are found."""
+    """A model and the inputs passed for it, while they are bound to its parameters."""
 
     def __init__(self, model: Callable[..., Any], given: Any, keywords: _Kwargs) -> None:
         self.model = model
@@ -251,13 +252,13 @@ class _Binding:
         self.signature = signature_of(self.entry)
 
     def spread(self, value: Any) -> tuple[_Args, _Kwargs]:
-        """Return the arguments for one `input_to_model`, as `bind_inputs` tells."""
+        """Return the arguments for one `input_to_model`, by the rules of `bind_inputs`."""
         if isinstance(value, torch.Tensor | PackedSequence | torch.Size):
             return (value,), {}
         if isinstance(value, tuple | list):
             names = getattr(value, "_fields", None)
-            taken = keywords_in(self.signature) if names and self.signature else set()
-            if names and taken.issuperset(names):
+            keywords = keywords_in(self.signature) if names and self.signature else set()
+            if names and keywords.issuperset(names):
                 return (), dict(zip(names, value, strict=True))
             if names is None or (self.misfit((value,), {}) and not self.misfit(tuple(value), {})):
                 return tuple(value), {}
@@ -267,7 +268,7 @@ class _Binding:
         return (value,), {}
 
     def _names_parameters(self, mapping: Mapping[Any, Any]) -> bool:
-        """Tell whether a mapping's keys are names of parameters."""
+        """Whether a mapping's keys are names of parameters, by the rules of `bind_inputs`."""
         signature = self.signature
         names = names_of(mapping, option="input_to_model")
         if signature is None or not all(type(key) is str for key in names):
@@ -275,7 +276,9 @@ class _Binding:
         if not names:
             return not required_in(signature)
         keywords = keywords_in(signature)
-        extra = any(each.kind is each.VAR_KEYWORD for each in signature.parameters.values())
+        extra = any(
+            parameter.kind is parameter.VAR_KEYWORD for parameter in signature.parameters.values()
+        )
         if extra and not positional_in(signature):
             return True
         bases = type(mapping).__mro__
@@ -284,9 +287,10 @@ class _Binding:
         return keywords.issuperset(names)
 
     def misfit(self, args: _Args, named: _Kwargs) -> str:
-        """Return why the model cannot be called so, as Python says it; empty where it can."""
+        """Return Python's reason why the arguments do not fit the model; empty if they do."""
         faults = []
-        # What is behind decorators is asked for only where these do not fit.
+        # The decorated function has the signature that its author wrote. If the arguments do not
+        # fit it, the decorator itself may still accept them.
         for follow_wrapped in (True, False):
             signature = signature_of(self.entry, follow_wrapped=follow_wrapped)
             try:
@@ -299,10 +303,14 @@ class _Binding:
         return faults[0]
 
     def checked(self, args: _Args, named: _Kwargs) -> tuple[_Args, _Kwargs]:
-        """Return the arguments with the keywords among them; raise if they do not fit."""
+        """Return the arguments merged with the keywords.
+
+        Raises:
+            InputError: They do not fit the parameters of the model.
+        """
         kwargs = {**named, **self.keywords}
         twice = next((name for name in self.keywords if name in named), None)
-        # As Python says it.
+        # The text is Python's own.
         fault = f"multiple values for argument {twice!r}" if twice else self.misfit(args, named)
         if self.signature and fault:
             raise misfit_error(
@@ -311,7 +319,11 @@ class _Binding:
         return args, kwargs
 
     def offered(self) -> tuple[_Args, _Kwargs]:
-        """Return the arguments for a caller who passed none: the model's own example, or none."""
+        """Return the arguments for a call without inputs: the model's example inputs, or none.
+
+        Raises:
+            InputError: The model needs inputs and offers none that fit.
+        """
         signature = self.signature
         unfit = None
         takes_some = signature is None or bool(signature.parameters)
@@ -320,11 +332,12 @@ class _Binding:
                 example = self._example(attribute)
                 if example is None:
                     continue
-                args, named = self.spread(example)
-                # A mapping that is no set of keywords is no use as what transformers offers.
+                args, keywords = self.spread(example)
+                # `dummy_inputs` of transformers are keyword arguments: a mapping that would be
+                # one positional argument does not fit.
                 foreign = attribute == "dummy_inputs" and isinstance(example, Mapping) and args
-                if not (foreign or named.keys() & self.keywords or self.misfit(args, named)):
-                    return args, {**named, **self.keywords}
+                if not (foreign or keywords.keys() & self.keywords or self.misfit(args, keywords)):
+                    return args, {**keywords, **self.keywords}
                 unfit = unfit or attribute
         if signature and not self.keywords and self.misfit((), {}):
             offers = f"its {unfit} does not fit" if unfit else f"the model has no {_EITHER}"
@@ -343,4 +356,4 @@ class _Binding:
                 fix="give input_to_model",
             ) from error
         device = _device_of(self.model)
-        return example if device is None else map_tensors(lambda one: one.to(device), example)
+        return example if device is None else map_tensors(lambda tensor: tensor.to(device), example)

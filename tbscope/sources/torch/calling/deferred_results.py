@@ -1,6 +1,6 @@
-"""Results that compute only when they are asked: iterators, coroutines, containers of some.
+"""Results that compute only when they are read: iterators, coroutines, and containers of these.
 
-A drawing has what they compute, as it has what a generator yields: they are run to their end.
+They are run to their end, so that the graph contains their operations and results.
 """
 
 import asyncio
@@ -19,24 +19,25 @@ LAZY_ITERATORS: tuple[type[Iterator[Any]], ...] = (
     *map(type, map(iter, ([], (), set(), {}, {}.values(), {}.items()))),
     *[kind for kind in vars(itertools).values() if hasattr(kind, "__next__")],
 )
-"""The iterators of Python that compute, or may compute, each entry when it is asked for.
+"""Python's iterators that compute, or may compute, each entry when it is read.
 
-Not any iterator: to read one of a file, a socket or a data set takes something away.
+Other iterators are left alone: a read from a file, a socket or a data set would consume it.
 """
 
 _COROUTINES = (types.CoroutineType, types.AsyncGeneratorType)
 _UNFINISHED: tuple[type, ...] = (*LAZY_ITERATORS, *_COROUTINES)
 
-# Some never end.
+# Some iterators never end.
 _MOST_ENTRIES = 1_000
 
 
 def computed(result: Any, tell: Callable[[str], None] = lambda _: None) -> Any:
-    """Return a result with a list in the place of each iterator, and what each coroutine gives.
+    """Return a result with iterators replaced by lists, and coroutines by their results.
 
     Args:
-        result: What a model returned; only plain containers are looked into.
-        tell: Told in one sentence of what could not be computed.
+        result: The result of a model; only pytree containers are searched.
+        tell: Receives a sentence on each iterator that raised, or that was cut after 1,000
+            entries.
     """
     if isinstance(result, _UNFINISHED):
         return _finished(result, tell)
@@ -44,7 +45,7 @@ def computed(result: Any, tell: Callable[[str], None] = lambda _: None) -> Any:
         if not any(isinstance(leaf, _UNFINISHED) for leaf in flat(result)):
             return result
     except Exception:  # noqa: BLE001
-        # A list that holds itself, or a mapping that cannot be read: it is taken as it is.
+        # A list that contains itself, or a mapping that cannot be read, is returned unchanged.
         return result
     return map_leaves(
         lambda leaf: _finished(leaf, tell) if isinstance(leaf, _UNFINISHED) else leaf, result
@@ -56,9 +57,12 @@ def _finished(unfinished: Any, tell: Callable[[str], None]) -> Any:
         return computed(_awaited(unfinished), tell)
     entries: list[Any] = []
     try:
-        entries.extend(computed(one, tell) for one in itertools.islice(unfinished, _MOST_ENTRIES))
+        entries.extend(
+            computed(entry, tell) for entry in itertools.islice(unfinished, _MOST_ENTRIES)
+        )
     except Exception as error:
-        # The model ran to its end; what it gave raises for whoever asks, and nobody may.
+        # The model ran to its end. Its result raises only for a reader, and the program may never
+        # read it. The error of a generator counts as the model's, though.
         if isinstance(unfinished, types.GeneratorType):
             raise
         tell(
@@ -74,9 +78,9 @@ def _finished(unfinished: Any, tell: Callable[[str], None]) -> Any:
 
 
 def _awaited(unfinished: Any) -> Any:
-    """Run a coroutine to its end in a loop of its own, also where another loop runs now."""
+    """Run a coroutine to its end in an event loop of its own, even inside a running loop."""
     generates = isinstance(unfinished, types.AsyncGeneratorType)
-    outer = asyncio._get_running_loop()
+    running_loop = asyncio._get_running_loop()
     asyncio._set_running_loop(None)
     loop = asyncio.new_event_loop()
     try:
@@ -84,7 +88,7 @@ def _awaited(unfinished: Any) -> Any:
     finally:
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.close()
-        asyncio._set_running_loop(outer)
+        asyncio._set_running_loop(running_loop)
 
 
 async def _collected(generator: AsyncGenerator[Any, Any]) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Sizes: inputs made up from their sizes, for whoever has none at hand.
+"""Dummy inputs: random tensors of requested sizes and element types.
 
 tbscope.trace(model, input_size=(1, 3, 224, 224))
 tbscope.trace(model, input_size={"ids": (2, 128)}, dtypes="int64")
@@ -26,31 +26,31 @@ _EXAMPLE = "input_size=(1, 3, 224, 224), or {'ids': (2, 128)} with dtypes='int64
 def made_inputs(
     input_size: Any, dtypes: Any = None, *, device: torch.device | None = None, fake: bool = False
 ) -> tuple[tuple[torch.Tensor, ...], dict[str, torch.Tensor]]:
-    """Return random inputs of some sizes, the same each time.
+    """Return random inputs of some sizes, with equal contents each time.
 
     Args:
-        input_size: A size, a list of sizes, or a mapping from names to sizes.
-        dtypes: An element type, one for each size in their order, or a mapping from the same
-            names; as torch has it or by its name. None for float32.
-        device: Where they are; None for the CPU.
-        fake: Whether they are stand-ins on the device meta, which take no memory.
+        input_size: A size, a list of sizes, or a dict from parameter names to sizes.
+        dtypes: One element type for all inputs, a list with one per size, or a dict from these
+            names; each a `torch.dtype` or its name. None for float32.
+        device: The device; None for the CPU.
+        fake: Whether the inputs are meta tensors, which take no memory.
     Returns:
-        The positional arguments, and those by name.
+        The positional arguments, and the keyword arguments.
     Raises:
-        InputError: These are no sizes or types, or there is no memory for them.
+        InputError: The sizes or types are invalid, or there is no memory for the inputs.
     """
     sizes = _sizes(input_size)
     types = _types(dtypes, sizes)
     generator = seeded(0)
-    made: dict[int | str, torch.Tensor] = {}
-    for place, size in sizes.items():
-        made[place] = make_tensor(size, types[place], generator, device=device, fake=fake)
-    named = {place: tensor for place, tensor in made.items() if isinstance(place, str)}
-    return tuple(tensor for place, tensor in made.items() if place not in named), named
+    inputs: dict[int | str, torch.Tensor] = {}
+    for key, size in sizes.items():
+        inputs[key] = make_tensor(size, types[key], generator, device=device, fake=fake)
+    keywords = {key: tensor for key, tensor in inputs.items() if isinstance(key, str)}
+    return tuple(tensor for key, tensor in inputs.items() if key not in keywords), keywords
 
 
 def seeded(seed: int) -> torch.Generator:
-    """Return a random generator of its own; torch's is left alone."""
+    """Return a new random generator with a seed; torch's default generator does not change."""
     return torch.Generator().manual_seed(seed)
 
 
@@ -64,11 +64,17 @@ def make_tensor(
 ) -> torch.Tensor:
     """Return a random tensor.
 
-    Floating and complex ones are drawn from a normal distribution, whole ones and booleans
-    are 0 or 1: few enough to be an index into any embedding, a label or a mask.
+    Floating and complex numbers are drawn from a normal distribution. Integers and booleans are 0
+    or 1, which are valid as an index into any embedding, as a label or as a mask.
 
+    Args:
+        size: The size of each dimension.
+        dtype: The element type.
+        generator: The source of the random numbers, on the CPU.
+        device: The device; None for the CPU.
+        fake: Whether to return an empty meta tensor, with the device in `stands_on`.
     Raises:
-        InputError: There is no memory for it, or no such tensor.
+        InputError: There is no memory for the tensor, or torch has no tensor of this type.
     """
     device = device or torch.device("cpu")
     try:
@@ -91,13 +97,13 @@ def make_tensor(
 
 
 def size_advice(given: Any) -> str:
-    """Say what to write instead of a size that was given as an input; empty where none was."""
+    """Return advice if a caller passed a size, or sizes, as input; empty for other inputs."""
     if _is_filled_size(given):
         return f"a size is no input: give {_rand(given)}, or input_size={shown(tuple(given))}"
     if isinstance(given, tuple | list) and given and all(map(_is_filled_size, given)):
-        made = ", ".join(map(_rand, given))
+        calls = ", ".join(map(_rand, given))
         sizes = list(map(tuple, given))
-        return f"sizes are no inputs: give ({made},), or input_size={shown(sizes)}"
+        return f"sizes are no inputs: give ({calls},), or input_size={shown(sizes)}"
     return ""
 
 
@@ -118,42 +124,50 @@ def _is_filled_size(given: Any) -> bool:
 
 
 def _sizes(input_size: Any) -> dict[int | str, Sequence[int]]:
-    """Return each size by its place or its name."""
-    found: dict[int | str, Sequence[int]] = {}
-    named = type(input_size) is dict
-    if named:
-        found = input_size
+    """Return each size by its position or name.
+
+    Raises:
+        InputError: The value is no size, and no list or dict of sizes.
+    """
+    sizes: dict[int | str, Sequence[int]] = {}
+    is_named = type(input_size) is dict
+    if is_named:
+        sizes = input_size
     elif _is_filled_size(input_size):
-        found = {0: input_size}
+        sizes = {0: input_size}
     elif isinstance(input_size, tuple | list):
-        found = dict(enumerate(input_size))
-    if not found or not all(
-        _is_size(size) and isinstance(place, str) is named for place, size in found.items()
+        sizes = dict(enumerate(input_size))
+    if not sizes or not all(
+        _is_size(size) and isinstance(key, str) is is_named for key, size in sizes.items()
     ):
         raise InputError(f"input_size={shown(input_size)} is no size", why=_FORMS, fix=_EXAMPLE)
-    return found
+    return sizes
 
 
 def _types(dtypes: Any, sizes: Mapping[int | str, Any]) -> dict[int | str, torch.dtype]:
-    """Return the element type of each input."""
+    """Return the element type of each input, by the keys of `sizes`.
+
+    Raises:
+        InputError: A type is invalid, or the types do not match the sizes.
+    """
     why = ""
     if type(dtypes) is dict:
-        told: dict[Any, Any] = dtypes
+        requested: dict[Any, Any] = dtypes
         if not dtypes.keys() <= sizes.keys():
             why = f"its keys are names in input_size: {', '.join(map(str, sizes))}"
     elif isinstance(dtypes, tuple | list):
-        told = dict(zip(sizes, dtypes, strict=False))
+        requested = dict(zip(sizes, dtypes, strict=False))
         if len(dtypes) != len(sizes):
             why = f"there are {len(sizes)} sizes, and {len(dtypes)} types"
     else:
-        told = dict.fromkeys(sizes, dtypes)
-    found: dict[int | str, torch.dtype] = {}
-    for place in sizes:
-        given = told.get(place)
-        if type(given) is str:
-            given = getattr(torch, given.removeprefix("torch."), "")
-        found[place] = torch.float32 if given is None else given
-        if not isinstance(found[place], torch.dtype):
+        requested = dict.fromkeys(sizes, dtypes)
+    types: dict[int | str, torch.dtype] = {}
+    for key in sizes:
+        dtype = requested.get(key)
+        if type(dtype) is str:
+            dtype = getattr(torch, dtype.removeprefix("torch."), "")
+        types[key] = torch.float32 if dtype is None else dtype
+        if not isinstance(types[key], torch.dtype):
             why = why or "an element type is torch.int64, or its name 'int64'"
     if why:
         raise InputError(
@@ -161,4 +175,4 @@ def _types(dtypes: Any, sizes: Mapping[int | str, Any]) -> dict[int | str, torch
             why=why,
             fix="dtypes='int64' for all inputs, or dtypes=['float32', 'int64'] in their order",
         )
-    return found
+    return types

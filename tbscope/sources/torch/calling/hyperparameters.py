@@ -1,7 +1,7 @@
-"""Hyper-parameters: what a module's `extra_repr` tells of it, by name, and where its class is.
+"""Hyper-parameters of modules by name, from `extra_repr`, and the source lines of classes.
 
-`extra_repr` is what a module prints between its brackets, `3, 8, kernel_size=(3, 3)`:
-leading values in the order of its `__init__`, then names with values.
+`extra_repr` is the text that a module prints between its brackets, `3, 8, kernel_size=(3, 3)`:
+leading values in the order of the parameters of `__init__`, then names with values.
 """
 
 import ast
@@ -31,14 +31,13 @@ _MOST_TEXT = 1_000
 
 
 def hyperparameters(module: torch.nn.Module) -> dict[str, Any]:
-    """Return the hyper-parameters of a module by name, as its `extra_repr` tells them.
+    """Return the hyper-parameters of a module by name, from its `extra_repr`.
 
     Args:
         module: Any module; its `extra_repr` is called, and an error in it is passed on.
     Returns:
-        A new dict of plain constants: `{"in_features": 3, "out_features": 8, "bias":
-        True}`. A value that is no literal stands as its text. Free text stands under
-        `extra_repr`.
+        A new dict of plain constants: `{"in_features": 3, "out_features": 8, "bias": True}`.
+        A value that is no literal is its text. A text of another form is under `extra_repr`.
     Raises:
         TypeError: `extra_repr` returned no text.
     """
@@ -48,70 +47,70 @@ def hyperparameters(module: torch.nn.Module) -> dict[str, Any]:
     text = str.__str__(text)
     if not text:
         return {}
-    # The layers of a model are mostly alike.
-    known = _PARSED.setdefault(type(module), {})
-    if text not in known:
-        # Equal modules have equal texts, in each process.
+    # Many layers of a model have equal texts, so the parsed texts are cached by class.
+    parsed = _PARSED.setdefault(type(module), {})
+    if text not in parsed:
+        # Without addresses and with sets in order, equal modules have equal texts in each process.
         text = _SET.sub(_in_order, without_addresses(text))
-        if text not in known:
-            known[text] = _parse(module, text) if text.strip() else {}
-    return known[text].copy()
+        if text not in parsed:
+            parsed[text] = _parse(module, text) if text.strip() else {}
+    return parsed[text].copy()
 
 
 _PARSED: WeakKeyDictionary[type, dict[str, dict[str, Any]]] = WeakKeyDictionary()
 
 
 def _parse(module: torch.nn.Module, text: str) -> dict[str, Any]:
-    """Parse the text of an `extra_repr`; return it whole if it is not of the usual form."""
+    """Parse the text of an `extra_repr`; a text of another form becomes one entry, `extra_repr`."""
     positional: list[Any] = []
-    named: dict[str, Any] = {}
+    keywords: dict[str, Any] = {}
     for piece in _pieces(text):
-        found = _NAMED.fullmatch(piece)
-        if found:
-            named[found[1]] = _constant(found[2])
+        match = _NAMED.fullmatch(piece)
+        if match:
+            keywords[match[1]] = _constant(match[2])
         else:
             value = _constant(piece)
-            if named or value is piece:
+            if keywords or value is piece:
                 return {"extra_repr": text}
             positional.append(value)
     names = _names_of(module, positional) if positional else ()
     if len(positional) > len(names):
         return {"extra_repr": text}
-    return {**dict(zip(names, positional, strict=False)), **named}
+    return {**dict(zip(names, positional, strict=False)), **keywords}
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """Split at the commas that stand in no bracket and no quotes."""
-    awaited: list[str] = []
+    """Yield the pieces of a text between commas outside of brackets and quotes."""
+    closing: list[str] = []
     begin = 0
-    for at, char in enumerate(text):
-        if awaited and char == awaited[-1]:
-            awaited.pop()
-        elif awaited and awaited[-1] in "'\"":
+    for index, char in enumerate(text):
+        if closing and char == closing[-1]:
+            closing.pop()
+        elif closing and closing[-1] in "'\"":
             continue
         elif char in _BRACKETS:
-            awaited.append(_BRACKETS[char])
-        elif char in "'\"" and not text[at - 1 : at].isalnum():  # No apostrophe in a word.
-            awaited.append(char)
-        elif char == "," and not awaited:
-            yield text[begin:at].strip()
-            begin = at + 1
+            closing.append(_BRACKETS[char])
+        elif char in "'\"" and not text[index - 1 : index].isalnum():  # No apostrophe in a word.
+            closing.append(char)
+        elif char == "," and not closing:
+            yield text[begin:index].strip()
+            begin = index + 1
     last = text[begin:].strip()
     if last:
         yield last
 
 
 def _constant(text: str) -> Any:
-    """Parse a text as a plain constant; return the text itself where it is not one."""
+    """Return the plain constant of a text, or the text itself if it is none or too long."""
     value = text if len(text) > _MOST_TEXT else _evaluated(text)
     return value if _is_plain(value) else text
 
 
 def _evaluated(text: str) -> Any:
-    """Return the value of a literal; the text itself where it is none."""
+    """Return the value of a Python literal, or the text itself if it is none."""
     try:
         with warnings.catch_warnings():
-            # Texts that are no Python at all may make its parser warn.
+            # Python's parser may warn about texts that are no Python.
             warnings.simplefilter("ignore")
             return ast.literal_eval(text)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
@@ -119,7 +118,7 @@ def _evaluated(text: str) -> Any:
 
 
 def _in_order(found: re.Match[str]) -> str:
-    """Return the text of a set with its entries in order; of anything else as it is."""
+    """Return the text of a set with its entries sorted; any other text unchanged."""
     value = _evaluated(found[0])
     return f"{{{', '.join(sorted(map(repr, value)))}}}" if isinstance(value, set) else found[0]
 
@@ -133,10 +132,10 @@ def _is_plain(value: Any) -> bool:
 
 
 def _names_of(module: torch.nn.Module, values: list[Any]) -> list[str]:
-    """Name the leading values after the parameters of `__init__`.
+    """Return the names of the leading values, from the parameters of `__init__`.
 
-    Where a class hands them on unnamed (`*args`), a class above it tells; of its
-    parameters those are passed over that the module holds with another value.
+    If the class only passes on `*args`, the `__init__` of a base class has the names; parameters
+    of the base that the module has as an attribute with another plain value are skipped.
     """
     inits = [vars(base)["__init__"] for base in type(module).__mro__ if "__init__" in vars(base)]
     for init in inits:
@@ -150,8 +149,8 @@ def _names_of(module: torch.nn.Module, values: list[Any]) -> list[str]:
         for value in values:
             while names:
                 name = names.pop(0)
-                held = vars(module).get(name, value)
-                if not _is_plain(held) or held == value:
+                attribute = vars(module).get(name, value)
+                if not _is_plain(attribute) or attribute == value:
                     fitting.append(name)
                     break
         return fitting
@@ -160,17 +159,18 @@ def _names_of(module: torch.nn.Module, values: list[Any]) -> list[str]:
 
 @functools.lru_cache(maxsize=4096)
 def class_source(cls: type) -> tuple[str, int] | None:
-    """Return the file and the line `class Name` where a class is defined; None if not known.
+    """Return the file of a class and the number of its line `class Name`, or None if not found.
 
-    `inspect.getsourcelines` parses the whole file for each of its classes, up to Python 3.12.
+    If there is no such line, it is the line of the first method. `inspect.getsourcelines` would
+    parse the whole file for each of its classes, up to Python 3.12.
     """
-    functions = [inspect.unwrap(held) for held in vars(cls).values()]
+    functions = [inspect.unwrap(attribute) for attribute in vars(cls).values()]
     codes = [
         function.__code__
         for function in functions
         if isinstance(function, FunctionType)
         and function.__module__ == cls.__module__
-        # Made by dataclass.
+        # The methods that `dataclass` generates are in no file.
         and not function.__code__.co_filename.startswith("<string")
     ]
     first = min((code.co_firstlineno for code in codes), default=None)
@@ -179,12 +179,12 @@ def class_source(cls: type) -> tuple[str, int] | None:
         file = codes[0].co_filename
     if file is None:
         return None
-    begin = re.compile(rf"[ \t]*class[ \t]+{re.escape(cls.__name__)}\b")
-    # Of several classes of one name, the one that stands right before its first method.
+    pattern = re.compile(rf"[ \t]*class[ \t]+{re.escape(cls.__name__)}\b")
+    # If several classes have this name, the last one before the first method is the class.
     lines = [
         number
         for number, line in enumerate(linecache.getlines(file), start=1)
-        if cls.__name__ in line and begin.match(line) and (first is None or number < first)
+        if cls.__name__ in line and pattern.match(line) and (first is None or number < first)
     ]
     line = lines[-1] if lines else first
     return (file, line) if line else None

@@ -1,9 +1,8 @@
-"""Nests: the tensors inside a model's arguments or results, each with its path.
+"""Pytrees: the tensors inside a model's arguments or results, each with its path.
 
-A nest is any Python value: a container of this kind or that, an object that
-holds tensors in its attributes, a lone tensor, or nothing of the sort. Walking
-one reads plain data only: no property is evaluated, no iterator consumed, no
-module entered.
+A pytree here is any Python value: a container, an object with tensors in its attributes, a single
+tensor, or a value without any. A walk reads plain data only: it evaluates no property, consumes no
+iterator and enters no module.
 """
 
 import sys
@@ -45,32 +44,31 @@ __all__ = [
 _Children: TypeAlias = Iterable[tuple[Any, Any]]
 _Opener: TypeAlias = Callable[[Any], _Children]
 
-# Classes of the standard library that carry the user's data; every other one
-# (loggers, locks, paths, queues) holds no tensor worth a walk through its insides.
+# Classes of the standard library that carry the user's data. Instances of the others (loggers,
+# locks, paths, queues) are not walked.
 _DATA_CLASSES = ("SimpleNamespace", "Namespace")
 
-# Whole numbers from here on may be addresses.
+# Integers from here on may be addresses.
 _ADDRESSES = 2**32
 # Keys that print the same in every process.
 _PLAIN_KEYS = (str, int, float, bool, bytes, type(None), torch.dtype, torch.device)
 
 
 def tensor_leaves(nest: Any, name: str, *, public: bool = False) -> list[tuple[str, torch.Tensor]]:
-    """Return every tensor inside a nest, with its dotted path, in the nest's order.
+    """Return every tensor inside a pytree, with its dotted path, in the order of the pytree.
 
-    Mappings are walked by key, named tuples by field, other tuples, lists, deques,
-    sets and dictionary views by index, slices by their three ends, and any other
-    object by its attributes. Left alone: modules, functions, classes, iterators,
-    numpy arrays, and objects of the standard library. A tensor that stands in
-    several places is returned for each. A container met again is walked again only if
-    it holds no other container, so a cycle ends and a shared nest costs no more
-    than its size.
+    Mappings are walked by key, named tuples by field, other tuples, lists, deques, sets and
+    dictionary views by index, slices by their three bounds, and any other object by its
+    attributes. Modules, functions, classes, iterators, numpy arrays and objects of the standard
+    library are not walked. A tensor in several places is returned for each place. A shared
+    container is walked again only if no other container is inside it, so a cycle ends and a
+    shared pytree costs no more than its size.
 
     Args:
-        nest: Anything.
-        name: The path of the nest itself (`past_key_values`); empty for none.
-        public: Whether the private attributes of an object (`_offset`) are left out, where
-            public ones lead to tensors: they are how it works, not what it holds.
+        nest: The pytree.
+        name: The path of the pytree itself (`past_key_values`); empty for none.
+        public: Whether to skip the private attributes of an object (`_offset`) if its public ones
+            lead to tensors: private ones are its implementation, not its data.
     Returns:
         Pairs of path (`past_key_values.layers.0.keys`) and tensor.
     """
@@ -85,22 +83,21 @@ def result_leaves(result: Any) -> list[tuple[str, torch.Tensor]]:
     Args:
         result: The value that the model returned.
     Returns:
-        Pairs of path and tensor: `out` for a lone tensor, `out.0`, `out.1` for a
-        tuple or list, and `logits`, `past.0` for a mapping, a named tuple, a data
-        class or any other object. Private attributes count only where an object has no
-        public one that leads to a tensor.
+        Pairs of path and tensor: `out` for a single tensor, `out.0`, `out.1` for a tuple or list,
+        and `logits`, `past.0` for a mapping, a named tuple, a data class or any other object.
+        Private attributes count only if no public attribute of an object leads to a tensor.
     """
     if isinstance(result, torch.Tensor):
         return [("out", result)]
-    named = all(type(key) is str and key for key, _ in children(result))
-    return _walk(result, "" if named else "out", public=True)
+    has_names = all(type(key) is str and key for key, _ in children(result))
+    return _walk(result, "" if has_names else "out", public=True)
 
 
 def fields_of(thing: Any) -> list[tuple[Any, Any]] | None:
-    """Return the fields of a record by name, or None for any other object.
+    """Return names and values of the fields of a record, or None for any other object.
 
-    Records are the instances of dataclasses and of classes that torch's pytree flattens; their
-    fields are the attributes that `tensor_leaves` walks.
+    Records are instances of dataclasses and of classes that are registered with torch's pytree,
+    except containers. Their fields are the attributes that `tensor_leaves` walks.
     """
     cls = type(thing)
     if not (is_dataclass(cls) or is_registered(cls)) or _opener_of(cls) is not _open_object:
@@ -109,18 +106,18 @@ def fields_of(thing: Any) -> list[tuple[Any, Any]] | None:
 
 
 def is_walked(cls: type) -> bool:
-    """Tell whether the walk goes into the instances of a class."""
+    """Whether `tensor_leaves` walks into the instances of a class."""
     return _opener_of(cls) is not None
 
 
 def children(container: Any) -> list[tuple[Any, Any]]:
-    """Return the entries of a container with their keys, fields, attributes or places."""
+    """Return the entries of a container with their keys, fields, attributes or positions."""
     opener = _opener_of(type(container))
     return [] if opener is None else list(opener(container))
 
 
 def leaves_in(nest: Any, kind: type, entered: frozenset[int] = frozenset()) -> Iterator[Any]:
-    """Yield the instances of a class in a nest, from left to right, as `rebuilt` finds them."""
+    """Yield the instances of a class in a pytree, from left to right, as in `rebuilt`."""
     if isinstance(nest, kind):
         yield nest
         return
@@ -132,22 +129,23 @@ def leaves_in(nest: Any, kind: type, entered: frozenset[int] = frozenset()) -> I
 
 
 INSIDE: Any = object()
-"""The answer that has `rebuilt` enter a container."""
+"""The result with which `change` makes `rebuilt` enter a container."""
 
 
 def rebuilt(
     nest: Any, change: Callable[[Any], Any], made: dict[int, tuple[Any, Any]] | None = None
 ) -> Any:
-    """Return a copy of a nest with something else for each entry that is no container.
+    """Return a copy of a pytree with its leaves replaced.
 
-    A container is of the same class, and made without the code of that class: neither its
-    constructor nor its hooks for copies run. A view of a dictionary is a list.
+    A container keeps its class, but none of its class's code runs: neither the constructor nor
+    hooks for copies. Views of dictionaries and sets become lists. If Python cannot make an empty
+    instance of a class, or if the class has `__del__`, the copy is a `SimpleNamespace`.
 
     Args:
-        nest: Anything.
-        change: Returns what replaces a tensor, or another entry that holds nothing; `INSIDE` for
-            a container whose entries are to be changed.
-        made: Containers with their copies, by `id`: a nest may have one in several places.
+        nest: The pytree.
+        change: Returns the replacement of an entry, or `INSIDE` for a container whose entries
+            are to be replaced.
+        made: Containers with their copies, by `id`: a pytree may have one in several places.
     """
     cls = type(nest)
     made = {} if made is None else made
@@ -169,20 +167,25 @@ def rebuilt(
         add = _BASES.get(base)
         try:
             if hasattr(cls, "__del__"):
-                raise TypeError  # A copy that ends would close what the container has open.
+                raise TypeError  # The end of a copy would close the resources of the original.
             copy = base.__new__(cls)
         except TypeError:
             copy, add = types.SimpleNamespace(), None
         made[id(nest)] = nest, copy
-        same: dict[int, Any] = {}
+        changed_entries: dict[int, Any] = {}
         if add is not None:
             for key, entry in children(nest):
-                same[id(entry)] = changed = rebuilt(entry, change, made)
+                changed_entries[id(entry)] = changed = rebuilt(entry, change, made)
                 add(copy, key, changed)
         table, slots = table_of(copy), dict(slots_of(type(copy)))
-        for name, held in _open_object(nest):
-            # An entry that is an attribute, too, stays one thing; other tensors are no entries.
-            changed = rebuilt(held, change, made) if add is None else same.get(id(held), held)
+        for name, attribute in _open_object(nest):
+            # An object that is an entry and an attribute stays one object. The other attributes
+            # of a container with entries are copied unchanged.
+            changed = (
+                rebuilt(attribute, change, made)
+                if add is None
+                else changed_entries.get(id(attribute), attribute)
+            )
             if name in slots:
                 slots[name].__set__(copy, changed)
             elif table is not None:
@@ -191,7 +194,7 @@ def rebuilt(
     return copy
 
 
-# Classes in C whose instances have entries beside attributes, with how an entry is added.
+# Built-in classes with entries beside attributes, each with a function that adds an entry.
 _BASES: dict[Any, Callable[[Any, Any, Any], Any]] = {
     list: lambda copy, _, entry: list.append(copy, entry),
     deque: lambda copy, _, entry: deque.append(copy, entry),
@@ -202,12 +205,12 @@ _BASES: dict[Any, Callable[[Any, Any, Any], Any]] = {
 
 
 def _walk(nest: Any, name: str, *, public: bool) -> list[tuple[str, torch.Tensor]]:
-    """Return the leaves of a container, each with its path; none of anything else."""
+    """Return the tensors in a container, each with its path; empty for any other object."""
     leaves: list[tuple[str, torch.Tensor]] = []
-    # By identity the containers that are open, and those in which others are.
+    # By `id`, the containers that were entered, and those with other containers inside.
     entered: dict[int, Any] = {}
-    around: set[int] = set()
-    # A stack in place of recursion: nests may be deep.
+    outer_containers: set[int] = set()
+    # A stack in place of recursion: pytrees may be deep.
     pending: list[tuple[Any, str, Iterator[tuple[int, tuple[Any, Any]]]]] = []
 
     def enter(container: Any, path: str, opener: _Opener) -> None:
@@ -226,27 +229,27 @@ def _walk(nest: Any, name: str, *, public: bool) -> list[tuple[str, torch.Tensor
             opener = None if is_leaf else _opener_of(type(child))
             if opener is None and not is_leaf:
                 continue
-            step = key if type(key) is str else key_text(key, position)
-            below = f"{path}.{step}" if path else step
+            component = key if type(key) is str else key_text(key, position)
+            below = f"{path}.{component}" if path else component
             if opener is None:
                 leaves.append((below, child))
                 continue
-            around.add(id(container))
+            outer_containers.add(id(container))
             if id(child) not in entered:
                 enter(child, below, opener)
                 break
         else:
             pending.pop()
-            if id(container) not in around:
-                # It may be met, and walked, again.
+            if id(container) not in outer_containers:
+                # A container without others inside is walked again at its next place.
                 del entered[id(container)]
     return leaves
 
 
 def key_text(key: Any, position: int) -> str:
-    """Return a key's text, or its position if that differs from process to process.
+    """Return a key's text, or its position if the text differs from process to process.
 
-    So does the text of an object, which is its address, and an `id`, which is one, too.
+    The text of an object may be its address, and a large integer may be an `id`.
     """
     if isinstance(key, Enum):
         return key.name
@@ -260,20 +263,20 @@ def _is_plain_key(key: Any) -> bool:
 
 
 def _open_mapping(mapping: Any) -> _Children:
-    """Return a foreign mapping's items, or its attributes where it cannot list them."""
+    """Return the items of a mapping, or its attributes if `items()` raises."""
     try:
         return list(mapping.items())
-    except Exception:  # noqa: BLE001 (foreign code: what it cannot tell is read from it)
+    except Exception:  # noqa: BLE001 (foreign code: its attributes are read instead)
         return _open_object(mapping)
 
 
 def _open_record(record: Any) -> _Children:
-    """Return the entries of a named tuple, or of such a one of C, by their names."""
+    """Return names and entries of a named tuple or C struct sequence (`torch.return_types`)."""
     return zip(getattr(record, "_fields", None) or record.__match_args__, record, strict=False)
 
 
 def _open_object(thing: Any) -> _Children:
-    """Return an object's own attributes: those in `__dict__`, then those in `__slots__`."""
+    """Return an object's own attributes: first the `__dict__`, then the `__slots__`."""
     pairs: list[tuple[Any, Any]] = []
     table = table_of(thing)
     if table:
@@ -287,10 +290,10 @@ def _open_object(thing: Any) -> _Children:
 
 
 def _open_public(thing: Any) -> _Children:
-    """Return an object's public attributes; all of them where these lead to no tensor."""
+    """Return an object's public attributes, or all attributes if those lead to no tensor."""
     pairs = list(_open_object(thing))
-    public = [(name, held) for name, held in pairs if not name.startswith("_")]
-    if len(public) < len(pairs) and any(tensor_leaves(held, "") for _, held in public):
+    public = [(name, entry) for name, entry in pairs if not name.startswith("_")]
+    if len(public) < len(pairs) and any(tensor_leaves(entry, "") for _, entry in public):
         return public
     return pairs
 
@@ -299,7 +302,7 @@ _SLOTS: dict[type, list[tuple[str, types.MemberDescriptorType]]] = {}
 
 
 def slots_of(cls: type) -> list[tuple[str, types.MemberDescriptorType]]:
-    """Return the slots that a class and its bases declare, by name, in their order."""
+    """Return the names and descriptors of the slots of a class and its bases, bases first."""
     if cls in _SLOTS:
         return _SLOTS[cls]
     slots = _SLOTS[cls] = []
@@ -331,7 +334,7 @@ _SKIPPED = (
     BaseException,
     types.ModuleType,
 )
-# Packages of which no class is a container: numpy's are copied by torch, ours stand for tensors.
+# Packages without containers: torch copies numpy's arrays, and ours represent tensors.
 _NO_CONTAINERS = frozenset({"numpy", "tbscope"})
 _BY_INDEX = (list, tuple, deque, UserList, Set, ValuesView, KeysView, ItemsView)
 
@@ -340,15 +343,15 @@ _OPENERS: dict[type, _Opener | None] = {}
 
 
 def _opener_of(cls: type) -> _Opener | None:
-    """Return the function that opens the instances of a class; None if they hold nothing."""
+    """Return the function that lists the entries of a class's instances, or None for leaves."""
     if cls not in _OPENERS:
         _OPENERS[cls] = _find_opener(cls)
     return _OPENERS[cls]
 
 
 def _find_opener(cls: type) -> _Opener | None:
-    home = cls.__module__.partition(".")[0]
-    if issubclass(cls, _SKIPPED) or home in _NO_CONTAINERS:
+    package = cls.__module__.partition(".")[0]
+    if issubclass(cls, _SKIPPED) or package in _NO_CONTAINERS:
         return None
     if issubclass(cls, dict | Mapping):
         return _open_mapping
@@ -357,7 +360,11 @@ def _find_opener(cls: type) -> _Opener | None:
     if issubclass(cls, _BY_INDEX):
         return enumerate
     if cls is slice:
-        return lambda ends: (("start", ends.start), ("stop", ends.stop), ("step", ends.step))
-    if home in sys.stdlib_module_names and cls.__qualname__ not in _DATA_CLASSES:
+        return lambda bounds: (
+            ("start", bounds.start),
+            ("stop", bounds.stop),
+            ("step", bounds.step),
+        )
+    if package in sys.stdlib_module_names and cls.__qualname__ not in _DATA_CLASSES:
         return None
     return _open_object if cls.__dictoffset__ or slots_of(cls) else None

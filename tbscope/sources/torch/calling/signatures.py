@@ -1,4 +1,4 @@
-"""Signatures: which parameters a callable has, which of them each argument fills, and misfits."""
+"""Signatures of callables: their parameters, the names of arguments, errors for wrong arguments."""
 
 import functools
 import inspect
@@ -35,19 +35,23 @@ _Callable: TypeAlias = Callable[..., Any]
 _DEFAULT_LENGTH = 20
 _BY_POSITION = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 _BY_KEYWORD = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
-# The names that arguments have where no parameter is known.
+# The signature of a callable without one: its arguments are `args.0`, `args.1` and by keyword.
 _UNKNOWN = inspect.Signature(
     [Parameter("args", Parameter.VAR_POSITIONAL), Parameter("kwargs", Parameter.VAR_KEYWORD)]
 )
 
 
 def entry_point(model: _Callable) -> _Callable:
-    """Return the function whose parameters a model's inputs fill: a module's forward."""
+    """Return the function that receives a model's inputs: for a module, its `forward`.
+
+    For a module without a `forward`, it is `__call__`; for a `partial` of a module, a `partial` of
+    its `forward`.
+    """
     if isinstance(model, torch.nn.Module):
-        # What `torch.compile` made of it takes anything.
+        # The wrapper of `torch.compile` accepts any arguments.
         model = uncompiled(model)
-        unwritten = getattr(type(model), "forward", None) is torch.nn.Module.forward
-        forward: _Callable = model.__call__ if unwritten else model.forward
+        is_unwritten = getattr(type(model), "forward", None) is torch.nn.Module.forward
+        forward: _Callable = model.__call__ if is_unwritten else model.forward
         return forward
     if isinstance(model, functools.partial) and isinstance(model.func, torch.nn.Module):
         return functools.partial(entry_point(model.func), *model.args, **model.keywords)
@@ -55,19 +59,19 @@ def entry_point(model: _Callable) -> _Callable:
 
 
 def signature_of(fn: _Callable, *, follow_wrapped: bool = True) -> inspect.Signature | None:
-    """Return the parameters of a callable as its author declares them; None if it tells none.
+    """Return the signature of a callable as its author declares it, or None without one.
 
     Args:
-        fn: The callable; a module stands for its forward.
-        follow_wrapped: Whether a decorator that keeps what it wraps (`functools.wraps`) is looked
-            through.
+        fn: The callable; for a module, its `forward` is read.
+        follow_wrapped: Whether to return the signature of the function inside a decorator
+            (`functools.wraps`).
     """
     if isinstance(fn, torch.nn.Module | functools.partial):
         fn = entry_point(fn)
     try:
         return inspect.signature(fn, follow_wrapped=follow_wrapped)
-    except Exception:  # noqa: BLE001  Also what the `__getattr__` of the user's raises.
-        # Python cannot inspect a function or method of TorchScript.
+    except Exception:  # noqa: BLE001  A `__getattr__` of the user may raise any error.
+        # Python cannot inspect functions and methods of TorchScript, which have a schema instead.
         arguments = attribute_of(attribute_of(fn, "schema"), "arguments")
     if arguments is None:
         return None
@@ -85,21 +89,29 @@ def signature_of(fn: _Callable, *, follow_wrapped: bool = True) -> inspect.Signa
 
 
 def positional_in(signature: inspect.Signature) -> list[str]:
-    """Return the names that a positional argument can fill, in order."""
-    return [each.name for each in signature.parameters.values() if each.kind in _BY_POSITION]
+    """Return the names of parameters that accept a positional argument, in order."""
+    return [
+        parameter.name
+        for parameter in signature.parameters.values()
+        if parameter.kind in _BY_POSITION
+    ]
 
 
 def keywords_in(signature: inspect.Signature) -> set[str]:
-    """Return the names that a keyword can fill."""
-    return {each.name for each in signature.parameters.values() if each.kind in _BY_KEYWORD}
+    """Return the names of parameters that accept a keyword argument."""
+    return {
+        parameter.name
+        for parameter in signature.parameters.values()
+        if parameter.kind in _BY_KEYWORD
+    }
 
 
 def required_in(signature: inspect.Signature) -> list[str]:
-    """Return the names without a default, in order."""
+    """Return the names of parameters without a default, in order."""
     return [
-        each.name
-        for each in signature.parameters.values()
-        if each.default is each.empty and each.kind in _BY_POSITION + _BY_KEYWORD
+        parameter.name
+        for parameter in signature.parameters.values()
+        if parameter.default is parameter.empty and parameter.kind in _BY_POSITION + _BY_KEYWORD
     ]
 
 
@@ -109,39 +121,38 @@ def argument_names(
     """Name the arguments of one call by the parameters that they fill.
 
     Args:
-        fn: What is called; for a module, its `forward`.
+        fn: The callable; for a module, its `forward` is meant.
         args: The positional arguments.
         kwargs: The keyword arguments.
     Returns:
-        Pairs of name and argument in the order of the parameters. What falls into
-        `*rest` is `rest.0`, `rest.1`; keywords of no written name come last.
-        Positional arguments of a callable that does not take them so, or has no signature, are
-        `args.0`, `args.1`.
+        Pairs of name and argument in the order of the parameters. Arguments in `*rest` are
+        `rest.0`, `rest.1`; keywords in `**kwargs` come last. If the arguments do not fit, or the
+        callable has no signature, the positional arguments are `args.0`, `args.1`.
     """
     try:
         bound = (signature_of(fn) or _UNKNOWN).bind_partial(*args, **kwargs)
     except TypeError:
         bound = _UNKNOWN.bind(*args, **kwargs)
     pairs: list[tuple[str, Any]] = []
-    for name, given in bound.arguments.items():
+    for name, argument in bound.arguments.items():
         kind = bound.signature.parameters[name].kind
         if kind is Parameter.VAR_POSITIONAL:
-            pairs += [(f"{name}.{at}", each) for at, each in enumerate(given)]
+            pairs += [(f"{name}.{index}", item) for index, item in enumerate(argument)]
         elif kind is Parameter.VAR_KEYWORD:
-            pairs += given.items()
+            pairs += argument.items()
         else:
-            pairs.append((name, given))
+            pairs.append((name, argument))
     return pairs
 
 
 class Arrangements(dict[tuple[Any, ...], list[str]]):
-    """How the arguments of methods are named and ordered, for the calls of one run.
+    """Names and order of the arguments of methods, cached for the calls of one run.
 
-    Calls that are alike share an arrangement: Python needs longer to bind the arguments of a call
-    than many a module to run.
+    Calls of a method with equal numbers of positional arguments and equal keywords share an entry:
+    Python needs longer to bind the arguments of a call than some modules need to run.
     """
 
-    # The arrangements of all runs, by function.
+    # The names of arguments for all runs, by function; then by number and keywords of arguments.
     _of_functions: ClassVar[WeakKeyDictionary[Any, dict[tuple[Any, ...], list[str]]]] = (
         WeakKeyDictionary()
     )
@@ -152,32 +163,34 @@ class Arrangements(dict[tuple[Any, ...], list[str]]):
         """Return the names of the arguments of one call, and the arguments (see `argument_names`).
 
         Args:
-            fn: What is called.
+            fn: The callable; only calls of methods are cached.
             args: The positional arguments.
             kwargs: The keyword arguments.
         """
-        # One function, as many positional arguments, and the same keywords in the same order.
+        # The key is the function, the number of positional arguments, and the keywords in order.
         method = fn.__func__ if type(fn) is MethodType else None
-        alike = (method, len(args), *kwargs)
-        names = None if method is None else self.get(alike)
+        call_kind = (method, len(args), *kwargs)
+        names = None if method is None else self.get(call_kind)
         if names is None:
-            known = {} if method is None else self._of_functions.setdefault(method, {})
-            names = known.get(alike[1:])
+            cached = {} if method is None else self._of_functions.setdefault(method, {})
+            names = cached.get(call_kind[1:])
             if names is None:
-                places = [None] * len(args)
-                names = [name for name, _ in argument_names(fn, places, dict.fromkeys(kwargs))]
-                known[alike[1:]] = names
+                placeholders = [None] * len(args)
+                names = [
+                    name for name, _ in argument_names(fn, placeholders, dict.fromkeys(kwargs))
+                ]
+                cached[call_kind[1:]] = names
             if method is not None:
-                self[alike] = names
+                self[call_kind] = names
         return names, (*args, *[kwargs[key] for key in names[len(args) :]]) if kwargs else args
 
 
 def short_signature(signature: inspect.Signature) -> inspect.Signature:
-    """Return a signature that prints in short, `(x, mask=None)`: long defaults as `...`."""
+    """Return a signature without annotations, and with long defaults as `...`, for messages."""
     return inspect.Signature(
         [
-            each.replace(annotation=each.empty, default=_short(each.default))
-            for each in signature.parameters.values()
+            parameter.replace(annotation=parameter.empty, default=_short(parameter.default))
+            for parameter in signature.parameters.values()
         ]
     )
 
@@ -192,7 +205,7 @@ def _short(default: Any) -> Any:
     return Constant(text if 0 < len(text) <= _DEFAULT_LENGTH else "...")
 
 
-# -- misfits
+# -- errors for wrong arguments
 
 _SHOWN_ITEMS = 6
 _SHOWN_TEXT = 30
@@ -200,7 +213,13 @@ _LEAVE_OUT = ", and leave out what it does not take"
 
 
 def nothing_given_error(name: str, signature: inspect.Signature, *, why: str) -> InputError:
-    """Return the error for a model that needs inputs and was called without any."""
+    """Return the error for a model that needs inputs and was called without any.
+
+    Args:
+        name: The callee, as its author wrote it (`Net.forward`).
+        signature: Its parameters.
+        why: The reason why the model's own example inputs were not used.
+    """
     return InputError(
         f"{name}() needs {_listed(required_in(signature))}, and no inputs were given",
         why=f"input_to_model is None, and {why}",
@@ -221,8 +240,8 @@ def misfit_error(
     Args:
         name: The callee, as its author wrote it (`Net.forward`).
         signature: Its parameters.
-        fault: Why the arguments do not fit, as Python says it.
-        given: The `input_to_model` that the arguments were made from.
+        fault: Python's reason why the arguments do not fit.
+        given: The `input_to_model` from which the arguments were made.
         args: All positional arguments.
         kwargs: All keyword arguments.
     """
@@ -232,16 +251,16 @@ def misfit_error(
         texts[_SHOWN_ITEMS:] = [f"and {len(texts) - _SHOWN_ITEMS} more"]
     why = f"{written} was given ({', '.join(texts)})"
     if isinstance(given, Mapping) and any(arg is given for arg in args):
-        others = [str(key) for key in given if key not in keywords_in(signature)]
-        if others:
-            why += f"; the mapping is one argument, as {_listed(others[:_SHOWN_ITEMS])} "
-            why += "is no parameter" if len(others) == 1 else "are no parameters"
+        unknown = [str(key) for key in given if key not in keywords_in(signature)]
+        if unknown:
+            why += f"; the mapping is one argument, as {_listed(unknown[:_SHOWN_ITEMS])} "
+            why += "is no parameter" if len(unknown) == 1 else "are no parameters"
     fix = _how_to_give(signature)
     if len(args) > len(positional_in(signature)):
         fix += _LEAVE_OUT
         if isinstance(given, tuple | list):
-            one = "[img]" if isinstance(given, list) else "inputs"
-            fix += f"; to give all of it as one argument, wrap it: input_to_model=({one},)"
+            example = "[img]" if isinstance(given, list) else "inputs"
+            fix += f"; to give all of it as one argument, wrap it: input_to_model=({example},)"
         fix = size_advice(given) or fix
     elif any(key not in signature.parameters for key in kwargs):
         fix += _LEAVE_OUT
@@ -249,7 +268,7 @@ def misfit_error(
 
 
 def with_article(value: Any) -> str:
-    """Name a value that stands where it cannot be used (`a str 'resnet'`)."""
+    """Return the type of a value with an article, for messages (`a str 'resnet'`)."""
     if value is None:
         return "None"
     if isinstance(value, type):
@@ -261,18 +280,18 @@ def with_article(value: Any) -> str:
 
 
 def _how_to_give(signature: inspect.Signature) -> str:
-    """Say what to write for the parameters that have no default."""
-    taken, required = positional_in(signature), required_in(signature)
-    positional = [name for name in required if name in taken]
-    keywords = [name for name in required if name not in taken]
-    ways = []
+    """Return advice how to pass the parameters without a default (`give input_to_model=x`)."""
+    accepted, required = positional_in(signature), required_in(signature)
+    positional = [name for name in required if name in accepted]
+    keywords = [name for name in required if name not in accepted]
+    options = []
     if len(positional) == 1:
-        ways.append(f"input_to_model={positional[0]}")
+        options.append(f"input_to_model={positional[0]}")
     elif positional:
-        ways.append(f"input_to_model=({', '.join(positional)})")
+        options.append(f"input_to_model=({', '.join(positional)})")
     if keywords:
-        ways.append(f"kwargs={{{', '.join(f'{name!r}: {name}' for name in keywords)}}}")
-    return f"give {' and '.join(ways) or 'no inputs'}"
+        options.append(f"kwargs={{{', '.join(f'{name!r}: {name}' for name in keywords)}}}")
+    return f"give {' and '.join(options) or 'no inputs'}"
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -282,7 +301,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _show(value: Any) -> str:
-    """Show one argument in a few words: `Tensor(2, 3)`, `4`, `dict of 'x', 'y'`."""
+    """Return a short text for an argument: `Tensor(2, 3)`, `4`, `dict of 'x', 'y'`."""
     name = type(value).__name__
     if isinstance(value, torch.Tensor):
         # A nested tensor has no one shape.
@@ -294,7 +313,7 @@ def _show(value: Any) -> str:
     if isinstance(value, Mapping):
         try:
             keys = [repr(key) if type(key) is str else shown(key) for key in value]
-        except Exception:  # noqa: BLE001  It cannot be read, and is shown by its class.
+        except Exception:  # noqa: BLE001  An unreadable mapping is shown by its class.
             return name
         return f"{name} of {', '.join(keys[:_SHOWN_ITEMS]) or 'nothing'}"
     return f"{name} of {len(value)}" if isinstance(value, list | tuple) else name

@@ -136,7 +136,7 @@ def new_reasons(known: int) -> tuple[list[Reason], int]:
     """Return the graph breaks recorded after the first `known` ones, and the number of all."""
     from torch._dynamo.utils import graph_break_reasons
 
-    return [_reason(told) for told in graph_break_reasons[known:]], len(graph_break_reasons)
+    return [_reason(reason) for reason in graph_break_reasons[known:]], len(graph_break_reasons)
 
 
 def context_with(
@@ -342,8 +342,8 @@ def as_dynamo_does(name: str) -> Callable[..., Any]:
     try:
         backend: Callable[..., Any] = registry.lookup_backend(name)
     except Exception as error:
-        known = ", ".join(registry.list_backends())
-        raise LookupError(known) from error
+        names = ", ".join(registry.list_backends())
+        raise LookupError(names) from error
     return backend
 
 

@@ -136,7 +136,8 @@ class _AroundCalls:
         module: The module; it is not kept alive.
 
     Attributes:
-        compiled: The compiled callable that was there before; None for an uncompiled module.
+        compiled: The callable of `module.compile()`, which makes the calls; None for an
+            uncompiled module.
         around: The functions around each call, the innermost first.
     """
 
@@ -151,8 +152,8 @@ class _AroundCalls:
         module: Any = sys._getframe(1).f_locals.get("self", self._module())
         call = partial(self.compiled or module._call_impl, *args, **kwargs)
         if not torch.compiler.is_compiling():
-            for around in self.around:
-                call = partial(around, call)
+            for wrap in self.around:
+                call = partial(wrap, call)
         return call()
 
     def __reduce__(self) -> tuple[Any, ...]:

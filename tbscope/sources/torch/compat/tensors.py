@@ -127,7 +127,7 @@ running_node: Callable[[], Any] = _C._current_autograd_node
 """Returns the autograd node that runs in this thread, or None."""
 
 ENOUGH: type[BaseException] = _checkpoint._StopRecomputationError
-"""The exception with which a checkpoint ends its recomputation, once all saved tensors exist."""
+"""The exception with which a checkpoint ends a recomputation, once it has all saved tensors."""
 
 
 dispatch_modes: Callable[[], list[Any]] = _python_dispatch._get_current_dispatch_mode_stack
@@ -318,7 +318,10 @@ function_modes: Callable[[], int] = _C._len_torch_function_stack
 
 
 def are_innermost(function_mode: Any, dispatch_mode: Any) -> bool:
-    """Whether two modes are the innermost of this thread, if any dispatch mode is active at all."""
+    """Whether a function mode and a dispatch mode are the innermost of this thread.
+
+    The dispatch mode counts as innermost if none is active at all.
+    """
     current_function_mode: Any = torch.overrides._get_current_function_mode
     modes = dispatch_modes()
     return current_function_mode() is function_mode and (not modes or modes[-1] is dispatch_mode)
@@ -456,10 +459,7 @@ def schema_of(function: Any) -> Any:
 
 
 def operator_name(function: Any) -> str | None:
-    """Return the full name of an operator, with namespace and overload if it has them, or None.
-
-    For operators without a schema.
-    """
+    """Return the name of an operator without a schema, with namespace and overload, or None."""
     name = getattr(function, "_qualified_op_name", None) or getattr(function, "_name", None)
     return name if isinstance(name, str) else None
 

@@ -1,7 +1,8 @@
-"""What autograd's own graph leads to: which operation made a node, and which value it has saved.
+"""Producers of autograd's nodes: the operation that made each node, and the values that it saved.
 
-Autograd numbers its nodes as they are made, each thread from 0. Who knows which numbers were given
-while an operation ran knows its nodes. Those that other threads make are marked instead.
+Autograd numbers its nodes as they are made, in each thread from 0. The numbers assigned while an
+operation ran identify the nodes of that operation. Nodes that other threads make are tagged in
+their metadata instead.
 """
 
 import itertools
@@ -28,37 +29,39 @@ __all__ = ["Makers"]
 _Place = tuple[Any, torch.Size, tuple[int, ...]]
 
 
-# Autograd's graph may outlive a run: each has marks of its own.
+# Autograd's graph may outlive a run: each run has a metadata key of its own.
 _runs = itertools.count()
 
 
 class Makers:
-    """Knows the operations of a run that can be differentiated, and what autograd saves of them.
+    """The differentiable operations of a run, and the tensors that autograd saves of them.
 
-    Of a result that is another tensor in the same memory.
+    A saved result is another tensor object in the same memory, so it is found by its place there.
 
     Args:
-        values: The values that tensors hold.
+        values: The values of tensors.
     """
 
     def __init__(self, values: TensorValues) -> None:
         self._values = values
-        # By its identity each storage, held weakly as another one may come to stand where it stood,
-        # the value that was first seen in it, and those of the tensors in it by place.
+        # By identity of the storage: a weak reference to it, as identities are reused, and the
+        # values of tensors in it by place. The key None has a value for any other place in the
+        # storage.
         self._memory: dict[int, tuple[ref[torch.UntypedStorage], dict[_Place | None, Value]]] = {}
         self._stopped: dict[str, Node] = {}
         self._thread = get_ident()
-        # What autograd had numbered when each operation was over, and the operations.
+        # Autograd's sequence number when each operation was over, and the operations.
         self._numbers = [sequence_number()]
         self._nodes: list[Node | None] = [None]
-        # Operations of which autograd alone tells, by its number.
+        # Operations that are only seen in autograd's graph, by their number.
         self._unseen: dict[int, Node] = {}
-        # Operations of other threads, and by what autograd's nodes of them are known.
+        # Operations of other threads, and the metadata key under which autograd's nodes have their
+        # index.
         self._marked: list[Node] = []
         self._key = f"tbscope {next(_runs)}"
 
     def look_again(self) -> None:
-        """Take note that nobody has watched until now: what ran meanwhile is not known."""
+        """Record that the operations since the last recorded one ran unwatched."""
         if get_ident() == self._thread:
             self._add(None)
 
@@ -69,22 +72,24 @@ class Makers:
     def add(
         self, node: Node, read: Sequence[torch.Tensor], results: Sequence[torch.Tensor]
     ) -> None:
-        """Take note of an operation that has run.
+        """Record an operation that has run.
 
         Args:
             node: The operation.
-            read: What it read, which autograd may have saved.
-            results: What it gave, too.
+            read: The tensors that it read, which autograd may have saved.
+            results: Its results, which autograd may have saved, too.
         """
         if get_ident() == self._thread:
             self._add(node)
         else:
             self._mark(node, read, results)
         for tensor, value in (*zip(read, node.inputs), *zip(results, node.outputs)):  # noqa: B905
-            found = self._values_at(tensor)
-            if found is None:
+            located = self._values_at(tensor)
+            if located is None:
                 continue
-            values, place = found
+            values, place = located
+            # A result that the operation computed replaces the values of its memory. An argument or
+            # a view has its value recorded only if there is none so far.
             if node.role == "view" or not node.kernels or value.producer is not node:
                 values.setdefault(place, value)
                 values.setdefault(None, value)
@@ -92,64 +97,68 @@ class Makers:
                 values[place] = values[None] = value
 
     def add_inside(self, node: Node) -> None:
-        """Take note of an operation that autograd does not look into.
+        """Record an operation inside of a function that autograd does not look into.
 
-        The first one of a function of the user's own (`autograd.Function`) stands for it: autograd
-        has numbered the function before, and knows of nothing inside.
+        A custom `autograd.Function` is represented by its first operation: autograd has numbered
+        the function before, and sees nothing inside.
         """
         if get_ident() == self._thread and sequence_number() > self._numbers[-1]:
             self._add(node)
 
     def add_unseen(self, function: Any, node: Node) -> None:
-        """Take note of an operation of which nothing is known but its node of autograd's."""
+        """Record an operation of which only the node in autograd's graph is seen."""
         self._unseen[function._sequence_nr()] = node
 
     def made(self, function: Any) -> Node | None:
-        """Return the operation that made a node of autograd's graph; None for none known."""
+        """Return the operation that made a node of autograd's graph, or None if not recorded."""
         if self._marked and (marked := self._mark_of(function)) is not None:
             return marked
         number = function._sequence_nr()
         if number in self._unseen:
             return self._unseen[number]
+        # The first operation that ended with a higher number was running when autograd made the
+        # node.
         at = bisect_right(self._numbers, number)
         return self._nodes[at] if at < len(self._nodes) else None
 
     def _mark(
         self, node: Node, read: Sequence[torch.Tensor], results: Sequence[torch.Tensor]
     ) -> None:
-        """Mark autograd's nodes of an operation of another thread, which numbers its own."""
-        ends = {each.grad_fn for each in read}
+        """Tag autograd's nodes of an operation of another thread, which has its own numbers."""
+        stops = {each.grad_fn for each in read}
         pending = [each.grad_fn for each in results if each.grad_fn is not None]
         for function in pending:
             if self._mark_of(function) is not None or accumulates_into(function) is not None:
                 continue
             marks: Any = function.metadata
             marks[self._key] = len(self._marked)
-            # What is written into has another node than before: where that ends is not known.
+            # A written tensor has another node than before: the end of the operation's nodes is
+            # unclear.
             if not node.writes:
                 before = (each for each, _ in function.next_functions)
-                pending += [each for each in before if each is not None and each not in ends]
+                pending += [each for each in before if each is not None and each not in stops]
         self._marked.append(node)
 
     def _mark_of(self, function: Any) -> Node | None:
         mark = function.metadata.get(self._key)
         return None if mark is None else self._marked[mark]
 
-    # -- what it saves --------------------------------------------------------------------
+    # -- saved tensors --------------------------------------------------------------------
 
     def ended_early(self, node: Node) -> None:
-        """Take note of an operation after which a checkpoint has stopped to run the model again."""
+        """Record the operation at which a checkpoint has stopped its recomputation."""
         self._stopped[node.op] = node
 
     def value_of(self, tensor: torch.Tensor) -> Value | None:
-        """Return the value of a tensor that autograd has saved; None for any other.
+        """Return the value of a tensor that autograd has saved, or None for any other tensor.
 
-        What the operation alone knows (the mean of a norm) becomes a further result of it.
+        A tensor that only the operation itself has (the mean of a norm) becomes a further output of
+        it.
         """
-        found = self._values_at(tensor)
-        if found is None:
+        located = self._values_at(tensor)
+        if located is None:
             return None
-        values, place = found
+        values, place = located
         value = values.get(place) or values.get(None)
         if value is not None:
             return value
@@ -161,31 +170,32 @@ class Makers:
         if value is None:
             node = self._stopped.get(node.op, node)
             if node.writes or node.body is not None:
-                # Its own results come last: another node gives what it has saved.
-                keeper = self._values.append("saved", node.scope, [], node.source)
-                keeper.control_inputs.append(node)
-                node = keeper
+                # The outputs of this node are complete, and written tensors come last: another node
+                # produces the saved tensor.
+                saved_node = self._values.append("saved", node.scope, [], node.source)
+                saved_node.control_inputs.append(node)
+                node = saved_node
             value = self._values.give(node, tensor)
         values[place] = values[None] = value
         return value
 
     def _told(self, node: Node, tensor: torch.Tensor) -> Value | None:
-        """Return what an operation has saved which nobody saw; None where that is not known."""
-        found = maker_of_saved(running_node(), tensor) if "told_by" in node.attributes else None
-        maker = None if found is None else self.made(found[0])
-        if found is None or maker is None or found[1] >= len(maker.outputs):
+        """Return the saved value of an unseen operation; None if its producer is not recorded."""
+        saved = maker_of_saved(running_node(), tensor) if "told_by" in node.attributes else None
+        producer = None if saved is None else self.made(saved[0])
+        if saved is None or producer is None or saved[1] >= len(producer.outputs):
             return None
-        return maker.outputs[found[1]]
+        return producer.outputs[saved[1]]
 
     def _values_at(self, tensor: torch.Tensor) -> tuple[dict[_Place | None, Value], _Place] | None:
-        """Return the values that are known in the storage of a tensor, and its place in it."""
+        """Return the values in the storage of a tensor by place, and the tensor's place in it."""
         try:
             storage = tensor.untyped_storage()
             place = tensor.storage_offset(), tensor.shape, tensor.stride()
         except (RuntimeError, NotImplementedError):
             # Nested and sparse tensors have no strides, functorch's no storage.
             return None
-        known = self._memory.get(id(storage))
-        if known is None or known[0]() is not storage:
-            known = self._memory[id(storage)] = ref(storage), {}
-        return known[1], place
+        entry = self._memory.get(id(storage))
+        if entry is None or entry[0]() is not storage:
+            entry = self._memory[id(storage)] = ref(storage), {}
+        return entry[1], place

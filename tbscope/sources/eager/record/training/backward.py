@@ -1,8 +1,9 @@
-"""Backward passes: what autograd's engine runs, and where each of its kernels stands.
+"""Backward passes: the kernels that autograd's engine runs, and the scope of each of them.
 
-Autograd numbers the nodes of its own graph in the order in which they are made. Who knows
-which numbers were given while an operation ran knows whose gradient a kernel computes: it
-stands in `gradients/Net/layer1/0`, the scope of that operation mirrored.
+Autograd numbers the nodes of its own graph in the order in which they are made. The numbers
+assigned while an operation ran lead from a backward kernel to the operation whose gradient it
+computes (`Makers.made`): the kernel is in `gradients/Net/layer1/0`, the scope of that operation
+mirrored.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -43,11 +44,11 @@ class _Leaf(NamedTuple):
     """A tensor that has got its gradient.
 
     Attributes:
-        tensor: The tensor, held weakly.
-        node: What gave it.
+        tensor: A weak reference to the tensor.
+        node: The node that produced the gradient.
         name: The qualified name of the tensor.
-        attribute: The last part of that.
-        accumulates: Whether it was added to what was there.
+        attribute: The last part of the name.
+        accumulates: Whether the gradient was added to an earlier gradient.
     """
 
     tensor: ref[torch.Tensor]
@@ -62,15 +63,15 @@ class _Pass:
     """One run of autograd's engine.
 
     Attributes:
-        root: The scope of all of it.
-        frame: The module call, or the top level, in which it was begun.
+        root: The scope of the whole pass.
+        frame: The module call, or the top level, in which it began.
         creates_graph: Whether its own operations can be differentiated again.
-        mirrors: The scope in it for each scope of the forward pass.
-        calls: The scope of the forward pass that each of these mirrors.
-        parts: The same scopes, by the one around them and the last step of their path.
-        leaves: The tensors that have got a gradient, by their holders and attributes, or identity.
+        mirrors: The scope in the pass, by scope of the forward pass.
+        calls: The scope of the forward pass, by the scope that mirrors it.
+        parts: The mirroring scopes, by enclosing scope and the last step of their path.
+        leaves: The tensors that have got a gradient, by owner and attribute, or by identity.
         caller: The identity of the Python frame that calls autograd's engine.
-        called: The run of the user's function that called it, and where in the code of that.
+        called: The `Run` of the user's function that called it, and the bytecode offset in it.
     """
 
     root: Scope
@@ -85,18 +86,18 @@ class _Pass:
 
 
 class Backward:
-    """Knows the operations that can be differentiated, and the backward passes that run.
+    """The operations that can be differentiated, and the backward passes that run.
 
     Args:
         discovery: Finds the values and the names of tensors.
 
     Attributes:
-        passes: Those that run, the innermost last.
-        optimizers: The steps of optimizers.
-        gave: The values that passes have given to whoever asked (`torch.autograd.grad`).
-        made: Returns the operation that made a node of autograd's graph; None for none known.
-        ended_early: Takes note of an operation after which a checkpoint runs no further.
-        look_again: Takes note that nobody has watched until now.
+        passes: The running passes, the innermost last.
+        optimizers: The optimizer steps.
+        gave: The values that passes have returned to their callers (`torch.autograd.grad`).
+        made: Returns the operation that made a node of autograd's graph, or None if not recorded.
+        ended_early: Records an operation after which a checkpoint runs no further.
+        look_again: Records that the operations since the last recorded one ran unwatched.
     """
 
     def __init__(self, discovery: Discovery) -> None:
@@ -107,22 +108,22 @@ class Backward:
         self._name_of = discovery.name_of_leaf
         self.optimizers = Optimizers(discovery, self.passes)
         discovery.from_step = self.kept
-        # Those that are over, by their scopes.
+        # The passes that are over, by their scopes.
         self._ended: dict[Scope, _Pass] = {}
         self._makers = Makers(self._values)
         self.made, self.look_again = self._makers.made, self._makers.look_again
         self.ended_early = self._makers.ended_early
-        # Of the operation that has begun: autograd's node, whether its engine called it, the
-        # tensor to whose gradient it adds, and the operation whose gradient it computes.
+        # Of the operation that has begun: autograd's node, whether its engine called it, the tensor
+        # to whose gradient it adds, and the operation whose gradient it computes.
         self._running: Any = None
         self._by_engine = False
         self._leaf: torch.Tensor | None = None
         self._differentiated: Node | None = None
-        # The leaf, by its identity, in whose turn ranks did something together.
+        # The identity of the leaf whose gradient was being added to when ranks last communicated.
         self._shared = 0
 
     def branch(self, discovery: Discovery) -> "Backward":
-        """Return one for the passes that another thread runs at the same time."""
+        """Return an instance for the passes that another thread runs at the same time."""
         branch = copy(self)
         branch._scopes, branch.passes = discovery.scopes, []
         branch.optimizers = self.optimizers.branch(discovery.scopes, branch.passes)
@@ -134,15 +135,17 @@ class Backward:
     def ran(
         self, node: Node, read: Sequence[torch.Tensor], results: Sequence[torch.Tensor]
     ) -> None:
-        """Take note of an operation that has run, of what it read and of what it gave."""
+        """Record an operation that has run, with the tensors that it read and its results."""
         if self.passes:
             node.phase = "backward"
             if self._leaf is not None and node.collective is not None:
                 self._shared = id(self._leaf)
             elif self._leaf is not None and self._shared != id(self._leaf):
-                # What a hook does with the gradients of several is not the gradient of one.
+                # No hook has communicated for this leaf. A hook that does has the gradients of
+                # several leaves, and its operations are not the gradient of one leaf.
                 key, leaves = self._key_of(self._leaf), self.passes[-1].leaves
-                # One before it only made room for what is copied there now.
+                # An earlier operation of this leaf has only allocated the memory that is written
+                # now.
                 accumulates = bool(node.writes) and key not in leaves
                 names = self._name_of(self._leaf)
                 leaves[key] = _Leaf(ref(self._leaf), node, *names, accumulates)
@@ -155,12 +158,13 @@ class Backward:
         self._makers.add(node, read, results)
 
     def tell_unseen(self, root: torch.Tensor, value_of: Callable[[torch.Tensor], Value]) -> None:
-        """Add what ran unseen between the operations that are known and a root of a pass.
+        """Add the operations that ran unseen between recorded operations and a root of a pass.
 
-        Autograd's own graph tells the operations; not their constants, and no line of the code.
+        Autograd's own graph names the operations, but neither their constants nor the line of the
+        code.
 
         Args:
-            root: What the pass begins at.
+            root: A tensor at which the pass begins.
             value_of: Returns the value of a leaf.
         """
         if root.grad_fn is None or self._values.find(root) is not None:
@@ -186,14 +190,14 @@ class Backward:
 
     def _add_unseen(self, function: Any, value_of: Callable[[torch.Tensor], Value]) -> Node:
         inputs = []
-        for each, place in function.next_functions:
-            leaf = accumulates_into(each)
+        for function_before, output_index in function.next_functions:
+            leaf = accumulates_into(function_before)
             if leaf is not None:
                 inputs.append(value_of(leaf))
-            elif each is not None:
-                made = self.made(each)
-                assert made is not None
-                inputs.append(made.outputs[min(place, len(made.outputs) - 1)])
+            elif function_before is not None:
+                producer = self.made(function_before)
+                assert producer is not None
+                inputs.append(producer.outputs[min(output_index, len(producer.outputs) - 1)])
         scope = self._scopes.running.inner
         node = self._values.append(operation_of(function), scope, inputs)
         node.attributes["told_by"] = "autograd"
@@ -203,9 +207,10 @@ class Backward:
         return node
 
     def kept(self, tensor: torch.Tensor) -> Value | None:
-        """Return the value of a tensor that a training step has kept; None for any other.
+        """Return the value of a tensor that a training step has kept, or None for any other tensor.
 
-        So do autograd, which saves it, and optimizers; or it is a gradient from before.
+        Autograd keeps the tensors that it saves, an optimizer keeps its state; gradients may be
+        there from before.
         """
         value = self._makers.value_of(tensor) if self.passes else None
         if value is not None:
@@ -226,12 +231,13 @@ class Backward:
     def run(
         self, *, creates_graph: bool, caller: int, called: tuple[Run | None, int]
     ) -> Iterator[None]:
-        """Have what runs in a block stand in a backward pass.
+        """Record the operations of a block as part of a backward pass.
 
         Args:
-            creates_graph: Whether what runs can be differentiated itself.
+            creates_graph: Whether the operations of the block can be differentiated themselves.
             caller: The identity of the Python frame that calls autograd's engine.
-            called: The run of the user's function that asked for it, and where in its code.
+            called: The `Run` of the user's function that requested it, and the bytecode offset in
+                it.
         """
         scopes = self._scopes
         frame = scopes.running
@@ -256,16 +262,17 @@ class Backward:
         finally:
             scopes.again = outer
             self._ended[root] = self.passes.pop()
-            for one in leaves:
-                one.node.op, one.node.role = f"{one.attribute}_grad", None
-                one.node.attributes["gradient_of"] = one.name
-                if one.accumulates:
-                    one.node.attributes["accumulates"] = True
+            for each in leaves:
+                # The last operation of each leaf, which is certain only now, produces its gradient.
+                each.node.op, each.node.role = f"{each.attribute}_grad", None
+                each.node.attributes["gradient_of"] = each.name
+                if each.accumulates:
+                    each.node.attributes["accumulates"] = True
             scopes.close_block(PHASE_BOXES["backward"], failed=True)
-        _tell_sizes((one.node, leaf) for one in leaves if (leaf := one.tensor()) is not None)
+        _tell_sizes((each.node, leaf) for each in leaves if (leaf := each.tensor()) is not None)
 
     def begin(self, frame: FrameType | None) -> None:
-        """Take note of an operation of a pass, before what it reads is looked at.
+        """Prepare for an operation of a pass, before its arguments are looked up.
 
         Args:
             frame: The Python frame that called it.
@@ -273,7 +280,7 @@ class Backward:
         begun = self.passes[-1]
         self._running = running_node()
         self._leaf = self._differentiated = None
-        # Of torch's own there is at most one function around the engine.
+        # At most one function of torch's own is around the engine.
         self._by_engine = (
             frame is None
             or begun.caller in (id(frame), id(frame.f_back))
@@ -282,26 +289,26 @@ class Backward:
         if self._by_engine:
             self._leaf = leaf = accumulates_into(self._running)
             if leaf is not None and leaf.grad is not None and self._values.find(leaf.grad) is None:
-                # Of a leaf that no module holds, too.
+                # A gradient from before becomes an input, also if no module registers its leaf.
                 name = f"{self._name_of(leaf)[0]}.grad"
                 self._values.give(self._builder.append_source("input", name), leaf.grad)
 
     def place(self, scope: Scope | None, values: Sequence[Value]) -> Scope | None:
-        """Return where the operation stands that has begun.
+        """Return the scope of the operation that has begun.
 
         Args:
-            scope: Where it would stand without.
-            values: What it reads.
+            scope: Its scope by the call site.
+            values: The values that it reads.
         """
         begun = self.passes[-1]
         if self._scopes.running is not begun.frame:
-            # A module was called again, or a hook has called one.
+            # A module is called again (by a checkpoint), or a hook calls a module.
             return scope
         if not self._by_engine and torch.is_grad_enabled() and not begun.creates_graph:
             return self._again(scope)
         if self._running is None:
             return begun.root
-        # What a hook does with the gradient of a leaf belongs to the leaf, too.
+        # Operations of a hook on the gradient of a leaf belong to the leaf, too.
         leaf = self._leaf if self._leaf is not None else accumulates_into(self._running)
         if leaf is not None:
             return self._place_of(leaf, begun, values)
@@ -309,12 +316,12 @@ class Backward:
         return self._mirror(begun, None if made is None else made.scope)
 
     def _place_of(self, leaf: torch.Tensor, begun: _Pass, values: Sequence[Value]) -> Scope:
-        """Return where the gradient of a leaf tensor stands.
+        """Return the scope of the gradient of a leaf tensor.
 
         Args:
             leaf: The tensor.
-            begun: The pass that computes it.
-            values: What the operation reads that has begun.
+            begun: The pass that computes the gradient.
+            values: The values that the operation reads which has begun.
         """
         home = self._home_of(leaf)
         near = values[-1].producer.scope if values else None
@@ -322,7 +329,8 @@ class Backward:
         if near is not None and call is not None:
             if home is None:
                 made = self._values.find(leaf)
-                # What a checkpoint was given, to begin anew: no leaf of the user's.
+                # The leaf is an input of a checkpoint, which begins anew there: no leaf of the
+                # user's.
                 if made is not None and made.producer.kind == "op":
                     return near
             elif call.qualified_name == home.qualified_name:
@@ -331,14 +339,14 @@ class Backward:
         return self._mirror(begun, home)
 
     def _home_of(self, leaf: torch.Tensor) -> Scope | None:
-        """Return the scope of the module that owns a leaf tensor; None where none does."""
+        """Return the scope of the module that owns a leaf tensor, or None if no module does."""
         place = self._scopes.registry.tensor(leaf)
         return None if place is None else self._scopes.home(place.owner)
 
     def _again(self, scope: Scope | None) -> Scope:
-        """Return where what a script runs in a scope stands: a checkpoint, or a hook.
+        """Return the scope for operations of a script in a pass: of a checkpoint, or of a hook.
 
-        It is apart from the mirrors of what had run before, which have the same names.
+        It is apart from the mirrors of earlier scopes, which have the same names.
         """
         begun = self.passes[-1]
         root = begun.root
@@ -349,22 +357,22 @@ class Backward:
         return begun.mirrors[root]
 
     def _mirror(self, begun: _Pass, scope: Scope | None) -> Scope:
-        """Return the scope in a pass that mirrors one of the forward pass."""
+        """Return the scope in a pass that mirrors a scope of the forward pass."""
         root = begun.root
         if scope is None or scope in (root, root.parent, begun.mirrors.get(root)):
             return root
         if scope not in begun.mirrors:
-            above = self._mirror(begun, scope.parent)
-            key = above, scope.part
+            parent = self._mirror(begun, scope.parent)
+            key = parent, scope.part
             if key not in begun.parts:
                 kind: ScopeKind = "container" if scope.kind == "container" else "hand"
-                begun.parts[key] = self._new(scope.part, above, kind)
+                begun.parts[key] = self._new(scope.part, parent, kind)
             begun.mirrors[scope] = begun.parts[key]
             begun.calls[begun.parts[key]] = scope
         return begun.mirrors[scope]
 
     def _new(self, part: ScopePart, parent: Scope, kind: ScopeKind = "hand") -> Scope:
-        # A script may have opened one of this name in the pass.
+        # A script may have opened a scope of this name in the pass.
         index = part.index if self._builder.is_free(part, parent) else None
         scope = self._builder.new_scope(
             part.label, part.attribute, parent=parent, kind=kind, index=index
@@ -373,7 +381,7 @@ class Backward:
         return scope
 
     def was_set(self, leaf: torch.Tensor) -> None:
-        """Tell whose gradient it is that a script has given a tensor: `weight.grad = ...`."""
+        """Record which leaf's gradient it is that a script has set: `weight.grad = ...`."""
         gradient = kept_gradient(leaf)
         value = None if gradient is None else self._values.find(gradient)
         if gradient is None or value is None or value.producer.kind != "op":
@@ -388,7 +396,7 @@ class Backward:
             ended = (self._ended.get(scope) for scope in upward(node.scope))
             begun, key = next(filter(None, ended), None), self._key_of(leaf)
             if begun is None or key in begun.leaves:
-                # The gradient of this one is known, and was laid out anew.
+                # The gradient of this leaf is recorded: the script has only laid it out anew.
                 return
             scope = self._mirror(begun, self._home_of(leaf))
             node = self._values.append(f"{attribute}_grad", scope, [value])
@@ -399,38 +407,38 @@ class Backward:
         _tell_sizes([(node, leaf)])
 
     def _key_of(self, leaf: torch.Tensor) -> object:
-        """Return what a leaf tensor is known by, and whatever stands in for it in its module."""
+        """Return a key of a leaf tensor, equal for any tensor in its place in the module."""
         place = self._scopes.registry.tensor(leaf)
         return id(leaf) if place is None else (place.owner, place.attribute)
 
 
 def _tell_sizes(leaves: Iterable[tuple[Node, torch.Tensor]]) -> None:
-    """Tell of the nodes that give parameters their gradients what these are like.
+    """Describe gradients of parameters in attributes of the nodes that produce them.
 
-    The attribute `gradient_norm` is the Euclidean norm, where that is a number,
-    `gradient_zeros` how many elements are 0, `gradient_nan` and `gradient_inf` how many are none
-    or infinite, where some are. Gradients that hold nothing (on "meta"), or not all of their
-    elements (sparse ones), are left out.
+    The attribute `gradient_norm` is the Euclidean norm, if that is a number, `gradient_zeros` the
+    number of elements that are 0, `gradient_nan` and `gradient_inf` the numbers of elements that
+    are NaN or infinite, if there are any. Gradients without content (on "meta"), or without some of
+    their elements (sparse ones), are left out.
 
     Args:
         leaves: The nodes, each with the parameter.
     """
     with outside_modes(), torch.no_grad():
         for node, leaf in leaves:
-            given = leaf.grad
-            if given is None or type(given) not in PLAIN or given.is_meta:
+            grad = leaf.grad
+            if grad is None or type(grad) not in PLAIN or grad.is_meta:
                 continue
-            if given.layout is not torch.strided:
+            if grad.layout is not torch.strided:
                 continue
-            # Of truths torch counts twice as fast as of numbers, the making of them included.
-            filled = int(torch.count_nonzero(given.bool()))
-            node.attributes["gradient_zeros"] = given.numel() - filled
+            # torch counts booleans twice as fast as numbers, the conversion included.
+            filled = int(torch.count_nonzero(grad.bool()))
+            node.attributes["gradient_zeros"] = grad.numel() - filled
             # The squares of small types overflow.
-            norm = float(torch.linalg.vector_norm(given, dtype=_LARGER.get(given.dtype)))
+            norm = float(torch.linalg.vector_norm(grad, dtype=_LARGER.get(grad.dtype)))
             if isfinite(norm):
                 node.attributes["gradient_norm"] = norm
                 continue
             for name, which in (("gradient_nan", torch.isnan), ("gradient_inf", torch.isinf)):
-                wrong = int(torch.count_nonzero(which(given)))
-                if wrong:
-                    node.attributes[name] = wrong
+                count = int(torch.count_nonzero(which(grad)))
+                if count:
+                    node.attributes[name] = count

@@ -1,7 +1,7 @@
-"""Optimizer steps: where each of their operations stands, by the parameters that it serves.
+"""Optimizer steps: the scope of each of their operations, by the parameters that it updates.
 
-`optimizer/Adam/group_0/Net/fc/weight` holds what is done for one parameter; what is done for
-several at a time (the foreach variants) stands in the box of their group.
+`optimizer/Adam/group_0/Net/fc/weight` contains the operations for one parameter; an operation for
+several parameters at a time (the foreach variants) is in the box of their group.
 """
 
 import functools
@@ -32,15 +32,15 @@ class _Part(NamedTuple):
     """The part of an optimizer's work: for one parameter, one group, or all.
 
     Attributes:
-        group: The number of the group; None for all of them.
-        parameter: The identity of the parameter; None for several.
+        group: The number of the group; None for all groups.
+        parameter: The identity of the parameter; None for several parameters.
     """
 
     group: int | None = None
     parameter: int | None = None
 
     def joined(self, other: "_Part") -> "_Part":
-        """Return the least part that holds both."""
+        """Return the smallest part that contains both."""
         if self == other:
             return self
         return _Part(self.group) if self.group == other.group else _Part()
@@ -53,17 +53,17 @@ class _Step:
     Attributes:
         optimizer: The optimizer.
         caller: The identity of the Python frame in which it runs.
-        frame: The module call, or the top level, in which it was begun.
-        outer: Where what runs directly in that frame stood before.
+        frame: The module call, or the top level, in which it began.
+        outer: The scope of operations directly in that frame before the step.
         around: The box of the step.
         root: The scope in it that names the optimizer.
-        parts: Each tensor that the optimizer holds, by identity: itself, weakly, as a closure may
-            make gradients anew, its part, and its name if the optimizer keeps it from step to step.
+        parts: By identity of each tensor of the optimizer: a weak reference, as a closure may make
+            gradients anew, its part, and its name if it is state kept from step to step.
         made: The part of each value that the step has made.
         scopes: The scope of each part.
         ran: Whether one of its operations has run.
-        passes: How many backward passes ran when it was begun.
-        loose: Its operations that read nothing which belongs to a part, in order.
+        passes: The number of backward passes that ran when it began.
+        loose: Its operations that read no value of any part, in order.
     """
 
     optimizer: torch.optim.Optimizer
@@ -81,14 +81,14 @@ class _Step:
 
 
 class Optimizers:
-    """Knows the steps of optimizers that run.
+    """The optimizer steps that run.
 
     Args:
         discovery: Finds the values of tensors.
         passes: The backward passes that run.
 
     Attributes:
-        steps: Those that run, the innermost last.
+        steps: The running steps, the innermost last.
         helpers: The boxes of torch's own helpers, until the next backward pass, or step.
     """
 
@@ -97,21 +97,21 @@ class Optimizers:
         self._passes = passes
         self._scopes, self._values = discovery.scopes, discovery.values
         self.helpers: dict[tuple[Scope | None, str], Scope] = {}
-        # Of the latest operation: whether the step itself has run it, where it was called, the
-        # helper that led there, and what it serves.
+        # Of the latest operation: whether the step itself has run it, its call site, the helper of
+        # torch that led there, and its part.
         self._by_step = False
         self._latest: Place | None = None
         self._helper_there: str | None = None
         self._part_of_latest: _Part | None = None
 
     def branch(self, scopes: ScopeStack, passes: Sized) -> "Optimizers":
-        """Return one for the steps that another thread makes at the same time."""
+        """Return an instance for the steps that another thread makes at the same time."""
         branch = copy(self)
         branch._scopes, branch._passes, branch.steps, branch.helpers = scopes, passes, [], {}
         return branch
 
     def begin(self, optimizer: torch.optim.Optimizer, caller: FrameType) -> None:
-        """Have what runs from now on stand in a step of an optimizer.
+        """Open the box of an optimizer step, for all operations from now on.
 
         Args:
             optimizer: The optimizer.
@@ -131,31 +131,32 @@ class Optimizers:
     def end(
         self, optimizer: torch.optim.Optimizer | None = None, *, caller: FrameType | None = None
     ) -> None:
-        """Have what runs from now on stand outside of a step again, and of those left in it.
+        """Close the box of an optimizer step, and of steps left open in it.
 
         Args:
-            optimizer: Whose step it is; None for all.
-            caller: The Python frame in which an error ends the step; None for a step that is made.
+            optimizer: The optimizer of the step; None for all steps.
+            caller: The Python frame in which an error ends the step; None for a completed step.
         """
         ends = [
             optimizer in (None, step.optimizer) if caller is None else step.caller == id(caller)
             for step in self.steps
         ]
+        # Steps that began inside of an ended step end with it.
         while any(ends[: len(self.steps)]):
             step = self.steps.pop()
             self._latest = None
             self.helpers.clear()
             self._settle(step)
             step.frame.inner = step.around
-            # A module may run by now, where nobody has told that the step has ended.
+            # A module may run by now, if the end of the step was not reported: the frame is
+            # explicit.
             self._scopes.close_block(PHASE_BOXES["optimizer"], failed=True, frame=step.frame)
 
     @contextmanager
     def outside(self) -> Iterator[None]:
-        """Have what runs in a block (a closure) stand where the optimizer was called.
+        """Record the operations of a block (a closure) in the scope that called the optimizer.
 
-        Once the optimizer has done something with what a closure gave, the next one is a part
-        of its step.
+        Once an operation of the step has run, a further closure is part of the step.
         """
         step = self.steps[-1]
         ran, inner = step.ran, step.frame.inner
@@ -165,14 +166,14 @@ class Optimizers:
         try:
             yield
         finally:
-            # The gradients are others now.
+            # The closure may have made new gradients.
             self._look(step)
             if not ran:
                 self.steps.append(step)
                 step.frame.inner = inner
 
     def _look(self, step: _Step) -> None:
-        """Take note of what belongs to each parameter: its gradient, and what is kept for it."""
+        """Map the tensors of each parameter to its part: itself, its gradient, and its state."""
         step.parts.clear()
         for part, parameter, state in _held_by(step.optimizer):
             gradient = kept_gradient(parameter)
@@ -180,28 +181,25 @@ class Optimizers:
             for name, tensor in (*own, *state):
                 step.parts[id(tensor)] = ref(tensor), part, name
         for number, group in enumerate(step.optimizer.param_groups):
-            # A step size may be one.
-            others = {name: held for name, held in group.items() if name != "params"}
+            # A hyper-parameter such as the step size may be a tensor.
+            others = {name: entry for name, entry in group.items() if name != "params"}
             for name, tensor in tensor_leaves(others, ""):
                 if id(tensor) not in step.parts:
                     step.parts[id(tensor)] = ref(tensor), _Part(number), name
 
     def kept(self, tensor: torch.Tensor) -> Node | None:
-        """Return a new node for what an optimizer keeps from step to step (a moment).
-
-        None for any other tensor.
-        """
+        """Return a new node for state of an optimizer (a moment), or None for any other tensor."""
         step = self.steps[-1] if self.steps else None
         if step is None or id(tensor) not in step.parts:
             return None
-        held, part, name = step.parts[id(tensor)]
-        if held() is not tensor or not name:
+        reference, part, name = step.parts[id(tensor)]
+        if reference() is not tensor or not name:
             return None
         scope = self._scope_of(step, part)
         return self._values.builder.append_source("constant", f"{scope}.{name}", scope)
 
     def _settle(self, step: _Step) -> None:
-        """Find the part of what read nothing: the optimizer holds what was made of it."""
+        """Find the parts of loose operations, by the state that was made of their results."""
         for part, _, state in _held_by(step.optimizer):
             for _, tensor in state:
                 value = self._values.find(tensor)
@@ -213,7 +211,7 @@ class Optimizers:
                 part = functools.reduce(_Part.joined, parts)
                 node.scope = self._scope_of(step, part)
                 if len(node.writes) == len(parts) == len(node.outputs):
-                    # What is written into belongs to what it becomes.
+                    # A written tensor belongs to the part of its new value.
                     for place, own in zip(node.writes, parts, strict=True):
                         step.made.setdefault(node.inputs[place], own)
                 for value in node.inputs:
@@ -226,19 +224,19 @@ class Optimizers:
         read: Sequence[torch.Tensor],
         values: Sequence[Value],
     ) -> Scope | None:
-        """Return where an operation stands.
+        """Return the scope of an operation.
 
         Args:
-            scope: Where it would stand without.
-            called: Where it was called, and the Python frame that called it.
+            scope: Its scope without regard to optimizers.
+            called: Its call site, and the Python frame that called it.
             read: The tensors that it reads.
             values: Their values.
         """
         there, frame = called
-        # Called by the same frame as the last one: what is around that has not changed.
+        # The same tuple comes from the same frame, whose callers have not changed.
         if there is not self._latest:
-            asked = not self.steps and self._scopes.at_top
-            self._latest, self._helper_there = there, helper_name(frame) if asked else None
+            is_outside = not self.steps and self._scopes.at_top
+            self._latest, self._helper_there = there, helper_name(frame) if is_outside else None
         if not self.steps:
             helper = self._helper_there
             if helper == LOADING:
@@ -250,7 +248,7 @@ class Optimizers:
                 self.helpers[scope, helper] = self._new(helper, None, scope)
             return self.helpers[scope, helper]
         step = self.steps[-1]
-        # Else a closure runs, or a pass of its own.
+        # Otherwise a closure runs, or a backward pass of its own.
         self._by_step = self._scopes.running is step.frame and len(self._passes) <= step.passes
         if not self._by_step:
             return scope
@@ -260,11 +258,11 @@ class Optimizers:
         return step.scopes.get(part) or self._scope_of(step, part)
 
     def ran(self, node: Node, read: Sequence[torch.Tensor]) -> None:
-        """Take note of an operation that has run."""
+        """Record an operation that has run."""
         if not self.steps:
             if node.scope is not None and node.scope.phase == "optimizer":
-                # One of torch's own helpers; those that scale a loss are differentiated.
-                differs = torch.is_grad_enabled() and any(one.requires_grad for one in read)
+                # A helper of torch has run it; helpers that scale a loss are differentiated.
+                differs = torch.is_grad_enabled() and any(each.requires_grad for each in read)
                 node.phase = "forward" if differs else "optimizer"
             return
         if not self._by_step:
@@ -281,11 +279,11 @@ class Optimizers:
         if not node.writes:
             return
         names: dict[str, None] = {}
-        for place in node.writes:
-            known = self._scopes.registry.tensor(read[place]) if place < len(read) else None
-            if known is not None:
-                names[known.qualified_name] = None
-            elif (origin := origin_of(node.inputs[place])) in self._values.names:
+        for index in node.writes:
+            tensor_place = self._scopes.registry.tensor(read[index]) if index < len(read) else None
+            if tensor_place is not None:
+                names[tensor_place.qualified_name] = None
+            elif (origin := origin_of(node.inputs[index])) in self._values.names:
                 # It writes into a view of the parameter.
                 names[self._values.names[origin]] = None
         if names:
@@ -294,17 +292,19 @@ class Optimizers:
     def _part(
         self, step: _Step, read: Sequence[torch.Tensor], values: Sequence[Value]
     ) -> _Part | None:
-        found: _Part | None = None
+        """Return the smallest part that contains all that an operation reads, or None."""
+        common: _Part | None = None
         parts, made = step.parts, step.made
         for tensor, value in zip(read, values, strict=False):
-            # What was done for several at a time is theirs, whoever keeps it.
+            # A value made for several parameters has their common part, also as state of one of
+            # them.
             part = made.get(value)
             own = None if part is not None else parts.get(id(tensor))
             if own is not None and own[0]() is tensor:
                 part = own[1]
-            if part is not None and part is not found:
-                found = part if found is None else found.joined(part)
-        return found
+            if part is not None and part is not common:
+                common = part if common is None else common.joined(part)
+        return common
 
     # -- scopes -------------------------------------------------------------------------
 
@@ -323,17 +323,17 @@ class Optimizers:
             name = group.get("name")
             label = name if isinstance(name, str) and name else f"group_{part.group}"
             return self._new(label, None, step.root)
-        above = self._scope_of(step, _Part(part.group))
+        parent = self._scope_of(step, _Part(part.group))
         parameter = step.parts[part.parameter][0]()
         place = None if parameter is None else self._scopes.registry.tensor(parameter)
         if place is None:
-            return self._new("parameter", None, above)
+            return self._new("parameter", None, parent)
         for inner in reversed([*upward(self._scopes.home(place.owner))]):
-            key: Any = (inner, above)
+            key: Any = (inner, parent)
             if key not in step.scopes:
-                step.scopes[key] = self._new(inner.part.label, inner.part.attribute, above)
-            above = step.scopes[key]
-        return self._new(place.attribute, None, above)
+                step.scopes[key] = self._new(inner.part.label, inner.part.attribute, parent)
+            parent = step.scopes[key]
+        return self._new(place.attribute, None, parent)
 
     def _new(self, label: str, attribute: str | None, parent: Scope | None) -> Scope:
         scope = self._values.builder.new_scope(label, attribute, parent=parent, kind="hand")
@@ -344,16 +344,16 @@ class Optimizers:
 def _held_by(
     optimizer: torch.optim.Optimizer,
 ) -> Iterator[tuple[_Part, torch.Tensor, list[tuple[str, torch.Tensor]]]]:
-    """Return each parameter with its part, and the tensors that are kept for it, with their names.
+    """Yield each parameter with its part, and the tensors of its state with their names.
 
-    An optimizer that keeps something for one of them alone works on all at once (LBFGS).
+    An optimizer with state for only one of several parameters works on all at once (LBFGS).
     """
     parameters = [
         (_Part(number, id(each)), each)
         for number, group in enumerate(optimizer.param_groups)
         for each in group["params"]
     ]
-    alone = len(optimizer.state) == 1 and len(parameters) > 1
+    for_all = len(optimizer.state) == 1 and len(parameters) > 1
     for part, parameter in parameters:
-        kept = optimizer.state.get(parameter, {})
-        yield (_Part() if alone else part), parameter, tensor_leaves(kept, "")
+        state = optimizer.state.get(parameter, {})
+        yield (_Part() if for_all else part), parameter, tensor_leaves(state, "")

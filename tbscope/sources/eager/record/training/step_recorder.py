@@ -1,7 +1,7 @@
-"""What a recorder knows of tensors where no operation is seen, and of training steps.
+"""Base of the recorder: tensors that change without an operation, and training steps.
 
-Tensors stand in for others, show others, are swapped, or go through a module as they are. Backward
-passes and optimizers tell of theirs.
+Tensors are replaced by other tensors, become aliases, are swapped, or go through a module as they
+are. Backward passes and optimizers report their own work.
 """
 
 import threading
@@ -37,50 +37,50 @@ __all__ = ["StepRecorder", "tell_nobody"]
 
 
 def tell_nobody(*_: Any) -> None:
-    """Take note of nothing."""
+    """Ignore an event."""
 
 
 class StepRecorder:
-    """Knows the tensors, the backward passes and the steps of optimizers of one run.
+    """The tensors, the backward passes and the optimizer steps of one run.
 
     Args:
         name: The name of the graph.
         boundary: The function that wraps each module call (see `Locator`).
-        open_ended: Whether the run is a region of code rather than one call, so that a
-            tensor nobody knows is an input where no module runs.
+        open_ended: Whether the run is a region of code rather than one call, so that an unknown
+            tensor is an input while no module runs.
         bodies: Whether the kernels of each operation are recorded as nodes.
 
     Attributes:
-        builder: The door to the graph.
-        graph: What has been recorded so far.
-        operations: The operation that runs, and those around it.
-        scopes: The scopes that are open.
+        builder: The graph builder.
+        graph: The graph recorded so far.
+        operations: The running operation, and its enclosing operations.
+        scopes: The open scopes.
         registry: The places of the modules and their tensors.
-        paused: Whether it looks away.
-        left: Whether it looks away for good, as its thread did not end it.
-        turn: Held by the thread that records, where several do.
-        value_of: Returns the value that a tensor holds now; a new one if it was never seen.
-        nest: Returns a nest with the values of its tensors.
+        paused: Whether recording is suspended.
+        left: Whether recording is suspended for good, as its thread did not end the watch.
+        turn: The lock of the thread that records, if several threads do.
+        value_of: Returns the current value of a tensor; a new value for a tensor not seen before.
+        nest: Returns a pytree with values in place of its tensors.
         add_input: Makes a tensor an input of the graph under a path.
-        add_hidden_input: Makes it one as soon as something reads it.
-        live_results: Returns what operations made, somebody holds, and nothing has read.
-        about_to_set: To be told of a tensor that is about to be set by what is no operation.
-        about_to_accumulate: To be told that a backward pass is about to add to gradients.
-        about_to_step: To be told of an optimizer that is about to make a step.
-        backward: The backward passes, and the steps of optimizers; None where they are no part of
-            the graph.
-        passed: What backward passes have given that are one operation each.
+        add_hidden_input: Makes it an input as soon as an operation reads it.
+        live_results: Returns the live tensors that operations made and no operation reads.
+        about_to_set: Called with a tensor before code that is no operation sets it.
+        about_to_accumulate: Called before a backward pass adds to gradients.
+        about_to_step: Called with an optimizer before it makes a step.
+        backward: The backward passes, and the optimizer steps; None if they are no part of the
+            graph.
+        passed: The results of backward passes that are one operation each.
         ended: Whether an error ended the run.
-        strands: What several threads do of the run; None where only one has done anything.
-        before_closing: Called once the run is over, while all is known; None for nothing.
+        strands: The work of several threads for the run; None if only one thread has worked.
+        before_closing: Called at the end of the run, before anything is released; None for no call.
         failed_calls: The module calls that the latest errors left.
         failed_operations: The operations that raised them.
         modules_called: The module of each call of the graph.
         scripted: Whether a scripted module was called, which may run in several threads.
-        collectives: What ranks do together.
+        collectives: The communication with other ranks.
         distributed: Whether this is a process of a distributed run.
-        where: Finds where operations stand.
-        functions: Returns a mode that sees torch's functions again, inside of one of them.
+        where: The search for call sites.
+        functions: Returns a mode that sees torch's functions again, inside of a torch function.
     """
 
     def __init__(
@@ -108,14 +108,16 @@ class StepRecorder:
         self.turn = threading.RLock()
         self.where = Whereabouts(self.scopes, boundary.__code__)
         self._values = TensorValues(self.builder)
-        # Not of the recorder itself: with a way back it would be garbage for the collector alone.
+        # Without a reference to the recorder: a reference cycle would be left to the garbage
+        # collector.
         self.collectives = Collectives(self._values, self.registry)
         self.graph.world_size = world_size()
         self._find_by(Discovery(self.scopes, self._values, open_ended=open_ended))
         self.distributed = self._discovery.distributed
         self.add_hidden_input = self._discovery.add_hidden_input
         self.live_results = self._values.unread
-        # Told of what changes a tensor and is no operation; nobody, where nothing is put back.
+        # Called before a tensor changes without an operation; they do nothing unless the run
+        # restores tensors.
         self.about_to_set: Callable[[torch.Tensor], None] = tell_nobody
         self.about_to_accumulate: Callable[[], None] = tell_nobody
         self.about_to_step: Callable[[torch.optim.Optimizer], None] = tell_nobody
@@ -125,64 +127,65 @@ class StepRecorder:
         self.functions: Callable[[], AbstractContextManager[Any]] | None = None
 
     def _find_by(self, discovery: Discovery) -> None:
+        """Look up tensors by this `Discovery` from now on."""
         self._discovery = discovery
         self.value_of, self.add_input = discovery.value_of, discovery.add_input
         self.nest = Literals(discovery.value_of, discovery.lying_in).nest
 
-    # -- stand-ins ----------------------------------------------------------------------
+    # -- fake tensors -------------------------------------------------------------------
 
     def use(self, stand_ins: StandIns) -> None:
-        """Take the stand-ins of tensors for those tensors."""
+        """Use fake tensors in the place of the tensors of all modules."""
         self._discovery.stand_in = stand_ins.of
         for module in self.registry.modules():
             self.add_stand_ins(module, stand_ins)
 
     def add_stand_ins(self, module: torch.nn.Module, stand_ins: StandIns) -> None:
-        """Have stand-ins made for the tensors of one module, and know them."""
-        for tensor, twin in stand_ins.add(module):
-            self.registry.add_stand_in(tensor, twin)
+        """Make fake tensors for the tensors of one module, and register them."""
+        for tensor, fake in stand_ins.add(module):
+            self.registry.add_stand_in(tensor, fake)
 
     @contextmanager
     def others_stand_in(self, module: torch.nn.Module, names: Iterable[str]) -> Iterator[None]:
-        """Have other tensors stand in for those that a module and its parts hold, for a block.
+        """Replace tensors of a module and its parts by other tensors, for a block.
 
-        The module is met now, with what it holds, though it is called in the block.
+        The module is registered now, with its own tensors, though it is called in the block.
 
         Args:
             module: The module.
-            names: Which of its parameters and buffers these are, as in `named_parameters()`.
+            names: The names of the replaced parameters and buffers, as in `named_parameters()`.
         """
         with self.turn:
             place = self.scopes.place_of(module)
             self._discovery.replaced.append(place)
-            held = dict(module.named_parameters(remove_duplicate=False))
-            for name in held.keys() & set(names):
-                known = self.registry.tensor(held[name])
-                if known is not None:
-                    self._replaced.add(known.number)
+            tensors = dict(module.named_parameters(remove_duplicate=False))
+            for name in tensors.keys() & set(names):
+                tensor_place = self.registry.tensor(tensors[name])
+                if tensor_place is not None:
+                    self._replaced.add(tensor_place.number)
         try:
             yield
         finally:
             self._discovery.replaced.remove(place)
 
     def _replaced_parameters(self) -> set[int]:
-        """Return the numbers of the parameters in whose place others were used."""
+        """Return the numbers of the parameters in whose place other tensors were used."""
         tensors = self.registry.tensors() if self._values.wrappers.any else ()
         used = [self.registry.tensor(each) for each in tensors if self._values.find(each)]
         return self._replaced.union(place.number for place in used if place is not None)
 
-    # -- what no operation tells ----------------------------------------------------------
+    # -- changes without an operation -----------------------------------------------------
 
     def add_face(self, face: torch.Tensor, tensor: torch.Tensor) -> None:
-        """Take note of a tensor that shows another by a class of its own (`Parameter(tensor)`)."""
+        """Record that a tensor is an alias of a tensor, by another class (`Parameter(tensor)`)."""
         if face is not tensor and self.is_known(tensor):
             self._values.wrappers.show(face, self.value_of(tensor))
 
     @contextmanager
     def swapping(self, one: torch.Tensor, other: torch.Tensor) -> Iterator[None]:
-        """Have two tensors swapped, in a block: after it each is what the other was.
+        """Swap the values of two tensors that a block swaps.
 
-        torch swaps none to which anyone has a weak reference.
+        torch refuses to swap a tensor with weak references, so the recorder drops its own before.
         """
         with self.turn:
             value_of = self._values.find if self.paused else self.value_of
@@ -200,30 +203,32 @@ class StepRecorder:
                     self._values.wrappers.keep(tensor, value)
 
     def know(self, result: Any) -> None:
-        """Take what is inside of wrappers out of them, before the scope of a function is closed."""
+        """Take inner tensors out of their wrappers, before the scope of a function is closed."""
         if self._values.wrappers.any:
             for tensor in collect_tensors(result, []):
                 if self._values.wrappers.inside(tensor) is not None:
                     self.value_of(tensor)
 
     def add_slices(self, operands: list[torch.Tensor], given: Any) -> None:
-        """Make known the parts of its operands that an operation hands to a function.
+        """Add nodes for the parts of its operands that an operation passes to a function.
 
         Args:
-            operands: The tensors that the operation was given.
-            given: What it hands on; the slices among it were cut unseen.
+            operands: The tensors among the operation's arguments.
+            given: The arguments of the function; the slices among them were cut unseen.
         """
         for tensor in collect_tensors(given, []):
             if not self.is_known(tensor):
                 with without_functions():
-                    whole = [one for one in operands if same_storage(one, tensor)] or operands
-                values = [self.value_of(one) for one in whole]
+                    whole = [
+                        operand for operand in operands if same_storage(operand, tensor)
+                    ] or operands
+                values = [self.value_of(operand) for operand in whole]
                 self._values.give(
                     self._values.append("slice", self.scopes.running.inner, values), tensor
                 )
 
     def add_output(self, name: str, tensor: torch.Tensor) -> None:
-        """Make the value that a tensor holds now an output of the graph under this path."""
+        """Make the current value of a tensor an output of the graph under this path."""
         tensor = self._discovery.stood_in(tensor)
         value = self.value_of(tensor)
         writers = self._values.earlier_writers([tensor], [value])
@@ -237,7 +242,7 @@ class StepRecorder:
 
     @property
     def knows_gradients(self) -> bool:
-        """Whether each gradient is known that can be asked for now: no pass runs that makes one."""
+        """Whether passes are recorded and none runs, so that every gradient has a value."""
         return self.backward is not None and not self.backward.passes
 
     @contextmanager
@@ -249,13 +254,16 @@ class StepRecorder:
         creates_graph: bool,
         caller: FrameType,
     ) -> Iterator[None]:
-        """Record what autograd's engine runs in a block.
+        """Record the operations that autograd's engine runs in a block.
+
+        If passes are no part of the graph, or recording is suspended, a running operation collects
+        the inputs and results of the pass instead (`Passing`).
 
         Args:
-            roots: What it begins at.
-            gradients: The gradient of each root, None for what needs none, and whether it was given
-                to autograd; else it has made it.
-            creates_graph: Whether what runs can be differentiated itself.
+            roots: The tensors, or nodes of autograd's graph, at which the pass begins.
+            gradients: The gradient of each root, None if it needs none, and whether the caller
+                passed it to autograd; otherwise autograd has made it.
+            creates_graph: Whether the operations of the pass can be differentiated themselves.
             caller: The Python frame that calls the engine.
         """
         operation = self.operations.running
@@ -283,7 +291,7 @@ class StepRecorder:
             for root, (gradient, _) in zip(roots, gradients, strict=False):
                 tensors = isinstance(root, torch.Tensor) and isinstance(gradient, torch.Tensor)
                 if tensors and not self.is_known(gradient):
-                    # The ones that autograd makes where none is given.
+                    # The ones that autograd makes if the caller passes no gradient.
                     scope = self.scopes.running.inner
                     node = self._values.append("ones_like", scope, [self.value_of(root)])
                     node.phase = "backward"
@@ -296,7 +304,7 @@ class StepRecorder:
             yield
 
     def gave_gradients(self, gradients: Any) -> None:
-        """Take note of what a backward pass has given to whoever asked for it."""
+        """Record the gradients that a backward pass has returned to its caller."""
         if self.backward is not None and not self.paused:
             found = map(self._values.find, collect_tensors(gradients, []))
             self.backward.gave.update(value for value in found if value is not None)
@@ -305,14 +313,14 @@ class StepRecorder:
         return self.value_of(tensor) if self.is_known(tensor) else None
 
     def gradient_was_set(self, leaf: torch.Tensor) -> None:
-        """Take note that a script has given a tensor its gradient, which a pass may have made."""
+        """Record that a script has set a tensor's gradient, which a pass may have made."""
         if self.backward is not None and not self.paused:
             self.backward.was_set(leaf)
 
     def _place(
         self, frame: FrameType | None, read: list[torch.Tensor], values: list[Value]
     ) -> Place:
-        """Return where an operation stands.
+        """Return the call site of an operation, in the box of its pass, phase or optimizer step.
 
         Args:
             frame: The Python frame that called it.
@@ -324,7 +332,7 @@ class StepRecorder:
         backward = self.backward
         if backward is not None and backward.passes:
             scope = backward.place(scope, values)
-            # Threads of autograd's own know nothing of the function that waits for them.
+            # Autograd's own threads have no frames of the function that waits for them.
             run, step = backward.passes[-1].called
         elif self.scopes.phases:
             scope = self._place_between_phases(scope, values)
@@ -333,14 +341,14 @@ class StepRecorder:
         return scope, source, run, step
 
     def _place_between_phases(self, scope: Scope | None, values: Sequence[Value]) -> Scope | None:
-        """Return where an operation stands that runs after a backward pass or an optimizer's step.
+        """Return the scope of an operation that runs after a backward pass or an optimizer step.
 
-        A method of a module may run it while no call of the module does, and may have run before:
-        of what reads gradients or parameters that were updated, the box is another one.
+        A method of a module may run it outside of the module's calls, and may have run before the
+        phase, too: an operation that reads gradients or updated parameters goes to another box.
 
         Args:
-            scope: Where it would stand without.
-            values: What it reads.
+            scope: Its scope without regard to phases.
+            values: The values that it reads.
         """
         scopes = self.scopes
         first = scopes.over_since(scope)
@@ -352,8 +360,8 @@ class StepRecorder:
             if node in seen:
                 continue
             seen.add(node)
-            around = () if node.phase == "forward" else upward(node.scope)
-            phase = next((scopes.phases[one] for one in around if one in scopes.phases), None)
+            enclosing = () if node.phase == "forward" else upward(node.scope)
+            phase = next((scopes.phases[each] for each in enclosing if each in scopes.phases), None)
             if phase is None:
                 pending += [value.producer for value in node.inputs]
                 pending += node.control_inputs
@@ -362,31 +370,31 @@ class StepRecorder:
         return scope
 
     def begin_step(self, optimizer: torch.optim.Optimizer, caller: FrameType) -> None:
-        """Take note that an optimizer begins a step, in this Python frame."""
+        """Record that an optimizer begins a step, in this Python frame."""
         with outside_modes():
             self.about_to_step(optimizer)
         if self.backward is not None:
             with without_functions():
                 for group in optimizer.param_groups:
-                    # Of those that were set unseen, too.
+                    # Gradients that were set unseen are found here, too.
                     for parameter in group["params"]:
                         self.gradient_was_set(parameter)
                 self.backward.optimizers.begin(optimizer, caller)
 
     def end_step(self, optimizer: torch.optim.Optimizer | None) -> None:
-        """Take note that an optimizer has made a step; None for all that have not told."""
+        """Record the end of an optimizer's step; None ends all steps that have no end yet."""
         if self.backward is not None:
             with without_functions():
                 self.backward.optimizers.end(optimizer)
 
     def fail_step(self, caller: FrameType) -> None:
-        """Take note that an error ends what runs in a Python frame: a step, if it called one."""
+        """Record that an error leaves a Python frame, and ends the step that it called, if any."""
         if self.backward is not None and self.backward.optimizers.steps:
             with without_functions():
                 self.backward.optimizers.end(caller=caller)
 
     def outside_step(self) -> AbstractContextManager[None]:
-        """Have a block (a closure) be no part of the step that runs."""
+        """Exclude a block (a closure) from the running step."""
         if self.backward is None or not self.backward.optimizers.steps:
             return nullcontext()
         return self.backward.optimizers.outside()
@@ -394,11 +402,11 @@ class StepRecorder:
     # -- ranks ----------------------------------------------------------------------------
 
     def is_known(self, tensor: torch.Tensor) -> bool:
-        """Tell whether a tensor holds a value, or is a parameter or buffer of a module."""
+        """Whether a tensor has a value, is inside of a wrapper, or is registered by a module."""
         return self._discovery.is_known(tensor)
 
     def waited(self, work: Any, frame: FrameType) -> None:
-        """Take note that a Python frame has waited for what runs in the background."""
+        """Record that a Python frame has waited for an asynchronous collective."""
         if self.paused:
             return
         outer = frame.f_back
@@ -407,7 +415,8 @@ class StepRecorder:
             and frame.f_code.co_name == "wait"
             and is_of_c10d(frame.f_code.co_filename)
         ):
-            # What holds several works (a coalescing manager) waits for each.
+            # An object for several `Work` objects (a coalescing manager) waits for each of them:
+            # the frame that counts is that of its caller.
             frame = outer
         with without_functions():
             read = self.collectives.waited(work, frame)
@@ -427,15 +436,15 @@ class StepRecorder:
     def took_over(
         self, facts: KernelFacts, outer: tuple[Any, ...], args: tuple[Any, ...], node: Node | None
     ) -> bool:
-        """Have those that hold what was waited for hold what the wait gave.
+        """Make the result of a wait the value of the tensors that wrap the tensor waited for.
 
         Args:
-            facts: A kernel that ran inside of another one.
-            outer: The arguments of the other one.
+            facts: A kernel that ran inside of another kernel.
+            outer: The arguments of the other kernel.
             args: Its own arguments.
             node: Its node.
         Returns:
-            Whether any of the arguments of the other one holds it.
+            Whether any argument of the other kernel wraps the tensor.
         """
         if node is None or not is_wait(facts.name):
             return False
