@@ -421,6 +421,7 @@ class Discovery:
         return ", ".join(dict.fromkeys(names))
 
     def _name_from_before(self, tensor: torch.Tensor) -> str | None:
+        """Return the name of a tensor from before the run, or None for a result of the run."""
         place = self._registry.tensor(tensor)
         if place is not None:
             return place.qualified_name
