@@ -72,8 +72,8 @@ _KINDS = (
 )
 KINDS = frozenset({"other", *(kind for kind, _ in _KINDS)})
 """The kinds of operations, by which drawings are coloured by default."""
-# The words of these kinds match anywhere in a name. Those of the others must be the whole name,
-# apart from prefixes and suffixes that torch adds (`native_`, `2d`).
+# The words of these kinds match anywhere in a name. The words of all other kinds must be the whole
+# name, apart from prefixes and suffixes that torch adds (`native_`, `2d`).
 _WITHIN = frozenset({"recurrent", "attention", "convolution", "norm", "pooling"})
 _WITHIN |= {"dropout", "embedding", "loss"}
 _PATTERNS = [

@@ -77,8 +77,8 @@ def seeds(hierarchy: Hierarchy, classes: Mapping[str, str]) -> list[NodeHead]:
     Returns:
         Copies of one box of each structure that several boxes have, flat structures first,
         without embedded nodes and edges from outside. Structures that occur once have no copy.
-        Seeds are never more than the nodes of the graph, nor so many that the page would no
-        longer colour it.
+        Seeds are at most as many as the nodes of the graph, and do not take it beyond the size
+        up to which the page colours graphs.
     """
     structures = Structures(hierarchy)
     chosen = _chosen(hierarchy, structures, classes)
@@ -201,8 +201,8 @@ def _titles(
     """
     plain: dict[str, Structure] = {}
     titles: dict[Structure, str] = {}
-    # The page takes a node whose op type is the name of a function for a call of it, so that
-    # titles must differ from op types.
+    # The page regards a node whose op type is the name of a function as a call of it, so titles
+    # must differ from op types.
     taken = (op.removesuffix(LIBRARY_ENDING) for op in ops if op.endswith(LIBRARY_ENDING))
     unique = UniqueNames(
         [*taken, _ALL, _OTHERS],

@@ -21,10 +21,10 @@ _CONSTANTS = frozenset({"constant"})
 def parameters_to_draw(graph: Graph, names: Names, *, constants_only: bool = False) -> set[Node]:
     """Return the parameters, buffers and constants that must be drawn as nodes.
 
-    These are the ones that an operation without a neighbour in its own box reads, in whatever
-    box they are, and the ones that only Python reads (`float(self.scale)`). The operation may
-    be a leaf module drawn as one node, such as a member of a list whose members are called one
-    by one, with other operations in between.
+    These are read by an operation without a neighbour in its own box (their own box does not
+    matter), or only by Python (`float(self.scale)`). The operation may be a leaf module drawn as
+    one node, such as a member of a list whose members are called one by one, with other
+    operations in between.
 
     Args:
         graph: The graph.

@@ -180,7 +180,7 @@ class _Given:
 
 
 class _Drawing:
-    """A candidate drawing of a graph, which may be replaced by another one.
+    """A candidate drawing of a graph, which may be discarded for a better candidate.
 
     Args:
         given: The graph and the options.

@@ -74,8 +74,8 @@ COLOURED_LIMIT = 10_000
 (tf_graph_board.ts:33, `maxGraphSizeToComputeTemplates`)."""
 
 BOX_ROOM = 13
-"""About the number of characters that are visible in the label of a closed box (node.ts:440-514,
-`enforceLabelWidth`)."""
+"""The approximate number of characters that are visible in the label of a closed box
+(node.ts:440-514, `enforceLabelWidth`)."""
 
 BOX_LABEL_WIDTH = 52
 """The width at which the label of a closed box is cut (layout.ts:108,

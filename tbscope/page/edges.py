@@ -33,7 +33,7 @@ _DATA, _CONTROL = Link(1, 0), Link(0, 1)
 
 @dataclass(frozen=True, slots=True)
 class Doors:
-    """Where data enters and leaves boxes.
+    """The glyphs at which data enters or leaves their boxes.
 
     Attributes:
         entered: The glyphs that read data from outside of the box that contains them.

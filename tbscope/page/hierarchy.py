@@ -68,7 +68,7 @@ class Hierarchy:
         self._edges: Edges | None = None
         placed = self._place(nodes)
         if self.strict:
-            # Restores the order of the nodes: renamed ones had moved to the end.
+            # Restores the order of the nodes: renamed nodes had moved to the end.
             self.items = {item.name: item for item, _ in placed}
         self._connect(placed)
 
@@ -90,7 +90,7 @@ class Hierarchy:
         return self._walked().doors
 
     def regroup(self, boxes: Iterable[Box]) -> None:
-        """Replace the boxes that follow from the names by others.
+        """Replace the boxes that follow from names.
 
         Args:
             boxes: The new boxes, parents first, with all children already in them.

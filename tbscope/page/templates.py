@@ -20,7 +20,7 @@ __all__ = ["Structure", "Structures"]
 _Kind: TypeAlias = "str | int"
 """The kind of a child: the op type of a node, or the number of a box's structure."""
 
-# The number of refinement steps: children are compared with neighbours up to so many links away.
+# The number of refinement steps, which is the distance up to which neighbours are compared.
 _ROUNDS = 3
 
 

@@ -22,9 +22,9 @@ def collapse_modules(graph: Graph) -> None:
     outputs are the values that are read outside: the results of the call first, then the
     rest. The attribute `operations` lists the operations inside (`linear x2, relu`).
 
-    A call is left as it is if its operations interleave with those of other calls (a leaf
-    that called a module of another model). The graph is left as it is if one leaf would be
-    all of it.
+    A call stays unchanged if its operations interleave with operations of other calls (a leaf
+    that called a module of another model). The graph stays unchanged if it would become a single
+    node.
 
     Args:
         graph: Changed in place.
@@ -101,7 +101,7 @@ def read_outside(graph: Graph, inside: Mapping[Node, Call]) -> dict[Call, dict[V
 def join(call: Call, nodes: list[Node], given: Iterable[Value], editor: Editor) -> Node:
     """Replace the operations of a call by one node of kind "module".
 
-    A call whose only operation is such a node already keeps it.
+    A call that already consists of a single node of kind "module" keeps that node.
 
     Args:
         call: The call.

@@ -96,7 +96,7 @@ def _runs(graph: Graph) -> Iterator[list[Scope]]:
         for members in numbered.values():
             members.sort(key=itemgetter(0))
             # Equal keys mean one definition and consecutive numbers: number minus index is
-            # constant along such a row.
+            # constant along consecutive numbers.
             keys = [
                 (number - index, id(functions.use(scope).definition))
                 for index, (number, scope) in enumerate(members)
@@ -184,12 +184,12 @@ class _Stacking:
             self.add(part)
 
     def _between(self, own: list[Node]) -> set[Node]:
-        """Return the other operations on a path from one of these operations to another."""
+        """Return the operations outside of a list on paths between two operations of the list."""
         between = self._reached(own, self._readers) & self._reached(own, self._sources)
         return {node for node in between if node.kind in OPERATIONS}.difference(own)
 
     def _reached(self, own: list[Node], steps: Mapping[Node, list[Node]]) -> set[Node]:
-        """Return the nodes that are reachable along edges, with all of each stack on the way.
+        """Return the nodes that are reachable along edges, with all nodes of each stack entered.
 
         A stack becomes one node, so a path that enters it may leave it anywhere.
 

@@ -178,8 +178,8 @@ def _reads_one(node: Node) -> bool:
 def _unread_views(graph: Graph) -> set[Node]:
     """Return the views that have a control dependency on a write, and no readers.
 
-    Memory that each step fills anew (`out=view`) has such views: all later readers read the
-    result of the write, so the order needs no edge.
+    Views of memory that each step fills anew (`out=view`) are examples: all later readers read
+    the result of the write, so the order needs no edge.
     """
     late = {
         node

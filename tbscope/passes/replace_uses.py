@@ -1,4 +1,4 @@
-"""Removal of operations from a graph: their readers read the inputs of the removed ones.
+"""Removal of operations from a graph: readers of a removed operation read its input instead.
 
 Removed operations are listed as text: in the attribute `then` of the producer they were folded
 into, or in the attribute `via` of the node that reads across them.
@@ -82,7 +82,7 @@ class Bypass:
             node: The operation.
             value: Its input.
         Returns:
-            Whether it was merged: the output of the operation is now that of the producer.
+            Whether it was merged: its output is now the output of the producer.
         """
         producer = value.producer
         was_maker = producer.kind == "constant" and "operation" in producer.attributes
@@ -126,7 +126,7 @@ class Bypass:
         editor.apply()
 
     def _tell(self, node: Node) -> None:
-        """Record in `via` of an operation which removed ones its new inputs have passed.
+        """Record in the attribute `via` of a reader the removed operations before its inputs.
 
         Each text is prefixed by the name of the argument, unless there is only one input.
         """

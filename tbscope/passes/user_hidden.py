@@ -84,8 +84,8 @@ def find_hidden(graph: Graph, hide: Sequence[str]) -> dict[Node, _LeftOut | None
     If a module matches but cannot be replaced, matches inside of it may still be.
 
     Returns:
-        Every hidden operation. The operation that produces the result of a hidden module (or
-        is hidden by itself) has the values to exchange; the others have None.
+        The values to exchange, by the operation that produces the result of a hidden module (or
+        is hidden itself); None for every further operation inside of a hidden module.
     Raises:
         ArgumentError: A pattern matches nothing, or nothing that can be left out.
     """
@@ -134,7 +134,7 @@ def find_hidden(graph: Graph, hide: Sequence[str]) -> dict[Node, _LeftOut | None
 def _bound(graph: Graph) -> set[Node]:
     """Return the nodes that cannot be hidden: an edge would not represent all that they do.
 
-    These have a note, a control dependency in either direction, or an attribute in `TOLD`.
+    The reason is a note, a control dependency in either direction, or an attribute in `TOLD`.
     """
     bound = {note.node for note in graph.notes if note.node is not None}
     for node in graph.nodes:
