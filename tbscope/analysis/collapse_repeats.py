@@ -82,6 +82,7 @@ def equal_parts(
     definition_of = definitions()
     numbers: dict[tuple[Any, ...], int] = {}
     number_of: dict[Part, int] = {}
+    # Children come first, because the key of a part contains the numbers of its children.
     for part in reversed(parts):
         row = rows[part]
         used = tuple([definition_of[scope] for scope in part.scopes if scope in definition_of])
@@ -103,6 +104,7 @@ def equal_parts(
 
 def _below(line: Line, equal: Mapping[Part, int]) -> Iterator[Line]:
     """Yield the lines of the children of a line's parts, for all of these parts together."""
+    # Runs of equal siblings; a sibling is listed with its counterparts in the line's other parts.
     runs: list[list[list[Part]]] = []
     for together in zip(*(part.children for part in line.parts), strict=True):
         last, part = runs[-1][-1][0] if runs and equal else None, together[0]

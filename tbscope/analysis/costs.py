@@ -118,6 +118,7 @@ def node_costs(graph: Graph, *, backward: bool = True) -> dict[Node, Costs]:
             operations=1,
         )
         if node.allocated_bytes or node.flops:
+            # A set counts a tensor once that is read several times.
             cost.moved_bytes = sum(value.size_bytes or 0 for value in {*node.inputs, *node.outputs})
         if node.gradients and not gradients.isdisjoint(node.outputs):
             inputs = node.inputs
@@ -222,6 +223,7 @@ def needs_gradient(graph: Graph) -> frozenset[Value]:
     assumptions are that a loss reads every output, and that no input requires a gradient.
     """
     flows = [node for node in graph.nodes if node.kind in OPERATIONS and not _cuts(node)]
+    # The first sweep finds the values that depend on a trainable parameter.
     reachable: set[Value] = set()
     for node in graph.nodes:
         if node.kind == "parameter" and node.attributes.get("requires_grad"):
@@ -233,6 +235,7 @@ def needs_gradient(graph: Graph) -> frozenset[Value]:
             reachable.update(value for value in operands if value.dtype.startswith(_FLOATS))
         if not reachable.isdisjoint(node.inputs):
             reachable.update(value for value in node.outputs if value.dtype.startswith(_FLOATS))
+    # The second sweep, backwards, keeps the values on which an output depends.
     needed: set[Value] = set()
     for output in graph.outputs:
         needed.update(reachable.intersection((output.value, *_written(output.control_inputs))))

@@ -163,6 +163,7 @@ def _plain(wanted: str, *types: type) -> Kind:
 
 
 def _read_whole(_: Any, data: Any) -> Any:
+    # The number of a parameter may be -1 (unknown).
     if type(data) is int and -1 <= data < _MOST:
         return data
     raise FieldError(f"is {shown(data)}, and should be a whole number from 0 up")
@@ -234,6 +235,7 @@ def mapping(kind: Kind) -> Kind:
         written = _written(kind, writer, entries)
         if all(map(is_, written, entries)):
             return values
+        # The keys come first in `zip`, so that no entry of the next mapping is consumed.
         encoded = iter(written)
         return [
             dict(zip(map(str, value), encoded, strict=False)) if value else {} for value in values

@@ -119,6 +119,7 @@ class CallTree:
             return None
         name = _REPEATED.sub("", node.name)
         if node.scope is not None:
+            # A tied parameter has one node, perhaps with the name that another module uses.
             number = self._numbers.get((node.scope, name.rpartition(".")[2]), -1)
             for parameter in call.parameters if number >= 0 else ():
                 if parameter.number == number:
@@ -183,6 +184,7 @@ class Reading:
             for node in graph.inputs:
                 for value in node.outputs:
                     self._take(value, Entry("argument", ""))
+        # The arguments come before the steps, because inputs are numbered in the order of use.
         arguments_of_calls = [
             tuple(
                 Argument(name, self._argument(name or str(at), nest, first=number == 0))
@@ -268,7 +270,11 @@ class Reading:
     # -- refs -------------------------------------------------------------------------
 
     def _argument(self, path: str, nest: Nest, *, first: bool) -> Nest:
-        """Return an argument with a ref for each of its tensors, each of them a separate input."""
+        """Return an argument with a ref for each of its tensors.
+
+        Each tensor of the first call is a separate input; later calls in the scope refer to the
+        inputs that exist.
+        """
         paths = (path for path, _ in walk(nest, path))
 
         def changed(entry: Nest) -> Nest:
@@ -286,6 +292,7 @@ class Reading:
         read = Read(len(self.inputs))
         self.inputs.append(value)
         self.entries.append(entry)
+        # If several inputs are the same tensor, refs in the body use the first.
         self._reads.setdefault((value.producer, value.index), read)
         return read
 

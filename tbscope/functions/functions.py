@@ -193,6 +193,7 @@ def _digest(reading: Reading) -> str:
         reading.entries,
         len(reading.waits),
         reading.steps,
+        # The results of a call are in its signature already.
         () if reading.signatures else reading.results,
         reading.ends,
     )

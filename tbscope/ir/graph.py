@@ -174,7 +174,7 @@ class Graph:
         for node in self.nodes:
             if node.name == name:
                 return node
-        # An input that was passed under two names has its second name in the attribute `also`.
+        # An input that was passed under several names has the others in the attribute `also`.
         for node in self.inputs:
             if name in str(node.attributes.get("also", "")).split(", "):
                 return node
@@ -348,15 +348,14 @@ def copy_graph(graph: Graph, *, state: bool) -> Graph:
 def copy_body(body: Body, nodes: dict[Node, Node], values: dict[Value, Value]) -> Body:
     """Return a copy of a body for the copy of its node, reading copied nodes and values outside."""
     copied = Graph("", body.nodes).copy()
-    # A result is an output of a kernel, or an input of the operation that comes from outside.
     copies = dict(zip(body.nodes, copied.nodes, strict=True))
+    # The copies still read the original values outside of the body.
     for copy in copied.nodes:
         copy.inputs = [values.get(value, value) for value in copy.inputs]
         copy.arguments = copy_arguments(copy.arguments, values)
         if copy.control_inputs:
-            copy.control_inputs = [
-                nodes.get(dependency, dependency) for dependency in copy.control_inputs
-            ]
+            copy.control_inputs = [nodes.get(dep, dep) for dep in copy.control_inputs]
+    # A result is an output of a kernel, or an input of the operation that comes from outside.
     return Body(
         copied.nodes,
         [

@@ -168,6 +168,7 @@ def parameter_key(part: Part, parameter: Parameter) -> int | str:
     """Return the key of a parameter in the graph; tied parameters have equal keys."""
     if parameter.number >= 0:
         return parameter.number
+    # Without numbers, only equal names identify a parameter, so ties are not recognised.
     return f"{part.label if part.name is None else part.name}.{parameter.name}"
 
 
@@ -292,6 +293,7 @@ class ModuleTree:
                     part.parent.children.remove(part)
                     part.parent = parent_part
                     parent_part.children.append(part)
+            # A call decides the kind, even if another scope of the module is a container.
             if part.kind == "unused" or scope.kind == "module":
                 part.kind = scope.kind if scope.kind in ("module", "container") else "scope"
             part.scopes.append(scope)

@@ -42,6 +42,7 @@ PHASE_BOXES: dict[Phase, str] = {"backward": "gradients", "optimizer": "optimize
 # The characters that structure a printed path, and so are escaped in labels and attributes;
 # and unprintable characters.
 _RESERVED = re.compile(r"[%/\[\].\\\x00-\x1f\x7f\ud800-\udfff]")
+# Inside of the brackets a dot does not begin a number, so it stays as it is.
 _RESERVED_IN_ATTRIBUTE = re.compile(r"[%/\[\]\\\x00-\x1f\x7f\ud800-\udfff]")
 # An empty label prints as a `%` that escapes nothing, so that no step of a path is empty.
 _EMPTY = "%"

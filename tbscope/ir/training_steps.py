@@ -109,6 +109,7 @@ def _fold(graph: Graph, steps: Sequence[list[Node]]) -> None:
                 editor.read_instead(value, instead)
             if constants_of(node) != constants_of(kept):
                 differ[f"{kept.op} in {kept.scope}" if kept.scope else kept.op] = None
+            # Equal steps have equal paths, so the scopes correspond pairwise.
             scopes = zip(upward(node.scope), upward(kept.scope), strict=True)
             gone.update(scope for scope, kept_scope in scopes if scope is not kept_scope)
         dropped.update(step)

@@ -163,8 +163,8 @@ class _Placing:
     def is_loose(self, unit: _Unit) -> bool:
         """Whether a node or box may move into a container.
 
-        Its name must not be one that users rely on: it is an operation, a function box, the box
-        of an operation's kernels, or a leaf module without parameters and buffers.
+        Users must not rely on its name: it is an operation, a function box, the box of an
+        operation's kernels, or a leaf module without parameters and buffers.
         """
         if isinstance(unit, Node):
             return True

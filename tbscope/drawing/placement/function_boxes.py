@@ -528,8 +528,8 @@ def _blocks(
 def _rounds(events: list[_Event], inner: tuple[_Loop, ...]) -> list[list[_Event]]:
     """Split the events of a loop into iterations.
 
-    An iteration ends where the step decreases, or repeats with another call frame. An inner loop
-    counts as one step.
+    A new iteration begins if the step decreases, or repeats with another call frame. An inner
+    loop counts as one step.
     """
     rounds: list[list[_Event]] = []
     last, within = -1, None

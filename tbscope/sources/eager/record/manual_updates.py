@@ -108,6 +108,7 @@ class _Updates:
         self._of_kept: set[Node] = set()
         for node in self._loose:
             self._look(node)
+        # Backwards, so that the readers of an operation are classified before the operation.
         for node in reversed(self._loose):
             if self._leads(node) or self._sets(node):
                 self.found.add(node)
@@ -153,6 +154,7 @@ class _Updates:
             if value.producer in self._follow or self._is_learnt(value):
                 learnt = True
             elif value.shape == () and not _ran(value):
+                # A factor from outside: it may take part in any of these computations.
                 continue
             elif value.producer not in self._of_kept and not _is_kept(value):
                 return

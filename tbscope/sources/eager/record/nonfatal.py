@@ -40,6 +40,7 @@ class CarefulRecorder(Recorder):
 
 
 def _careful(name: str) -> Callable[..., Any]:
+    """Return a method of `Recorder` that reports its errors instead of raising them."""
     method = getattr(Recorder, name)
 
     @functools.wraps(method)
@@ -56,6 +57,7 @@ def _careful(name: str) -> Callable[..., Any]:
 
 
 def _careful_block(name: str) -> Callable[..., Any]:
+    """Return a block of `Recorder` that reports its errors; errors of the code inside go on."""
     method = getattr(Recorder, name)
 
     @contextmanager

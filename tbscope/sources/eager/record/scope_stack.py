@@ -192,7 +192,7 @@ class ScopeStack:
         return self._open_place(place, parent, "container")
 
     def home(self, place: ModulePlace) -> Scope:
-        """Return the scope of a module's own parameters, which is the scope of its first call."""
+        """Return the scope of a module's own parameters: of its first call, or a container."""
         return place.first_scope or self.container(place)
 
     @contextmanager
@@ -413,6 +413,7 @@ class Resumed:
         return await _awaited(replace(self, yields=_nothing)._steps(given))
 
     async def _async_generator(self, given: Any) -> Any:
+        """Yield the entries of an async generator; the call is open only while an entry is made."""
         sent, silent = None, replace(self, yields=_nothing, ends=_nothing)
         while True:
             try:
@@ -428,6 +429,10 @@ class Resumed:
                 raise
 
     def _steps(self, given: Any) -> Generator[Any, Any, Any]:
+        """Yield the entries of a generator, and forward values, errors and the end from its reader.
+
+        The call is open only while the generator runs.
+        """
         resume, sent = given.send, None
         while True:
             try:

@@ -426,6 +426,7 @@ class Discovery:
         return {"fills": ", ".join(dict.fromkeys(names))} if names else {}
 
     def _name_from_before(self, tensor: torch.Tensor) -> str | None:
+        """Return the name of a tensor from before the run, or None for a result of the run."""
         place = self._registry.tensor(tensor)
         if place is not None:
             return place.qualified_name

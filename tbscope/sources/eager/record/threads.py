@@ -150,6 +150,7 @@ class Strands:
     def _guarded(
         self, tell: Callable[..., Any], strand: _Strand, *, leaves: bool = False
     ) -> Callable[..., Any]:
+        """Return a method that takes the lock, and sorts new nodes and calls into a strand."""
         graph, places = self.trunk.graph, self._places
 
         def guarded(*args: Any, **kwargs: Any) -> Any:
@@ -186,6 +187,7 @@ class Strands:
         self._strands.clear()
 
     def _order_nodes(self) -> None:
+        """Order nodes by their places; parameters and constants go before their first reader."""
         nodes = self.trunk.graph.nodes
         places = {node: self._places.get(node, (at,)) for at, node in enumerate(nodes)}
         # The thread that came first has found a parameter; its node goes before the first node that
@@ -212,6 +214,7 @@ class Strands:
         nodes[:] = [ranked[at] for at in in_order(len(ranked), steps)]
 
     def _number_scopes(self) -> None:
+        """Number scopes of one name in the order of calls and nodes; move parameters along."""
         graph = self.trunk.graph
         alike: dict[tuple[Scope | None, str, str | None], list[Scope]] = defaultdict(list)
         for scope in graph.scopes():
@@ -229,6 +232,7 @@ class Strands:
                 node.scope = first.get(node.scope.qualified_name, node.scope)
 
     def _rename(self) -> None:
+        """Number the nodes of the threads in their order."""
         numbered = [
             node
             for node in self.trunk.graph.nodes

@@ -189,6 +189,7 @@ class Backward:
             self._values.hold(root, node.outputs[0])
 
     def _add_unseen(self, function: Any, value_of: Callable[[torch.Tensor], Value]) -> Node:
+        """Add the operation of one node of autograd's graph, whose own inputs are recorded."""
         inputs = []
         for function_before, output_index in function.next_functions:
             leaf = accumulates_into(function_before)
@@ -372,6 +373,7 @@ class Backward:
         return begun.mirrors[scope]
 
     def _new(self, part: ScopePart, parent: Scope, kind: ScopeKind = "hand") -> Scope:
+        """Open a scope of a pass; its index is that of the mirrored scope if this is free."""
         # A script may have opened a scope of this name in the pass.
         index = part.index if self._builder.is_free(part, parent) else None
         scope = self._builder.new_scope(

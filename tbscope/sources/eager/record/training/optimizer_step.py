@@ -315,6 +315,7 @@ class Optimizers:
         return step.scopes[part]
 
     def _open(self, step: _Step, part: _Part) -> Scope:
+        """Open the box of a part: of a group, or of a parameter by the path of its module."""
         groups = step.optimizer.param_groups
         if part.group is None or (part.parameter is None and len(groups) == 1):
             return step.root

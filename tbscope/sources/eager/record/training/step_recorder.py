@@ -270,7 +270,7 @@ class StepRecorder:
         if self.backward is None or self.paused:
             if operation is not None and operation.passing is None:
                 operation.passing = Passing(self._known_value)
-                operation.passing.makes([one for one, given in gradients if not given])
+                operation.passing.makes([one for one, was_passed in gradients if not was_passed])
             yield
             return
         called = self.where.of_call(caller)[1:]
@@ -279,10 +279,10 @@ class StepRecorder:
             if isinstance(root, torch.Tensor):
                 self.backward.tell_unseen(root, self.value_of)
         in_region = self._discovery.open_ended and self.scopes.at_top
-        for gradient, given in gradients:
-            if given and in_region and not self.is_known(gradient):
+        for gradient, was_passed in gradients:
+            if was_passed and in_region and not self.is_known(gradient):
                 self.add_input("gradient", gradient)
-            elif given:
+            elif was_passed:
                 self.value_of(gradient)
         with ExitStack() as stack:
             stack.enter_context(
@@ -297,6 +297,9 @@ class StepRecorder:
                     node.phase = "backward"
                     self._values.give(node, gradient)
             if operation is not None:
+                # The operations of the pass are nodes, so that the operation around them is none.
+                # torch has put the function mode aside in it: another mode sees the functions of
+                # the pass.
                 operation.told = True
                 stack.enter_context(self.operations.function())
                 if self.functions is not None:
@@ -306,8 +309,8 @@ class StepRecorder:
     def gave_gradients(self, gradients: Any) -> None:
         """Record the gradients that a backward pass has returned to its caller."""
         if self.backward is not None and not self.paused:
-            found = map(self._values.find, collect_tensors(gradients, []))
-            self.backward.gave.update(value for value in found if value is not None)
+            values = map(self._values.find, collect_tensors(gradients, []))
+            self.backward.gave.update(value for value in values if value is not None)
 
     def _known_value(self, tensor: torch.Tensor) -> Value | None:
         return self.value_of(tensor) if self.is_known(tensor) else None
