@@ -204,8 +204,8 @@ class _Builder:
                 continue
             name = keyword or (names[position] if position < len(names) else None)
             if name and position == len(names) - 1 and kind is int:
-                sizes = [given for key, given in arguments[position:] if key is None]
-                if len(sizes) > 1 and all(type(given) is int for given in sizes):
+                sizes = [size for key, size in arguments[position:] if key is None]
+                if len(sizes) > 1 and all(type(size) is int for size in sizes):
                     facts.setdefault(name, sizes)
                     return
             facts.setdefault(name or f"arg{position}", nest)
