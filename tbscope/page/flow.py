@@ -34,6 +34,7 @@ def longest_chain(glyphs: Sequence[Glyph], lines: Links) -> int:
     rest = deque(glyph for glyph in glyphs if pending_sources.get(glyph))
     done: set[Glyph] = set()
     while ready or rest:
+        # If no glyph is ready, a cycle is cut before the first remaining one.
         glyph = ready.popleft() if ready else rest.popleft()
         if glyph in done:
             continue

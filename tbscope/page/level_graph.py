@@ -85,6 +85,7 @@ class Siblings:
         for number, members in enumerate(groups):
             group_of.update(dict.fromkeys(members, number))
         count = len(set(group_of.values()))
+        # An empty op type marks a box, so the page never folds the groups themselves.
         labels, ops = [""] * count, [""] * count
         for index, (label, op) in enumerate(zip(self.labels, self.ops, strict=True)):
             if index not in group_of:

@@ -125,6 +125,7 @@ class Structures:
                 inner[structure] = None
                 size += structure.size
                 depth = max(depth, structure.depth)
+                # A box has one parent, so that its own entry is not needed afterwards.
                 for op, index in self._firsts.pop(child).items():
                     if index < firsts.get(op, index + 1):
                         firsts[op] = index

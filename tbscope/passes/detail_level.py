@@ -89,6 +89,7 @@ def _runs(graph: Graph) -> Iterator[list[Scope]]:
     for call in graph.calls:
         if call.scope.parent is not None:
             siblings[call.scope.parent][call.scope] = None
+    # Outer blocks come first: a block inside of a stack cannot be in a stack of its own.
     for parent in sorted(siblings, key=lambda scope: len(scope.parts)):
         numbered: dict[tuple[str, ...], list[tuple[int, Scope]]] = defaultdict(list)
         for kind, number, scope in _numbered(siblings[parent]):

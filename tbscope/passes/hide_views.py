@@ -81,6 +81,7 @@ def hide_plumbing(graph: Graph, *, keep: Sequence[str] = (), hide: Sequence[str]
     if not plumbing and not hidden:
         return
     bypass = Bypass(graph, plumbing, hidden.keys())
+    # In the order of the graph, so that the texts of a chain of views accumulate.
     for node in graph.nodes:
         if node in plumbing:
             value = node.inputs[0]

@@ -134,6 +134,7 @@ def _give_twins(graph: Graph, named: Callable[[Node, Node], str | None]) -> None
             if name not in copies:
                 twin = copies[name] = twin_of(value.producer, name, node.scope)
                 twin.attributes.setdefault("tied_to", value.producer.name)
+                # The copy precedes its first reader.
                 nodes.append(twin)
             twins[value] = copies[name].outputs[0]
         if twins:

@@ -133,6 +133,7 @@ def _beside_modules(
         tried.append((way, left))
         if is_fine(way, left, LEVEL_LIMIT):
             return way
+    # A slow level in which every module keeps its name is better than modules in boxes.
     for way, left in tried:
         if is_fine(way, left, SLOW_LIMIT):
             return way
