@@ -69,7 +69,7 @@ class GraphCallback(DrawingCallback, TrainerCallback):
         self.graph = graph
 
     def _callbacks(self) -> Iterable[object]:
-        """Return the trainer's callbacks, from a caller's frame: the arguments do not include them."""
+        """Return the trainer's callbacks from a caller's frame: no argument contains them."""
         frame: FrameType | None = sys._getframe()
         while frame is not None:
             callbacks = getattr(frame.f_locals.get("self"), "callbacks", None)
