@@ -70,7 +70,7 @@ class ModelTab(base_plugin.TBPlugin):  # type: ignore[misc]
         return {f"/{one}": wrappers.Request.application(give) for one, give in answers.items()}
 
     def is_active(self) -> bool:
-        """Never show the tab for data of its own: `data_plugin_names` alone decides."""
+        """Return False: TensorBoard shows the tab by `data_plugin_names` alone."""
         return False
 
     def data_plugin_names(self) -> tuple[str, ...]:
