@@ -43,20 +43,22 @@ def record(
     The code runs exactly as without recording: nothing is restored after it, and training flags,
     gradients and random generators are left alone. Tensors from outside are inputs. Outputs are
     the tensors that still exist at the end and that no operation has read, unless
-    `recording.output` names others.
+    `recording.output` names the outputs.
 
     Args:
-        models: Models that the region calls, so that a part of a model that is called by itself
-            is drawn at its place in the model. Other models are registered at their first call.
+        models: Models that the region calls. If a part of such a model is called by itself, it is
+            drawn at its place in the model. All other models are registered at their first call.
         backward: Whether backward passes and optimizer steps are recorded operation by operation,
             in boxes of their own.
         steps: Number of training steps in the region, each with equally many optimizer steps. Of
-            equal training steps one is drawn, with a note of their number and their differences.
-            None: the training steps are the blocks called "step" (`tbscope.scope("step")`).
+            equal training steps in a row the first is drawn, with a note of their number and their
+            differences. None: the training steps are the blocks called "step"
+            (`tbscope.scope("step")`).
         named_models: Further models; the name is shown in brackets in the scope of the model.
     Returns:
-        The recording, a context manager. The thread that enters it has to leave it; leaving it in
-        another thread, or before a recording that was entered inside of it, is a `ScopeError`.
+        The recording, a context manager. The thread that enters the recording must leave it. An
+        end in another thread, or before the end of a recording that was entered inside, is a
+        `ScopeError`.
     Raises:
         ArgumentError: A model is no module, or `steps` no number of steps.
     """

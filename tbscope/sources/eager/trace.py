@@ -114,6 +114,7 @@ def trace(
             fix="leave one of the two out",
         )
     world = world_of(asked["world_size"], asked["rank"], mesh, parallelize)
+    # Enclosing recordings and step watchers must not record this run.
     with one_at_a_time(), collecting_rarely(), alone(), FLAGS, world as spans:
         if parallelize is not None:
             # `parallelize` may draw random numbers, so the generators are restored.
@@ -327,10 +328,10 @@ class _Run:
         loss, backward = self.asked["loss"], self.asked["backward"]
         if loss is None and not backward:
             return None
-        made = _loss_of(result, loss, backward=backward)
+        tensor = _loss_of(result, loss, backward=backward)
         if backward:
-            torch.autograd.backward(made)
-        return None if loss is None else made
+            torch.autograd.backward(tensor)
+        return None if loss is None else tensor
 
     def _tell(self, text: str) -> None:
         self._recorder.graph.notes.append(Note(text))

@@ -102,6 +102,7 @@ class _Measurement:
         kernels = self._bodies or any(isinstance(call, str) for call in self._all.calls)
         for step in range(-_WARMUP, steps):
             if step == 0:
+                # The times of the warm-up runs are dropped.
                 self._times.clear()
             with self._repeats.prepared():
                 unwatched.append(self._wall_us())

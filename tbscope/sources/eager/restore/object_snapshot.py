@@ -147,6 +147,7 @@ def _put_object(thing: Any, before: tuple[type, Any, dict[str, Any]]) -> None:
     if table_of(thing) is not table:
         object.__setattr__(thing, "__dict__", table)
     table.update(attributes)
+    # A table with further names, or in another order, is rebuilt.
     if [*table] != [*attributes]:
         _PLAIN[dict].put(table, attributes)
 
@@ -266,7 +267,7 @@ def _find_kind(cls: type) -> _Kind | None:
     numpy: Any = sys.modules.get("numpy")
     if numpy is not None and issubclass(cls, numpy.ndarray):
         return _Kind("array", (_ARRAY, _ATTRIBUTES))
-    inside = next((found for base, found in _INSIDE if issubclass(cls, base)), None)
+    inside = next((contents for base, contents in _INSIDE if issubclass(cls, base)), None)
     parts = [part for base, part in _PLAIN.items() if issubclass(cls, base)][:1]
     if _holds_data(cls) and (cls.__dictoffset__ or slots):
         parts += (_ATTRIBUTES, *slots)
@@ -283,7 +284,7 @@ def _generators() -> tuple[type, ...]:
     )
 
 
-# Immutable classes: their instances refer to the same objects forever.
+# Immutable classes: their instances always refer to the same objects.
 _INSIDE: tuple[tuple[type, Callable[[Any], Iterable[Any]]], ...] = (
     (tuple, tuple.__iter__),
     (frozenset, frozenset.__iter__),

@@ -141,7 +141,7 @@ _UNREADABLE = object()
 
 
 def _read(setting: _Setting) -> Any:
-    """Return a setting, or `_UNREADABLE` if it is missing, or contradicts another setting."""
+    """Return a setting, or `_UNREADABLE` if it is missing or its old and new forms disagree."""
     try:
         return setting.read()
     except Exception:  # noqa: BLE001 (torch raises many things)
@@ -163,8 +163,8 @@ def keep_settings() -> Callable[[], None]:
         # written.
         torch.clear_autocast_cache()
         for setting, before in kept:
-            # Each setting is read after the ones before it are restored, because a setting may set
-            # others.
+            # A setting may set others, so each setting is read after the earlier settings are
+            # restored.
             if before is not _UNREADABLE and _read(setting) != before:
                 setting.write(before)
 

@@ -159,7 +159,7 @@ class KeptTensors:
         """Record the gradients of leaves, and return the gradients that exist."""
         gradients, seen, leaves = [], self._gradients, self._leaves
         # Uninitialized parameters are not in `_leaves`, because their gradient cannot be read.
-        new = [each for each in tensors if id(each) in leaves and id(each) not in seen]
+        new = [leaf for leaf in tensors if id(leaf) in leaves and id(leaf) not in seen]
         for tensor, history in zip(new, _histories(new), strict=True):
             if history is None:
                 gradient = tensor.grad
@@ -186,10 +186,10 @@ class KeptTensors:
                 self._about_to_write_oddly(tensor)
 
     def _about_to_write_oddly(self, tensor: torch.Tensor) -> None:
-        """Do so for a tensor subclass, or for a tensor without a storage of its own."""
+        """Copy the content of a tensor subclass, or of a tensor without a storage of its own."""
         inner = flattened(tensor)
-        for part in inner:
-            self.about_to_write(part)
+        for inner_tensor in inner:
+            self.about_to_write(inner_tensor)
         if id(tensor) in self._odd:
             with outside_modes(), torch.no_grad():
                 self._copies.append((tensor, tensor.clone()))

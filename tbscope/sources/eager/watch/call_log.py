@@ -107,14 +107,14 @@ def _names(calls: Sequence[Any]) -> list[str]:
 
 def _common(one: list[str], other: list[str]) -> Iterator[tuple[int, int]]:
     """Yield the index pairs at which two lists match, in order, found window by window."""
-    here = there = 0
-    while here < len(one) and there < len(other):
-        windows = one[here : here + _WINDOW], other[there : there + _WINDOW]
+    start = other_start = 0
+    while start < len(one) and other_start < len(other):
+        windows = one[start : start + _WINDOW], other[other_start : other_start + _WINDOW]
         matches = [
             (block.a + at, block.b + at)
             for block in SequenceMatcher(None, *windows, autojunk=False).get_matching_blocks()
             for at in range(block.size)
         ]
-        yield from ((here + first, there + second) for first, second in matches)
+        yield from ((start + first, other_start + second) for first, second in matches)
         first, second = matches[-1] if matches else (_WINDOW - 1, _WINDOW - 1)
-        here, there = here + first + 1, there + second + 1
+        start, other_start = start + first + 1, other_start + second + 1

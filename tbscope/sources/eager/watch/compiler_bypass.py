@@ -30,13 +30,13 @@ UNOBSERVED = Replacements()
 # another name, and still report to the modes.
 @UNOBSERVED.of(torch.overrides, "has_torch_function")
 def _has_torch_function(relevant_args: Any) -> bool:
-    """Return the answer that torch would return if tbscope's modes were absent."""
+    """Return torch's answer without tbscope's modes; all other overrides still count."""
     if watching.recorders:
         relevant_args = tuple(relevant_args)
         others = function_modes() - len(watching.recorders)
         if others <= 0 and all(
-            type(given) in _PLAIN_TENSORS or not isinstance(given, torch.Tensor)
-            for given in relevant_args
+            type(arg) in _PLAIN_TENSORS or not isinstance(arg, torch.Tensor)
+            for arg in relevant_args
         ):
             return False
     return bool(_has_torch_function.original(relevant_args))

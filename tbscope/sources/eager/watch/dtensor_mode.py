@@ -20,7 +20,7 @@ _NO_KEYWORDS: dict[str, Any] = {}
 
 
 class InsideMode(DispatchMode):  # type: ignore[no-untyped-call]
-    """Reports the local operations that a DTensor runs inside of one kernel to a recorder.
+    """Reports to a recorder the local operations that a DTensor runs inside of one kernel.
 
     Only communication is reported, with the operations that lead to it; all other operations count
     as part of the kernel.

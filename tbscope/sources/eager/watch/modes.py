@@ -62,7 +62,7 @@ _USUAL = PLAIN | {tuple, list, type(None)}
 
 
 class OperationMode(TorchFunctionMode):
-    """Reports each torch function that the watched code calls to a recorder.
+    """Reports to a recorder each torch function that the watched code calls.
 
     Args:
         recorder: The recorder.
@@ -90,11 +90,13 @@ class OperationMode(TorchFunctionMode):
     ) -> Any:
         # `types` of functions written in Python contain classes of plain tensors, too.
         plain = not types or PLAIN.issuperset(types)
+        # Metadata queries of plain tensors (`shape`, `dtype`) are frequent, and no operations.
         if func in QUESTIONS and plain and len(args) == 1 and not kwargs:
             return func(*args)
         recorder, operations = self._recorder, self._operations
         if kwargs is None:
             kwargs = _NO_KEYWORDS
+        # Operations of torch itself (checkpointing, import of the compiler) are not the model's.
         if RUNS_FOR_ITSELF and not recorder.paused and is_of_its_own(sys._getframe(1)):
             recorder.paused = True
             try:
@@ -245,7 +247,7 @@ def lent() -> Iterator[bool]:
 
 
 class KernelMode(DispatchMode):  # type: ignore[no-untyped-call]
-    """Reports each ATen kernel, and the tensors that it is about to write into, to a recorder.
+    """Reports to a recorder each ATen kernel, and the tensors that it is about to write into.
 
     Args:
         recorder: The recorder.

@@ -23,6 +23,7 @@ MODULE_CALLS = Replacements()
 
 def watched_call(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
     """Call a module, and report the call to the recorders of this thread."""
+    # A watch that its thread has not ended ends at the thread's next module call.
     if abandoned:
         settle()
     recorders = watching.recorders

@@ -54,7 +54,7 @@ def _before(
 ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
     caller = sys._getframe(1)
     # The first argument of the hook's `args` is the optimizer itself.
-    closures = [given for given in (*args[1:2], kwargs.get("closure")) if callable(given)]
+    closures = [arg for arg in (*args[1:2], kwargs.get("closure")) if callable(arg)]
     watchers = step_watchers()
     for watcher in watchers:
         watcher.optimizer_begins(optimizer, caller)
@@ -95,6 +95,8 @@ def _outside(
                 stack.enter_context(recorder.outside_step())
             result = closure(*args, **kwargs)
         frame = sys._getframe(1)
+        # Optimizers wrap closures (`torch.enable_grad()(closure)`), so the step's frame may be
+        # further out.
         while id(frame) != caller and frame.f_back is not None:
             frame = frame.f_back
         if id(frame) == caller:

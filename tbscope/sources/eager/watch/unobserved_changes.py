@@ -58,7 +58,7 @@ FLAGS = Replacements()
 
 @SETTERS.of(torch.autograd, BACKWARD)
 def _backward(*args: Any, **kwargs: Any) -> Any:
-    """Run a backward pass, and report it; `torch.autograd.grad` adds to no gradient."""
+    """Run a backward pass, and report it; `torch.autograd.grad` does not add to gradients."""
     if not watching.recorders:
         with lent() as watched:
             if watched:
@@ -107,7 +107,7 @@ def _swap(one: torch.Tensor, other: torch.Tensor) -> None:
 
 @UNSEEN.of(torch.UntypedStorage, "resize_")
 def _resize(storage: torch.UntypedStorage, size: int) -> object:
-    """Call the original, and report the content that it may destroy, as for any write."""
+    """Report the content that a resize may destroy, as before any write, and call the original."""
     for recorder in watching.recorders:
         if not recorder.paused:
             with outside_modes():
@@ -116,7 +116,7 @@ def _resize(storage: torch.UntypedStorage, size: int) -> object:
     return _resize.original(storage, size)
 
 
-# -- other tensors in the place of some ----------------------------------------------------
+# -- replaced tensors and aliases ----------------------------------------------------------
 
 
 @UNSEEN.of(*functional_calls())
@@ -156,7 +156,7 @@ def _tell_of(face: torch.Tensor, tensor: torch.Tensor) -> None:
 
 
 def _as_one_operation(home: Any, inner: str, name: str, parts: int) -> None:
-    """Make a function that creates a jagged tensor one operation; torch runs a dozen for it."""
+    """Turn a function that creates a jagged tensor into one operation, instead of torch's dozen."""
 
     def make(*args: Any, **kwargs: Any) -> Any:
         made = watched.original(*args, **kwargs)
@@ -171,8 +171,8 @@ def _as_one_operation(home: Any, inner: str, name: str, parts: int) -> None:
         if not function_modes() or not has_torch_function(tensors):
             return watched.original(*args, **kwargs)
         made = handle_torch_function(make, tensors, *args, **kwargs)
-        # Some also return tensors inside of the jagged tensor; an operation returns each tensor
-        # once.
+        # Some also return offsets and lengths. The operation returns only the jagged tensor, of
+        # which these are read.
         return (made, made.offsets(), made.lengths())[:parts] if parts > 1 else made
 
 
@@ -182,7 +182,7 @@ for _inner, _called in _names.items():
 
 
 def _with_stand_ins(cls: Any, *args: Any, **kwargs: Any) -> Any:
-    """Call `Function.apply` with fake tensors; it is no torch function, so modes do not see it."""
+    """Call `Function.apply` with fake tensors: modes do not see it, as it is no torch function."""
     stand_ins = watching.stand_ins
     if stand_ins is not None:
         args, kwargs = stand_ins.among(args), stand_ins.among(kwargs)

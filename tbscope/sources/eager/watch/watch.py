@@ -94,31 +94,31 @@ class Watch(AbstractContextManager[None]):
     def __enter__(self) -> None:
         settle()
         self.thread = threading.current_thread()
-        with ExitStack() as here, ExitStack() as stack:
-            outer = watching.recorders
-            here.callback(setattr, watching, "recorders", outer)
-            watching.recorders = (*outer, self._recorder)
+        with ExitStack() as thread_stack, ExitStack() as process_stack:
+            enclosing = watching.recorders
+            thread_stack.callback(setattr, watching, "recorders", enclosing)
+            watching.recorders = (*enclosing, self._recorder)
             self._calls.enter_context(MODULE_CALLS)
-            here.callback(self._calls.close)
-            stack.enter_context(deep_enough)
-            stack.enter_context(collecting_rarely())
-            stack.callback(self._stop_threads)
+            thread_stack.callback(self._calls.close)
+            process_stack.enter_context(deep_enough)
+            process_stack.enter_context(collecting_rarely())
+            process_stack.callback(self._stop_threads)
             for block in (MODULE_CALLS, HANDED_OVER, UNOBSERVED, standing_by, SETTERS, UNSEEN):
-                stack.enter_context(block)
+                process_stack.enter_context(block)
             if is_distributed():
-                stack.enter_context(WAITS)
+                process_stack.enter_context(WAITS)
             if self._stand_ins is not None:
-                here.callback(setattr, watching, "stand_ins", watching.stand_ins)
+                thread_stack.callback(setattr, watching, "stand_ins", watching.stand_ins)
                 watching.stand_ins = self._stand_ins
-                stack.enter_context(OWN_FUNCTIONS)
+                process_stack.enter_context(OWN_FUNCTIONS)
             modes = modes_of(self._recorder, self._log, stand_ins=self._stand_ins)
             if self._recorder.backward is not None:
                 self._recorder.backward.look_again()
-                stack.enter_context(watching_optimizers)
+                process_stack.enter_context(watching_optimizers)
             for mode in modes:
-                here.enter_context(mode)
+                thread_stack.enter_context(mode)
             self._modes = modes
-            self._process, self._here = stack.pop_all(), here.pop_all()
+            self._process, self._here = process_stack.pop_all(), thread_stack.pop_all()
 
     def _stop_threads(self) -> None:
         if self._recorder.strands is not None:
