@@ -206,7 +206,7 @@ class Pair:
     # -- inputs of steps -----------------------------------------------------------------
 
     def _reads(self, match: Match, one: Step, other: Step) -> Detail | None:
-        """Return the difference between the inputs of two steps, or None if it is explained."""
+        """Return the difference between the inputs of two steps, or None if none is reported."""
         pairs: Iterable[tuple[Ref, Ref]] = []
         if one.block is not None and other.block is not None:
             bare = one.block.class_name != other.block.class_name

@@ -71,7 +71,7 @@ class Visit(NamedTuple):
     alone: tuple[str | None, str | None] = (None, None)
 
     def name(self, step: Step, side: int) -> str:
-        """Return the name of a step, from the root model; empty for the root model itself."""
+        """Return the full name of a step, below the root model; empty for the root model itself."""
         alone, parent_name = self.alone[side], self.names[side]
         if alone is not None:
             return alone
@@ -207,7 +207,11 @@ class Comparison:
         yield below
 
     def _moved(self, walked: list[Change]) -> Iterator[Change]:
-        """Yield the changes, with one "moved" change for a module removed here and added there."""
+        """Yield the changes, with one change in place of two for a module that moved.
+
+        A module moved if it is the only removed, and the only added, module with its structure and
+        attribute name.
+        """
         lone: dict[tuple[str, str], tuple[list[Change], list[Change]]] = {}
         for change, step in self._lone:
             if step.block is not None and is_telling(step.block):
@@ -308,7 +312,7 @@ class Comparison:
                 yield Change("added", "parameter", None, " = ".join(names), "tie")
 
     def name_now(self, name: str) -> str:
-        """Return a module's or parameter's name after, with renamed enclosing modules replaced."""
+        """Return the new name of a module or parameter, with renamed enclosing modules."""
         return renamed(name, self._names)
 
 

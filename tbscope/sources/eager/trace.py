@@ -324,7 +324,7 @@ class _Run:
             return computed(result, self._tell)
 
     def _run_step(self, result: Any) -> torch.Tensor | None:
-        """Run the loss and the backward pass; return the loss, or None if the model computes it."""
+        """Run loss and backward pass, if requested; return the loss, or None if `loss` is unset."""
         loss, backward = self.asked["loss"], self.asked["backward"]
         if loss is None and not backward:
             return None

@@ -43,7 +43,7 @@ class EventClock(ProcessorClock):
     """Events in the current stream of a CUDA or ROCm device.
 
     The time between two events is the device's own, without the processor's, as long as the
-    processor is ahead. A device that waits for the processor does so between events, too.
+    processor is ahead. If the device waits for the processor, the waiting time is included.
 
     Args:
         device: The device.

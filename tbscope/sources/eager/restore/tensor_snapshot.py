@@ -114,7 +114,7 @@ class KeptTensors:
                     keys.append(key)
                 elif not inner:
                     self._odd[id(tensor)] = tensor
-            # A list per attribute is faster than a tensor at a time, and a model has many tensors.
+            # Attributes are read column by column, because a model has many tensors.
             handles = [tensor.data for tensor in stored]
             shapes = [tensor.shape for tensor in stored]
             asking = [tensor.requires_grad for tensor in stored]
@@ -186,7 +186,7 @@ class KeptTensors:
                 self._about_to_write_oddly(tensor)
 
     def _about_to_write_oddly(self, tensor: torch.Tensor) -> None:
-        """Copy the content of a tensor subclass, or of a tensor without a storage of its own."""
+        """Do what `about_to_write` does for a tensor subclass, or a tensor without a storage."""
         inner = flattened(tensor)
         for inner_tensor in inner:
             self.about_to_write(inner_tensor)

@@ -169,7 +169,7 @@ class OperationMode(TorchFunctionMode):
         return clone
 
     def _set_data(self, args: tuple[Any, ...], frame: FrameType) -> None:
-        """Record that a tensor receives the content of another tensor, which no kernel does."""
+        """Set the `data` of a tensor, and record this as an operation, because no kernel runs."""
         recorder = self._recorder
         SET_DATA(*args)
         operation = Operation(self._operations)
