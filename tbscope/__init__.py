@@ -204,15 +204,15 @@ _HOMES = {
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 
 
-# A type checker would take any name, misspelt ones too, for one that this gives.
+# A type checker that saw `__getattr__` would accept any name of the package, misspelt ones too.
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> object:
-        """Load a public name from its home, the first time it is asked for."""
+        """Import a public name from the module that defines it, on first use."""
         home = _HOME_OF.get(name)
         if home is None:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        # Loading makes enough objects for the garbage collector to walk all of torch's.
+        # Imports allocate so many objects that the garbage collector would walk all of torch's.
         with _not_collecting():
             found = getattr(_import_module(home), name)
         globals()[name] = found

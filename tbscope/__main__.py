@@ -1,4 +1,4 @@
-"""Lets `python -m tbscope` run the command."""
+"""Entry point of `python -m tbscope`: the command."""
 
 from tbscope.cli import main
 

@@ -1,18 +1,18 @@
 """The errors that tbscope raises, in one tree.
 
     TbscopeError
-    ├── ArgumentError (TypeError, ValueError)   what the caller gave cannot be used
+    ├── ArgumentError (TypeError, ValueError)   an argument of the caller cannot be used
     │   ├── InputError                          the inputs do not fit the model's forward
     │   └── WriterError                         the writer takes no events, or cannot write them
-    ├── TraceError (RuntimeError)               the model raised while it was watched
-    ├── ScopeError (RuntimeError)               scopes by hand, or recordings, end out of order
+    ├── TraceError (RuntimeError)               the model raised while it was traced
+    ├── ScopeError (RuntimeError)               user scopes, or recordings, end out of order
     ├── RanksError (RuntimeError)               ranks of a distributed run sent no graph in time
     ├── GraphError (ValueError)                 a graph breaks an invariant
     ├── ConversionError (ValueError)            a graph has no form as a GraphDef
-    └── NotFoundError (LookupError)             a graph holds nothing of that name
+    └── NotFoundError (LookupError)             a graph has no node, call or scope of that name
 
-Every message has three parts: what happened, why, and what to do. None is longer than a screen,
-and each can be printed anywhere.
+Every message has three parts: the failure, its reason, and a fix. Each part is cut at a length
+that fits on a screen, and escaped so that any terminal can print it.
 """
 
 from functools import partial
@@ -39,9 +39,9 @@ class TbscopeError(Exception):
     """The root of all errors that tbscope raises.
 
     Args:
-        what: What happened, with the user's own value and the scope path.
-        why: The reason, one clause; empty where `what` says it all.
-        fix: What to do about it, in something one can type.
+        what: The failure, with the user's own value and the scope path.
+        why: The reason, one clause; empty if `what` already contains it.
+        fix: The remedy, as code or a command that can be typed.
     """
 
     def __init__(self, what: str, *, why: str = "", fix: str = "") -> None:
@@ -56,16 +56,16 @@ class TbscopeError(Exception):
         super().__init__("\n".join(lines))
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Rebuild with keywords, so that errors cross processes."""
+        """Pickle with keyword arguments, so that errors cross processes."""
         return partial(type(self), self.what, why=self.why, fix=self.fix), ()
 
 
 class ArgumentError(TbscopeError, TypeError, ValueError):
-    """Something the caller gave cannot be used as it is."""
+    """An argument of the caller cannot be used as it is."""
 
 
 class InputError(ArgumentError):
-    """The inputs given do not fit the parameters of the model's forward."""
+    """The inputs do not fit the parameters of the model's forward."""
 
 
 class WriterError(ArgumentError):
@@ -73,19 +73,19 @@ class WriterError(ArgumentError):
 
 
 class TraceError(TbscopeError, RuntimeError):
-    """The model raised while it was watched; `__cause__` is the error that it raised."""
+    """The model raised while it was traced; `__cause__` is the error that it raised."""
 
 
 class ScopeError(TbscopeError, RuntimeError):
-    """A scope by hand, or a recording, ended twice, not at all, out of order, or elsewhere."""
+    """A user scope, or a recording, ended twice, not at all, out of order, or elsewhere."""
 
 
 class RanksError(TbscopeError, RuntimeError):
-    """Ranks of a distributed run sent no graph: they raised, were too slow, or are gone."""
+    """Ranks of a distributed run sent no graph: they raised, timed out, or are gone."""
 
 
 class GraphError(TbscopeError, ValueError):
-    """A graph breaks one of the invariants that every graph keeps."""
+    """A graph breaks one of the invariants of every graph (see `tbscope.verify`)."""
 
 
 class ConversionError(TbscopeError, ValueError):
@@ -93,4 +93,4 @@ class ConversionError(TbscopeError, ValueError):
 
 
 class NotFoundError(TbscopeError, LookupError):
-    """A graph holds no call, node or scope of the name asked for."""
+    """A graph has no call, node or scope of the requested name."""

@@ -1,6 +1,7 @@
-"""Words: how errors show what somebody gave, whatever that is, and which names are near it.
+"""Texts of error messages: short forms of the caller's values, and suggestions of near names.
 
-What is shown may be of any class: nothing here raises, and nothing gives more than a few lines.
+A value may be of any class, with a `repr` that raises or is huge: no function here raises, and
+none returns more than a few lines.
 """
 
 import difflib
@@ -35,12 +36,13 @@ _ADDRESS = re.compile(r"(?: object)? at 0x[0-9a-fA-F]+")
 
 
 def shown(value: object, most: int = _MOST_SHOWN, *, inside: bool = True) -> str:
-    """Show any value on one line: its `repr`, cut where it is long.
+    """Return any value on one line: its `repr`, cut if it is long.
 
     >>> shown("word"), shown("w" * 1000, most=8)
     ("'word'", "'wwwwwww...")
 
-    An object whose `repr` raises is shown by its class; a list that holds one, by its entries.
+    An object whose `repr` raises is shown by its class; a list or tuple that contains it, by its
+    entries.
     """
     if type(value) is int and value.bit_length() > _MOST_BITS:
         return f"an int of {value.bit_length()} bits"
@@ -50,28 +52,28 @@ def shown(value: object, most: int = _MOST_SHOWN, *, inside: bool = True) -> str
             text += "..." if len(value) > most else ""
         else:
             text = repr(value)
-    except Exception as error:  # noqa: BLE001  It is told, and the class with it.
+    except Exception as error:  # noqa: BLE001  The text names its class.
         if inside and type(value) in (list, tuple):
-            held: Any = value
-            return cut(f"[{', '.join(shown(each, inside=False) for each in held[:9])}]", most)
+            entries: Any = value
+            return cut(f"[{', '.join(shown(each, inside=False) for each in entries[:9])}]", most)
         return f"an object of class {type(value).__name__} (its repr raises {_class(error)})"
     return cut(text if text.isprintable() else " ".join(text.split()), most)
 
 
 def text_of(value: object) -> str:
-    """Return `str()` of anything: of a number too long to print its size, of what raises its class.
+    """Return `str()` of anything, the size of a huge int, or the class if `str()` raises.
 
     >>> text_of(0.5), text_of(10**5000)
     ('0.5', 'an int of 16610 bits')
     """
     try:
         return str(value)
-    except Exception:  # noqa: BLE001  What the user's class does there is no part of the run.
+    except Exception:  # noqa: BLE001  The `__str__` of a user's class may raise anything.
         return shown(value) if type(value) is int else f"<{type(value).__qualname__}>"
 
 
 def without_addresses(text: str) -> str:
-    """Return a text without the addresses by which Python tells objects apart.
+    """Return a text without the addresses of objects, which differ from run to run.
 
     >>> without_addresses("act=<function gelu at 0x7f10>")
     'act=<function gelu>'
@@ -80,25 +82,25 @@ def without_addresses(text: str) -> str:
 
 
 def cut(text: str, most: int) -> str:
-    """Return a text as it is, or where it is longer, its beginning and three dots."""
+    """Return a text of at most `most` characters; a longer text ends there, with three dots."""
     return text if len(text) <= most else f"{text[:most]}..."
 
 
 def one_line(text: str) -> str:
-    """Return a name on one line, whatever it holds: keys of a user's dict may hold anything."""
+    """Return a name on one line: a key of a user's dict may contain any character."""
     return text if text.isprintable() else text.encode("unicode_escape").decode("ascii")
 
 
 def printable(text: object, most: int) -> str:
-    """Return a text that any terminal and file takes: escaped as in `visible`, cut where long."""
+    """Return a text for any terminal and file: cut to `most`, and escaped as in `visible`."""
     return visible(cut(text if type(text) is str else shown(text), most))
 
 
 def visible(text: str) -> str:
-    r"""Return a text with escapes for what a terminal obeys, or shows in another order.
+    r"""Return a text with escapes for characters that a terminal obeys, or that reorder text.
 
-    These are control characters but for ends of lines and tabs, what turns the direction of
-    text, and lone surrogates. JSON has the same escapes, so a text of it stays the same data.
+    These are control characters except line ends and tabs, the marks of text direction, and lone
+    surrogates. JSON has the same escapes, so JSON text stays the same data.
 
     >>> visible("red \x1b[31m, left \u202e")
     'red \\u001b[31m, left \\u202e'
@@ -112,7 +114,7 @@ def _escape(found: re.Match[str]) -> str:
 
 
 def first_of(texts: Iterable[str], most: int) -> str:
-    """Return the first of some texts in a row, with the number of the others.
+    """Return the first texts, joined by commas, and the number of the remaining texts.
 
     >>> first_of(["a", "b"], 2), first_of("abcde", 2)
     ('a, b', 'a, b and 3 more')
@@ -126,7 +128,7 @@ def error_text(error: BaseException) -> str:
     """Return an error on one line: `RuntimeError: the message`."""
     try:
         text = " ".join(str(error).split())
-    except Exception as other:  # noqa: BLE001  It is told.
+    except Exception as other:  # noqa: BLE001  The text names its class.
         text = f"(its message cannot be read: str() of it raises {_class(other)})"
     text = cut(text, _MOST_ERROR)
     return f"{_class(error)}: {text}" if text else _class(error)
@@ -135,10 +137,10 @@ def error_text(error: BaseException) -> str:
 def near_names(
     name: object, known: Iterable[object], *, most: int = 3, cutoff: float = 0.4
 ) -> list[str]:
-    """Return the names among those known that somebody may have meant, the nearest first."""
+    """Return the known names that a misspelt name may mean, the nearest first."""
     if not isinstance(name, str):
         return []
-    # The search takes the product of the lengths.
+    # The time of a comparison grows with the product of both lengths.
     names = [each for each in known if isinstance(each, str) and len(each) <= _MOST_NAME]
     return difflib.get_close_matches(str.__str__(name)[:_MOST_NAME], names, n=most, cutoff=cutoff)
 
@@ -146,7 +148,7 @@ def near_names(
 def did_you_mean(
     name: object, known: Iterable[object], otherwise: str, *, cutoff: float = 0.4
 ) -> str:
-    """Return what to do about a name that nothing has: take a near one, or else another way."""
+    """Return the fix for an unknown name: the near names, or `otherwise` if there are none."""
     near = near_names(name, known, cutoff=cutoff)
     return f"did you mean {', '.join(map(repr, near))}?" if near else otherwise
 

@@ -1,7 +1,8 @@
 """Options: every choice that a user has about a graph, declared once.
 
-The signatures of the library, the options of the command and the table in docs/options.md
-tell what stands here: names, types and defaults, and a line on each. Tests hold them to it.
+A declaration has a name, a type, a default and one line of help. The signatures of the library,
+the options of the command and the table in docs/options.md are made of them or compared with
+them by tests.
 """
 
 import re
@@ -46,29 +47,29 @@ Leaves: TypeAlias = Literal["node", "box"]
 """How a module of one operation is drawn: as that node, or as a box around it."""
 
 OnError: TypeAlias = Literal["raise", "warn"]
-"""What becomes of an error: it is raised, or warned of once."""
+"""Whether an error is raised, or one warning reports it."""
 
 
 # -- places ---------------------------------------------------------------------------------
 
-# TensorBoard's server finds no graph whose run or tag JSON escapes: the page asks in vain (the
-# keys of tensorboard/data/server/blob_key.rs).
+# TensorBoard's server does not find a graph whose run or tag has characters that JSON escapes
+# (the keys of tensorboard/data/server/blob_key.rs), so the page would show nothing.
 _ESCAPED = r'"\\\x00-\x1f'
 _NO_TAG = re.compile(f"[{_ESCAPED}]")
-# And drives of another system's paths.
+# A `:` is refused, too: Windows reads it as the end of a drive's name.
 _NO_NAME = re.compile(f"[:{_ESCAPED}]")
 
-# The page asks for a graph by an address that holds its tag.
+# The page requests a graph by a URL that contains its tag.
 _MOST_TAG = 1_000
-# What file systems allow for one part of a path, in bytes.
+# The limit of file systems for one component of a path, in bytes.
 _MOST_PART = 255
 
 LAST_STEP = 2**63 - 2
-"""The highest step: what reads it may count one further, in 64 bits."""
+"""The highest step: a reader may add one to it, in a signed 64-bit number."""
 
 
 def check_tag(tag: Any) -> None:
-    """Raise ArgumentError unless a graph can have this tag, or None for that of the run."""
+    """Raise ArgumentError unless a graph can have this tag; None is the graph of the run."""
     text = str.__str__(tag) if is_text(tag) else ""
     if tag is not None and (not text.strip() or len(text) > _MOST_TAG or _NO_TAG.search(text)):
         raise ArgumentError(
@@ -80,7 +81,7 @@ def check_tag(tag: Any) -> None:
 
 
 def check_step(step: object) -> None:
-    """Raise ArgumentError unless a graph can be of this step, or None for the next one."""
+    """Raise ArgumentError unless a graph can have this step; None is the next step."""
     if step is not None and (type(step) is not int or not 0 <= step <= LAST_STEP):
         raise ArgumentError(
             f"a graph cannot be of step {shown(step)}",
@@ -90,7 +91,7 @@ def check_step(step: object) -> None:
 
 
 def check_run_name(run_name: object) -> None:
-    """Raise ArgumentError unless a run can have this name, or None for the log directory itself."""
+    """Raise ArgumentError unless a run can have this name; None is the log directory itself."""
     if run_name is not None and not _is_run_name(run_name):
         raise ArgumentError(
             f"a run below the writer's own cannot be called {shown(run_name)}",
@@ -114,36 +115,37 @@ def _is_run_name(name: object) -> bool:
 
 
 class Drawing(TypedDict, total=False):
-    """How a graph is drawn: the options of `to_graph_def`, of which none is needed.
+    """Options of the drawing of a graph, as `to_graph_def` takes them; all are optional.
 
     Attributes:
-        style: How names are made of scopes: "tf" (`layer1/0`), "torch"
-            (`Net/Sequential[layer1]/Linear[0]`), or a function that gives the whole name
+        style: The form of names: "tf" (`layer1/0`), "torch"
+            (`Net/Sequential[layer1]/Linear[0]`), or a function that returns the whole name
             of a `Scope`.
-        labels: Whether a module that its holder knows by a number alone (`layers/0`) tells its
-            class, too: "class" (`layers/0_Block`), as style "torch" always does.
-        root: Whether the one scope that holds all others is a box around everything. None:
-            in style "torch", and where boxes below it are called by a number alone; but not
-            where times, memory or an overlay are drawn, whose colours it would make pale.
-        level: How far the drawing goes into detail: "overview" for equal blocks as one node
+        labels: The name of a module in a list: "name" for its number alone (`layers/0`), "class"
+            for number and class (`layers/0_Block`), as style "torch" always has it.
+        root: Whether the single outermost scope is drawn as a box around everything. None: in
+            style "torch", and if boxes below it have a number alone as their name; but not if
+            times, memory or an overlay are drawn, whose colours it would make pale.
+        level: The amount of detail: "overview" for equal blocks as one node
             (`layers.0-79`), "module" for the modules that call no
             others and the operations between them, "op" for operations as the user wrote
             them, "aten" for the kernels inside of each (`trace(..., kernels=True)`).
         leaves: "node" draws a module of one operation as one node, with its parameters as
-            small circles beside it; "box" draws every module as a box.
+            small circles (constant nodes) beside it; "box" draws every module as a box.
         keep: Patterns of plumbing (views, casts, copies) that is drawn all the same.
         hide: Patterns of further operations and modules that are left out.
         dead: Whether operations that no output depends on are drawn: "keep" or "drop".
-        color_by: What the page colours nodes by under "XLA cluster": "kind", "class",
-            "trainable", "rank", "stage" of a pipeline, "mesh" for the dimension along which ranks
-            do something together, "difference" (of the graph of a `Difference`), a mapping from
+        color_by: The property by which the page colours nodes under "XLA cluster": "kind",
+            "class", "trainable", "rank", "stage" of a pipeline, "mesh" for the dimension along
+            which ranks communicate, "difference" (of the graph of a `Difference`), a mapping from
             names to labels, a function of a node, or "none".
-        templates: Whether equal boxes are made to have equal colours, as Chrome, Edge and
-            Safari need it. False for Firefox, which needs nothing.
-        cards: Whether the box of each module holds a node that tells of it.
-        helpers: Whether what one run of a helper function did is a box of its name, and one
-            round of a loop a box `step.0`: "auto" where a level is too full for the page, "all"
-            for every function that ran several operations too, "none" for none.
+        templates: Whether equal boxes are made to have equal colours, which Chrome, Edge and
+            Safari need. Firefox does so by itself: False is enough there.
+        cards: Whether the box of each module contains a node whose info card describes it.
+        helpers: Whether the operations of one call of a helper function are in a box of its
+            name, and those of one iteration of a loop in a box `step.0`: "auto" on levels that
+            are too full for the page, "all" also for every function that ran several operations,
+            "none" never.
     """
 
     style: Annotated[
@@ -225,7 +227,7 @@ class Drawing(TypedDict, total=False):
 
 
 class Placing(TypedDict, total=False):
-    """Where in the page's lists a graph stands."""
+    """Options of the entry of a graph in the page's lists."""
 
     tag: Annotated[
         str | None,
@@ -257,7 +259,7 @@ class Placing(TypedDict, total=False):
 
 
 class Gathering(TypedDict, total=False):
-    """Of which ranks of a distributed run a graph is."""
+    """Options of the ranks of a distributed run that a graph shows."""
 
     ranks: Annotated[
         Ranks,
@@ -280,27 +282,27 @@ class Adding(Running, World, Placing, Gathering, Drawing, total=False):
 
 
 GATHERING: dict[str, Option] = declared_in(Gathering)
-"""Of which ranks of a distributed run a graph is, by name."""
+"""The options of `Gathering`, by name."""
 
 DRAWING: dict[str, Option] = declared_in(Drawing)
-"""How a graph is drawn, by name."""
+"""The options of `Drawing`, by name."""
 
 PLACING: dict[str, Option] = declared_in(Placing)
-"""Where in the page's lists a graph stands, by name."""
+"""The options of `Placing`, by name."""
 
 # -- use ------------------------------------------------------------------------------------
 
 
 def check_options(**drawing: Unpack[Drawing]) -> None:
-    """Check how a graph is to be drawn, before anything has been run for it.
+    """Check the options of a drawing, before the model runs.
 
     Raises:
-        ArgumentError: There is no such option, or one has a value that is none of its own.
+        ArgumentError: An option is unknown, or has a value that it does not take.
     """
     unknown = sorted(drawing.keys() - DRAWING.keys())
     if unknown:
         name = unknown[0]
-        # It may be one of a run.
+        # An option of a run belongs in the call that runs the model.
         takers = "trace or add_graph" if name in RUNNING | WORLD else "add_graph"
         known = RUNNING | WORLD | PLACING | GATHERING
         fix = f"give {name}= to {takers}"
@@ -315,7 +317,7 @@ def check_options(**drawing: Unpack[Drawing]) -> None:
 
 
 def with_defaults(drawing: Drawing) -> Drawing:
-    """Return how a graph is drawn, with every option."""
+    """Return the options of a drawing, with defaults for those that are missing."""
     defaults: Any = {name: option.default for name, option in DRAWING.items()}
     options: Drawing = {**defaults, **drawing}
     return options
@@ -327,10 +329,10 @@ def check_placing(tag: object, step: object, run_name: object = None) -> None:
 
 
 def check_on_error(on_error: object) -> None:
-    """Raise ArgumentError unless this tells what becomes of an error."""
+    """Raise ArgumentError unless `on_error` is one of `OnError`."""
     check_choice("on_error", on_error, get_args(OnError))
 
 
 def check_gathering(ranks: object, ranks_timeout: object) -> None:
-    """Raise ArgumentError unless these can be asked of the ranks of a run."""
+    """Raise ArgumentError unless these are values of `ranks` and `ranks_timeout`."""
     check_values(GATHERING, {"ranks": ranks, "ranks_timeout": ranks_timeout})

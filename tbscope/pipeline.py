@@ -1,4 +1,8 @@
-"""The pipeline from a graph to a GraphDef and its figures: verify, copy, tidy, lay out, convert."""
+"""The pipeline from a graph to a GraphDef and its figures: verify, copy, passes, layout, convert.
+
+The passes change a copy, so the user's graph stays as it is. `originals` and `Origin` map the
+copy's nodes back to those of the user.
+"""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Unpack
@@ -30,12 +34,12 @@ __all__ = ["Drawn", "draw", "to_graph_def"]
 
 
 class Drawn(NamedTuple):
-    """A graph as TensorBoard takes it.
+    """A graph in the form that TensorBoard reads.
 
     Attributes:
-        data: What it draws: a GraphDef, serialised. The same graph always gives the same bytes.
-        stats: What it colours by: the figures of the nodes, by their names in the GraphDef;
-            None where there are none.
+        data: A serialised GraphDef. The bytes depend on the graph and the options alone.
+        stats: The figures by which the page colours nodes, under their names in the GraphDef;
+            None if there are none.
     """
 
     data: bytes
@@ -43,7 +47,7 @@ class Drawn(NamedTuple):
 
     @property
     def graph_def(self) -> GraphDef:
-        """What it draws, as a new message."""
+        """The GraphDef, as a new message."""
         return GraphDef.FromString(self.data)
 
 
@@ -53,11 +57,11 @@ def to_graph_def(graph: Graph, **drawing: Unpack[Drawing]) -> GraphDef:
 
     Args:
         graph: Any graph; it stays as it is.
-        drawing: How it is drawn (see `Drawing`).
+        drawing: Options of the drawing (see `Drawing`).
     Returns:
-        A new message; the same graph always gives the same one.
+        A new message, which depends on the graph and the options alone.
     Raises:
-        ArgumentError: It is no graph; or an option is none, or does not fit the graph.
+        ArgumentError: `graph` is no graph; or an option is unknown, or does not fit the graph.
         GraphError: The graph breaks an invariant.
     """
     require_graph(graph, "to_graph_def")
@@ -70,16 +74,16 @@ def draw(
     """Return the GraphDef of a graph, with figures on its nodes and on the cards of its modules.
 
     Args:
-        graph: What is known to be a graph; it stays as it is.
-        figures: Numbers of its nodes and scopes; None for those that were measured with it.
-        drawing: How it is drawn (see `Drawing`).
+        graph: A graph, whose type the caller has checked; it stays as it is.
+        figures: Numbers of its nodes and scopes; None for those of its own profile.
+        drawing: Options of the drawing (see `Drawing`).
     Raises:
-        ArgumentError: An option is none, or does not fit the graph.
+        ArgumentError: An option is unknown, or does not fit the graph.
         GraphError: The graph breaks an invariant.
     """
     check_options(**drawing)
     with not_collecting():
-        # In a function of its own: all that it made is gone before the collector comes back.
+        # A separate function: its locals are freed before the garbage collector is enabled again.
         return _draw(graph, figures, with_defaults(drawing))
 
 
@@ -89,14 +93,14 @@ def _draw(graph: Graph, figures: Sequence[Figure] | None, options: Drawing) -> D
     check_invariants(graph)
     if figures is None:
         figures = profile_figures(graph)
-    # Figures are told of parameters, too.
+    # Figures are shown on parameters, too, so the copy needs them.
     drawn = copy_graph(graph, state=bool(figures))
     origin = Origin.of(graph, drawn) if figures else None
-    # A function of the user's is asked for the nodes of the user's graph.
+    # A user's function receives the nodes of the user's own graph, not of the copy.
     originals = dict(zip(drawn.nodes, graph.nodes, strict=True)) if callable(color_by) else None
     stacks = set_level(drawn, level)
     work = scope_work(graph)
-    # The node that stands for each operation and each scope in a stack.
+    # The node that represents each operation and each scope of a stack.
     stood_for: dict[Node | Scope, Node] = {}
     for stack in stacks:
         assert stack.node.scope is not None, "a stack stands for a call"
@@ -115,8 +119,8 @@ def _draw(graph: Graph, figures: Sequence[Figure] | None, options: Drawing) -> D
     layout = lay_out(
         drawn,
         style=options["style"],
-        # Colours by figures go up to the largest one at the top level: in a single box
-        # around everything, all were pale.
+        # The page scales colours to the largest figure of the top level: a single box around
+        # everything would make all others pale.
         root=False if figures and root is None else root,
         circles=leaves == "node",
         templates=options["templates"],

@@ -1,4 +1,4 @@
-"""The plugin of pytest: the fixture `architecture`, which checks models against pins.
+"""pytest plugin: the fixture `architecture`, which checks models against lock files.
 
     def test_the_architecture(architecture):
         architecture.check(Net(), torch.rand(1, 3), pin="net.json", max_parameters="25M")
@@ -28,8 +28,8 @@ class Architecture:
     """Checks models in a test.
 
     Args:
-        folder: That of the test's file, from which the paths of pins lead.
-        update: Whether pins are written.
+        folder: The folder of the test's file, to which paths of lock files are relative.
+        update: Whether lock files are written.
     """
 
     def __init__(self, folder: str, *, update: bool) -> None:
@@ -44,14 +44,14 @@ class Architecture:
         pin: Any = None,
         **options: Any,
     ) -> None:
-        """Fail the test unless a model is what a pin tells, and no larger than it may be.
+        """Fail the test unless a model matches its lock file and stays within its limits.
 
         Args:
             model: As for `tbscope.check`.
             input_to_model: As for `tbscope.check`.
-            pin: The path of the pin, from the folder of the test's file on.
+            pin: The path of the lock file, relative to the folder of the test's file.
             options: Limits (`max_parameters`, `max_flops`, `max_activation_bytes`, `no_op`) and
-                how the model runs, as for `tbscope.check`.
+                options of the run, as for `tbscope.check`.
         Raises:
             ArgumentError: As for `tbscope.check`.
         """
@@ -75,6 +75,6 @@ class Architecture:
 
 @pytest.fixture
 def architecture(request: pytest.FixtureRequest) -> Architecture:
-    """Checks models against pins: `architecture.check(model, x, pin="net.json")`."""
+    """Checks models against lock files: `architecture.check(model, x, pin="net.json")`."""
     update = bool(request.config.getoption("--update-architectures"))
     return Architecture(str(request.path.parent), update=update)

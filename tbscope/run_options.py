@@ -1,6 +1,6 @@
-"""The options of a run: how a model runs while it is watched, and as which rank.
+"""Options of a run: how a model runs while it is traced, and as which rank.
 
-`trace` and `add_graph` take them by name; so does the command, in words of its own.
+`trace` and `add_graph` take them by name; the command has other names for some of them.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,7 +15,7 @@ __all__ = ["RUNNING", "WORLD", "Running", "Tracing", "World", "run_options"]
 
 
 class Running(TypedDict, total=False):
-    """How a model runs while it is watched."""
+    """Options that say how a model runs while it is traced."""
 
     kwargs: Annotated[
         Mapping[str, Any] | None, Option(None, "Further keyword arguments of forward.", "no others")
@@ -58,7 +58,7 @@ class Running(TypedDict, total=False):
 
 
 class World(TypedDict, total=False):
-    """As which rank of a run that does not exist a model is traced."""
+    """Options of a simulated distributed run, as a rank of which a model is traced."""
 
     world_size: Annotated[
         int | None,
@@ -92,19 +92,19 @@ class Tracing(Running, World, total=False):
 
 
 RUNNING: dict[str, Option] = declared_in(Running)
-"""How a model runs while it is watched, by name."""
+"""The options of `Running`, by name."""
 
 WORLD: dict[str, Option] = declared_in(World)
-"""As which rank of a run that does not exist a model is traced, by name."""
+"""The options of `World`, by name."""
 
 _TRACING = declared_in(Tracing)
 
 
 def run_options(values: Tracing) -> dict[str, Any]:
-    """Return the options of one run, with defaults.
+    """Return the options of one run, with defaults for those that are missing.
 
     Raises:
-        ArgumentError: There is no such option.
+        ArgumentError: An option is unknown.
     """
     others: dict[str, Any] = {**values}
     taken = take_values(_TRACING, others)

@@ -1,4 +1,4 @@
-"""A SummaryWriter whose `add_graph` draws any model, and which loses nothing at the end."""
+"""A SummaryWriter whose `add_graph` draws any model, and which loses no events at exit."""
 
 import os
 import threading
@@ -20,10 +20,10 @@ __all__ = ["SummaryWriter"]
 class SummaryWriter(torch.utils.tensorboard.SummaryWriter):
     """torch's SummaryWriter, with an `add_graph` that draws any model.
 
-    It takes the same arguments and writes the same files. Beyond that, it closes itself
-    when it is dropped and when the interpreter exits, and in a forked process it writes
-    a file of its own. A graph that cannot be written (a full disk, a directory that is gone) is a
-    `WriterError` of the call, and no record of it is left half-written.
+    It takes the arguments of torch's class and writes files of the same form. Beyond that, it
+    closes itself when it is garbage-collected and when the interpreter exits, and in a forked
+    process it writes a file of its own. A graph that cannot be written (a full disk, a removed
+    directory) raises `WriterError` from the call, and leaves no half-written record.
     """
 
     file_writer: FileWriter | None  # type: ignore[assignment]  # torch says None only.
@@ -42,30 +42,30 @@ class SummaryWriter(torch.utils.tensorboard.SummaryWriter):
     def add_onnx_graph(self, prototxt: Any) -> Graph:  # type: ignore[override]  # As above.
         """Draw an ONNX model in TensorBoard's Graphs dashboard, grouped by its modules.
 
-        It is what `add_graph(tbscope.from_onnx(prototxt))` draws; that takes options, too.
+        It draws the graph of `add_graph(tbscope.from_onnx(prototxt))`, which takes options, too.
 
         Args:
             prototxt: The path of an .onnx file; or a model, as `tbscope.from_onnx` takes it.
         Returns:
             The graph that was drawn.
         Raises:
-            ArgumentError: It is no model, or onnx is not installed.
+            ArgumentError: `prototxt` is no ONNX model, or onnx is not installed.
             WriterError: The file cannot be written.
         """
-        # Few ever read one, and each import is part of a user's first graph.
+        # Few users read ONNX models, and each import delays everybody's first graph.
         from tbscope.sources.onnx.reading import from_onnx
 
         return add_graph(self, from_onnx(prototxt))
 
     def flush(self) -> None:
-        """Write to disk all that was added so far."""
+        """Write all events added so far to disk."""
         self._leave_file_of_parent()
         super().flush()
 
     def close(self) -> None:
-        """Write to disk all that was added so far, and close the file.
+        """Write all events added so far to disk, and close the file.
 
-        What is added later goes to a new file.
+        Later events go to a new file.
         """
         self._leave_file_of_parent()
         closer, self._closer = self._closer, None
@@ -93,7 +93,7 @@ class SummaryWriter(torch.utils.tensorboard.SummaryWriter):
         return file_writer
 
     def _leave_file_of_parent(self) -> None:
-        """Let go, in a forked process, of the file that the parent writes."""
+        """Drop the parent's file in a forked process: only the parent writes to it."""
         if self.file_writer is not None and self._process_id != os.getpid():
             self.file_writer = self.all_writers = None
             if self._closer is not None:
@@ -102,7 +102,7 @@ class SummaryWriter(torch.utils.tensorboard.SummaryWriter):
 
 
 def _close(all_writers: dict[str, FileWriter], process_id: int) -> None:
-    """Close the files of a writer that is gone, in the process that opened them."""
+    """Close the files of a garbage-collected writer, in the process that opened them."""
     if os.getpid() != process_id:
         return
 
@@ -110,12 +110,12 @@ def _close(all_writers: dict[str, FileWriter], process_id: int) -> None:
         for directory, file_writer in all_writers.items():
             try:
                 file_writer.close()
-            except Exception as error:  # noqa: BLE001  No caller is left to whom to raise it.
+            except Exception as error:  # noqa: BLE001  No caller is left to receive it.
                 warnings.warn(str(writing_failed(directory, error)), stacklevel=2)
 
     if threading.current_thread() is threading.main_thread():
         close()
     else:
-        # Garbage may be collected in the very thread that writes such a file, and closing
-        # waits for that thread.
+        # The garbage collector may run in the thread that writes the events of this file. `close`
+        # waits for that thread, so it would wait for itself.
         threading.Thread(target=close).start()

@@ -1,7 +1,7 @@
-"""Models into event files: graphs of models, and numbers on graphs, through any writer.
+"""`add_graph` and `add_overlay`: a model's graph, or numbers on a graph, written by any writer.
 
-The pipeline joined: trace, convert, write. Whatever can fail comes before the first
-byte, so a failure leaves the log directory as it was.
+The steps are: check the options, trace, draw, write. All steps that can fail come before the
+first byte is written, so a failure leaves the log directory as it was.
 """
 
 import sys
@@ -55,70 +55,71 @@ def add_graph(
 ) -> Graph:
     """Draw a model in TensorBoard's Graphs dashboard, through any writer.
 
-    The model runs once, or more often if it is measured. What it holds is afterwards as
-    before, and when this returns, the graph is on disk.
+    The model runs once, or more often if it is measured. Its parameters, buffers and attributes
+    are restored afterwards, and the graph is on disk when this returns.
 
     Args:
         writer: A `SummaryWriter` of torch, tensorboardX or tbscope, a file writer of
             theirs or of TensorBoard, a `tensorboard.summary.Writer`, a logger of Lightning or
             its `experiment`, or a tracker of Accelerate.
-        model: A module or another callable; or a `Graph` that is already made. What
-            `compile_graphs` gave is several: all of them under the tag (None for "compiled"), each
-            under the tag, `/` and its title. A `Difference` is the union of two graphs, coloured
-            by what was added, removed and changed.
+        model: A module or another callable; or a `Graph` that is already made. The result of
+            `compile_graphs` is several graphs: all of them together are drawn under the tag (None
+            for "compiled"), each alone under the tag, `/` and its title. A `Difference` is drawn
+            as the union of two graphs, coloured by added, removed and changed nodes.
         input_to_model: A tensor is one argument; a tuple or list, the positional
             arguments; a mapping from parameters of forward, keyword arguments. None
-            where forward needs none, or where the model has inputs of its own to show
+            if forward needs none, or if the model has example inputs of its own
             (`example_input_array`, `dummy_inputs`).
         verbose: Whether the graph is printed, too.
-        use_strict_trace: Taken because torch's takes it; there is nothing left to relax.
+        use_strict_trace: Accepted for compatibility with torch's `add_graph`; it has no effect.
         kwargs: Further keyword arguments of forward.
         input_size: In place of `input_to_model`, the size of an input to make up:
             `(1, 3, 224, 224)`; a list of several, or a mapping from names of parameters.
         dtypes: The element types of these inputs: one for all, or one for each.
         training: Whether the model runs in training mode; None for the mode it is in.
         grad: Whether gradients are recorded while it runs.
-        loss: A function that makes a loss of what the model gives, which is drawn, too.
+        loss: A function from the model's result to a loss, which is drawn, too.
         backward: Whether the backward pass is run and drawn, from the loss on, or from a
-            scalar that the model gives; gradients are afterwards as before.
-        fake: Whether it computes nothing but shapes: no weights are read, no memory taken.
-        partial: Whether of a model that raises is drawn what ran until then.
+            scalar that the model returns; gradients are restored afterwards.
+        fake: Whether only shapes are computed: no weights are read, no memory is allocated.
+        partial: Whether the operations that ran are drawn if the model raises.
         profile: Whether times and memory are measured: True for 5 more runs after 2 to warm
-            up, or how many. The page colours by them: a graph with a tag under "Profile",
-            the graph of the run under the tag "profile".
-        world_size: How many ranks a distributed run has that does not exist, as one of which the
-            model is traced; None for as many as the mesh has, without one for no such run.
-        rank: Which of these ranks it is.
+            up, or the number of runs. The page colours by them: a graph with a tag under
+            "Profile", the graph of the run under the tag "profile".
+        world_size: The number of ranks of a simulated distributed run, as one of which the
+            model is traced. None: the size of the mesh, or no simulated run if there is no mesh.
+        rank: The number of this rank in the simulated run.
         mesh: The dimensions of a device mesh over all of these ranks, with their sizes:
             `{"dp": 128, "tp": 8}`.
         parallelize: A function of the model and the device mesh that spreads a copy of the model
-            over the ranks, and returns what is run, or None.
+            over the ranks, and returns the model that runs, or None for the copy.
         tag: The graph's entry in the page's list of tags, of which one run may have any
             number; None for the graph of the run, which the list calls "Default".
-        step: Which of several graphs of one tag is the later one, and so is shown. None:
-            after those that this writer has written already.
+        step: The position among several graphs of one tag, of which the highest is shown. None:
+            one after the latest that this process has written.
         run_name: A run of its own for the graph, as a path below the writer's log directory
             (`eval`); None for the writer's own run.
-        ranks: Of a distributed run, "mine" draws this rank alone; "all" or a list of numbers
-            draws what several ranks record, with those that ran the same as one;
-            "unfolded" draws each in a box of its own, of up to 64. Every rank calls it, the
-            lowest of those drawn merges and writes, and the others need no writer. Of a run that
-            does not exist, the model is traced as each of them, one after the other.
-        ranks_timeout: For how many seconds the rank that draws waits for the others.
+        ranks: The ranks of a distributed run that are drawn. "mine" draws this rank alone; "all"
+            or a list of numbers draws several ranks, equal ones merged into one; "unfolded" draws
+            each of up to 64 in a box of its own. Every rank calls this function, the lowest of
+            those drawn merges and writes, and the others need no writer. For a simulated run,
+            the model is traced as each of these ranks in turn.
+        ranks_timeout: The time in seconds for which the rank that draws waits for the others.
         on_error: "raise" raises; "warn", for training scripts, warns once of each error
-            and gives an empty graph with a note of it. Of several ranks it draws those that came.
-        options: How it is drawn, beside these: `style`, `labels`, `root`, `level`, `leaves`,
+            and returns an empty graph with a note of it. If some ranks sent no graph, it draws
+            the others.
+        options: Options of the drawing: `style`, `labels`, `root`, `level`, `leaves`,
             `keep`, `hide`, `dead`, `color_by`, `templates`, `cards`, `helpers`
             (see `tbscope.Drawing`).
     Returns:
-        The graph that was drawn; on a rank that hands its graph to another one, that graph.
+        The graph that was drawn; on a rank that sends its graph to another rank, that graph.
     Raises:
         WriterError: The writer offers no way to write an event, or its file cannot be written.
         InputError: The inputs do not fit forward.
-        ArgumentError: Inputs are given with a `Graph`, an option is none, the tag holds
-            something else, or a graph of it has been written at this step or a later one.
+        ArgumentError: Inputs come with a `Graph`, an option is unknown or wrong, the tag
+            contains other data, or a graph of it was written at this step or a later one.
         TraceError: The model raised.
-        RanksError: Another rank sent no graph: it raised, is too slow, or gone.
+        RanksError: Another rank sent no graph: it raised, timed out, or is gone.
     """
     check_on_error(on_error)
     drawing: Any = {**options}
@@ -141,7 +142,7 @@ def add_graph(
         text = f"tbscope drew no graph: {error}"
         warn_once(text)
         name = model.name if isinstance(model, Graph) else type(model).__name__
-        # It stands for what was not drawn.
+        # The caller receives a graph in any case.
         return Graph(name, notes=[Note(text)])
 
 
@@ -160,21 +161,21 @@ def add_overlay(
     """Draw numbers on a graph, as an entry of its own in the page's list of tags.
 
     With the graph type "Profile", the page colours by them under "Memory" and under "Compute
-    time", and sums them up for each box. The card of a node tells its exact number by the
-    name of the overlay, that of a module the sum.
+    time", and sums them up for each box. The info card of a node shows its exact number under
+    the name of the overlay, the card of a module the sum.
 
     Args:
         writer: Any writer, as for `add_graph`.
         tag: The name of the overlay, and its entry in the page's list.
-        graph: What `trace`, `record` and `add_graph` give.
-        values: A mapping from names to numbers; or a function of a `Node` that gives its
+        graph: A graph that `trace`, `record` or `add_graph` made.
+        values: A mapping from names to numbers; or a function of a `Node` that returns its
             number, or None; or the name of a built-in overlay: "flops", "backward_flops",
             "parameters", "parameter_bytes", "activation_bytes", "moved_bytes", "saved_bytes",
             "time", "peak", "calls", "operations", "communication_bytes"
             ("communication_bytes/tp" along one dimension of the device mesh),
-            "parameter_bytes_here", "flops_here". A name is that of a parameter
-            (`layer1.0.weight`) or of a module (`layer1.0`), the path of a scope, an input's or a
-            node's name; a `Node`, a `Call` or a `Scope` will do, too.
+            "parameter_bytes_here", "flops_here". A key is the name of a parameter
+            (`layer1.0.weight`), of a module (`layer1.0`), of an input or of a node, the path of a
+            scope, or a `Node`, `Call` or `Scope` itself.
             None for the built-in that is named like the tag.
         step: As for `add_graph`.
         run_name: As for `add_graph`.
@@ -182,9 +183,9 @@ def add_overlay(
         drawing: As for `add_graph`.
     Raises:
         WriterError: The writer offers no way to write an event, or its file cannot be written.
-        ArgumentError: A number is none that the page can show, there is none, or an argument
-            is none.
-        NotFoundError: The graph holds nothing of a name that a number is given for.
+        ArgumentError: The page cannot show a number, there is no number, or an argument is
+            wrong.
+        NotFoundError: A key names nothing in the graph.
     """
     check_on_error(on_error)
     try:
@@ -216,7 +217,7 @@ def add_overlay(
 
 
 class _Asked(NamedTuple):
-    """What is to be drawn, and how."""
+    """The arguments of one `add_graph` call: the model, its run, and the drawing."""
 
     model: Any
     input_to_model: Any
@@ -228,7 +229,7 @@ class _Asked(NamedTuple):
     entry: Entry
 
     def record(self) -> Graph:
-        """Return the graph of the model, as which rank or ranks it is asked for."""
+        """Trace the model: once, or as several ranks of a simulated run, and merge the graphs."""
         several = pretended_ranks(self.ranks, self.world)
         if several is None:
             return self._graph_on(self.world)
@@ -250,7 +251,7 @@ def _draw(writer: object, asked: _Asked, gathering: Gathering | None, *, lenient
     check_options(**drawing)
     entry.check()
     with collecting_rarely():
-        # Whoever has no `Difference` loads nothing for it.
+        # `Difference` is looked up, not imported: a caller that has one has imported it already.
         home = sys.modules.get("tbscope.comparison.difference")
         if home is not None and isinstance(model, home.Difference):
             model, drawing = model.graph, {"color_by": "difference", **drawing}
@@ -261,7 +262,7 @@ def _draw(writer: object, asked: _Asked, gathering: Gathering | None, *, lenient
             graph = gathered(gathering, asked.record, lenient=lenient)
             if not gathering.draws:
                 return graph
-            # Not before: the others wait for this one in what they do together.
+            # Not before: an error here would leave the other ranks waiting in their collectives.
             check_writer(writer)
         parts = model if isinstance(model, CompiledGraphs) else {}
         if parts and entry.tag is None:
@@ -269,17 +270,20 @@ def _draw(writer: object, asked: _Asked, gathering: Gathering | None, *, lenient
         graphs = {entry: graph}
         for title, part in parts.items():
             graphs[entry._replace(tag=f"{entry.tag}/{title}")] = part
-        drawn = {each: draw(one, **drawing) for each, one in graphs.items()}
+        drawn = {key: draw(made, **drawing) for key, made in graphs.items()}
         if verbose:
             print(graph, *parts.values(), sep="\n")  # noqa: T201  As torch's does.
-        # All are drawn before the first is written.
-        for each, one in drawn.items():
-            write_entry(writer, one, each, record_of(graphs[each]))
+        # All are drawn before the first is written, so a failure leaves no part of them on disk.
+        for key, made in drawn.items():
+            write_entry(writer, made, key, record_of(graphs[key]))
     return graph
 
 
 def gathered(gathering: Gathering, record: Callable[[], Graph], *, lenient: bool) -> Graph:
-    """Return what several ranks record, or this one alone if another draws; warn of those lost."""
+    """Return the merged graph of several ranks, or this rank's graph if another rank draws.
+
+    A warning reports the ranks that sent no graph.
+    """
     graph = gathering.take(record, lenient=lenient)
     for text in lost_texts(gathering.lost):
         warn_once(f"tbscope: {text}")

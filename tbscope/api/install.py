@@ -1,7 +1,7 @@
-"""Has the SummaryWriters of torch and of tensorboardX draw what `tbscope.add_graph` draws.
+"""`install`: the SummaryWriters of torch and tensorboardX draw with `tbscope.add_graph`.
 
-Code that trains with another library calls their `add_graph`; after `install()` it need not be
-changed. Neither is imported for that: a writer that a script imports later is met when it is.
+A library that trains models calls their `add_graph`; after `install()`, its code needs no change.
+Neither package is imported for that: an import hook patches a writer that is imported later.
 """
 
 import functools
@@ -27,7 +27,7 @@ _HOMES = ("torch.utils.tensorboard.writer", "tensorboardX.writer")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Order:
-    """What somebody has asked for: how graphs are drawn, and what becomes of errors."""
+    """The options of one `install` or `installed`: for the drawing, and for errors."""
 
     on_error: OnError
     drawing: Drawing
@@ -35,32 +35,32 @@ class _Order:
 
 @shows_options
 def install(*, on_error: OnError = "raise", **drawing: Unpack[Drawing]) -> None:
-    """Have `add_graph` of torch's and tensorboardX's SummaryWriter draw what tbscope draws.
+    """Make `add_graph` of torch's and tensorboardX's SummaryWriter draw with tbscope.
 
     From now on `writer.add_graph(model, input_to_model, verbose, use_strict_trace)` is
-    `tbscope.add_graph(writer, ...)`, also where a library calls it (Lightning's
+    `tbscope.add_graph(writer, ...)`, also if a library calls it (Lightning's
     `TensorBoardLogger(log_graph=True)`), and for a writer that is imported later. It takes all
-    further arguments of that, too, and gives the graph; `verbose` prints it, `use_strict_trace`
-    has nothing left to relax. A class whose own `add_graph` takes the place of theirs keeps it.
+    further arguments of `tbscope.add_graph`, too, and returns the graph; `verbose` prints it,
+    `use_strict_trace` has no effect. A subclass that overrides `add_graph` keeps its own.
 
-    Once is enough: another time tells anew how graphs are drawn, and nothing else.
+    One call is enough: a further call only replaces the options.
 
     Args:
         on_error: "raise" raises, as torch's does; "warn" warns once of each error, and the
-            training goes on. It is for calls that do not tell.
-        drawing: How graphs are drawn by calls that do not tell, as for `add_graph`.
+            training goes on. A call that has its own `on_error` overrides it.
+        drawing: Options of the drawing, as for `add_graph`; those of a call override them.
     Raises:
-        ArgumentError: An option is none.
+        ArgumentError: An option is unknown or wrong.
     """
     _standing[:] = [_ordered(on_error, drawing)]
     _take_effect()
 
 
 def uninstall() -> None:
-    """Have `add_graph` of these writers be again what it was.
+    """Restore the original `add_graph` of these writers.
 
-    Where nothing is installed, nothing happens. What `with tbscope.installed()` has asked for ends
-    with its block.
+    Nothing happens if nothing is installed. A block of `with tbscope.installed()` stays in force
+    until it ends.
     """
     _standing.clear()
     _take_effect()
@@ -69,13 +69,13 @@ def uninstall() -> None:
 @contextmanager
 @shows_options
 def installed(*, on_error: OnError = "raise", **drawing: Unpack[Drawing]) -> Iterator[None]:
-    """Have `add_graph` of these writers draw what tbscope draws, during a block.
+    """Make `add_graph` of these writers draw with tbscope, during a block.
 
     Args:
         on_error: As for `install`.
         drawing: As for `install`.
     Raises:
-        ArgumentError: An option is none.
+        ArgumentError: An option is unknown or wrong.
     """
     order = _ordered(on_error, drawing)
     _blocks.append(order)
@@ -93,13 +93,13 @@ def _ordered(on_error: OnError, drawing: Drawing) -> _Order:
     return _Order(on_error, drawing)
 
 
-# -- what is in force ---------------------------------------------------------------------------
+# -- patches ------------------------------------------------------------------------------------
 
 _lock = threading.Lock()
-# That of `install`, if there is one, and those of the blocks that are open, in any thread.
+# The order of `install`, if there is one; below, those of the open blocks of all threads.
 _standing: list[_Order] = []
 _blocks: list[_Order] = []
-# By the class that holds it: what was in the place of ours, and ours.
+# By the patched class: its original function, and ours.
 _replaced: dict[type[Any], tuple[Any, Any]] = {}
 
 
@@ -108,7 +108,7 @@ def _in_force() -> _Order | None:
 
 
 def _take_effect() -> None:
-    """Put ours in the place of theirs, or theirs back."""
+    """Patch the loaded writers if an order is in force; restore all of them if none is."""
     with _lock:
         wanted = _in_force() is not None
         if wanted and _finder not in sys.meta_path:
@@ -124,24 +124,24 @@ def _take_effect() -> None:
 
 
 def _loaded() -> Iterator[ModuleType]:
-    """Yield the writers' modules that are loaded; one that another thread loads is waited for."""
+    """Yield the writers' modules in `sys.modules`, after waiting for imports in other threads."""
     for name in _HOMES:
         if sys.modules.get(name) is not None:
             try:
                 yield import_module(name)
-            except ImportError:  # Which is told to that thread.
+            except ImportError:  # The importing thread receives it.
                 continue
 
 
 def _see_to(module: ModuleType) -> None:
-    """Put ours in the place of the `add_graph` of a module's writer."""
+    """Patch the `add_graph` of a module's SummaryWriter, unless it is patched already."""
     cls: Any = getattr(module, "SummaryWriter", None)
     with _lock:
         now = vars(cls).get("add_graph") if isinstance(cls, type) else None
         if now is None or _in_force() is None:
             return
         theirs, _ = _replaced.get(cls, (now, None))
-        # Anything else than theirs is ours, or what somebody has put around ours.
+        # Any other function is ours, or a wrapper that somebody has put around ours.
         if now is theirs:
             cls.add_graph = _ours(theirs)
             _replaced[cls] = theirs, cls.add_graph
@@ -149,7 +149,7 @@ def _see_to(module: ModuleType) -> None:
 
 def _put_back(cls: type[Any]) -> None:
     theirs, ours = _replaced[cls]
-    # Whoever has put something around ours still calls ours, which is then as good as theirs.
+    # A wrapper around ours stays; without an order, ours calls the original.
     if vars(cls).get("add_graph") is ours:
         cls.add_graph = theirs
         del _replaced[cls]
@@ -168,11 +168,11 @@ def _ours(theirs: Any) -> Any:
         order = _in_force()
         if order is None:
             return theirs(self, model, input_to_model, verbose, use_strict_trace, **options)
-        # torch is imported by whoever trains, and not before: a script may set up things first.
+        # This imports torch: not before the first call, as a script may set up things first.
         from tbscope.api.add_graph import add_graph as draw
 
-        told: Any = {"on_error": order.on_error, **order.drawing, **options}
-        return draw(self, model, input_to_model, verbose, use_strict_trace, **told)
+        merged: Any = {"on_error": order.on_error, **order.drawing, **options}
+        return draw(self, model, input_to_model, verbose, use_strict_trace, **merged)
 
     return add_graph
 
@@ -181,12 +181,12 @@ def _ours(theirs: Any) -> Any:
 
 
 class _Finder(MetaPathFinder):
-    """Finds the writers' modules as the others do, and sees to them when they are loaded."""
+    """Import hook: finds the writers' modules by the other finders, and patches them."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return the spec that the other finders give, with a loader that replaces the writer."""
+        """Return the spec of the other finders, with a loader that patches the writer."""
         if fullname not in _HOMES:
             return None
         others = [finder for finder in sys.meta_path if finder is not self]
@@ -196,7 +196,7 @@ class _Finder(MetaPathFinder):
             own = vars(spec.loader)
 
             def exec_module(module: ModuleType) -> None:
-                # Once: the loader is that of the module, which may be loaded again.
+                # Once: the module keeps this loader, and may be reloaded with it.
                 del own["exec_module"]
                 module.__loader__.exec_module(module)  # type: ignore[union-attr]
                 _see_to(module)

@@ -1,4 +1,4 @@
-"""Graphs of a training that runs: `watch` draws a model's next call, and the step around it."""
+"""`watch`: draws the next call of a model in a running training, and the step around it."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Unpack
@@ -30,10 +30,10 @@ __all__ = ["Watched", "watch"]
 
 
 class Watched:
-    """A model whose next call is awaited.
+    """The handle of `watch`: a model whose next call is awaited.
 
     Attributes:
-        graph: The latest graph that was drawn; None before there is one.
+        graph: The latest graph that was drawn; None before the first.
     """
 
     def __init__(self) -> None:
@@ -42,11 +42,11 @@ class Watched:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing is waited for any more."""
+        """Whether no further call is awaited."""
         return self._waiting is None or self._waiting.is_over
 
     def remove(self) -> None:
-        """Wait no longer."""
+        """Stop waiting; a step whose recording has not ended is dropped."""
         if self._waiting is not None:
             self._waiting.remove()
 
@@ -68,32 +68,34 @@ def watch(
 ) -> Watched:
     """Draw a model's next call in the training that runs, with the step around it.
 
-    No example input is asked for: the call is the training's own, with its data, on its device.
-    It is recorded once, and then the hooks are gone. Whatever fails is warned of, once, and the
+    No example input is needed: the call is the training's own, with its data, on its device.
+    It is recorded once, and then the hooks are removed. A failure is one warning, and the
     training goes on.
 
     Args:
         writer: Any writer, as for `add_graph`.
-        model: The model; of a compiled one, the call that is recorded is not compiled.
+        model: The model. If it is compiled, the recorded call runs uncompiled.
         tag: As for `add_graph`.
         run_name: As for `add_graph`.
-        every: After how many further calls one is recorded again: it is drawn if the structure
-            is another one by then, with a note of the changes. None: never again.
+        every: The number of further calls after which a call is recorded again. It is drawn if
+            the structure has changed, with a note of the changes. None: no further recording.
         backward: Whether the backward pass and the optimizer's step are drawn, too; then a
             call in training mode is awaited.
         optimizer: The optimizer whose step ends the graph, after one backward pass or several;
-            None for the first one that holds a parameter of the model, if it comes before the
-            model is called again.
-        all_ranks: Whether every process of a distributed run draws by itself; else the first one.
-        ranks: Of a distributed run, "mine" draws one rank; "all", "unfolded" or a list draws
-            what several ranks record of that step, as for `add_graph`. Every rank calls it, and
-            those that do not draw need no writer; a rank that fails or is late stops no training.
+            None for the first optimizer with a parameter of the model, if its step comes before
+            the next call of the model.
+        all_ranks: Whether every process of a distributed run draws by itself; otherwise only rank
+            0 draws.
+        ranks: The ranks of a distributed run that are drawn: "mine" draws one rank; "all",
+            "unfolded" or a list merges the recordings of several ranks, as for `add_graph`. Every
+            rank calls `watch`, and those that do not draw need no writer; a rank that fails or is
+            late stops no training.
         ranks_timeout: As for `add_graph`.
         drawing: As for `add_graph`.
     Returns:
         A handle: `remove()` ends the waiting.
     Raises:
-        ArgumentError: An argument is none.
+        ArgumentError: An argument is wrong.
         WriterError: The writer offers no way to write an event.
     """
     _check(model, every, optimizer)
@@ -125,13 +127,13 @@ def watch(
         add_graph(writer, graph, tag=tag, run_name=run_name, **drawing)
 
     def take(record: Callable[[], Graph], calls: int) -> None:
-        """Draw what is recorded, of several ranks on the one that draws."""
+        """Draw the recorded graph, or on the drawing rank the merged graphs of several ranks."""
         again = gathering_of(ranks, ranks_timeout)
         try:
             graph = record() if again is None else gathered(again, record, lenient=True)
             if again is None or again.draws:
                 draw(graph, calls)
-        except Exception as error:  # noqa: BLE001  No training ends for a picture.
+        except Exception as error:  # noqa: BLE001  A training must not end for a picture.
             warn_once(f"tbscope drew no step of {name}: {error_text(error)}")
 
     def recorded(graph: Graph, calls: int) -> None:
@@ -142,10 +144,10 @@ def watch(
         if gathering is None:
             warn_once(f"tbscope drew no step of {name}: {text}")
         else:
-            # The others need not wait for this rank; where it draws, it draws what they have.
+            # The other ranks then need not wait for this one; if it draws, it draws theirs.
             take(lambda: _raise(text), 0)
 
-    # Each import is part of a user's first graph, and few watch.
+    # Few users watch, and each import delays everybody's first graph.
     from tbscope.sources.eager.step_watcher import Waiting
 
     watched._waiting = Waiting(

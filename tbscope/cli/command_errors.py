@@ -1,4 +1,4 @@
-"""What every command has: `--debug`, and errors as one message in the words of the command."""
+"""The command class: `--debug`, and errors as one message that names options of the command."""
 
 import ast
 import contextlib
@@ -17,7 +17,7 @@ from tbscope.run_options import RUNNING
 
 __all__ = ["command", "command_text", "in_command_words"]
 
-# Inputs are described in another form, and factories have arguments of these names.
+# Not input_size and dtypes: `--input` replaces both, and factories have arguments of these names.
 _OPTION = "|".join(
     ({**RUNNING, **DRAWING, **PLACING}.keys() - {"input_size", "dtypes"}) | {"depth"}
 )
@@ -25,7 +25,7 @@ _SETTING = re.compile(rf"""\b({_OPTION})=('[^']*'|"[^"]*"|\[[^\]]*\]|\w+)""")
 _LEFT_OUT = re.compile(rf"\bleave ({_OPTION}) out\b")
 _TRACED = re.compile(r"(?:(?:graph = |trace it with )tbscope\.)?trace\(model, input, ([^()]*)\)")
 _CAST = re.compile(r"use \.(?:to\(torch\.(\w+)\)|(long|float)\(\))")
-# What Python tells of a graph, and which command does.
+# Advice in Python, and the same advice for the command line.
 _PHRASES = {
     "add_graph(model, x, backward=True, loss=lambda out: out.pow(2).mean())": (
         "give --loss path/to/file.py:make_loss, a function of the result that returns a scalar"
@@ -57,29 +57,29 @@ _PHRASES = {
 
 
 class _Command(click.Command):
-    """A command that ends with exit code 1 and one message where anything fails."""
+    """A command that ends with exit code 1 and one message on any failure."""
 
     def invoke(self, ctx: click.Context) -> Any:
         debug = ctx.params.pop("debug")
         try:
             return super().invoke(ctx)
         except (click.ClickException, click.Abort, click.exceptions.Exit, BrokenPipeError):
-            # The last: whoever reads has seen enough, which click knows.
+            # BrokenPipeError: the reader of the output has closed it, which click handles.
             raise
         except Exception as error:
             if debug:
                 raise
             if not isinstance(error, TbscopeError):
                 fix = "report it, with what --debug shows"
-                told = TbscopeError("tbscope itself failed", why=error_text(error), fix=fix)
-                raise click.ClickException(str(told)) from error
+                failure = TbscopeError("tbscope itself failed", why=error_text(error), fix=fix)
+                raise click.ClickException(str(failure)) from error
             raise click.ClickException(str(error)) from error
 
 
 def command(function: Callable[..., None]) -> click.Command:
-    """Make a command of a function: its first line is what the list of commands tells of it.
+    """Decorator that makes a function a command; its docstring is the help.
 
-    `--debug` is added behind its own options, and is no argument of the function.
+    `--debug` is added after its own options, and is no argument of the function.
     """
     made = click.command(cls=_Command)(function)
     made.params.append(
@@ -95,7 +95,7 @@ def in_command_words(inputs: Sequence[InputSpec] = ()) -> Iterator[None]:
     """Make the library's errors name the options: `--run-name eval`, not `run_name='eval'`.
 
     Args:
-        inputs: The tensors that the command was told to make up.
+        inputs: The tensors of `--input`, for hints on their dtypes.
     """
     try:
         yield
@@ -112,35 +112,35 @@ def in_command_words(inputs: Sequence[InputSpec] = ()) -> Iterator[None]:
 
 
 def _with_types(fix: str, inputs: Sequence[InputSpec]) -> str:
-    """Turn a cast of an input into the option that makes it so: `-i 2x16:int64`."""
+    """Replace the cast of an input in a hint by the option with that dtype: `-i 2x16:int64`."""
     found = _CAST.search(fix)
     if not found or not inputs:
         return fix
     dtype = found[1] or {"long": "int64", "float": "float32"}[found[2]]
     if len(inputs) == 1:
-        told = f"give -i {inputs[0]._replace(dtype=dtype)}"
+        hint = f"give -i {inputs[0]._replace(dtype=dtype)}"
     else:
-        told = f"give it with its type: -i [NAME=]SHAPE:{dtype}"
-    return _CAST.sub(told, fix)
+        hint = f"give it with its type: -i [NAME=]SHAPE:{dtype}"
+    return _CAST.sub(hint, fix)
 
 
 def command_text(text: str) -> str:
-    """Turn a text about Python's options into one about those of the command.
+    """Replace options of the library in a text by options of the command.
 
     >>> command_text("run_name='eval', or 'eval/large'")
     "--run-name eval, or 'eval/large'"
     >>> command_text("graph = tbscope.trace(model, input, profile=True)")
     'give --profile'
 
-    What a module got stays: its parameters may be called like options.
+    The text after " got ", the arguments of a module, stays: they may have names of options.
     """
-    told, got, rest = text.partition(" got ")
+    advice, got, rest = text.partition(" got ")
     for phrase, words in _PHRASES.items():
-        told = told.replace(phrase, words)
-    told = _TRACED.sub(r"give \1", told)
-    told = _SETTING.sub(_flag_text, told)
-    told = _LEFT_OUT.sub(lambda found: f"leave {flag_of(found[1])} out", told)
-    return told + got + rest
+        advice = advice.replace(phrase, words)
+    advice = _TRACED.sub(r"give \1", advice)
+    advice = _SETTING.sub(_flag_text, advice)
+    advice = _LEFT_OUT.sub(lambda found: f"leave {flag_of(found[1])} out", advice)
+    return advice + got + rest
 
 
 def _flag_text(found: re.Match[str]) -> str:
@@ -149,11 +149,11 @@ def _flag_text(found: re.Match[str]) -> str:
     try:
         value = ast.literal_eval(text)
     except (ValueError, SyntaxError):
-        # A word that stands for something else than itself, or begins an expression.
+        # No literal: a name, or the beginning of an expression.
         return f"{flag} {text}"
     if value is None:
         return f"no {flag}"
     if isinstance(value, bool):
         return flag if value else flag_of(f"no_{name}")
     values = value if isinstance(value, list) else [value]
-    return " ".join(f"{flag} {shlex.quote(str(each))}" for each in values)
+    return " ".join(f"{flag} {shlex.quote(str(entry))}" for entry in values)

@@ -1,4 +1,4 @@
-"""Writes a graph into a folder for TensorBoard, with overlays, and tells how to open it."""
+"""Log folders: writes a graph with overlays for TensorBoard, and returns the line that opens it."""
 
 import shlex
 from collections.abc import Callable, Iterable, Mapping
@@ -18,7 +18,7 @@ __all__ = ["drawing_options", "opening_line", "write_log"]
 
 
 def drawing_options() -> list[Callable[[Command], Command]]:
-    """Return decorators that add overlays, and how a graph is drawn."""
+    """Return decorators that add `--overlay`, and the options of a drawing."""
     return [
         click.option(
             "--overlay",
@@ -45,21 +45,21 @@ def write_log(
 
     Args:
         graph: The graph.
-        logdir: The folder; it is made where it is missing.
-        drawing: How all of them are drawn, as for `to_graph_def`.
-        place: The tag of the graph, and the step and the run of all; None for none.
+        logdir: The folder; it is made if it is missing.
+        drawing: The options of all drawings, as for `to_graph_def`.
+        place: The tag of the graph, and the step and the run of all entries; None for defaults.
         overlays: The names of overlays.
     Raises:
         TbscopeError: The folder cannot be written to.
     """
     from tbscope.writer import SummaryWriter
 
-    given = dict(place or {})
+    entry = dict(place or {})
     with in_command_words(), SummaryWriter(logdir) as writer:
-        writer.add_graph(graph, **given, **drawing)
-        given.pop("tag", None)
+        writer.add_graph(graph, **entry, **drawing)
+        entry.pop("tag", None)
         for name in dict.fromkeys(overlays):
-            writer.add_overlay(name, graph, **given, **drawing)
+            writer.add_overlay(name, graph, **entry, **drawing)
 
 
 def opening_line(logdir: str) -> str:

@@ -1,4 +1,4 @@
-"""What the command line's words mean: targets, inputs, factory arguments, files, options."""
+"""Parsers of the command line: targets, inputs, factory arguments, files, library options."""
 
 import ast
 import os
@@ -44,20 +44,20 @@ DTYPES = (
     *("float32", "float64", "float16", "bfloat16", "complex64", "complex128"),
     *("int64", "int32", "int16", "int8", "uint8", "uint16", "uint32", "uint64", "bool"),
 )
-"""The element types that `--input` takes."""
+"""The dtypes that `--input` takes."""
 
 _INPUT = re.compile(r"(?:([^\W\d]\w*)=)?(scalar|\d{1,18}(?:x\d{1,18})*)(?::(\w+))?", re.ASCII)
 
-# A colon before digits and a slash begins the port of a machine.
+# A colon before digits and a slash is followed by the port of a host, not by a tag.
 _REMOTE = re.compile(r"(\w[\w+.-]*://(?:[^:]|:[0-9]+(?=/))*)(?::(.+))?", re.DOTALL)
 
 
 class ModelSpec(NamedTuple):
-    """Where the model is: `package.module:make_model` or `path/to/file.py:make_model`.
+    """The target `package.module:make_model` or `path/to/file.py:make_model`.
 
     Attributes:
         place: The module's name or the file's path.
-        attribute: The name in it, dotted for one inside a class.
+        attribute: The name in it, dotted for a name inside a class.
     """
 
     place: str
@@ -65,7 +65,7 @@ class ModelSpec(NamedTuple):
 
     @property
     def is_file(self) -> bool:
-        """Whether the place is a file and no module's name."""
+        """Whether the place is the path of a file, not a module's name."""
         return self.place.endswith(".py") or "/" in self.place or "\\" in self.place
 
     def __str__(self) -> str:
@@ -73,12 +73,12 @@ class ModelSpec(NamedTuple):
 
 
 class GraphPath(NamedTuple):
-    """Where a graph is that was written before: a file, or a log directory.
+    """The path of a written graph: a file, or a log directory.
 
     Attributes:
-        path: The path, which may be one on another machine.
-        tag: Which graph of a log is meant: its tag, maybe with a step (`large@7`); None for the
-            only one.
+        path: The path, or a URL on another machine.
+        tag: The tag of the graph in a log, with or without a step (`large@7`); None for the only
+            graph.
     """
 
     path: str
@@ -86,7 +86,7 @@ class GraphPath(NamedTuple):
 
 
 class HubConfig(NamedTuple):
-    """A model of Hugging Face's, to be made of its config with random weights: `hf:NAME`.
+    """A model of Hugging Face, made from its config with random weights: `hf:NAME`.
 
     Attributes:
         name: The name of the model in the local cache, or the path of its config.
@@ -99,16 +99,16 @@ class HubConfig(NamedTuple):
 
 
 Target: TypeAlias = ModelSpec | GraphPath | HubConfig
-"""What a command is given as TARGET."""
+"""The argument TARGET of a command."""
 
 
 class InputSpec(NamedTuple):
     """One `--input`: a tensor to make up.
 
     Attributes:
-        name: The keyword argument of forward; None for the next positional one.
-        shape: Sizes per dimension, none for a scalar.
-        dtype: The element type, one of `DTYPES`.
+        name: The keyword argument of forward; None for the next positional argument.
+        shape: Sizes per dimension, empty for a scalar.
+        dtype: The dtype, one of `DTYPES`.
     """
 
     name: str | None
@@ -116,7 +116,7 @@ class InputSpec(NamedTuple):
     dtype: str
 
     def __str__(self) -> str:
-        """Print it as one writes it: `ids=2x128:int64`."""
+        """Return its form on the command line: `ids=2x128:int64`."""
         sizes = "x".join(map(str, self.shape)) or "scalar"
         return f"{self.name}={sizes}:{self.dtype}" if self.name else f"{sizes}:{self.dtype}"
 
@@ -134,10 +134,10 @@ class OutputFile(NamedTuple):
 
 
 def parse_target(text: str) -> Target:
-    """Read `package.module:make_model`, `path/to/file.py:make_model`, or the path of a graph.
+    """Parse `package.module:make_model`, `path/to/file.py:make_model`, or the path of a graph.
 
-    The path of a log may be followed by a colon and a tag, and `hf:` goes before the name of a
-    model of Hugging Face's.
+    A colon and a tag may follow the path of a log, and `hf:` precedes the name of a model of
+    Hugging Face.
 
     >>> parse_target("torch.nn:Linear")
     ModelSpec(place='torch.nn', attribute='Linear')
@@ -149,7 +149,7 @@ def parse_target(text: str) -> Target:
     HubConfig(name='bert-base-uncased')
 
     Raises:
-        click.BadParameter: The text has another form, and nothing is there.
+        click.BadParameter: The text has another form, and is no existing path.
     """
     if text.startswith("hf:") and text.strip() != "hf:":
         return HubConfig(text.removeprefix("hf:"))
@@ -168,7 +168,7 @@ def parse_target(text: str) -> Target:
 
 
 def _holds_tags(path: str) -> bool:
-    """Tell whether a path may be that of a log, and not the name of a module."""
+    """Whether a path may be a log, and not a Python package."""
     if os.path.isdir(path):
         return not os.path.exists(os.path.join(path, "__init__.py"))
     if not os.path.exists(path):
@@ -179,7 +179,7 @@ def _holds_tags(path: str) -> bool:
 
 
 def parse_input(text: str) -> InputSpec:
-    """Read `SHAPE`, `SHAPE:dtype`, `NAME=SHAPE` or `NAME=SHAPE:dtype`.
+    """Parse `SHAPE`, `SHAPE:dtype`, `NAME=SHAPE` or `NAME=SHAPE:dtype`.
 
     >>> parse_input("ids=2x128:int64")
     InputSpec(name='ids', shape=(2, 128), dtype='int64')
@@ -187,7 +187,7 @@ def parse_input(text: str) -> InputSpec:
     InputSpec(name=None, shape=(), dtype='float32')
 
     Raises:
-        click.BadParameter: The text has another form, or names an unknown element type.
+        click.BadParameter: The text has another form, or the dtype is unknown.
     """
     found = _INPUT.fullmatch(text)
     if not found:
@@ -200,7 +200,7 @@ def parse_input(text: str) -> InputSpec:
 
 
 def parse_maker(text: str) -> ModelSpec:
-    """Read `path/to/file.py:make_inputs` or `package.module:make_inputs`.
+    """Parse `path/to/file.py:make_inputs` or `package.module:make_inputs`.
 
     Raises:
         click.BadParameter: The text has another form.
@@ -216,7 +216,7 @@ def _parse_named(text: str, form: str) -> ModelSpec:
 
 
 def parse_factory_argument(text: str) -> tuple[str, Any]:
-    """Read `NAME=VALUE`; a value that is no Python literal is a text.
+    """Parse `NAME=VALUE`; a value that is no Python literal is a text.
 
     >>> parse_factory_argument("depth=50"), parse_factory_argument("size=base")
     (('depth', 50), ('size', 'base'))
@@ -234,12 +234,12 @@ def parse_factory_argument(text: str) -> tuple[str, Any]:
 
 
 def parse_output(text: str) -> OutputFile:
-    """Read a path that ends in one of the forms of a graph; `-` or such an end alone.
+    """Parse a path that ends in a form of a graph; `-` or an ending alone is standard output.
 
     Raises:
         click.BadParameter: The path has another ending, or a terminal cannot show the form.
     """
-    # As heavy as drawing, and only needed where something is drawn.
+    # This imports all that draws, which only commands with `-o` need.
     from tbscope.saving.save import form_of
 
     text = ".pbtxt" if text == "-" else text
@@ -253,10 +253,10 @@ def parse_output(text: str) -> OutputFile:
 
 
 def parse_folder(text: str) -> str:
-    """Read the name of a folder.
+    """Parse the name of a folder.
 
     Raises:
-        click.BadParameter: It is empty, or no text that can be printed.
+        click.BadParameter: The name is empty, or cannot be printed.
     """
     if not text.strip() or not is_text(text):
         raise click.BadParameter(f"{shown(text)} is no name of a folder, e.g. runs/net")
@@ -284,14 +284,14 @@ def takes(*parameters: Callable[[Command], Command]) -> Callable[[Command], Comm
 def library_options(
     options: Mapping[str, Option], *, without: Sequence[str] = ()
 ) -> list[Callable[[Command], Command]]:
-    """Return decorators that add these options to a command, under their names in Python.
+    """Return decorators that add options of the library to a command, under their Python names.
 
-    A choice becomes a word, a truth a flag and its opposite (`--cards/--no-cards`), a list
-    an option that may be given again.
+    A Literal becomes an option with choices, a bool a flag and its opposite
+    (`--cards/--no-cards`), a list a repeatable option.
 
     Args:
-        options: Their declarations.
-        without: The names of the options that the command offers in another form.
+        options: The declarations, by name.
+        without: The names of the options that the command has in another form.
     """
     return [_click_option(option) for name, option in options.items() if name not in without]
 
@@ -302,7 +302,7 @@ def flag_of(name: str) -> str:
 
 
 def metavar_of(option: Option) -> str:
-    """Return the word for the value of an option in its help: `PATTERN`, `NUMBER`, `NAME`."""
+    """Return the placeholder for the value of an option: `PATTERN`, `NUMBER`, `NAME`."""
     if get_origin(option.type) is Sequence:
         return "PATTERN"
     return "NUMBER" if int in _members(option) else "NAME"

@@ -1,7 +1,7 @@
-"""Gets what a target names: a model with its inputs, made of code or of a config; a graph of a log.
+"""Loads targets: a model from code or a config, with its inputs; or a graph from a log.
 
-Of a config of Hugging Face's (`hf:NAME`, a directory, a file) the weights are random. Nothing is
-downloaded unless that is asked for, and no code of others runs.
+A model from a config of Hugging Face (`hf:NAME`, a directory, a file) has random weights. Nothing
+is downloaded without `--download`, and no code from the hub runs.
 """
 
 import contextlib
@@ -46,7 +46,7 @@ _AT_STEP = re.compile(r"(.+)@(-?[0-9]{1,18})", re.DOTALL)
 
 @contextlib.contextmanager
 def import_path(target: ModelSpec) -> Iterator[None]:
-    """Make a target's neighbours importable: its file's folder, or the working directory."""
+    """Import from a target's folder, or the working directory, during a block."""
     before = list(sys.path)
     folder = Path(target.place).parent if target.is_file else Path()
     sys.path.insert(0, str(folder.resolve()))
@@ -60,13 +60,14 @@ def load_model(target: ModelSpec, arguments: Mapping[str, Any]) -> "torch.nn.Mod
     """Return the model that a target names.
 
     Args:
-        target: A module or file, and in it a model, or a function or class that makes one.
+        target: A module or file, and the name of a model in it, or of a function or class that
+            makes a model.
         arguments: Keyword arguments of that function or class.
     Returns:
         The model.
     Raises:
-        ArgumentError: The place cannot be imported, holds no such name, the factory raises,
-            or the object made is no `torch.nn.Module`.
+        ArgumentError: The place cannot be imported, lacks the name, the factory raises,
+            or its result is no `torch.nn.Module`.
     """
     import torch
 
@@ -90,22 +91,22 @@ def load_model(target: ModelSpec, arguments: Mapping[str, Any]) -> "torch.nn.Mod
 
 
 def load_inputs(maker: ModelSpec) -> Any:
-    """Return the inputs that a function makes, or those of a name.
+    """Return the inputs that a function makes, or that are a value in a module.
 
     Args:
-        maker: The place, and in it the function or the inputs.
+        maker: The module or file, and the name of the function or the inputs in it.
     Raises:
-        ArgumentError: The place cannot be imported, has no such name, or the function raises.
+        ArgumentError: The place cannot be imported, lacks the name, or the function raises.
     """
     found = _named(maker)
     return _call_factory(found, maker, {}) if callable(found) else found
 
 
 def load_loss(maker: ModelSpec) -> Callable[[Any], Any]:
-    """Return the function of a name, which makes a loss of the results of a model.
+    """Return the function from the results of a model to a loss.
 
     Raises:
-        ArgumentError: The place cannot be imported, has no such name, or that is no function.
+        ArgumentError: The place cannot be imported, lacks the name, or the value is not callable.
     """
     found: Callable[[Any], Any] = _named(maker)
     if not callable(found):
@@ -118,10 +119,10 @@ def load_loss(maker: ModelSpec) -> Callable[[Any], Any]:
 
 
 def find_method(model: "torch.nn.Module", name: str, target: object) -> Callable[..., Any]:
-    """Return a method of a model, dotted for one of a part of it (`encoder.embed`).
+    """Return a method of a model, or of a submodule by a dotted name (`encoder.embed`).
 
     Raises:
-        ArgumentError: There is none of that name.
+        ArgumentError: The model has no method of that name.
     """
     found: Any = model
     fix = otherwise = "give the name of one: --method encode"
@@ -151,7 +152,7 @@ def _import_place(target: ModelSpec) -> ModuleType:
     except (Exception, SystemExit) as error:
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
         fix = _SEE_WHERE
-        # Whether it is the module asked for that is missing, or one that it imports.
+        # The missing module is the target itself (or its package), not one that it imports.
         if missing and f"{target.place}.".startswith(f"{missing}."):
             fix = (
                 "run tbscope in the folder that holds it, or give a file: "
@@ -174,7 +175,7 @@ def _import_file(path: Path) -> ModuleType:
         spec = getattr(module, "__spec__", None)
         if spec is not None and spec.origin == origin:
             return module
-    # A file may be called like a module that is loaded already (random.py).
+    # A file may have the name of a module that is loaded already (random.py).
     name = path.stem if path.stem not in sys.modules else f"target_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, origin)
     if spec is None or spec.loader is None:
@@ -195,7 +196,7 @@ def _import_file(path: Path) -> ModuleType:
 
 
 def _named(target: ModelSpec) -> Any:
-    """Return what has the name of a target in its place."""
+    """Return the object of a target: its attribute in its module or file."""
     found: Any = _import_place(target)
     module = found
     for name in target.attribute.split("."):
@@ -209,7 +210,7 @@ def _named(target: ModelSpec) -> Any:
                 fix=did_you_mean(name, dir(found), otherwise, cutoff=0.6),
             ) from None
         except (Exception, SystemExit) as error:
-            # A lazy package loads it only now.
+            # A lazy package imports the name only now.
             raise ArgumentError(
                 f"{target.place!r} raised when it was asked for {name!r}",
                 why=error_text(error),
@@ -238,8 +239,8 @@ def _call_factory(
 
 
 def _call_text(target: ModelSpec, arguments: Mapping[str, Any]) -> str:
-    given = ", ".join(f"{name}={shown(value)}" for name, value in arguments.items())
-    return f"{target.attribute}({given}) in {target.place!r}"
+    keywords = ", ".join(f"{name}={shown(value)}" for name, value in arguments.items())
+    return f"{target.attribute}({keywords}) in {target.place!r}"
 
 
 def _kind(thing: object) -> str:
@@ -250,7 +251,7 @@ def _kind(thing: object) -> str:
     return "None" if thing is None else f"an object of type {type(thing).__name__!r}"
 
 
-# -- configs of Hugging Face's ------------------------------------------------------------------
+# -- configs of Hugging Face --------------------------------------------------------------------
 
 
 def load_hub_model(
@@ -259,13 +260,13 @@ def load_hub_model(
     """Return a model with random weights, of the class that its config names.
 
     Args:
-        target: The name of a config in the local cache, or the path of one.
-        arguments: Settings that take the place of those in the config.
+        target: The name of a config in the local cache, or the path of a config.
+        arguments: Settings that override those of the config.
         download: Whether a config that is not in the cache may be downloaded.
-        meta: Whether it is made without memory for its weights.
+        meta: Whether the weights are on the meta device, without memory.
     Raises:
-        ArgumentError: transformers is not installed; there is no such config; or no model can
-            be made of it.
+        ArgumentError: transformers is not installed, the config is not found, or no model can
+            be made from it.
     """
     import torch
 
@@ -282,7 +283,7 @@ def load_hub_model(
             config: Any = transformers.AutoConfig.from_pretrained(
                 target.name, local_files_only=not download, trust_remote_code=False, **arguments
             )
-    except Exception as error:  # The hub and each config have errors of their own.
+    except Exception as error:  # The hub and each config class raise their own errors.
         if not Path(target.name).exists() and not download and isinstance(error, OSError):
             raise ArgumentError(
                 f"there is no config {target}",
@@ -299,7 +300,7 @@ def load_hub_model(
     try:
         with _quiet(), torch.device("meta") if meta else contextlib.nullcontext():
             model: torch.nn.Module = make(config)
-    except Exception as error:  # Each model checks its config in ways of its own.
+    except Exception as error:  # Each model class checks its config with its own errors.
         raise ArgumentError(
             f"no model can be made of {target}",
             why=error_text(error),
@@ -309,7 +310,7 @@ def load_hub_model(
 
 
 def example_input(model: Any) -> "torch.Tensor | None":
-    """Return a picture for a model that takes one; None where it has examples of its own."""
+    """Return a blank image for a model of images; None for others, which have dummy inputs."""
     import torch
 
     config = model.config
@@ -323,7 +324,7 @@ def example_input(model: Any) -> "torch.Tensor | None":
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep transformers from telling what an error tells, too."""
+    """Silence the log of transformers, which repeats errors that are raised anyway."""
     logger = logging.getLogger("transformers")
     before = logger.level
     logger.setLevel(logging.CRITICAL)
@@ -339,16 +340,16 @@ def _quiet() -> Iterator[None]:
 def make_inputs(
     specs: Sequence[InputSpec], *, seed: int, fake: bool = False
 ) -> "tuple[tuple[torch.Tensor, ...] | None, dict[str, torch.Tensor]]":
-    """Return random tensors, the same for the same seed.
+    """Return random tensors, which depend on the seed alone.
 
     Args:
-        specs: What to make, in order.
-        seed: Of a generator of its own; torch's is left alone.
-        fake: Whether they are stand-ins, which take no memory.
+        specs: The tensors to make, in order.
+        seed: The seed of a separate generator; torch's global generator is not used.
+        fake: Whether they are fake tensors, which take no memory.
     Returns:
-        The positional arguments (None where nothing at all is described) and those by name.
+        The positional arguments (None if `specs` is empty) and the keyword arguments.
     Raises:
-        InputError: There is no memory for one.
+        InputError: A tensor does not fit in memory.
     """
     import torch
 
@@ -370,15 +371,16 @@ def make_inputs(
 
 
 def logged_graph(path: str, tag: str) -> "Graph":
-    """Return the graph of a log with a tag, the latest where no step is given.
+    """Return the graph of a log with a tag, at a step or the latest.
 
     Args:
         path: An event file, or a log directory of one run.
-        tag: A tag, or a tag and a step: `large`, `large@7`, `Default`. One that is called so as a
-            whole is meant only where there is no such step: so each can be named.
+        tag: A tag, or a tag and a step: `large`, `large@7`, `Default`. A tag whose own name is
+            `large@7` is found only if the tag `large` has no step 7, so each graph has a name
+            (the other one is `large@7@STEP`).
     Raises:
-        ArgumentError: It is no log, or several of its runs have such a graph.
-        NotFoundError: It holds no such graph.
+        ArgumentError: The path is no log, or several of its runs have the graph.
+        NotFoundError: The log does not contain the graph.
     """
     from tbscope.sources.logs.reading import read_log
 
@@ -413,5 +415,5 @@ def logged_graph(path: str, tag: str) -> "Graph":
 
 
 def tag_text(tag: str | None) -> str:
-    """Return a tag as the page shows it, which calls the graph of a run, without one, Default."""
+    """Return a tag as the page shows it: the graph of the run has no tag, and is `Default`."""
     return "Default" if tag is None else tag

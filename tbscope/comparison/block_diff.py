@@ -73,27 +73,31 @@ class Pair:
         self.added = [at for at in range(len(right.steps)) if at not in matched[1]]
         self.replaced: set[Match] = set()
         self.follows = 0
-        both = [(match, *self.steps_of(match)) for match in self.matches]
+        step_pairs = [(match, *self.steps_of(match)) for match in self.matches]
         # Labels after by labels before, and whether the called blocks have equal structures.
-        self._labels = {left_step.label: right_step.label for _, left_step, right_step in both}
+        self._labels = {
+            left_step.label: right_step.label for _, left_step, right_step in step_pairs
+        }
         self._alike = {
             left_step.label: not (left_step.block and right_step.block)
             or left_step.block.structure == right_step.block.structure
-            for _, left_step, right_step in both
+            for _, left_step, right_step in step_pairs
         }
         self._inputs = matched_inputs(left, right, bare=bare)
         # References are followed through steps that are moved or on one side only, to common steps.
-        moved = [(left_step, right_step) for match, left_step, right_step in both if match.moved]
+        moved = [
+            (left_step, right_step) for match, left_step, right_step in step_pairs if match.moved
+        ]
         passed = (
             [*(left.steps[at] for at in self.removed), *(left_step for left_step, _ in moved)],
             [*(right.steps[at] for at in self.added), *(right_step for _, right_step in moved)],
         )
         self._passed = [{step.label: step for step in steps} for steps in passed]
         self.details = [] if bare else list(self._own_details())
-        # A leaf module passes its settings on to its operations, so one change explains both.
+        # A leaf module passes its settings on to its operations, so one change explains the other.
         self._set_otherwise = bool(self.details) and _are_leaves(left, right)
         self.steps: dict[Match, list[Detail]] = {}
-        for match, left_step, right_step in both:
+        for match, left_step, right_step in step_pairs:
             if details := list(self._step(match, left_step, right_step)):
                 self.steps[match] = details
 
@@ -193,16 +197,16 @@ class Pair:
         """Whether an argument differs only because its leaf module passes on a changed setting."""
         if not self._set_otherwise:
             return False
-        if any(detail.what == one.what or detail[1:] == one[1:] for one in self.details):
+        if any(detail.what == own.what or detail[1:] == own[1:] for own in self.details):
             return True
         # A parameter that the module has lost (or got) is passed on as None (or as a tensor).
-        owned = any(not (one.before and one.after) for one in self.details)
+        owned = any(not (own.before and own.after) for own in self.details)
         return owned and {detail.before, detail.after} == {"%", "None"}
 
     # -- inputs of steps -----------------------------------------------------------------
 
     def _reads(self, match: Match, one: Step, other: Step) -> Detail | None:
-        """Return the difference between the inputs of two steps, or None if it is explained."""
+        """Return the difference between the inputs of two steps, or None if none is reported."""
         pairs: Iterable[tuple[Ref, Ref]] = []
         if one.block is not None and other.block is not None:
             bare = one.block.class_name != other.block.class_name
@@ -232,7 +236,11 @@ class Pair:
         if not before or not after:
             # Unmatched steps without inputs (random tensors) are created where they are read.
             return left.role == right.role == "step"
-        return any(self._is_same(one, other) for one in before for other in after)
+        return any(
+            self._is_same(left_source, right_source)
+            for left_source in before
+            for right_source in after
+        )
 
     def _is_same(self, left: Ref, right: Ref) -> bool:
         if left.role != right.role:
@@ -299,7 +307,7 @@ def _differing(
 def held_details(one: Iterable[Held], other: Iterable[Held]) -> Iterator[Detail]:
     """Yield the differences between the parameters and buffers of two modules.
 
-    If the trainable flag of all parameters changed in one direction, it is reported once.
+    If `trainable` changes in the same way for all parameters, the change is reported once.
     """
     left, right = {tensor.name: tensor for tensor in one}, {tensor.name: tensor for tensor in other}
     trainable: dict[str, tuple[str, str]] = {}

@@ -195,7 +195,7 @@ class Reading:
                 definition = step.definition
         return Ref(labels[0], tuple(labels[1:]), ref.output)
 
-    # -- the whole --------------------------------------------------------------------
+    # -- the graph -----------------------------------------------------------------------
 
     def _uncalled(self) -> Iterator[Uncalled]:
         """Yield modules in which nothing ran, and modules with parameters but without a call.
@@ -240,7 +240,7 @@ def _ties(graph: Graph) -> tuple[tuple[str, ...], ...]:
             if parameter.number >= 0:
                 name = f"{module.name}.{parameter.name}".lstrip(".")
                 names.setdefault(parameter.number, {})[name] = None
-    return tuple(tuple(several) for several in names.values() if len(several) > 1)
+    return tuple(tuple(tied) for tied in names.values() if len(tied) > 1)
 
 
 def _uses_in(use: Use) -> Iterator[Use]:

@@ -1,4 +1,4 @@
-"""List of changes between two models: each part by the name that its user sees.
+"""Changes between two models: each part by the name that its user sees.
 
 Pairs of blocks are walked from the root to the leaves. Pairs of equal blocks are not entered.
 """
@@ -71,15 +71,15 @@ class Visit(NamedTuple):
     alone: tuple[str | None, str | None] = (None, None)
 
     def name(self, step: Step, side: int) -> str:
-        """Return the name of a step, from the root model; empty for the root model itself."""
-        alone, above = self.alone[side], self.names[side]
+        """Return the full name of a step, below the root model; empty for the root model itself."""
+        alone, parent_name = self.alone[side], self.names[side]
         if alone is not None:
             return alone
-        if above is None:
+        if parent_name is None:
             block = (self.pair.left, self.pair.right)[side]
             at = only_call(block)
             return "" if at >= 0 and block.steps[at] is step else step.label
-        return f"{above}.{step.label}" if above else step.label
+        return f"{parent_name}.{step.label}" if parent_name else step.label
 
 
 class Comparison:
@@ -185,6 +185,7 @@ class Comparison:
         """Return the change for a step that is on one side only."""
         if step.block is None:
             texts = [(name or f"argument {n}", it) for n, (name, it) in enumerate(step.arguments)]
+            # Arguments that contain tensors (`%0`) are no settings.
             texts = [(name, text) for name, text in texts if "%" not in text]
         else:
             texts = [one for one in step.block.settings if not one[0].startswith("training")]
@@ -206,7 +207,11 @@ class Comparison:
         yield below
 
     def _moved(self, walked: list[Change]) -> Iterator[Change]:
-        """Yield the changes, with one "moved" change for a module removed here and added there."""
+        """Yield the changes, with one change in place of two for a module that moved.
+
+        A module moved if it is the only removed, and the only added, module with its structure and
+        attribute name.
+        """
         lone: dict[tuple[str, str], tuple[list[Change], list[Change]]] = {}
         for change, step in self._lone:
             if step.block is not None and is_telling(step.block):
@@ -307,7 +312,7 @@ class Comparison:
                 yield Change("added", "parameter", None, " = ".join(names), "tie")
 
     def name_now(self, name: str) -> str:
-        """Return a module's or parameter's name after, with renamed enclosing modules replaced."""
+        """Return the new name of a module or parameter, with renamed enclosing modules."""
         return renamed(name, self._names)
 
 
@@ -337,17 +342,17 @@ def _told(fate: Fate, what: str, text: str) -> Detail:
 
 def _joined(ran: list[Change], uncalled: list[Change]) -> Iterator[Change]:
     """Yield the changes; a module that lost (or got) its calls becomes one "changed" change."""
-    rest = {(module.name, module.fate): module for module in uncalled}
+    uncalled_by_key = {(module.name, module.fate): module for module in uncalled}
     for change in ran:
         gone = change.fate == "removed"
         key: tuple[str, Fate] = (change.name, "added" if gone else "removed")
         alone = change.kind == "module" and change.fate != "changed"
-        other = rest.pop(key, None) if alone else None
-        if other is None:
+        never_called = uncalled_by_key.pop(key, None) if alone else None
+        if never_called is None:
             yield change
             continue
         details = [Detail("call", *(("called", "never") if gone else ("never", "called")))]
-        labels = (change.label, other.label) if gone else (other.label, change.label)
+        labels = (change.label, never_called.label) if gone else (never_called.label, change.label)
         if labels[0] != labels[1]:
             details.insert(0, Detail("class", *labels))
         yield replace(
@@ -358,4 +363,4 @@ def _joined(ran: list[Change], uncalled: list[Change]) -> Iterator[Change]:
             label=labels[1],
             details=tuple(details),
         )
-    yield from rest.values()
+    yield from uncalled_by_key.values()

@@ -28,7 +28,9 @@ def outline_to_pin(outline: Outline) -> str:
     for block in blocks:
         number = taken[block.label] = taken.get(block.label, 0) + 1
         names[block] = block.label if number == 1 else f"{block.label}~{number}"
-    uncalled = [{"name": one[0], "class": one[1], "state": one[2]} for one in outline.uncalled]
+    uncalled = [
+        {"name": module[0], "class": module[1], "state": module[2]} for module in outline.uncalled
+    ]
     parts = [
         f'"format": {_json(FORMAT)}',
         f'"version": {VERSION}',
@@ -79,23 +81,23 @@ def _listed(name: str, entries: Iterable[str]) -> str:
 
 
 def _block_text(block: Block, names: Mapping[Block, str]) -> str:
-    told = _told(block, names)
+    data = _told(block, names)
     head = {"block": names[block], "label": block.label, "class": block.class_name}
     lines = [_json(head)[1:-1]]
     for key in ("settings", "arguments", "state", "again", "inputs"):
-        if told[key]:
-            lines.append(f'"{key}": {_json(told[key])}')
+        if data[key]:
+            lines.append(f'"{key}": {_json(data[key])}')
     if block.steps:
         steps = ",\n".join(f"   {_json(_step_told(step, names))}" for step in block.steps)
         lines.append(f'"steps": [\n{steps}\n  ]')
-    lines.append(f'"results": {_json([block.results, *told["given"]])}')
+    lines.append(f'"results": {_json([block.results, *data["given"]])}')
     return " {" + ",\n  ".join(lines) + "}"
 
 
 def _step_told(step: Step, names: Mapping[Block, str]) -> dict[str, Any]:
-    told = {"step": step.label, **_told(step, names)}
-    del told["label"]
-    return {key: one for key, one in told.items() if one}
+    data = {"step": step.label, **_told(step, names)}
+    del data["label"]
+    return {key: value for key, value in data.items() if value}
 
 
 def _told(one: Step | Block, names: Mapping[Block, str]) -> dict[str, Any]:
@@ -124,13 +126,13 @@ def _plain(told: Any, names: Mapping[Block, str]) -> Any:
 def _outline(data: Mapping[str, Any]) -> Outline:
     blocks: dict[str, Block] = {}
     for entry in data["blocks"]:
-        results, *given = entry["results"]
-        entries = {**entry, "class_name": entry["class"], "results": results, "given": given}
+        results, *refs = entry["results"]
+        entries = {**entry, "class_name": entry["class"], "results": results, "given": refs}
         blocks[_read(str, entry["block"], blocks)] = block = _made(Block, entries, blocks)
     outputs = _read(tuple[tuple[str, str], ...], data["outputs"], blocks)
     if not blocks or len(outputs) != len(block.given):
         raise ValueError("the last block gives not what the model gives")
-    uncalled = [[one["name"], one["class"], one["state"]] for one in data["uncalled"]]
+    uncalled = [[module["name"], module["class"], module["state"]] for module in data["uncalled"]]
     return Outline(
         _read(str, data["name"], blocks),
         block,
@@ -168,8 +170,8 @@ def _read(kind: Any, told: Any, blocks: Mapping[str, Block]) -> Any:
         return tuple(_read(types[0], entry, blocks) for entry in entries)
     if issubclass(get_origin(kind) or kind, tuple):
         hints = types or get_type_hints(kind).values()
-        made = [_read(one, entry, blocks) for one, entry in zip(hints, told, strict=True)]
-        return kind(*made) if not types else tuple(made)
+        values = [_read(hint, entry, blocks) for hint, entry in zip(hints, told, strict=True)]
+        return kind(*values) if not types else tuple(values)
     if type(told) is not kind:
         raise TypeError(f"{told!r} is no {kind.__name__}")
     return told

@@ -65,11 +65,15 @@ def match_steps(left: Block, right: Block) -> list[Match]:
     blocks = (right, left) if swapped else (left, right)
     left_steps, right_steps = blocks[0].steps, blocks[1].steps
     # Equal layers share a block, so the similarity of each pair of blocks is computed once.
-    alike = cache(_alike)
-    whole = only_call(blocks[0]), only_call(blocks[1])
+    similarity = cache(_alike)
+    root_calls = only_call(blocks[0]), only_call(blocks[1])
 
     def score(at: int, place: int) -> float:
-        return 1.0 if (at, place) == whole else _score(left_steps[at], right_steps[place], alike)
+        return (
+            1.0
+            if (at, place) == root_calls
+            else _score(left_steps[at], right_steps[place], similarity)
+        )
 
     pairs = align(
         (list(map(_name, left_steps)), list(map(_name, right_steps))),
@@ -81,7 +85,7 @@ def match_steps(left: Block, right: Block) -> list[Match]:
     for pairs, moved in ((kept, False), (_moved(left_steps, right_steps, kept), True)):
         for pair in pairs:
             at, place = pair[::-1] if swapped else pair
-            wrapped = _wrapped(left.steps[at], right.steps[place], sole=pair == whole)
+            wrapped = _wrapped(left.steps[at], right.steps[place], sole=pair == root_calls)
             matches.append(Match(at, place, moved, wrapped))
     return sorted(matches, key=lambda match: match.left)
 
@@ -125,7 +129,7 @@ def _score(one: Step, other: Step, alike: Callable[[Block, Block], float]) -> fl
         if one.op == other.op:
             reads = [[ref.label for ref in step.reads] for step in (one, other)]
             return 0.6 if reads[0] == reads[1] else 0.5
-        # An operation may replace another one that reads equally many tensors.
+        # An operation may replace an operation with equally many inputs.
         return 0.1 if len(one.reads) == len(other.reads) else 0.0
     same_class = one.block.class_name == other.block.class_name
     share = alike(one.block, other.block)
@@ -133,7 +137,8 @@ def _score(one: Step, other: Step, alike: Callable[[Block, Block], float]) -> fl
         return 0.6 if one.label == other.label else 0.1 + 0.4 * share
     worth = 0.5 * share if share >= _LEAST_ALIKE else 0.0
     if one.label == other.label:
-        # Equal numbers (`layers.3`) are weak evidence: an inserted layer shifts all later ones.
+        # Equal numbers (`layers.3`) are weak evidence: an inserted layer shifts the numbers behind
+        # it.
         is_number = one.label.rpartition(".")[2].isdecimal()
         return max(worth, 0.1) if is_number else 0.3 + 0.25 * share
     return worth
@@ -144,12 +149,12 @@ def _without_chance(pairs: Pairs, left: _Steps, right: _Steps) -> Pairs:
     labels: dict[str, str] = {}
     kept: Pairs = []
     for at, place in pairs:
-        one, other = left[at], right[place]
-        if one.block is None and other.block is None and one.op != other.op:
-            mapped = [(labels.get(ref.label, ref.label), ref.output) for ref in one.reads]
-            if mapped != [(ref.label, ref.output) for ref in other.reads]:
+        left_step, right_step = left[at], right[place]
+        if left_step.block is None and right_step.block is None and left_step.op != right_step.op:
+            mapped = [(labels.get(ref.label, ref.label), ref.output) for ref in left_step.reads]
+            if mapped != [(ref.label, ref.output) for ref in right_step.reads]:
                 continue
-        labels[one.label] = other.label
+        labels[left_step.label] = right_step.label
         kept.append((at, place))
     return kept
 
@@ -191,7 +196,7 @@ def _only_once(keys: dict[int, tuple[object, ...] | None]) -> dict[tuple[object,
 
 
 def is_telling(block: Block) -> bool:
-    """Whether a block is identified by its structure: it is more than one activation among many."""
+    """Whether a block is identified by its structure, unlike one activation among many."""
     return bool(block.numbers) or block.operations > 2
 
 
@@ -250,7 +255,7 @@ def alone(step: Step) -> Block:
 
 
 def matched_inputs(left: Block, right: Block, *, bare: bool = False) -> dict[str, str]:
-    """Return the names of the right block's inputs by those of the left: by name, then by order.
+    """Map the left block's input names to the right block's: by name, then by order.
 
     Args:
         left: The block before.
@@ -260,11 +265,13 @@ def matched_inputs(left: Block, right: Block, *, bare: bool = False) -> dict[str
     names = {port.name for port in right.inputs}
     names_after = {port.name: port.name for port in left.inputs if port.name in names}
     for kind in ("input", "argument", "captured"):
-        rest = [
+        unmatched = [
             port.name for port in left.inputs if port.kind == kind and port.name not in names_after
         ]
         taken = set(names_after.values())
-        other = [port.name for port in right.inputs if port.kind == kind and port.name not in taken]
-        if bare or len(rest) == len(other):
-            names_after.update(zip(rest, other, strict=False))
+        candidates = [
+            port.name for port in right.inputs if port.kind == kind and port.name not in taken
+        ]
+        if bare or len(unmatched) == len(candidates):
+            names_after.update(zip(unmatched, candidates, strict=False))
     return names_after

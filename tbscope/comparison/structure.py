@@ -147,7 +147,7 @@ class Block:
         self.structure = _digest(self._told(types=False))
         self.digest = _digest(self._told(types=True))
         self.operations = len(self.steps) + sum(block.operations - 1 for block in called)
-        self.numbers = sum(held.numbers for held in self.state if held.kind == "parameter")
+        self.numbers = sum(tensor.numbers for tensor in self.state if tensor.kind == "parameter")
         self.numbers += sum(block.numbers for block in called)
         self.bag = Counter(step.op for step in self.steps if step.block is None)
         for block in called:
@@ -158,7 +158,7 @@ class Block:
     def _told(self, *, types: bool) -> list[Any]:
         # The module path of a class is no part of the structure, only whether there is a class.
         fields: list[Any] = [self.label, bool(self.class_name), self.settings, self.arguments]
-        fields += [self.state if types else [(held.name, held.kind) for held in self.state]]
+        fields += [self.state if types else [(tensor.name, tensor.kind) for tensor in self.state]]
         fields += [self.inputs if types else [port[:2] for port in self.inputs]]
         for step in self.steps:
             inner = step.block and (step.block.digest if types else step.block.structure)

@@ -64,8 +64,8 @@ def _line(group: Sequence[Change]) -> str:
         label = f"{first.kind} {label}"
     count = f"{len(group)} x " if len(group) > 1 else ""
     where = " in" if first.kind == "operation" else ":"
-    told = _settings(first, len(group)) if first.fate != "changed" else _differing(group)
-    return f"{_SIGNS[first.fate]} {count}{label}{where} {_names(group)}{told}"
+    suffix = _settings(first, len(group)) if first.fate != "changed" else _differing(group)
+    return f"{_SIGNS[first.fate]} {count}{label}{where} {_names(group)}{suffix}"
 
 
 def _names(group: Sequence[Change]) -> str:
@@ -73,7 +73,7 @@ def _names(group: Sequence[Change]) -> str:
     if first.kind == "operation":
         # An operation is listed by its module.
         return folded_names(change.name.rpartition(".")[0] or _WHOLE for change in group)
-    if first.fate == "changed" and any(one.what in _OWN for one in first.details):
+    if first.fate == "changed" and any(detail.what in _OWN for detail in first.details):
         before = folded_names(change.before or _WHOLE for change in group)
         after = folded_names(change.after or _WHOLE for change in group)
         return after if before == after else f"{before} -> {after}"
@@ -82,9 +82,9 @@ def _names(group: Sequence[Change]) -> str:
 
 def _settings(first: Change, count: int) -> str:
     """Return the settings and the size of an added or removed part."""
-    texts = [one.what for one in first.details if not one.before and not one.after]
+    texts = [detail.what for detail in first.details if not detail.before and not detail.after]
     if len(first.details) - len(texts) <= _MOST_SETTINGS:
-        settings = ((one.what, one.after or one.before) for one in first.details)
+        settings = ((detail.what, detail.after or detail.before) for detail in first.details)
         texts += [f"{what}={text}" for what, text in settings if text]
     if first.parameters:
         texts.append(f"{first.parameters:,} parameters{' each' * (count > 1)}")

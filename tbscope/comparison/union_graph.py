@@ -46,12 +46,12 @@ class _Union:
         if before.graph.name != graph.name:
             graph.name = f"{before.graph.name} -> {graph.name}"
         self._copies = dict(zip(after.graph.nodes, graph.nodes, strict=True))
-        # Nodes, values and scopes of the union by those of the first graph.
+        # Maps from nodes, values and scopes of the first graph to the union's.
         self._nodes: dict[Node, Node | None] = {}
         self._values: dict[Value, Value] = {}
         self._scopes: dict[Scope | None, Scope | None] = {None: None}
         self._taken = {node.name for node in graph.nodes}
-        self._known = {(one.parent, one.part, one.kind): one for one in graph.scopes()}
+        self._known = {(scope.parent, scope.part, scope.kind): scope for scope in graph.scopes()}
         # A path does not contain the kind, so two scopes with one path need different indices.
         self._places = {(parent, part) for parent, part, _ in self._known}
         for node in graph.nodes:
@@ -109,10 +109,10 @@ class _Union:
                     _tell(copy, details)
 
     def _replace(self, part: Use, twin: Use, told: str) -> None:
-        """Replace a leaf module by another one, whose operations are marked as changed."""
+        """Replace a leaf module by its counterpart, whose operations are marked as changed."""
         self._scopes[part.scope] = twin.scope
-        for value, other in zip(part.outputs, twin.outputs, strict=False):
-            self._values[value] = self._copies[other.producer].outputs[other.index]
+        for value, new_value in zip(part.outputs, twin.outputs, strict=False):
+            self._values[value] = self._copies[new_value.producer].outputs[new_value.index]
         last: Node | None = None
         for node in twin.parts:
             if isinstance(node, Node):
@@ -125,9 +125,9 @@ class _Union:
         constants: dict[Node, Node] = {}
         for node, copy in self._nodes.items():
             if copy is not None and len(node.inputs) == len(copy.inputs):
-                for value, other in zip(node.inputs, copy.inputs, strict=True):
-                    if value.producer.kind == other.producer.kind == "constant":
-                        constants.setdefault(value.producer, other.producer)
+                for value, new_value in zip(node.inputs, copy.inputs, strict=True):
+                    if value.producer.kind == new_value.producer.kind == "constant":
+                        constants.setdefault(value.producer, new_value.producer)
         names = {node.name: node for node in self.graph.nodes if node.kind not in OPERATIONS}
         for node in self._before.nodes:
             if node.kind in OPERATIONS:

@@ -84,15 +84,15 @@ _PATTERNS = [
 
 def check_color_by(color_by: ColorBy | None) -> None:
     """Raise ArgumentError unless this is a valid value of the option `color_by`."""
-    known = get_args(Category)
+    categories = get_args(Category)
     is_function = callable(color_by) and not isinstance(color_by, type)
     if isinstance(color_by, Mapping):
         _labels_of(color_by)
-    elif not (color_by is None or is_function or is_word(color_by, known)):
-        near = near_names(color_by, known, most=1, cutoff=0.6)
+    elif not (color_by is None or is_function or is_word(color_by, categories)):
+        near = near_names(color_by, categories, most=1, cutoff=0.6)
         raise ArgumentError(
             f"nodes cannot be coloured by {shown(color_by)}",
-            why=f"color_by is one of {', '.join(map(repr, known))}, a mapping, or a function",
+            why=f"color_by is one of {', '.join(map(repr, categories))}, a mapping, or a function",
             fix=f"color_by={(near or ['class'])[0]!r}",
         )
 
@@ -174,21 +174,21 @@ def _by_mapping(graph: Graph, labels: Mapping[str, str]) -> dict[Node, str]:
     of_scope = Nearest[str](
         lambda scope: labels.get(scope.qualified_name or "", labels.get(scope.path))
     )
-    found: dict[Node, str] = {}
+    label_of: dict[Node, str] = {}
     for node in graph.nodes:
         label = labels.get(node.name, of_scope(node.scope))
         if label is not None:
-            found[node] = label
-    if labels and not found:
+            label_of[node] = label
+    if labels and not label_of:
         first = next(iter(labels))
-        known = [scope.qualified_name or scope.path for scope in graph.scopes()]
-        near = near_names(first, known)
+        names = [scope.qualified_name or scope.path for scope in graph.scopes()]
+        near = near_names(first, names)
         raise ArgumentError(
             f"color_by names nothing that the graph of {graph.name} holds, such as {shown(first)}",
             why="its keys are names of nodes, or qualified names or paths of scopes",
             fix=f"did you mean {', '.join(map(repr, near))}?" if near else "see graph.scopes()",
         )
-    return found
+    return label_of
 
 
 # -- categories -----------------------------------------------------------------------------
@@ -200,7 +200,9 @@ def _trainable(node: Node) -> str | None:
     A parameter counts as its own reader.
     """
     sources = [value.producer for value in node.inputs] if node.kind != "parameter" else [node]
-    flags = [one.attributes.get("requires_grad") for one in sources if one.kind == "parameter"]
+    flags = [
+        source.attributes.get("requires_grad") for source in sources if source.kind == "parameter"
+    ]
     if not flags:
         return None
     return "trainable" if all(flags) else "partly frozen" if any(flags) else "frozen"
@@ -248,7 +250,7 @@ def _kind(operation: str, kernels: tuple[str, ...]) -> str:
     names = [operation.lower(), *(kernel.removeprefix("aten::") for kernel in kernels)]
     for kind, pattern in _PATTERNS:
         find = pattern.search if kind in _WITHIN else pattern.fullmatch
-        if any(find(one) for one in names):
+        if any(find(name) for name in names):
             return kind
     return "other"
 
@@ -297,9 +299,9 @@ def _class_labels(graph: Graph) -> dict[Node, str]:
             labels[node] = scope.part.label
         if scope is None or "forward" == node.phase == scope.phase:
             continue
-        found = served(scope)
-        if found is not None and (found[1] or scope.phase == "optimizer"):
-            labels[node] = found[0]
+        module = served(scope)
+        if module is not None and (module[1] or scope.phase == "optimizer"):
+            labels[node] = module[0]
         elif runs and node.phase == "backward":
             labels[node] = str(node.attributes.get("differentiates", node.op))
     return labels

@@ -210,12 +210,12 @@ class _Cutter:
 
         Parameters are called `parameters`. None if the group contains anything else.
         """
-        if all(is_state(self._level.ops[place]) for place in group):
+        if all(is_state(self._level.ops[index]) for index in group):
             return "parameters"
-        ends = {self._level.ends.get(place) for place in group}
+        ends = {self._level.ends.get(index) for index in group}
         if None in ends or len(ends) > 1:
             return None
-        stems = {stem_of_end(self._level.labels[place]) for place in group}
+        stems = {stem_of_end(self._level.labels[index]) for index in group}
         label = _short(min(stems), BOX_ROOM)
         if len(stems) > 1 or not label or label in RESERVED:
             return "inputs" if "Input" in ends else "outputs"
@@ -228,15 +228,15 @@ class _Cutter:
 
         None if fewer than two members, or fewer than a tenth, have it.
         """
-        found: dict[str, list[int]] = {}
-        labels = [self._level.labels[place] for place in group]
+        numbers_of: dict[str, list[int]] = {}
+        labels = [self._level.labels[index] for index in group]
         for numbered in filter(None, map(read_number, labels)):
-            found.setdefault(numbered[0], []).append(numbered[1])
+            numbers_of.setdefault(numbered[0], []).append(numbered[1])
         for label in labels:
             # `fc` is the first call of a module whose later calls are `fc.1` and so on.
-            if f"{label}." in found:
-                found[f"{label}."].append(0)
-        stem, numbers = max(found.items(), key=lambda entry: len(entry[1]), default=("", []))
+            if f"{label}." in numbers_of:
+                numbers_of[f"{label}."].append(0)
+        stem, numbers = max(numbers_of.items(), key=lambda entry: len(entry[1]), default=("", []))
         if len(numbers) < 2 or len(numbers) * 10 < len(group):
             return None
         return stem, min(numbers), max(numbers)

@@ -37,15 +37,15 @@ def short_names(graph: Graph) -> dict[str, str]:
     if not family or all(fits_box(label) for label in labels if label.startswith(family)):
         return {}
     everyone = {call.scope.part.label for call in calls}
-    found = {}
+    shortened = {}
     for label in labels:
         rest = label.removeprefix(family).lstrip("_")
         if rest != label and rest[:1].isupper() and rest not in everyone:
-            found[label] = rest
-    return found | {
+            shortened[label] = rest
+    return shortened | {
         call.scope.part.label: family.rstrip("_")
         for call in calls
-        if call.scope.parent is None and call.scope.part.label in found
+        if call.scope.parent is None and call.scope.part.label in shortened
     }
 
 

@@ -89,15 +89,15 @@ def seeds(hierarchy: Hierarchy, classes: Mapping[str, str]) -> list[NodeHead]:
     titles = _titles(chosen, classes, {item.op for item in hierarchy.items.values()})
     frequent = set(sorted(kinds, key=lambda structure: -structure.count)[:alone])
     bundle = f"{LIBRARY}{_ALL if kinds and not alone else _OTHERS}{LIBRARY_ENDING}/"
-    made: list[NodeHead] = []
+    heads: list[NodeHead] = []
     for structure in _order_apart(chosen, structures):
         title = titles[structure]
         # The page hides the ending only after a name of letters, digits and underscores.
         ending = "" if _ILLEGAL.search(title) else LIBRARY_ENDING
         own = f"{LIBRARY}{title}{ending}"
         scope = own if structure in frequent else bundle + title.rstrip()
-        made += _copy(structure.box, scope, structures)
-    return made
+        heads += _copy(structure.box, scope, structures)
+    return heads
 
 
 def _chosen(

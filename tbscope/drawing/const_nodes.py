@@ -34,15 +34,15 @@ def parameters_to_draw(graph: Graph, names: Names, *, constants_only: bool = Fal
     """
     circles = _CONSTANTS if constants_only else OWNED
     # The page draws a circle only beside its reader, so that one without readers is a node.
-    found = {node for node in graph.nodes if node.kind in circles}
-    if found:
+    as_nodes = {node for node in graph.nodes if node.kind in circles}
+    if as_nodes:
         for output in graph.outputs:
-            found.difference_update((output.value.producer, *output.control_inputs))
+            as_nodes.difference_update((output.value.producer, *output.control_inputs))
         for node in graph.nodes:
-            found.difference_update(sources_of(node))
+            as_nodes.difference_update(sources_of(node))
     for node in _without_neighbour(graph, names, circles):
-        found.update(value.producer for value in node.inputs if value.producer.kind in circles)
-    return found
+        as_nodes.update(value.producer for value in node.inputs if value.producer.kind in circles)
+    return as_nodes
 
 
 def _without_neighbour(graph: Graph, names: Names, circles: Set[str]) -> dict[Node, str]:
@@ -51,7 +51,7 @@ def _without_neighbour(graph: Graph, names: Names, circles: Set[str]) -> dict[No
     The box is a prefix of names that ends in `/`; empty at the top level, whose operations are
     left out.
     """
-    alone: dict[Node, str] = {}
+    box_of: dict[Node, str] = {}
     named = names.nodes
     for node in graph.nodes:
         if node.kind in circles:
@@ -65,13 +65,13 @@ def _without_neighbour(graph: Graph, names: Names, circles: Set[str]) -> dict[No
                     box = name[: name.rfind("/") + 1]
                     break
         for source in sources:
-            if source in alone and name.startswith(alone[source]):
-                del alone[source]
+            if source in box_of and name.startswith(box_of[source]):
+                del box_of[source]
             if box and source.kind not in circles and named[source].startswith(box):
                 box = ""
         if box:
-            alone[node] = box
-    return alone
+            box_of[node] = box
+    return box_of
 
 
 def read_by_stacks(graph: Graph, stacks: Collection[Node]) -> set[Node]:
@@ -103,12 +103,12 @@ def move_out_of_leaves(graph: Graph, names: Names, parameters: set[Node]) -> Non
         parameters: The parameters that are drawn as nodes.
     """
     leaves = {node.scope for node in graph.nodes if node.kind == "module"}
-    taken = {*names.nodes.values(), *names.scopes.values(), *names.outputs, *names.cards}
+    used = {*names.nodes.values(), *names.scopes.values(), *names.outputs, *names.cards}
     for node in graph.nodes:
         if node in parameters and node.scope in leaves:
-            above, _, attribute = names.nodes[node].rpartition("/")
-            name = f"{above}.{attribute}"
-            while name in taken:
+            leaf, _, attribute = names.nodes[node].rpartition("/")
+            name = f"{leaf}.{attribute}"
+            while name in used:
                 name += "_"
-            taken.add(name)
+            used.add(name)
             names.nodes[node] = name

@@ -226,8 +226,8 @@ class _Places:
             readers = self._readers.get(target) if target.kind not in OPERATIONS else None
             if place is None and readers:
                 # The place of a parameter is its first reader, preferably in its own scope.
-                inside = (reader for reader in readers if reader.scope is target.scope)
-                place = self.of(next(inside, readers[0]))
+                own_readers = (reader for reader in readers if reader.scope is target.scope)
+                place = self.of(next(own_readers, readers[0]))
             self._known[target] = place or self._near(target.scope, self._order[twin])
         return self._known[target]
 
@@ -254,11 +254,11 @@ class _Places:
 
     @cached_property
     def _readers(self) -> dict[Node, list[Node]]:
-        found: dict[Node, list[Node]] = defaultdict(list)
+        readers: dict[Node, list[Node]] = defaultdict(list)
         for reader in self._origin.twins:
             for value in reader.inputs:
-                found[value.producer].append(reader)
-        return found
+                readers[value.producer].append(reader)
+        return readers
 
     def _near(self, scope: Scope | None, at: int) -> Place | None:
         """Return a place near a node that is not drawn, and in its box if possible.

@@ -203,9 +203,10 @@ class _Builder:
             if kind is Value or (kind not in PLAIN and not _holds_constant(nest)):
                 continue
             name = keyword or (names[position] if position < len(names) else None)
+            # Only the last parameter can collect several sizes.
             if name and position == len(names) - 1 and kind is int:
-                sizes = [given for key, given in arguments[position:] if key is None]
-                if len(sizes) > 1 and all(type(given) is int for given in sizes):
+                sizes = [size for key, size in arguments[position:] if key is None]
+                if len(sizes) > 1 and all(type(size) is int for size in sizes):
                     facts.setdefault(name, sizes)
                     return
             facts.setdefault(name or f"arg{position}", nest)

@@ -257,10 +257,10 @@ class _Drawing:
             for label in folded_in_vain(level)
         }
         if in_vain:
-            things: list[tuple[Node | Output, str]] = [*self.names.nodes.items()]
-            things += zip(given.graph.outputs, self.names.outputs, strict=True)
-            folded = [one for one, name in things if name in in_vain]
-            ops.update({one: op_type_apart(one, ops[one]) for one in folded})
+            entries: list[tuple[Node | Output, str]] = [*self.names.nodes.items()]
+            entries += zip(given.graph.outputs, self.names.outputs, strict=True)
+            folded = [entry for entry, name in entries if name in in_vain]
+            ops.update({entry: op_type_apart(entry, ops[entry]) for entry in folded})
             self.hierarchy.forget()
             self._join()
             levels = find_siblings(self.hierarchy)

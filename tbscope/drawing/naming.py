@@ -179,8 +179,8 @@ def name_graph(
     keep = style == "torch" if root is None else root
     top = None if keep else _root(graph, scopes)
     if root is None and classes is None and top:
-        inside = [scope for scope in scopes if scope.parent is top]
-        numbered = {scope for scope in inside if str(scope.part.attribute).isdigit()}
+        children = [scope for scope in scopes if scope.parent is top]
+        numbered = {scope for scope in children if str(scope.part.attribute).isdigit()}
         # Leaf modules are nodes, whose numbers do no harm.
         leaves = [node.scope for node in graph.nodes if node.kind == "module"] if numbered else []
         if numbered.difference(leaves):
@@ -251,17 +251,17 @@ def tell_keys(graph: Graph, names: Names) -> None:
         graph: The graph.
         names: Changed in place.
     """
-    taken = set(names.nodes.values())
+    used = set(names.nodes.values())
     for node in graph.nodes:
         if node.kind not in STATE:
             continue
         name, key = names.nodes[node], node.name
         ends_in_key = f"/{name}".replace("/", ".").endswith(f".{key}")
         if not ends_in_key and key == _legal(key):
-            wish = "/".join([*name.split("/")[:-1], key])
-            if wish not in taken:
-                taken.add(wish)
-                names.nodes[node] = wish
+            new_name = "/".join([*name.split("/")[:-1], key])
+            if new_name not in used:
+                used.add(new_name)
+                names.nodes[node] = new_name
 
 
 class _Namer:
@@ -291,16 +291,16 @@ class _Namer:
         levels: dict[Scope | None, list[tuple[Scope, str, bool]]] = {}
         for scope in scopes:
             text, changed = print_part(stands.parts.get(scope, scope.part))
-            holder = scope
+            owner = scope
             # The name of a list without a box becomes part of its members' names: `resnets.0`.
-            while holder in stands.beside:
-                holder = stands.beside[holder]
-                above, also = print_part(holder.part)
+            while owner in stands.beside:
+                owner = stands.beside[owner]
+                above, also = print_part(owner.part)
                 text, changed = f"{above}.{text}", changed or also
             # Children of the box itself keep their names: a scope that is drawn here and belongs
             # elsewhere claims its name later.
-            is_guest = holder is scope and scope in stands.scopes
-            level = stands.scopes.get(holder, holder.parent)
+            is_guest = owner is scope and scope in stands.scopes
+            level = stands.scopes.get(owner, owner.parent)
             levels.setdefault(level, []).append((scope, text, changed or is_guest))
         if left_out:
             self.names.scopes[left_out] = ""
@@ -422,10 +422,10 @@ def _input_path(node: Node) -> str:
     if not also:
         return node.name
     head = node.name.rpartition(".")[0]
-    others = [other.removeprefix(f"{head}.").replace(".", "_") for other in also.split(", ")]
-    if len(others) > _MOST_NAMES:
-        others = [f"{len(others):,}_more"]
-    return "_and_".join([node.name, *others])
+    further = [alias.removeprefix(f"{head}.").replace(".", "_") for alias in also.split(", ")]
+    if len(further) > _MOST_NAMES:
+        further = [f"{len(further):,}_more"]
+    return "_and_".join([node.name, *further])
 
 
 def _head_and_rest(path: str) -> tuple[str, str]:

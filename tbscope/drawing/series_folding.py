@@ -46,7 +46,7 @@ def op_types_apart(
     Returns:
         The new op type (`Conv2d[conv1]`) by node or output; all others keep their op types.
     """
-    found: dict[tuple[str, str], list[tuple[int, Node | Output]]] = defaultdict(list)
+    by_stem: dict[tuple[str, str], list[tuple[int, Node | Output]]] = defaultdict(list)
     entries: list[tuple[Node | Output, str]] = [*names.nodes.items()]
     entries += zip(graph.outputs, names.outputs, strict=True)
     for entry, name in entries:
@@ -55,10 +55,10 @@ def op_types_apart(
             above = name.rstrip(_DIGITS)
             # The page ignores a number if its stem contains another digit.
             if not _DIGIT.search(above, above.rfind("/") + 1):
-                found[above, ops[entry]].append((int(name[len(above) :]), entry))
+                by_stem[above, ops[entry]].append((int(name[len(above) :]), entry))
     parameters = cache(partial(parameters_by_place, graph))
-    apart: dict[Node | Output, str] = {}
-    for (above, _), members in found.items():
+    new_types: dict[Node | Output, str] = {}
+    for (above, _), members in by_stem.items():
         numbers = sorted(members, key=itemgetter(0))
         # Number minus index is constant along a run of consecutive numbers.
         offsets = [number - at for at, (number, _) in enumerate(numbers)]
@@ -74,8 +74,8 @@ def op_types_apart(
                 # The page would join two adjacent series, so every second one is kept apart.
                 before_folds = len(group) >= SERIES_SIZE and not before_folds
                 if not before_folds:
-                    apart.update({entry: op_type_apart(entry, ops[entry]) for entry in group})
-    return apart
+                    new_types.update({entry: op_type_apart(entry, ops[entry]) for entry in group})
+    return new_types
 
 
 def _kind(
@@ -130,7 +130,7 @@ def folded_in_vain(level: Siblings) -> list[str]:
         return []
     if level.folded().keeps_flow() or not level.keeps_flow():
         return []
-    return [level.labels[place] for members in stacks for place in members]
+    return [level.labels[index] for members in stacks for index in members]
 
 
 def op_type_apart(thing: Node | Output, op: str) -> str:

@@ -1,7 +1,7 @@
-"""Attribute entries: what a NodeDef holds of its attributes, as bytes, each made once.
+"""Entries of the map `attr` of a NodeDef, as bytes, each made once.
 
-Nodes of one graph share most of their attributes; joining their bytes takes a small part
-of the time that setting one message after the other takes.
+Nodes of one graph share most of their attributes; joining cached bytes takes a small part
+of the time of setting one message after the other.
 """
 
 import functools
@@ -44,7 +44,7 @@ TOO_LARGE = "_too_large_attrs"
 """The attribute that names those which were left out for their size
 (tensorboard/plugins/graph/tf_graph_common/graph.ts, `LARGE_ATTRS_KEY`)."""
 
-# What these names mean, here or to the page, no fact of the user's can change.
+# Names with a meaning for us or for the page: a fact of the user's must not take one.
 _OURS = frozenset(
     {"_XlaCluster", "_class", "_output_shapes", "dtype", "kernels", "scope", "source", TOO_LARGE}
 )
@@ -58,7 +58,7 @@ _LABEL, _SHAPES, _DTYPE = map(wire.attribute_head, ("_XlaCluster", "_output_shap
 # tensorboard/compat/proto/attr_value.proto: the field `shape` of a list.
 _SHAPE_ITEM = 7
 
-# What TensorFlow calls the devices that it knows too; others are called as torch does.
+# TensorFlow's names of devices, if they differ from torch's.
 _DEVICE_WORDS = {"CUDA": "GPU"}
 # tensorboard/compat/proto/tensor_shape.proto: the fields `dim` and `unknown_rank` of a
 # shape, and the field `size` of a dimension.
@@ -72,7 +72,7 @@ _Made = TypeVar("_Made")
 
 
 class Once(dict[_Key, _Made]):
-    """A mapping that makes what it lacks from the key.
+    """A dict that makes a missing entry from its key, and keeps it.
 
     Args:
         make: Makes the entry of a key that is missing.
@@ -88,13 +88,13 @@ class Once(dict[_Key, _Made]):
 
 
 class FactEntries:
-    """Makes and caches the entries of node facts: hyper-parameters, constant arguments, sizes."""
+    """Makes and caches the entries of facts: hyper-parameters, constant arguments, sizes."""
 
     def __init__(self) -> None:
         self._joined: dict[bytes, tuple[bytes, list[str]]] = {}
 
     def make(self, name: str, constant: Nest) -> bytes:
-        """Return the same entry as `get` without caching it: for a fact that only one node has."""
+        """Return the entry of one fact, or empty bytes if it would be too large."""
         head = _fact_head(name)
         if type(constant) is int:
             constant = number_by_worth(name, constant)
@@ -104,9 +104,9 @@ class FactEntries:
         return b"" if value is None else _entry(head, value)
 
     def join(self, facts: dict[str, Nest]) -> tuple[bytes, list[str]]:
-        """Return the entries of all facts of a node, joined, and the keys of those too large.
+        """Return the joined entries of all facts of a node, and the keys of facts too large.
 
-        Layers of one kind have the same facts: these are joined once.
+        Layers of one kind have equal facts, so the result is cached by them.
         """
         form = form_of(facts)
         known = None if form is None else self._joined.get(form)
@@ -120,33 +120,33 @@ class FactEntries:
 
 
 def fact_key(name: str) -> str:
-    """Return the attribute name of a fact: ASCII, and not a name that has a meaning already.
+    """Return the attribute name of a fact: ASCII, and not one of the reserved names.
 
-    Blanks before it are its place on the card.
+    Blanks at its start decide its position on the info card (see `key_by_worth`).
     """
     key = ascii_line(name)[:_MOST_OF_NAME]
     return f"{key}_" if key in _OURS else key_by_worth(key)
 
 
-# All graphs have the names of the attributes of cards, and of the hyper-parameters of layers.
+# The names are few: they come from info cards, and from hyper-parameters of layers.
 @functools.lru_cache(maxsize=1000)
 def _fact_head(name: str) -> bytes:
     return wire.attribute_head(fact_key(name))
 
 
 def scope_entry(path: str) -> bytes:
-    """Return the entry of a printed scope path, whole, so that `parse_scope_path` reads it back.
+    """Return the entry of a printed scope path, so that `parse_scope_path` can read it back.
 
-    One of more than 10,000 characters is cut. Of a text that is no ASCII the page shows each
-    byte in octal; so other characters are escaped as in Python. What would end the line is
-    escaped in the path already.
+    A path of more than 10,000 characters is cut. The page shows each byte of a non-ASCII
+    character in octal, so they are escaped as in Python. Line ends are escaped in the path
+    already.
     """
     text = cut(path, _MOST_OF_SCOPE)
     return wire.text_attribute(_SCOPE, text.encode("ascii", "backslashreplace"))
 
 
 def source_entry(text: str) -> bytes:
-    """Return the entry of a place in the user's code."""
+    """Return the entry of a call site in the user's code."""
     return wire.text_attribute(_SOURCE, ascii_line(text).encode("ascii"))
 
 
@@ -159,7 +159,7 @@ def label_entry(label: str) -> bytes:
 def kernels_entry(names: tuple[str, ...]) -> bytes:
     """Return the entry of the kernels, in order of first appearance: `aten::mm x2, aten::add`.
 
-    It is empty where it would be too large.
+    It is empty if it would be too large.
     """
     return _text_entry(_KERNELS, _counted(names))
 
@@ -172,8 +172,8 @@ def _counted(names: Iterable[str]) -> str:
 def outputs_entries(outputs: tuple[tuple[Shape | None, str], ...]) -> bytes:
     """Return the entries `_output_shapes` and `dtype` for the shape and dtype of each output.
 
-    Without outputs there is none: of an empty list of shapes the page makes an attribute. Of very
-    many outputs each dtype is told with how many have it.
+    Without outputs there are no entries: the page would show an empty list of shapes as an
+    attribute. If the list of dtypes would be too large, each dtype is listed once, with its count.
     """
     if not outputs:
         return b""
@@ -215,10 +215,9 @@ def shape_bytes(shape: Shape | None) -> bytes:
     """Return the protobuf form of a tensor shape, serialised.
 
     Args:
-        shape: Sizes per dimension; None where unknown. None for an unknown rank.
+        shape: Sizes per dimension, None if a size is unknown; None for an unknown rank.
     Returns:
-        A TensorShapeProto; n dimensions give n `dim` entries in the same order, of size
-        -1 where the size is unknown.
+        A TensorShapeProto with one `dim` entry per dimension, in order; an unknown size is -1.
     Raises:
         ConversionError: A size is negative.
 
@@ -233,7 +232,7 @@ def shape_bytes(shape: Shape | None) -> bytes:
         elif size > 0:
             dims.append(wire.field(_DIM, _SIZE + wire.varint(size)))
         elif size == 0:
-            # A number that is 0 is not written.
+            # Protobuf does not write a number that is 0.
             dims.append(wire.field(_DIM, b""))
         else:
             raise ConversionError(
@@ -245,20 +244,21 @@ def shape_bytes(shape: Shape | None) -> bytes:
 
 
 def device_to_text(device: str) -> str:
-    """Return the name that TensorFlow has for a device.
+    """Return TensorFlow's name of a device.
 
     Args:
         device: As torch prints it: `cpu`, `cuda:0`, `meta`; empty for none. In a merged graph
-            the ranks stand before it: `ranks 0-7 cuda:0`.
+            the ranks come before it: `ranks 0-7 cuda:0`.
     Returns:
         `/device:CPU:0`, `/device:GPU:0`, `/device:META:0`, `/device:ranks_0-7_GPU:0`; empty for
-        none. Without spaces, with which the page would leave a node in its old colour.
+        none. There are no spaces: with one, the page would leave a node in its old colour.
     """
     if not device:
         return ""
     ranks, own = split_device(device)
     kind, _, index = own.partition(":")
     word = kind.upper()
-    # The legend leaves out what all begin with, letter by letter: of `ranks` an `s` would stay.
+    # The legend cuts the common prefix of all devices, letter by letter: it would
+    # leave the `s` of `ranks_` beside a `rank_`.
     of_ranks = f"ranks_{ranks.partition(' ')[2].replace(' ', '_')}_" if ranks else ""
     return f"/device:{of_ranks}{_DEVICE_WORDS.get(word, word)}:{index or 0}"

@@ -1,12 +1,12 @@
 """Attributes: Python constants as the values that TensorBoard's info card shows.
 
-The page shows a value as JSON and escapes what is no ASCII twice, so texts are ASCII
-and one line. It loads every byte of every node before it draws, so none is over 1 KB.
+The page shows a value as JSON and escapes non-ASCII characters twice, so texts are ASCII
+and one line. It loads every byte of every node before it draws, so no attribute is over 1 KB.
 
 The page lists attributes by the bytes of their names, the largest first, and HTML shows no
-blanks at the start of a line: a name with one blank stands behind all that have none. Blanks
-are for what comes later; what it is, its shapes and what it was set to keep their names, by
-which scripts read them.
+blanks at the start of a line: a name that begins with a blank is listed after all names that do
+not. So the less important attributes have blanks; class, shapes and hyper-parameters keep their
+plain names, by which scripts read them.
 
 Source: tensorboard/plugins/graph/tf_graph_info/tf-node-info.ts; upb prints maps in this order
 """
@@ -33,10 +33,10 @@ __all__ = [
 ]
 
 MOST_BYTES = ATTRIBUTE_BYTES
-"""The size that no attribute exceeds, in bytes."""
+"""The largest size of an attribute, in bytes."""
 
 MOST_CHARACTERS = MOST_BYTES - 3
-"""The length of the longest ASCII text that is no larger: before it come a tag and its length."""
+"""The length of the longest ASCII text in such an attribute, after its tag and length."""
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _FIELDS: dict[type | None, str] = {bool: "b", int: "i", float: "f", str: "s"}
@@ -47,10 +47,10 @@ def to_attr_value(constant: Nest) -> AttrValue | None:
 
     Args:
         constant: bool, int, float, str, a list or tuple of one of them, or any other
-            nest, which becomes its text (`None`, `(1, None)`, `torch.float32`).
+            pytree, which becomes its text (`None`, `(1, None)`, `torch.float32`).
     Returns:
-        A new message, or None where it would be over `MOST_BYTES`. Numbers that the page
-        could not show as they are become their text, too.
+        A new message, or None if it would be over `MOST_BYTES`. Numbers that the page
+        cannot show exactly become their text, too.
 
     Source: tensorboard/compat/proto/attr_value.proto
     """
@@ -70,7 +70,7 @@ def to_attr_value(constant: Nest) -> AttrValue | None:
 
 
 def _fits(item: Any) -> bool:
-    """Tell whether the page shows a number as it is, also after a way through 32 bits."""
+    """Whether the page shows a number exactly: as a 32-bit float, if it is a float."""
     if type(item) is int:
         return -EXACT_INTEGER <= item <= EXACT_INTEGER
     if type(item) is float and item:
@@ -87,7 +87,7 @@ def ascii_line(text: str) -> str:
 
 
 def nest_to_text(nest: Nest) -> str:
-    """Return a nest as compact text, its tensors by their printed names: `(1, %3, None)`."""
+    """Return a pytree as compact text, its tensors by their printed names: `(1, %3, None)`."""
     if isinstance(nest, Value):
         return f"%{nest.name}"
     if isinstance(nest, list):
@@ -102,7 +102,7 @@ def nest_to_text(nest: Nest) -> str:
 
 # -- worth ----------------------------------------------------------------------------------------
 
-# What comes behind all the rest, each step behind the one before.
+# Names that come after all others: each group after the group before it.
 _LATER = (
     ("parameters", "buffers", "parameter_count", "trainable_parameter_count"),
     ("flops",),
@@ -118,19 +118,19 @@ _FORMS = {
     **dict.fromkeys(("parameter_count", "trainable_parameter_count"), count_text),
     **dict.fromkeys(("bytes", "allocated_bytes", "peak_bytes", "at_peak_bytes"), bytes_text),
 }
-# Below it a number is as plain as its short form.
+# A smaller number is as readable as its short form.
 _LARGE = 10_000
 _NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?(?:e[-+]?[0-9]{1,2})?")
 _WHOLE = re.compile(r".*\(([0-9,]+)\)")
 
 
 def key_by_worth(name: str) -> str:
-    """Return the name of an attribute with as many blanks before it as it has to wait."""
+    """Return the name of an attribute with the blanks that put it in its group on the card."""
     return _BLANKS.get(name, "") + name
 
 
 def number_by_worth(name: str, number: int) -> int | str:
-    """Return a large count or size so that it can be read: `4.34 G (4,338,130,944)`."""
+    """Return a large count or size in readable form: `4.34 G (4,338,130,944)`."""
     if number < _LARGE or name not in _FORMS:
         return number
     text = _FORMS[name](number)
@@ -140,9 +140,9 @@ def number_by_worth(name: str, number: int) -> int | str:
 
 
 def worth_of_number(told: Any) -> float | None:
-    """Return the number that an attribute tells, as `number_by_worth` wrote it; None for none.
+    """Parse the number of an attribute, as `number_by_worth` wrote it, or None if it has none.
 
-    A number with many digits is a text, as 32 bits have no room for it.
+    A number with many digits is stored as a text, as it does not fit in 32 bits.
 
     >>> worth_of_number(number_by_worth("flops", 4_338_130_944)), worth_of_number("a (text)")
     (4338130944, None)

@@ -1,9 +1,9 @@
-"""Stats: times and sizes of drawn nodes as TensorFlow's RunMetadata, from which the page colours.
+"""Stats: times and sizes of drawn nodes as TensorFlow's RunMetadata, by which the page colours.
 
-The page takes as the time of a box the span from its first start to its last end
+The page computes the time of a box as the span from its first start to its last end
 (tensorboard/plugins/graph/tf_graph_common/graph.ts and common.ts, `NodeStats.combine`). So
-the times are laid end to end, on a clock of their own, in the order in which boxes hold
-what stands in them: then each box spans just what is inside, and its time is their sum.
+the times are laid end to end on a made-up clock, with the nodes of each box next to each other:
+then the span of each box contains its own nodes alone, and its time is the sum of theirs.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,7 +16,7 @@ from tbscope.ir.graph import Shape
 
 __all__ = ["Stat", "run_metadata"]
 
-# A start at 0 is not printed, and kills the node's time.
+# Protobuf omits a start of 0, and the page then has no time for the node.
 _START = 1
 
 
@@ -25,11 +25,11 @@ class Stat(NamedTuple):
 
     Attributes:
         name: Its name in the GraphDef.
-        device: Where it is, as torch prints it (`cpu`, `cuda:0`).
+        device: Its device, as torch prints it (`cpu`, `cuda:0`).
         duration_us: Its time, in microseconds.
         size_bytes: Its memory.
-        sizes: The shapes of what it gives, told where it has neither time nor memory: the page
-            hatches a node of which nothing is told, and hides its name
+        sizes: The shapes of its outputs, written if it has neither time nor memory: the page
+            hatches a node without any stat, and hides its name
             (tensorboard/plugins/graph/tf_graph_common/util.ts, `hasDisplayableNodeStats`).
         stack: The stack of siblings that the page folds it into; empty for none.
     """
@@ -49,8 +49,8 @@ def run_metadata(stats: Iterable[Stat]) -> RunMetadata:
         stats: One for each node that has a figure; names are as in the GraphDef.
     Returns:
         A new message, by device. Starts and ends are whole microseconds: the running sum
-        is rounded, so that a box of many short operations has the right time, even where
-        each of them is shorter than the page can tell.
+        is rounded, so that a box of many short operations has the right time, even if
+        each of them is shorter than a microsecond.
 
     Source: tensorboard/compat/proto/step_stats.proto
     """
@@ -68,28 +68,29 @@ def run_metadata(stats: Iterable[Stat]) -> RunMetadata:
         if stat.size_bytes:
             entry.memory.add(total_bytes=stat.size_bytes)
         elif not entry.all_end_rel_micros:
-            # Of a size of 0 the page makes NaN; without a size it says "scalar".
+            # The page shows NaN for a size of 0, and "scalar" for a shape without sizes.
             for shape in stat.sizes or ((),):
-                told = entry.output.add().tensor_description.shape
-                # The page reads the shape of each one, also where it has no dimensions.
-                told.SetInParent()
+                message_shape = entry.output.add().tensor_description.shape
+                # The page reads the shape of each output, so it must be set, even if empty.
+                message_shape.SetInParent()
                 for size in shape or ():
-                    told.dim.add(size=-1 if size is None else size)
+                    message_shape.dim.add(size=-1 if size is None else size)
     return message
 
 
 class _Span(NamedTuple):
-    """From when to when something runs, in whole microseconds."""
+    """The start and end of a node or box on the made-up clock, in whole microseconds."""
 
     start: int
     end: int
 
 
 def _spans(stats: Sequence[Stat]) -> list[_Span]:
-    """Lay the times end to end, and let no box or stack be empty.
+    """Lay the times end to end, and make no span of a box or stack empty.
 
-    One with neither time nor memory the page hatches, and hides its name, whatever its nodes
-    tell. So one of them, the last, has a microsecond which the box around has already counted.
+    The page hatches a box with neither time nor memory, and hides its name, whatever the stats of
+    its nodes. So the last node of an empty box gets one microsecond, which overlaps the span of
+    the enclosing box with time and therefore adds nothing to it.
     """
     spans: list[_Span] = []
     of_boxes: dict[str, _Span] = {}
@@ -104,26 +105,26 @@ def _spans(stats: Sequence[Stat]) -> list[_Span]:
                 sized.add(box)
     whole = _Span(0, round(before))
     empty = {box for box, span in of_boxes.items() if span.start == span.end} - sized
-    for place in range(len(stats) - 1, -1, -1) if empty else ():
-        around = list(_groups_around(stats[place]))
+    for index in range(len(stats) - 1, -1, -1) if empty else ():
+        around = list(_groups_around(stats[index]))
         if empty.isdisjoint(around):
             continue
         empty.difference_update(around)
         timed = [span for span in map(of_boxes.__getitem__, around) if span.start < span.end]
-        # The innermost box with time has some before or after this moment.
-        outer, at = (timed or [whole])[-1], spans[place].start
+        # The innermost box with time has a microsecond before or after this moment.
+        outer, at = (timed or [whole])[-1], spans[index].start
         start = at - 1 if at > outer.start else at
-        spans[place] = _Span(start, start + 1)
+        spans[index] = _Span(start, start + 1)
     return spans
 
 
 def _by_boxes(stats: list[Stat]) -> list[Stat]:
-    """Order the stats so that those of each box follow one another, on every level."""
+    """Sort the stats so that those of each box are adjacent, on every level."""
     boxes = {box for stat in stats for box in _boxes_around(stat.name)}
     places: dict[str, int] = {}
 
     def key(stat: Stat) -> list[int]:
-        # The page moves a node that is named like a box into it.
+        # The page moves a node that has the name of a box into that box.
         path = f"{stat.name}/" if f"{stat.name}/" in boxes else stat.name
         steps = (*_boxes_around(path), path)
         return [places.setdefault(step, len(places)) for step in steps]
@@ -132,14 +133,14 @@ def _by_boxes(stats: list[Stat]) -> list[Stat]:
 
 
 def _groups_around(stat: Stat) -> Iterator[str]:
-    """Yield the boxes around a node, outermost first, and the stack that it is folded into."""
+    """Yield the enclosing boxes of a node, outermost first, then the stack that contains it."""
     yield from _boxes_around(stat.name)
     if stat.stack:
         yield stat.stack
 
 
 def _boxes_around(name: str) -> Iterator[str]:
-    """Yield the names of the boxes around a node, outermost first, each with `/` after it."""
+    """Yield the names of the enclosing boxes of a node, outermost first, each with a final `/`."""
     end = name.find("/")
     while end >= 0:
         yield name[: end + 1]

@@ -1,7 +1,7 @@
 """Protobuf's wire format, as far as most of a GraphDef's bytes need it: texts and their lengths.
 
-Making a message for each small text takes ten times as long as joining its bytes, and one
-parse of the whole takes less than setting its fields one by one.
+Making a message for each small text takes ten times as long as joining its bytes, and parsing
+the whole GraphDef once takes less time than setting its fields one by one.
 
 Source: https://protobuf.dev/programming-guides/encoding/
 """
@@ -42,7 +42,7 @@ def varint(number: int) -> bytes:
 
 
 def delimited(data: bytes) -> bytes:
-    """Return the bytes with their length before them."""
+    """Return bytes with their length as a varint before them."""
     length = len(data)
     if length < 0x80:
         return _SHORT[length] + data
@@ -82,7 +82,7 @@ def attribute(head: bytes, value: bytes) -> bytes:
         head: The bytes that `attribute_head` returns for the name.
         value: An AttrValue, serialised.
     Returns:
-        One entry of the map `attr`. Entries joined are a NodeDef that has just these.
+        One entry of the map `attr`. Joined entries are a NodeDef with these attributes alone.
     """
     return _ATTRIBUTE + delimited(head + delimited(value))
 
@@ -93,6 +93,6 @@ def text_attribute(head: bytes, text: bytes) -> bytes:
     whole = len(head) + size + 3
     if whole >= 0x80:
         return attribute(head, text_value(text))
-    # Most are short: all lengths are one byte.
+    # Most texts are short: each of the lengths is one byte.
     value = (_SHORT[size + 2], _TEXT, _SHORT[size], text)
     return b"".join((_ATTRIBUTE, _SHORT[whole], head, *value))

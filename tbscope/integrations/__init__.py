@@ -1,1 +1,1 @@
-"""Callbacks for those who train with another library, one file for each library."""
+"""Callbacks for the trainers of other libraries, one file for each library."""

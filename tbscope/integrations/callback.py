@@ -1,4 +1,4 @@
-"""What every callback is asked for: what it draws of a training, and where it writes it."""
+"""The base class of callbacks: its options, and the writing of the graph and its overlays."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,10 +22,10 @@ __all__ = ["DrawingCallback", "warn_of_none"]
 
 
 class DrawingCallback:
-    """Draws a training step, once; a library's own class stands beside it.
+    """Draws one training step; a subclass also inherits from the callback class of its library.
 
     Attributes:
-        graph: The graph that was drawn; None before there is one.
+        graph: The graph that was drawn; None before that.
     """
 
     @shows_options
@@ -39,18 +39,18 @@ class DrawingCallback:
         overlays: Sequence[str] = ("flops", "parameters"),
         **drawing: Unpack[Drawing],
     ) -> None:
-        """Take what is drawn, and where.
+        """Take the options of the drawing, and the log directory.
 
         Args:
-            logdir: A directory; None for that of the trainer's own writer
+            logdir: A directory; None for the directory of the trainer's own writer
                 (`TensorBoardLogger`, `report_to="tensorboard"`).
             tag: The graph's entry in the page's list of tags; None for the graph of the run.
             run_name: A run of its own, as a path below the log directory.
             backward: Whether the backward pass and the optimizer's step are drawn, too.
             overlays: The names of built-in overlays, each an entry of its own in that list.
-            drawing: How the graph is drawn, as for `tbscope.add_graph`.
+            drawing: Options of the drawing, as for `tbscope.add_graph`.
         Raises:
-            ArgumentError: One of them is none.
+            ArgumentError: An option is unknown or wrong.
         """
         super().__init__()
         if not isinstance(logdir, str | PathLike | None):
@@ -61,7 +61,7 @@ class DrawingCallback:
             )
         check_truth("backward", backward)
         known = isinstance(overlays, list | tuple) and all(
-            is_word(one, BUILT_IN) for one in overlays
+            is_word(name, BUILT_IN) for name in overlays
         )
         if not known:
             raise ArgumentError(
@@ -81,11 +81,11 @@ class DrawingCallback:
         self._begun = False
 
     def _write(self, graph: Graph, holders: Callable[[], Iterable[object]]) -> None:
-        """Write a graph with its numbers; what fails is warned of, once.
+        """Write a graph with its overlays; a failure is one warning.
 
         Args:
             graph: The graph.
-            holders: Gives what may hold a writer: the loggers of a trainer.
+            holders: Returns the objects that may have a writer: the loggers of a trainer.
         """
         with self._going_on(), self._opened(holders) as writer:
             add_graph(writer, graph, tag=self._tag, run_name=self._run_name, **self._drawing)
@@ -103,28 +103,28 @@ class DrawingCallback:
 
     @contextmanager
     def _going_on(self) -> Iterator[None]:
-        """Have an error in a block be one warning: no training ends for a picture."""
+        """Turn an error in a block into one warning: a training must not end for a picture."""
         try:
             yield
-        except Exception as error:  # noqa: BLE001  It is told.
+        except Exception as error:  # noqa: BLE001  The warning names it.
             warn_of_none(error_text(error))
 
 
 def warn_of_none(text: str) -> None:
-    """Warn, once, that there is no graph."""
+    """Issue the warning, at most once per text, that no graph was drawn."""
     warn_once(f"tbscope drew no training step: {text}")
 
 
 def _writer_among(holders: Iterable[object]) -> object:
-    """Return the first that leads to a writer of event files.
+    """Return the first object that leads to a writer of event files.
 
     Raises:
-        WriterError: None does.
+        WriterError: No object does.
     """
     for holder in holders:
         try:
             open_sink(holder)
-        except WriterError:  # It logs to something else.
+        except WriterError:  # It logs to something other than event files.
             continue
         return holder
     raise WriterError(

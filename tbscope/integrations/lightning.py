@@ -29,24 +29,24 @@ class GraphCallback(DrawingCallback, Callback):
 
         trainer = Trainer(logger=TensorBoardLogger("logs"), callbacks=[GraphCallback()])
 
-    No example input is asked for. The batch is recorded while it trains, on its device, with
-    dicts or whatever it is made of, and with what `training_step` calls: `self(x)`, parts of the
-    module, losses. What `self.log` does is left out. The first process of a distributed run draws.
-    Whatever fails is one warning.
+    No example input is needed. The batch is recorded while the model trains with it, on its
+    device, in its own structure (dicts, lists, ...), with all calls of `training_step`: `self(x)`,
+    submodules, losses. The operations of `self.log` are left out. Rank 0 of a distributed run
+    draws. A failure is one warning.
     """
 
-    # What is recorded now, and what ends with it.
+    # The recording in progress, and the context managers that end with it.
     _recording: Recording | None = None
     _open: ExitStack
 
     def on_train_batch_start(
         self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Record the first batch, from now on."""
+        """Begin to record, at the first batch."""
         if self._begun or not trainer.is_global_zero:
             return
         self._begun = True
-        # That of the loop, if it is as far away as it was; another one does no harm.
+        # The frame of the training loop, two calls up in Lightning; any other frame does no harm.
         hook = sys._getframe(1)
         frame = hook.f_back or hook
         with self._going_on(), ExitStack() as stack:
@@ -61,7 +61,7 @@ class GraphCallback(DrawingCallback, Callback):
     def on_train_batch_end(
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Write what was recorded."""
+        """Write the recorded graph."""
         recording, self._recording = self._recording, None
         if recording is None:
             return
@@ -72,7 +72,7 @@ class GraphCallback(DrawingCallback, Callback):
             self._write(self.graph, lambda: trainer.loggers)
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-        """Record no more: a step that has not come to its end is not drawn."""
+        """Drop the recording: a step that raised is not drawn."""
         if self._recording is not None:
             self._recording = None
             self._open.__exit__(type(exception), exception, exception.__traceback__)
@@ -80,7 +80,7 @@ class GraphCallback(DrawingCallback, Callback):
 
 @contextmanager
 def _quiet_logging(module: Any) -> Iterator[None]:
-    """Have nobody watch what a module's `log` and `log_dict` do, during a block."""
+    """Suspend all watchers inside of a module's `log` and `log_dict`, during a block."""
     names = [name for name in ("log", "log_dict") if name not in vars(module)]
     for name in names:
         setattr(module, name, alone()(getattr(module, name)))

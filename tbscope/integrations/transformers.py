@@ -27,9 +27,9 @@ class GraphCallback(DrawingCallback, TrainerCallback):
 
         trainer = Trainer(model, args, train_dataset=data, callbacks=[GraphCallback()])
 
-    No example input is asked for: the model's first call in training is recorded, with the
-    batch that the trainer gives it, on its device. The first process of a distributed run draws.
-    Whatever fails is one warning.
+    No example input is needed: the model's first call in training mode is recorded, with the
+    trainer's own batch, on its device. Rank 0 of a distributed run draws. A failure is one
+    warning.
     """
 
     _waiting: Waiting | None = None
@@ -50,7 +50,7 @@ class GraphCallback(DrawingCallback, TrainerCallback):
             )
 
     def on_step_end(self, args: Any, state: Any, control: Any, **trained: Any) -> None:
-        """Write what was recorded, when it is whole."""
+        """Write the recorded graph once the recording is complete."""
         if self._waiting is not None and self._waiting.is_over:
             self._waiting.remove()
             self._waiting = None
@@ -58,7 +58,7 @@ class GraphCallback(DrawingCallback, TrainerCallback):
                 self._write(self.graph, self._callbacks)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **trained: Any) -> None:
-        """Wait no longer."""
+        """Write a complete recording; otherwise stop waiting, and warn that nothing was drawn."""
         self.on_step_end(args, state, control)
         waiting, self._waiting = self._waiting, None
         if waiting is not None:
@@ -69,11 +69,11 @@ class GraphCallback(DrawingCallback, TrainerCallback):
         self.graph = graph
 
     def _callbacks(self) -> Iterable[object]:
-        """Return the callbacks of the trainer; what it calls them with holds none of them."""
+        """Return the trainer's callbacks from a caller's frame: no argument contains them."""
         frame: FrameType | None = sys._getframe()
         while frame is not None:
             callbacks = getattr(frame.f_locals.get("self"), "callbacks", None)
-            if isinstance(callbacks, list) and any(each is self for each in callbacks):
+            if isinstance(callbacks, list) and any(callback is self for callback in callbacks):
                 return callbacks
             frame = frame.f_back
         return []

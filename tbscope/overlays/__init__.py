@@ -1,1 +1,1 @@
-"""Overlays: numbers of operations and modules, to be drawn; knows nothing of torch or files."""
+"""Overlays: numbers of operations and modules to be drawn, without torch and files."""

@@ -1,4 +1,4 @@
-"""Makes the figures of an overlay, from the user's own values or from a built-in one."""
+"""Figures of an overlay, made from the user's own values or by a built-in overlay."""
 
 import math
 from collections import defaultdict
@@ -45,25 +45,25 @@ __all__ = [
 OverlayValues: TypeAlias = str | Mapping[Any, Any] | Callable[[Node], Any]
 """The name of a built-in overlay, numbers by name, or a function from a node to its number.
 
-A name is one that `Graph.find` takes; a `Node`, a `Call` or a `Scope` will do, too.
+A key is a name that `Graph.find` takes, or a `Node`, `Call` or `Scope` of the graph.
 """
 
 _MOST_CHARACTERS = 60
-# Some of them still have a sum.
+# A sum of some numbers of this size is still finite.
 _LARGEST = 1e300
 
 
 def make_overlay(graph: Graph, tag: str, values: OverlayValues | None = None) -> tuple[Figure, ...]:
-    """Return the figures of an overlay: one that feeds both colourings, or one for each.
+    """Return the figures of an overlay: one for both colourings (time and memory), or one for each.
 
     Args:
         graph: A graph as it was recorded.
-        tag: What it is called.
-        values: Where the numbers come from; None for the built-in of the tag's name.
+        tag: The name of the overlay.
+        values: The numbers or their source; None for the built-in overlay with the tag's name.
     Raises:
-        ArgumentError: There is no such built-in, a number is none that can be drawn, or
-            there is none at all.
-        NotFoundError: The graph holds nothing of a name that a number is given for.
+        ArgumentError: No built-in overlay has this name, a number cannot be drawn, or
+            there is no number at all.
+        NotFoundError: A key names nothing in the graph.
     """
     if values is None or isinstance(values, str):
         name = tag if values is None else values
@@ -77,7 +77,7 @@ def make_overlay(graph: Graph, tag: str, values: OverlayValues | None = None) ->
             why="its values are empty, or None for every node",
             fix="give a number for at least one node",
         )
-    return (to_figure(tag, {target: sum_of(held) for target, held in numbers.items()}),)
+    return (to_figure(tag, {target: sum_of(parts) for target, parts in numbers.items()}),)
 
 
 def _built_in(graph: Graph, name: str, *, asked: bool) -> tuple[Figure, ...]:
@@ -134,7 +134,7 @@ def _given(
         target = key.scope if isinstance(key, Call) else key
         if type(key) is str:
             if key not in named:
-                # It raises, with the names that are near.
+                # It raises NotFoundError, with near names.
                 graph.find(key)
             target = named[key]
         elif not isinstance(target, Node | Scope) or target not in known:
@@ -154,7 +154,7 @@ def _given(
 def _by_name(graph: Graph) -> dict[str, Node | Scope]:
     """Return the nodes and scopes of a graph by the names that `Graph.find` takes."""
     named: dict[str, Node | Scope] = {}
-    # The order in which `Graph.find` looks.
+    # The order of precedence in `Graph.find`.
     for call in graph.calls:
         if call.qualified_name is not None:
             named.setdefault(call.qualified_name, call.scope)
@@ -178,13 +178,13 @@ def _plain_number(value: object, tag: str, name: str) -> Number | None:
     why = "a number is an int, a float, or a tensor without dimensions"
     try:
         if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
-            # A tensor or an array that holds one number, unless it is on the device meta.
+            # A tensor or an array of one number; `item` raises on the device meta.
             value = value.item()
         if isinstance(value, Real):
             plain = int(value) if isinstance(value, Integral) else float(value)
-    except Exception as error:  # noqa: BLE001  It is told.
+    except Exception as error:  # noqa: BLE001  The error below names it.
         cause, why = error, f"it holds no number: {error_text(error)}"
-    # A whole number may be too large for a float, and so for the page.
+    # An int may be too large for a float, and so for the page.
     if plain is not None and (plain > _LARGEST or math.isnan(plain)):
         why = "the page cannot show what is not finite"
     elif plain is not None and plain < 0:
@@ -202,7 +202,7 @@ def _plain_number(value: object, tag: str, name: str) -> Number | None:
 
 
 _Made: TypeAlias = Mapping[Target, Number] | tuple[Figure, ...]
-"""The numbers of the figure that an overlay has, or its figures."""
+"""The numbers of an overlay's single figure, or its figures."""
 
 
 class Held(NamedTuple):
@@ -210,10 +210,10 @@ class Held(NamedTuple):
 
     Attributes:
         name: The qualified name.
-        parameter: What it is.
-        identity: The same for all names of one parameter.
-        place: The node that stands for it, or where none does, the scope of its module, or
-            the innermost one around it that was called.
+        parameter: Its shape, dtype and kind.
+        identity: A key that is equal for all names of one parameter.
+        place: The node that represents it; without a node, the scope of its module, or of the
+            innermost enclosing module that was called.
     """
 
     name: str
@@ -270,7 +270,7 @@ def _of_costs(number: Callable[[Costs], Number]) -> Callable[[Graph], _Made]:
 def _flops(graph: Graph) -> _Made:
     """Return the FLOPs of each operation, or of its kernels where they were recorded.
 
-    An operation that computes and has no formula has no number: a 0 would be wrong.
+    An operation that computes but has no formula gets no number: a 0 would be wrong.
     """
     numbers: dict[Target, Number] = {}
     for node, cost in node_costs(graph, backward=False).items():
@@ -297,13 +297,13 @@ def _flops_here(graph: Graph) -> _Made:
 
 
 def communication(graph: Graph, mesh: str | None = None) -> _Made:
-    """Return how many bytes each operation moves between ranks, as one of them sees it.
+    """Return the bytes that each operation moves between ranks, as counted on one rank.
 
     Args:
         graph: A graph as it was recorded.
-        mesh: The dimension of the device mesh along which they are moved; None for any.
+        mesh: The dimension of the device mesh along which bytes are counted; None for all.
     Raises:
-        ArgumentError: Nothing is moved along this dimension.
+        ArgumentError: No bytes are moved along this dimension.
     """
     moved = communication_bytes(graph)
     along = {node: node.collective.mesh for node in moved if node.collective is not None}
@@ -329,8 +329,8 @@ def _saved(graph: Graph) -> _Made:
 
 
 def _peak(graph: Graph) -> _Made:
-    held = bytes_at_peak(graph)
-    return {node: held[node] for node in held}
+    sizes = bytes_at_peak(graph)
+    return {node: sizes[node] for node in sizes}
 
 
 def _time(graph: Graph) -> _Made:

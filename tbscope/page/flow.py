@@ -25,15 +25,16 @@ def longest_chain(glyphs: Sequence[Glyph], lines: Links) -> int:
     Source: dagre's `rank/util.js`, `longestPath`, which recurses along it.
     """
     readers: dict[Glyph, list[Glyph]] = {}
-    waits: dict[Glyph, int] = {}
+    pending_sources: dict[Glyph, int] = {}
     for start, end in lines:
         readers.setdefault(start, []).append(end)
-        waits[end] = waits.get(end, 0) + 1
+        pending_sources[end] = pending_sources.get(end, 0) + 1
     length = dict.fromkeys(glyphs, 1)
-    ready = deque(glyph for glyph in glyphs if not waits.get(glyph))
-    rest = deque(glyph for glyph in glyphs if waits.get(glyph))
+    ready = deque(glyph for glyph in glyphs if not pending_sources.get(glyph))
+    rest = deque(glyph for glyph in glyphs if pending_sources.get(glyph))
     done: set[Glyph] = set()
     while ready or rest:
+        # If no glyph is ready, a cycle is cut before the first remaining one.
         glyph = ready.popleft() if ready else rest.popleft()
         if glyph in done:
             continue
@@ -41,8 +42,8 @@ def longest_chain(glyphs: Sequence[Glyph], lines: Links) -> int:
         for reader in readers.get(glyph, ()):
             if reader not in done:
                 length[reader] = max(length[reader], length[glyph] + 1)
-                waits[reader] -= 1
-                if not waits[reader]:
+                pending_sources[reader] -= 1
+                if not pending_sources[reader]:
                     ready.append(reader)
     return max(length.values(), default=0)
 
@@ -65,7 +66,7 @@ def lost_exits(hierarchy: Hierarchy, scene: Scene) -> list[Glyph]:
     starts = {
         glyph
         for glyph in scene.glyphs
-        if any(one not in reads or one in doors.entered for one in members_of(glyph))
+        if any(member not in reads or member in doors.entered for member in members_of(glyph))
     }
     # Glyphs on a cycle without an entry were never reached, so they cannot be lost.
     lost = _fed_from(starts, scene.links) - _fed_from(starts.difference(scene.aside), scene.lines)
@@ -79,7 +80,9 @@ def lost_exits(hierarchy: Hierarchy, scene: Scene) -> list[Glyph]:
     # Exits that were put aside for their many lines, and are read on this level, too: users do
     # not miss their lines to the outside if all other exits are reached.
     unmissed = {
-        one for one, why in scene.aside.items() if why in get_args(Crowding) and one in read
+        member
+        for member, why in scene.aside.items()
+        if why in get_args(Crowding) and member in read
     }
     if not any(glyph in lost for glyph in exits if glyph not in unmissed):
         return []
@@ -97,11 +100,11 @@ def _fed_from(starts: set[Glyph], lines: Links) -> set[Glyph]:
 
 def reached(starts: Iterable[_Place], steps: Mapping[_Place, Sequence[_Place]]) -> set[_Place]:
     """Return the places that are reachable from the starts, these included."""
-    found = set(starts)
-    pending = list(found)
+    visited = set(starts)
+    pending = list(visited)
     while pending:
         for step in steps.get(pending.pop(), ()):
-            if step not in found:
-                found.add(step)
+            if step not in visited:
+                visited.add(step)
                 pending.append(step)
-    return found
+    return visited

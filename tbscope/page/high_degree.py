@@ -44,13 +44,13 @@ def _degrees(glyphs: Collection[_Glyph], lines: _Lines[_Glyph], *, side: int) ->
         side: 0 for lines to readers, 1 for lines from sources.
     """
     data = dict.fromkeys(glyphs, 0)
-    waits = data.copy()
+    control = data.copy()
     for ends, carries in lines.items():
         if carries:
             data[ends[side]] += 1
         else:
-            waits[ends[side]] += 1
-    return {glyph: count or waits[glyph] for glyph, count in data.items()}
+            control[ends[side]] += 1
+    return {glyph: count or control[glyph] for glyph, count in data.items()}
 
 
 def _outliers(degrees: Mapping[_Glyph, int], *, spread: int) -> list[_Glyph]:

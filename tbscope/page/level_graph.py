@@ -85,10 +85,11 @@ class Siblings:
         for number, members in enumerate(groups):
             group_of.update(dict.fromkeys(members, number))
         count = len(set(group_of.values()))
+        # An empty op type marks a box, so the page never folds the groups themselves.
         labels, ops = [""] * count, [""] * count
-        for place, (label, op) in enumerate(zip(self.labels, self.ops, strict=True)):
-            if place not in group_of:
-                group_of[place] = len(labels)
+        for index, (label, op) in enumerate(zip(self.labels, self.ops, strict=True)):
+            if index not in group_of:
+                group_of[index] = len(labels)
                 labels.append(label)
                 ops.append(op)
         links: dict[tuple[int, int], bool] = {}
@@ -96,8 +97,8 @@ class Siblings:
             ends = group_of[start], group_of[end]
             if ends[0] != ends[1]:
                 links[ends] = data or links.get(ends, False)
-        fed = {group_of[place] for place in self.fed}
-        return Siblings(labels, ops, links, fed, {group_of[place] for place in self.giving})
+        fed = {group_of[index] for index in self.fed}
+        return Siblings(labels, ops, links, fed, {group_of[index] for index in self.giving})
 
     def parts(self, groups: Sequence[Sequence[int]]) -> list["Siblings"]:
         """Return the level inside of the box of each group."""
@@ -125,13 +126,13 @@ class Siblings:
 
     def put_aside(self) -> set[int]:
         """Return the children whose lines the page cuts to stubs because they are too many."""
-        cards = {place for place, op in enumerate(self.ops) if op == ASIDE_OP}
-        places: Sequence[int] = range(len(self))
+        cards = {index for index, op in enumerate(self.ops) if op == ASIDE_OP}
+        remaining: Sequence[int] = range(len(self))
         links = self.links
         if cards:
-            places = [place for place in places if place not in cards]
+            remaining = [index for index in remaining if index not in cards]
             links = {ends: data for ends, data in links.items() if cards.isdisjoint(ends)}
-        return set(find_crowded(places, links))
+        return set(find_crowded(remaining, links))
 
     def keeps_flow(self) -> bool:
         """Whether data still flows from the entries to the exits, as the page draws the level.
@@ -185,8 +186,8 @@ class Siblings:
         starts = places - reads | self.fed
         before, _ = self._steps(set())
         after, _ = self._steps(aside)
-        known, fed = reached(starts, before), reached(starts - aside, after)
-        return ends & known <= fed
+        reached_before, fed = reached(starts, before), reached(starts - aside, after)
+        return ends & reached_before <= fed
 
     def _stranded(self, aside: set[int]) -> set[int]:
         """Return the children that lose all lines with these, and so are put aside as well.
@@ -270,11 +271,11 @@ def _link(
             (places[start], places[end]): link.data > 0
             for (start, end), link in hierarchy.links(box).items()
         }
-        for place, child in enumerate(box.children.values()):
+        for index, child in enumerate(box.children.values()):
             if child in entered:
-                level.fed.add(place)
+                level.fed.add(index)
             if child in left:
-                level.giving.add(place)
+                level.giving.add(index)
 
 
 def _find_ends(level: Siblings, children: Iterable[Box | Item]) -> None:
@@ -284,9 +285,11 @@ def _find_ends(level: Siblings, children: Iterable[Box | Item]) -> None:
     that nothing reads count as giving.
     """
     words = [_word_of_end(child) for child in children]
-    level.ends.update((at, word) for at, word in enumerate(words) if word and level.ops[at])
+    level.ends.update(
+        (index, word) for index, word in enumerate(words) if word and level.ops[index]
+    )
     for word, ends, side in (("Input", level.fed, 1), ("Output", level.giving, 0)):
-        ends.update(at for at, found in enumerate(words) if found == word)
+        ends.update(index for index, kind in enumerate(words) if kind == word)
         if not ends:
             ends.update(set(range(len(level))) - {link[side] for link in level.links})
 

@@ -73,8 +73,8 @@ def op_type(text: str) -> str:
     """
     text = text.encode("ascii", "backslashreplace").decode() or "op"
     text = text.replace(_CONSTANT, _CONSTANT.lower())
-    if found := _SUMMARY.fullmatch(text):
-        text = f"{found[1]}summary"
+    if match := _SUMMARY.fullmatch(text):
+        text = f"{match[1]}summary"
     if text in RESERVED:
         # In capitals, since `Constructor` contains `Const` and would be a constant.
         return text.strip("_").upper()

@@ -128,6 +128,7 @@ def _put_aside(scene: Scene, icons: set[Item]) -> None:
     cut(_crowded_controls(lines))
     if lines or reads or gives:
         joined = {glyph for ends in lines for glyph in ends}
+        # A glyph without lines stays in the flow if it has annotations on both sides, or none.
         for glyph in scene.glyphs:
             if glyph not in joined and glyph not in aside and (glyph in reads) != (glyph in gives):
                 aside[glyph] = "isolated"

@@ -27,8 +27,8 @@ def find_series(box: Box) -> list[Series]:
     stacks = fold([item.label for item in items], [item.op for item in items])
     above = f"{box.name}/" if box.name else ""
     return [
-        Series(above + name, tuple([items[place] for place in places]))
-        for name, places in stacks.items()
+        Series(above + name, tuple([items[index] for index in members]))
+        for name, members in stacks.items()
     ]
 
 
@@ -43,22 +43,22 @@ def fold(labels: Sequence[str], ops: Sequence[str]) -> dict[str, list[int]]:
         (`relu_[1-7]`). If two stacks would have one label, the page keeps only the later.
     """
     by_op: dict[str, list[int]] = defaultdict(list)
-    for place, op in enumerate(ops):
+    for index, op in enumerate(ops):
         if op:
-            by_op[op].append(place)
+            by_op[op].append(index)
     stacks: dict[str, list[int]] = {}
-    for places in by_op.values():
-        if len(places) < SERIES_SIZE:
+    for members in by_op.values():
+        if len(members) < SERIES_SIZE:
             continue
         stems: dict[str, list[_Numbered]] = defaultdict(list)
-        for place in places:
-            stem, number = _read_number(labels[place])
-            stems[stem].append((number, place))
+        for index in members:
+            stem, number = _read_number(labels[index])
+            stems[stem].append((number, index))
         for stem, numbered in stems.items():
             if len(numbered) >= SERIES_SIZE:
                 for run in _consecutive(numbered):
                     label = f"{stem}[{_digits(run[0][0])}-{_digits(run[-1][0])}]"
-                    stacks[label] = [place for _, place in run]
+                    stacks[label] = [index for _, index in run]
     return stacks
 
 

@@ -115,9 +115,9 @@ class Structures:
             if type(child) is Item:
                 kinds.append(child.op)
                 size += 1
-                at = order[child]
-                if at < firsts.get(child.op, at + 1):
-                    firsts[child.op] = at
+                index = order[child]
+                if index < firsts.get(child.op, index + 1):
+                    firsts[child.op] = index
             else:
                 assert type(child) is Box
                 structure = of[child]
@@ -125,13 +125,16 @@ class Structures:
                 inner[structure] = None
                 size += structure.size
                 depth = max(depth, structure.depth)
-                for op, at in self._firsts.pop(child).items():
-                    if at < firsts.get(op, at + 1):
-                        firsts[op] = at
+                # A box has one parent, so that its own entry is not needed afterwards.
+                for op, index in self._firsts.pop(child).items():
+                    if index < firsts.get(op, index + 1):
+                        firsts[op] = index
         self._firsts[box] = firsts
         ops = tuple(sorted(firsts, key=firsts.__getitem__) if inner else firsts)
-        places: dict[Glyph, int] = {child: at for at, child in enumerate(box.children.values())}
-        links = [(places[a], places[b]) for a, b in self._hierarchy.links(box)]
+        index_of: dict[Glyph, int] = {
+            child: index for index, child in enumerate(box.children.values())
+        }
+        links = [(index_of[a], index_of[b]) for a, b in self._hierarchy.links(box)]
         # Shortcut: most boxes equal an earlier box exactly, in labels and order.
         exact = (tuple(box.children), tuple(kinds), tuple(links), ops)
         found = self._exact.get(exact)
@@ -174,11 +177,13 @@ class Structures:
             neighbourhoods = [
                 (
                     colour,
-                    tuple(sorted([colours[at] for at in sources[place]])),
-                    tuple(sorted([colours[at] for at in readers[place]])),
+                    tuple(sorted([colours[neighbour] for neighbour in sources[index]])),
+                    tuple(sorted([colours[neighbour] for neighbour in readers[index]])),
                 )
-                for place, colour in enumerate(colours)
+                for index, colour in enumerate(colours)
             ]
-            colours = [numbers.setdefault(each, len(numbers)) for each in neighbourhoods]
+            colours = [
+                numbers.setdefault(neighbourhood, len(numbers)) for neighbourhood in neighbourhoods
+            ]
         stacks = sorted((stack.members[0].op, len(stack.members)) for stack in find_series(box))
         return tuple(sorted(colours)), tuple(stacks)

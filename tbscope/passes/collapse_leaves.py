@@ -35,7 +35,7 @@ def collapse_leaves(graph: Graph) -> None:
         graph: Changed in place.
     """
     calls = first_calls(graph)
-    alone = [
+    leaves = [
         (call, node, counters)
         for scope, node, counters in _alone(graph)
         if (call := calls.get(scope)) is not None
@@ -45,10 +45,10 @@ def collapse_leaves(graph: Graph) -> None:
             else all(value.producer is node for value in values_in(call.results))
         )
     ]
-    into = {counter: node for _, node, counters in alone for counter in counters}
+    into = {counter: node for _, node, counters in leaves for counter in counters}
     open_ones = _needed_before(graph, into) if into else set()
     editor = Editor(graph)
-    for call, node, counters in alone:
+    for call, node, counters in leaves:
         if node in open_ones:
             continue
         stand_for(node, call)

@@ -50,13 +50,13 @@ def _leaf_calls(graph: Graph) -> dict[Node, Call]:
     """Return the call of the enclosing leaf module for each operation that ran in one."""
     enclosing_call = Nearest(first_calls(graph).get)
     calls = {node: enclosing_call(node.scope) for node in graph.nodes if node.kind in OPERATIONS}
-    found = {node: call for node, call in calls.items() if call is not None}
-    parents = with_above(call.scope.parent for call in dict.fromkeys(found.values()))
+    call_of = {node: call for node, call in calls.items() if call is not None}
+    parents = with_above(call.scope.parent for call in dict.fromkeys(call_of.values()))
     # Collectives are never merged into another node.
-    parents |= {call.scope for node, call in found.items() if node.collective is not None}
-    found = {node: call for node, call in found.items() if call.scope not in parents}
-    one_leaf = len(found) == len(calls) and len(set(found.values())) == 1
-    return {} if one_leaf else found
+    parents |= {call.scope for node, call in call_of.items() if node.collective is not None}
+    call_of = {node: call for node, call in call_of.items() if call.scope not in parents}
+    one_leaf = len(call_of) == len(calls) and len(set(call_of.values())) == 1
+    return {} if one_leaf else call_of
 
 
 def _interleaved(graph: Graph, inside: Mapping[Node, Call]) -> set[Call]:
@@ -80,13 +80,13 @@ def read_outside(graph: Graph, inside: Mapping[Node, Call]) -> dict[Call, dict[V
         graph: The graph.
         inside: The leaf call of each operation that ran in one.
     """
-    found: dict[Call, dict[Value, None]] = {}
+    used: dict[Call, dict[Value, None]] = {}
 
     def read(values: Iterable[Value], reader: Call | None = None) -> None:
         for value in values:
             call_of_producer = inside.get(value.producer)
             if call_of_producer is not None and call_of_producer is not reader:
-                found.setdefault(call_of_producer, {})[value] = None
+                used.setdefault(call_of_producer, {})[value] = None
 
     for call in graph.calls:
         read(value for value in values_in(call.results) if inside.get(value.producer) is call)
@@ -95,7 +95,7 @@ def read_outside(graph: Graph, inside: Mapping[Node, Call]) -> dict[Call, dict[V
     read(output.value for output in graph.outputs)
     for call in graph.calls:
         read(values_in([*[nest for _, nest in call.arguments], call.results]))
-    return found
+    return used
 
 
 def join(call: Call, nodes: list[Node], given: Iterable[Value], editor: Editor) -> Node:
@@ -145,7 +145,7 @@ def join(call: Call, nodes: list[Node], given: Iterable[Value], editor: Editor) 
         ],
         control_inputs=[
             *dict.fromkeys(
-                other for node in nodes for other in node.control_inputs if other not in own
+                source for node in nodes for source in node.control_inputs if source not in own
             )
         ],
         kernels=[kernel for node in nodes for kernel in node.kernels],

@@ -89,6 +89,7 @@ def _runs(graph: Graph) -> Iterator[list[Scope]]:
     for call in graph.calls:
         if call.scope.parent is not None:
             siblings[call.scope.parent][call.scope] = None
+    # Outer blocks come first: a block inside of a stack cannot be in a stack of its own.
     for parent in sorted(siblings, key=lambda scope: len(scope.parts)):
         numbered: dict[tuple[str, ...], list[tuple[int, Scope]]] = defaultdict(list)
         for kind, number, scope in _numbered(siblings[parent]):
@@ -164,7 +165,7 @@ class _Stacking:
         foreign = [
             self._order[node]
             for node in between
-            if node in self._stack_of or any(one.kind in STATE for one in self._sources[node])
+            if node in self._stack_of or any(source.kind in STATE for source in self._sources[node])
         ]
         if not foreign:
             members = sorted({*own, *between}, key=self._order.__getitem__)
@@ -237,7 +238,7 @@ class _Stacking:
             node = join(call, members, outer.get(call, {}), editor)
             node.attributes["blocks"] = len(run)
             member_set = set(members)
-            candidates = with_above(one.scope for one in members)
+            candidates = with_above(member.scope for member in members)
             scopes = [scope for scope in candidates if member_set.issuperset(self._below[scope])]
             stacks.append(Stack(node, scopes, members))
         editor.apply()
@@ -327,8 +328,8 @@ def _whole(run: list[Scope], inner: list[Call], scope: Scope) -> Call:
 
 def _sort(graph: Graph) -> None:
     """Restore the topological order of the nodes, moving each as little as possible."""
-    order = {node: at for at, node in enumerate(graph.nodes)}
+    order = {node: index for index, node in enumerate(graph.nodes)}
     steps = ((order[source], order[node]) for node in graph.nodes for source in sources_of(node))
-    nodes = [graph.nodes[at] for at in in_order(len(order), steps)]
+    nodes = [graph.nodes[index] for index in in_order(len(order), steps)]
     assert len(nodes) == len(order), "no stack reads what depends on it"
     replace_nodes(graph, nodes)

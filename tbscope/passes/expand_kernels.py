@@ -93,8 +93,8 @@ def _latest(writers: list[Node], inside: set[Node]) -> list[Node]:
     pending = list(writers)
     while pending:
         node = pending.pop()
-        for other in sources_of(node):
-            if other in inside and other not in reached:
-                reached.add(other)
-                pending.append(other)
+        for source in sources_of(node):
+            if source in inside and source not in reached:
+                reached.add(source)
+                pending.append(source)
     return [writer for writer in writers if writer not in reached]

@@ -41,7 +41,7 @@ def check_patterns(keep: Sequence[str], hide: Sequence[str]) -> None:
     for option, patterns in (("keep", keep), ("hide", hide)):
         # Iterators are refused: patterns are read twice.
         listed = isinstance(patterns, list | tuple | Set)
-        if not listed or any(type(each) is not str for each in patterns):
+        if not listed or any(type(pattern) is not str for pattern in patterns):
             raise ArgumentError(
                 f"{option}={shown(patterns)} is no list of patterns",
                 why="each pattern is a text, and there may be several",
@@ -81,13 +81,14 @@ def hide_plumbing(graph: Graph, *, keep: Sequence[str] = (), hide: Sequence[str]
     if not plumbing and not hidden:
         return
     bypass = Bypass(graph, plumbing, hidden.keys())
+    # In the order of the graph, so that the texts of a chain of views accumulate.
     for node in graph.nodes:
         if node in plumbing:
             value = node.inputs[0]
             if not bypass.fold(node, value):
                 bypass.skip(node.outputs[0], value, step_text(node))
-        elif left := hidden.get(node):
-            bypass.skip(*left)
+        elif exchange := hidden.get(node):
+            bypass.skip(*exchange)
     bypass.apply(sources | _unread_constants(graph, plumbing, plumbing | hidden.keys()))
 
 
@@ -95,7 +96,7 @@ def _candidates(graph: Graph, keep: Sequence[str], hidden: Set[Node]) -> set[Nod
     """Return the plumbing that can be removed, and turn makers that are read into constants."""
     kept = {note.node for note in graph.notes if note.node is not None}
     patterns = Patterns(keep) if keep else None
-    found: list[Node] = []
+    views: list[Node] = []
     makers: list[Node] = []
     shown: set[Scope] = set()
     unread = _unread_views(graph)
@@ -108,7 +109,7 @@ def _candidates(graph: Graph, keep: Sequence[str], hidden: Set[Node]) -> set[Nod
         reported = node.attributes and not node.attributes.keys().isdisjoint(TOLD)
         may_go = node.kind == "op" and node not in kept and not reported
         if may_go and _reads_one(node) and (not node.control_inputs or node in unread):
-            found.append(node)
+            views.append(node)
         elif (
             may_go
             and node.role == "maker"
@@ -124,7 +125,7 @@ def _candidates(graph: Graph, keep: Sequence[str], hidden: Set[Node]) -> set[Nod
     written = {node.inputs[index].producer for node in graph.nodes for index in node.writes}
     plumbing: set[Node] = set()
     # The last view of a scope stays if the scope would be empty otherwise.
-    for node in reversed(found):
+    for node in reversed(views):
         scope = node.scope
         is_written = node in written and node.role != "view"
         if is_written or (scope is not None and scope not in shown):

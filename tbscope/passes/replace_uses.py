@@ -94,8 +94,8 @@ class Bypass:
             or value in self._ways
         ):
             return False
-        way = self._thens.get(producer) or _Way(value)
-        self._thens[producer] = way.further(step_text(node))
+        path = self._thens.get(producer) or _Way(value)
+        self._thens[producer] = path.further(step_text(node))
         self._editor.give(node.outputs[0], producer, 0)
         return True
 
@@ -107,8 +107,8 @@ class Bypass:
             source: The value that its readers read instead.
             text: The operation or module between the two, for the attribute `via`.
         """
-        way = self._ways.get(source) or _Way(source)
-        self._ways[value] = way.further(text)
+        path = self._ways.get(source) or _Way(source)
+        self._ways[value] = path.further(text)
 
     def apply(self, sources: Set[Node]) -> None:
         """Remove the operations, and write the attributes `then` and `via`.
@@ -117,11 +117,11 @@ class Bypass:
             sources: Parameters, buffers and constants to remove: only removed operations read
                 them.
         """
-        for producer, way in self._thens.items():
-            producer.attributes["then"] = _cut(way.text)
+        for producer, path in self._thens.items():
+            producer.attributes["then"] = _cut(path.text)
         editor = self._editor
-        for value, way in self._ways.items():
-            editor.read_instead(value, way.value)
+        for value, path in self._ways.items():
+            editor.read_instead(value, path.value)
         editor.drop(self._dropped | sources)
         editor.apply()
 
@@ -143,8 +143,8 @@ class Bypass:
 
     def _given(self, output: Output, _: Value) -> Output:
         """Return an output that records its original value and the removed operations."""
-        way = self._ways[output.value]
-        return replace(output, given=output.given or output.value, via=_cut(way.text))
+        path = self._ways[output.value]
+        return replace(output, given=output.given or output.value, via=_cut(path.text))
 
 
 def step_text(node: Node) -> str:

@@ -32,22 +32,22 @@ def name_ties(graph: Graph) -> None:
     Args:
         graph: Changed in place.
     """
-    others = _other_names(graph)
-    if not others:
+    other_names = _other_names(graph)
+    if not other_names:
         return
     # Parameters that keep a reader under their own name. A node without readers would not be
     # drawn, so the first reader of any other parameter keeps reading the original.
-    left = {
+    still_read = {
         value.producer
         for node in graph.nodes
         for value in node.inputs
-        if node.scope is None or (value.producer, node.scope.qualified_name) not in others
+        if node.scope is None or (value.producer, node.scope.qualified_name) not in other_names
     }
 
     def named(source: Node, reader: Node) -> str | None:
-        name = others.get((source, reader.scope.qualified_name)) if reader.scope else None
-        if name is not None and source not in left:
-            left.add(source)
+        name = other_names.get((source, reader.scope.qualified_name)) if reader.scope else None
+        if name is not None and source not in still_read:
+            still_read.add(source)
             return None
         return name
 
@@ -62,8 +62,8 @@ def _other_names(graph: Graph) -> dict[tuple[Node, str | None], str]:
         node of the graph already has are left out.
     """
     numbers = [one.number for module in graph.modules for one in module.parameters]
-    known = [number for number in numbers if number >= 0]
-    if len(set(known)) == len(known):
+    registered = [number for number in numbers if number >= 0]
+    if len(set(registered)) == len(registered):
         # Shortcut: in most models each parameter has one name.
         return {}
     names: dict[int, list[tuple[str, str]]] = defaultdict(list)
@@ -72,7 +72,7 @@ def _other_names(graph: Graph) -> dict[tuple[Node, str | None], str]:
             if parameter.number >= 0:
                 name = f"{module.name}.{parameter.name}" if module.name else parameter.name
                 names[parameter.number].append((module.name, name))
-    tied = {name: held for held in names.values() if len(held) > 1 for _, name in held}
+    tied = {name: entries for entries in names.values() if len(entries) > 1 for _, name in entries}
     taken = {node.name for node in graph.nodes}
     return {
         (node, module): name
@@ -124,18 +124,19 @@ def _give_twins(graph: Graph, named: Callable[[Node, Node], str | None]) -> None
             instead of a source (first argument), or None if it keeps reading the source.
     """
     nodes: list[Node] = []
-    made: dict[str, Node] = {}
+    copies: dict[str, Node] = {}
     for node in graph.nodes:
         twins: dict[Value, Value] = {}
         for value in dict.fromkeys(node.inputs) if node.kind in OPERATIONS else ():
             name = named(value.producer, node)
             if name is None:
                 continue
-            if name not in made:
-                twin = made[name] = twin_of(value.producer, name, node.scope)
+            if name not in copies:
+                twin = copies[name] = twin_of(value.producer, name, node.scope)
                 twin.attributes.setdefault("tied_to", value.producer.name)
+                # The copy precedes its first reader.
                 nodes.append(twin)
-            twins[value] = made[name].outputs[0]
+            twins[value] = copies[name].outputs[0]
         if twins:
             read_there(node, twins)
         nodes.append(node)
@@ -177,11 +178,11 @@ def _alone(graph: Graph, asked: set[Node]) -> set[Node]:
     """
     # A leaf module is drawn in the enclosing box. Operations at the top level are left out: the
     # rest of the graph is beside them.
-    found = {
+    box_of = {
         node: node.scope.parent if node.kind == "module" and node.scope else node.scope
         for node in asked
     }
-    boxes = {node: box for node, box in found.items() if box is not None}
+    boxes = {node: box for node, box in box_of.items() if box is not None}
     alone = set(boxes)
     for node in graph.nodes:
         for source in sources_of(node):

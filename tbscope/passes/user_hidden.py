@@ -65,10 +65,10 @@ def check_found(graph: Graph, option: str, patterns: Patterns) -> None:
         ArgumentError: A pattern matches neither.
     """
     ops = (node.op for node in graph.nodes if node.kind in OPERATIONS)
-    known = dict.fromkeys([*ops, *(name for scope in graph.scopes() for name in _names(scope))])
+    names = dict.fromkeys([*ops, *(name for scope in graph.scopes() for name in _names(scope))])
     for pattern in patterns.patterns:
-        if not any(fnmatchcase(name, pattern) for name in known):
-            near = near_names(pattern, known)
+        if not any(fnmatchcase(name, pattern) for name in names):
+            near = near_names(pattern, names)
             raise ArgumentError(
                 f"{option}={shown(pattern)} matches nothing in the graph of {graph.name}",
                 why="no operation, no class of a module and no qualified name is like it",
@@ -107,18 +107,18 @@ def find_hidden(graph: Graph, hide: Sequence[str]) -> dict[Node, _LeftOut | None
     for key, nodes in groups.items():
         if nodes[0] in hidden or not bound.isdisjoint(nodes):
             continue
-        inside: set[Node | None] = {*nodes}
+        members: set[Node | None] = {*nodes}
         entering = {
             value
             for node in nodes
             for value in node.inputs
-            if value.producer not in inside and value.producer.kind not in OWNED
+            if value.producer not in members and value.producer.kind not in OWNED
         }
         leaving = {
             value
             for node in nodes
             for value in node.outputs
-            if not inside.issuperset(readers.get(value, ()))
+            if not members.issuperset(readers.get(value, ()))
         }
         if len(entering) == len(leaving) == 1:
             (value,), (instead,) = leaving, entering

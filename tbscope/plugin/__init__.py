@@ -1,1 +1,1 @@
-"""The tab "Model" in TensorBoard: the graphs of a log in the viewer that saved pages have."""
+"""The tab "Model" in TensorBoard: the graphs of a log, in the viewer of saved pages."""

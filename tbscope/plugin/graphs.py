@@ -1,8 +1,8 @@
-"""The graphs of a log, as TensorBoard's data provider has them, and the pictures that are open.
+"""The graphs of a log, from TensorBoard's data provider, and a cache of open pictures.
 
-The provider passes the record of a graph over: a field of the event that has the drawing (see
-`tbscope.formats.compressed`). So it is read from the event files of the run: those in the folder
-of the run alone, and up to that event.
+The provider ignores the record of a graph: a field of the event that contains the drawing (see
+`tbscope.formats.compressed`). So records are read from the event files in the folder of the run,
+up to that event.
 
 Source: tensorboard/data/provider.py; tensorboard/plugins/graph/graphs_plugin.py
 """
@@ -47,10 +47,10 @@ __all__ = [
 
 _MOST_OPEN = 4
 _MOST_STEPS = 1000
-# Every level of boxes takes a few calls inside of each other, here and in the browser.
+# Each level of boxes takes a few nested calls, here and in the browser.
 _MOST_DEPTH = 100
 _RUN_GRAPH = metadata.PLUGIN_NAME
-# TensorBoard's name for what has numbers for the nodes of a graph.
+# TensorBoard's name for the kind of data with numbers for the nodes of a graph.
 _OVERLAYS = metadata.PLUGIN_NAME_RUN_METADATA
 _UNIT = ".unit"
 _MEASURED = ("duration_us", "allocated_bytes", "peak_bytes")
@@ -62,7 +62,7 @@ _Part = TypeVar("_Part")
 
 
 class Place(NamedTuple):
-    """Where a graph is in a log.
+    """The position of a graph in a log.
 
     Attributes:
         experiment: TensorBoard's experiment.
@@ -80,14 +80,14 @@ class Place(NamedTuple):
 
 
 def recorded_graph(logdir: str, place: Place, wall_time: float) -> Graph:
-    """Return the graph whose record the log has beside a drawing.
+    """Return the graph from the record beside a drawing in a log.
 
     Args:
         logdir: The log directory of TensorBoard; empty if it was started without one.
-        place: Where the drawing is, with its step.
-        wall_time: When it was written, in seconds since 1970.
+        place: The position of the drawing, with its step.
+        wall_time: The time at which it was written, in seconds since 1970.
     Raises:
-        ArgumentError: There is no record, or it cannot be reached, or it is damaged.
+        ArgumentError: The record is missing, unreachable or damaged.
     """
     event = _event(_files(logdir, place.run), place, wall_time)
     if not event.record:
@@ -115,15 +115,15 @@ def _files(logdir: str, run: str) -> list[str]:
     top = logdir if "://" in logdir else os.path.expanduser(logdir)
     try:
         return files_of_run(top, run)
-    except Exception as error:  # Each store of files raises errors of its own.
+    except Exception as error:  # Each file system raises its own errors.
         raise _missing(error_text(error), "see that the log directory is there") from error
 
 
 def _event(files: list[str], place: Place, wall_time: float) -> Found:
-    """Return what the event that has a drawing holds.
+    """Return the contents of the event with a drawing.
 
     Raises:
-        ArgumentError: No file has it.
+        ArgumentError: No file contains the event.
     """
     tag = plain_tag(place.tag) if place.tag else None
     why = "no event file of the run has this graph"
@@ -135,7 +135,7 @@ def _event(files: list[str], place: Place, wall_time: float) -> Found:
                     return found
         except ArgumentError as error:
             why = f"{error.what}: {error.why}"
-        except Exception as error:  # noqa: BLE001  As above; and the next file may have it.
+        except Exception as error:  # noqa: BLE001  As above; the next file may contain it.
             why = error_text(error)
     raise _missing(why, "reload, or write the log anew")
 
@@ -159,7 +159,7 @@ class LoggedGraphs:
         self._data = data
         self._logdir = logdir
         self._lock = threading.Lock()
-        # The pictures asked for last, by the key of their bytes and the time of these.
+        # The latest pictures, by the keys and wall times of their bytes.
         self._open: OrderedDict[tuple[tuple[str, float], ...], _Opened] = OrderedDict()
 
     def runs(self, context: Any, experiment: str) -> list[dict[str, Any]]:
@@ -168,8 +168,8 @@ class LoggedGraphs:
             {
                 "run": run,
                 "tag": "" if plugin == _RUN_GRAPH else tag,
-                "steps": [each.step for each in data],
-                "times": [each.wall_time for each in data],
+                "steps": [datum.step for datum in data],
+                "times": [datum.wall_time for datum in data],
             }
             for plugin in _READERS
             for run, tags in self._data.read_blob_sequences(
@@ -181,16 +181,16 @@ class LoggedGraphs:
         return sorted(found, key=lambda one: (one["run"], one["tag"]))
 
     def levels(self, context: Any, place: Place, before: Place | None = None) -> Levels:
-        """Return the picture of a graph, read and laid out in boxes once while it is open.
+        """Return the answers for the picture of a graph, made once while it is open.
 
         Args:
             context: TensorBoard's context of the request.
-            place: Where the graph is.
-            before: Where the graph is that it is compared with; None for a picture of one graph.
+            place: The position of the graph.
+            before: The position of the graph to compare it with; None for a picture of one graph.
 
         Raises:
-            ArgumentError: The log has no such graph, or its bytes are damaged; or one of two has no
-                record that can be read.
+            ArgumentError: The log has no such graph, or its bytes are damaged; or, of two graphs,
+                one has no readable record.
         """
         plugin, datum = self._find(context, place)
         if before is not None:
@@ -210,10 +210,10 @@ class LoggedGraphs:
         return self._opened(datum).get("levels", read)
 
     def record_of(self, context: Any, place: Place) -> Graph:
-        """Return the graph that tbscope wrote beside a drawing, read once while it is open.
+        """Return the graph from the record beside a drawing, read once while it is open.
 
         Raises:
-            ArgumentError: The log has no such graph, or no record of it that can be read.
+            ArgumentError: The log has no such graph, or no readable record of it.
         """
         _, datum = self._find(context, place)
         at = place._replace(step=datum.step)
@@ -222,14 +222,14 @@ class LoggedGraphs:
         )
 
     def record(self, context: Any, place: Place) -> Graph | None:
-        """Return what `record_of` does, or None if there is no record that can be read."""
+        """Return the graph of `record_of`, or None if it has no readable record."""
         try:
             return self.record_of(context, place)
         except ArgumentError:
             return None
 
     def _opened(self, *data: Any) -> "_Opened":
-        """Return what was read of a graph, or of two; that of the graph least asked for goes."""
+        """Return the cache of a graph or a pair; the least recently used cache is dropped."""
         key = tuple((_key(datum), datum.wall_time) for datum in data)
         with self._lock:
             opened = self._open.pop(key, None) or _Opened()
@@ -239,19 +239,19 @@ class LoggedGraphs:
             return opened
 
     def overlays(self, context: Any, experiment: str) -> list[dict[str, Any]]:
-        """Return what else graphs may be coloured by: run, tag, and the latest step of each."""
+        """Return the overlays for the colours of graphs: run, tag, and latest step of each."""
         listed = self._data.list_blob_sequences(
             context, experiment_id=experiment, plugin_name=_OVERLAYS
         )
         found = [
-            {"run": run, "tag": tag, "step": told.max_step}
+            {"run": run, "tag": tag, "step": series.max_step}
             for run, tags in listed.items()
-            for tag, told in tags.items()
+            for tag, series in tags.items()
         ]
         return sorted(found, key=lambda one: (one["run"], one["tag"]))
 
     def overlay(self, context: Any, place: Place, tag: str) -> list[dict[str, Any]]:
-        """Return the figures that an overlay has for a graph of its run, at the latest step.
+        """Return the figures of an overlay, at its latest step, for a graph of its run.
 
         Raises:
             ArgumentError: The log has no such graph or overlay, its bytes are damaged, or it has
@@ -284,7 +284,7 @@ class LoggedGraphs:
     def _find(
         self, context: Any, place: Place, plugins: Iterable[str] | None = None
     ) -> tuple[str, Any]:
-        """Return the kind of a graph's or an overlay's bytes, and TensorBoard's datum of them."""
+        """Return the plugin name of a graph's or an overlay's bytes, and TensorBoard's datum."""
         tag = place.tag or metadata.RUN_GRAPH_NAME
         for plugin in _READERS if plugins is None else plugins:
             if (plugin == _RUN_GRAPH) is bool(place.tag):
@@ -321,7 +321,7 @@ class _Opened:
         self._parts: dict[str, Any] = {}
 
     def get(self, name: str, read: Callable[[], _Part]) -> _Part:
-        """Return a part, which the first of several threads reads; an error leaves it unread."""
+        """Return a part, read by the first of several threads; after an error it stays unread."""
         with self._lock:
             if name not in self._parts:
                 with not_collecting():
@@ -340,7 +340,7 @@ def _read(plugin: str, data: bytes) -> GraphDef:
     """Return the GraphDef in some bytes of a log.
 
     Raises:
-        ArgumentError: They are damaged.
+        ArgumentError: The bytes are damaged.
     """
     try:
         return _READERS[plugin](data)
@@ -366,21 +366,21 @@ _READERS: dict[str, Callable[[bytes], GraphDef]] = {
     metadata.PLUGIN_NAME_RUN_METADATA: _of_metadata,
     metadata.PLUGIN_NAME_KERAS_MODEL: lambda data: graph_def_of_keras(data)[0],
 }
-"""How the bytes of each kind of graph are read, by TensorBoard's name for the kind."""
+"""The readers of the bytes of each kind of graph, by TensorBoard's name for the kind."""
 
 
 def picture_of_bytes(title: str, data: bytes, plugin: str = metadata.PLUGIN_NAME) -> Picture:
-    """Return the picture of a graph that a log has.
+    """Return the picture of a graph of a log.
 
     Args:
-        title: The name of the picture if no card has the class of the model.
+        title: The title of the picture if no info card contains the class of the model.
         data: The bytes.
         plugin: TensorBoard's name for their kind.
     Raises:
-        ArgumentError: They are damaged, or boxes are nested too deep.
+        ArgumentError: The bytes are damaged, or boxes are nested too deep.
     """
     message = _read(plugin, data)
-    # A drawing may have boxes that only teach the Graphs page its colours.
+    # Boxes of the function library only seed the colours of the Graphs page: leave them out.
     nodes = [node for node in message.node if not node.name.startswith(LIBRARY)]
     picture = Picture(title, nodes)
     depth = max((box.depth for box in picture.boxes), default=0)
@@ -391,7 +391,7 @@ def picture_of_bytes(title: str, data: bytes, plugin: str = metadata.PLUGIN_NAME
             fix="write it with shorter names",
         )
     labels = {picture.mark(item, "label") for item in picture.items} - {""}
-    # Where the drawing was coloured by default, its labels are the kinds of operations.
+    # If the drawing was coloured by default, its labels are the kinds of operations.
     picture.labels_are_kinds = labels <= KINDS
     picture.title = picture.class_of(picture.root) or title
     return picture
@@ -400,8 +400,8 @@ def picture_of_bytes(title: str, data: bytes, plugin: str = metadata.PLUGIN_NAME
 def _figures(name: str, data: bytes) -> Iterator[tuple[str, str, dict[str, float]]]:
     """Yield the figures of an overlay: the key of each, its title, and its numbers by name.
 
-    The cards of an overlay's drawing have the very numbers, each beside its unit; its RunMetadata
-    has them in the page's units.
+    The info cards of an overlay's drawing contain the exact numbers, each beside its unit; its
+    RunMetadata has them in the page's units.
 
     Raises:
         DecodeError: The bytes are damaged.
@@ -411,22 +411,22 @@ def _figures(name: str, data: bytes) -> Iterator[tuple[str, str, dict[str, float
     keys = sorted(key.removesuffix(_UNIT) for key in names if key.endswith(_UNIT))
     keys = [key for key in keys or _MEASURED if key in names]
     picture = Picture("", message.node)
-    # What reads a circle has its numbers, too.
+    # The reader of a circle includes its numbers.
     nodes = [item for item in picture.items if not item.embedded]
     glyphs: list[Glyph] = [*picture.boxes, *nodes]
     for key in keys:
-        told = ((glyph.name, worth_of_number(picture.fact(glyph, key))) for glyph in glyphs)
-        numbers = {place: number for place, number in told if number is not None}
+        pairs = ((glyph.name, worth_of_number(picture.fact(glyph, key))) for glyph in glyphs)
+        numbers = {label: number for label, number in pairs if number is not None}
         title = f"{name}: {FIGURES.get(key, key)}" if len(keys) > 1 else name
         if numbers:
             yield key, title, numbers
 
 
 def _picture_of_difference(before: Graph, after: Graph) -> Picture:
-    """Return the picture of what was added, removed and changed between two graphs.
+    """Return the picture of the union of two graphs, coloured by added, removed and changed.
 
     Raises:
-        GraphError: One of them breaks an invariant of graphs.
+        GraphError: One of the graphs breaks an invariant.
     """
     difference = Difference(reading_of(before), reading_of(after))
     picture = picture_of(difference.graph, color_by="difference")
@@ -435,7 +435,7 @@ def _picture_of_difference(before: Graph, after: Graph) -> Picture:
     tops = [f"{one.name}/" for one in picture.children(picture.root) if isinstance(one, Box)]
 
     def find(name: str) -> Glyph | None:
-        """Return what is drawn of a part; its box, where a drawing has called it otherwise."""
+        """Return the node or box of a dotted name, or the innermost enclosing box that is drawn."""
         parts = name.split(".") if name else []
         while parts:
             for top in ("", *tops):

@@ -1,7 +1,7 @@
-"""The tab: the routes by which TensorBoard's page asks for the viewer and for graphs.
+"""The tab: the routes by which TensorBoard's page requests the viewer and graphs.
 
-TensorBoard imports this module at its start, so nothing here imports torch or a reader of logs
-before a graph is asked for.
+TensorBoard imports this module at its start, so torch and the readers of logs are imported only
+when a graph is requested.
 """
 
 import json
@@ -33,7 +33,7 @@ ASSETS: dict[str, Callable[[], str]] = {
     "body.html": viewer_body,
     **{name: partial(_own, name) for name in ("index.js", "tab.js", "compare.js", "tab.css")},
 }
-"""The text of each file that the page of the tab asks for, by name."""
+"""The text of each file that the page of the tab requests, by name."""
 
 _ANSWERS = ("figures", "head", "level", "card", "index", "modules", "page", "record")
 _TYPES = {
@@ -53,7 +53,7 @@ class ModelTab(base_plugin.TBPlugin):  # type: ignore[misc]
     plugin_name = "tbscope"
 
     def __init__(self, context: Any) -> None:
-        """Remember where the data of the log is."""
+        """Keep the data provider and the log directory."""
         self._provider = context.data_provider
         self._logdir = context.logdir or ""
         self._graphs: LoggedGraphs | None = None
@@ -70,11 +70,11 @@ class ModelTab(base_plugin.TBPlugin):  # type: ignore[misc]
         return {f"/{one}": wrappers.Request.application(give) for one, give in answers.items()}
 
     def is_active(self) -> bool:
-        """Whether the tab is shown beside what `data_plugin_names` decides: never."""
+        """Return False: TensorBoard shows the tab by `data_plugin_names` alone."""
         return False
 
     def data_plugin_names(self) -> tuple[str, ...]:
-        """Return the kinds of data for which TensorBoard shows the tab: those of graphs."""
+        """Return the kinds of data for which TensorBoard shows the tab: all kinds of graphs."""
         from tensorboard.plugins.graph import metadata
 
         return (
@@ -100,21 +100,22 @@ class ModelTab(base_plugin.TBPlugin):  # type: ignore[misc]
         return _respond(request, {"graphs": runs, "overlays": overlays})
 
     def _answer(self, kind: str, request: Any) -> Any:
-        """Answer with a part of a picture, or with an error that the page shows."""
+        """Respond with a part of a picture, or with an error that the page shows."""
         from tbscope.errors import TbscopeError
 
         try:
-            told = self._told(kind, request)
+            content = self._told(kind, request)
         except TbscopeError as error:
             return _respond(request, {"error": str(error)}, code=400)
-        # The page as text: as a page of this server, it would have the rights of TensorBoard's.
-        return _respond(request, told, _TYPES["html" if kind == "page" else "json"])
+        # A page is sent as plain text: as HTML from this server, it would have the rights of
+        # TensorBoard's own page.
+        return _respond(request, content, _TYPES["html" if kind == "page" else "json"])
 
     def _told(self, kind: str, request: Any) -> Any:
-        """Return an answer: text for a page, else data, with its words.
+        """Return the answer of one kind: text for a page, otherwise data with its words.
 
         Raises:
-            ArgumentError: The log, or a picture of it, has nothing of the kind.
+            ArgumentError: The log, or a picture of it, does not contain the requested data.
         """
         from tbscope.saving.html import module_table, page_of_levels, record_lists
         from tbscope.saving.levels import Words
@@ -129,19 +130,19 @@ class ModelTab(base_plugin.TBPlugin):  # type: ignore[misc]
         if kind == "figures":
             return {kind: levels.asked(asked.get("key", ""))}
         if kind == "page":
-            # A record says nothing of the graph that another one is compared with.
+            # A record describes one graph, so a page of two graphs has none.
             record = None if before else logged.record(context, place)
             return page_of_levels(levels, record)
         if kind == "record":
-            told = record_lists(levels, logged.record_of(context, place), words)
+            answer = record_lists(levels, logged.record_of(context, place), words)
         elif kind == "modules":
-            told = module_table(levels, words)
+            answer = module_table(levels, words)
         elif kind in ("head", "index"):
-            told = getattr(levels, kind)(words)
+            answer = getattr(levels, kind)(words)
         else:
             number = levels.require(_number(asked.get("number"), int), kind)
-            told = getattr(levels, kind)(number, words)
-        return {"words": list(words.number), kind: told}
+            answer = getattr(levels, kind)(number, words)
+        return {"words": list(words.number), kind: answer}
 
     def _logged(self) -> "LoggedGraphs":
         if self._graphs is None:
@@ -154,13 +155,13 @@ class ModelTab(base_plugin.TBPlugin):  # type: ignore[misc]
 def _respond(request: Any, content: Any, kind: str = "application/json", code: int = 200) -> Any:
     from tensorboard.backend import http_util
 
-    # Compact: TensorBoard itself would put a blank behind each comma.
+    # Compact: TensorBoard's own JSON has a blank after each comma.
     text = content if isinstance(content, str) else json.dumps(content, separators=(",", ":"))
     return http_util.Respond(request, text, kind, code=code)
 
 
 def _asked_by(request: Any) -> tuple[Any, str]:
-    """Return TensorBoard's context of a request, and its experiment."""
+    """Return TensorBoard's context and experiment of a request."""
     from tensorboard import plugin_util
 
     environ = request.environ
@@ -168,10 +169,14 @@ def _asked_by(request: Any) -> tuple[Any, str]:
 
 
 def _place(asked: Any, experiment: str, of: str = "") -> "Place":
-    """Return where a graph is, as a request says it; `before_` for that which it is compared with.
+    """Return the position of a graph from the arguments of a request.
 
+    Args:
+        asked: The arguments.
+        experiment: TensorBoard's experiment.
+        of: The prefix of the arguments' names: `before_` for the graph to compare with.
     Raises:
-        ArgumentError: Its step or its time is no number.
+        ArgumentError: The step or the time is no number.
     """
     from tbscope.plugin.graphs import Place
 

@@ -157,7 +157,7 @@ class Gathering:
         return graph
 
     def _give_up(self, error: BaseException) -> None:
-        """Report to the other ranks that this rank sends no graph, or draws none."""
+        """Report to the other ranks that this rank sends no graph, or does not merge the graphs."""
         if self._posts is None or (self._rank not in self._ranks):
             return
         try:
@@ -224,8 +224,8 @@ def lost_texts(lost: Mapping[int, str]) -> list[str]:
     for rank, why in sorted(lost.items()):
         ranks.setdefault(why, []).append(rank)
     return [
-        f"{ranks_text(several)} {'is' if len(several) == 1 else 'are'} not drawn: {why}"
-        for why, several in ranks.items()
+        f"{ranks_text(members)} {'is' if len(members) == 1 else 'are'} not drawn: {why}"
+        for why, members in ranks.items()
     ]
 
 

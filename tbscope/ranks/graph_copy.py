@@ -75,13 +75,13 @@ class RankCopy:
             if scope.parent is None and scope.phase != "forward":
                 if scope.part not in phases:
                     phases[scope.part] = _scope_like(scope, None)
-                around = phases[scope.part]
-                own = Scope(box.part, parent=around, kind="rank", phase=scope.phase)
+                phase_box = phases[scope.part]
+                own = Scope(box.part, parent=phase_box, kind="rank", phase=scope.phase)
                 self._boxes[own] = len(self._boxes)
             else:
                 # `scopes` lists parents before their children.
-                above = box if scope.parent is None else self._scopes[scope.parent]
-                own = _scope_like(scope, above)
+                parent = box if scope.parent is None else self._scopes[scope.parent]
+                own = _scope_like(scope, parent)
             self._scopes[scope] = own
 
     def _place(self, nodes: Iterable[Node]) -> None:

@@ -41,6 +41,7 @@ def find_joints(parts: Sequence[Sequence[Node]], part_of: Mapping[int, int]) -> 
     collectives = list(_collectives(parts, part_of))
     messages = list(_messages(parts, part_of))
     count = sum(map(len, parts))
+    # The recorded order of the parts comes first; if it makes a cycle, only the data flow counts.
     for as_ran in (True, False):
         order = _ordered(parts, collectives, messages, as_ran=as_ran)
         if len(order) == count:
@@ -65,8 +66,10 @@ def _collectives(
                 continue
             among = tuple(sorted({part_of[rank] for rank in collective.ranks if rank in part_of}))
             if len(among) > 1 and number in among:
-                alike = groups[among, collective.mesh]
-                group = alike.setdefault((collective.group, collective.ranks), len(alike))
+                group_numbers = groups[among, collective.mesh]
+                group = group_numbers.setdefault(
+                    (collective.group, collective.ranks), len(group_numbers)
+                )
                 nodes_by_key[among, collective.mesh, group, collective.sequence][number] = node
     for key, by_part in nodes_by_key.items():
         among = key[0]  # type: ignore[index]  # A key is a tuple.
@@ -90,14 +93,14 @@ def _messages(
                 or collective.kind not in ("send", "recv")
             ):
                 continue
-            other = part_of.get(collective.peer)
-            if other is None:
+            peer_part = part_of.get(collective.peer)
+            if peer_part is None:
                 continue
-            alike = peers[other, collective.kind, collective.mesh]
-            nth = alike.setdefault(collective.peer, len(alike))
-            ends = (number, other) if collective.kind == "send" else (other, number)
+            peer_numbers = peers[peer_part, collective.kind, collective.mesh]
+            nth = peer_numbers.setdefault(collective.peer, len(peer_numbers))
+            sides = (number, peer_part) if collective.kind == "send" else (peer_part, number)
             messages = sent if collective.kind == "send" else received
-            messages[*ends, collective.mesh, nth, collective.sequence] = node
+            messages[*sides, collective.mesh, nth, collective.sequence] = node
     for key, node in sent.items():
         if key in received:
             yield node, received[key]
@@ -113,7 +116,7 @@ def _ordered(
     *,
     as_ran: bool,
 ) -> list[Node]:
-    """Return the nodes in topological order, without the nodes in cycles.
+    """Return the nodes in topological order, without nodes in cycles or behind cycles.
 
     Args:
         parts: The nodes of each part, in order.

@@ -32,7 +32,7 @@ from tbscope.utils.validation import check_truth
 __all__ = ["merge_ranks"]
 
 _MOST_TOLD = 6
-# At one place, more collectives between parts than this are drawn in a box of their own.
+# Above this number, the collectives between parts in one phase are drawn in a box of their own.
 _MOST_IN_A_ROW = 8
 
 
@@ -82,7 +82,7 @@ def _checked(graphs: Iterable[Graph], alike: Sequence[str]) -> list[Graph]:
         listed = list(source) if not isinstance(source, Mapping) else []
     except Exception as error:  # noqa: BLE001  Whatever it is, it lists no graphs.
         why += f"; to list it raised {error_text(error)}"
-    wrong = [one for one in listed if not isinstance(one, Graph)]
+    wrong = [item for item in listed if not isinstance(item, Graph)]
     if wrong:
         why += f"; it holds {shown(wrong[0])}"
     if not listed or wrong:
@@ -128,7 +128,7 @@ def _with_equals(graphs: Sequence[Graph], alike: Sequence[str]) -> Iterator[Grap
             order.
     """
     for graph in graphs:
-        sizes = {one.name: one.size for one in graph.mesh}
+        sizes = {dimension.name: dimension.size for dimension in graph.mesh}
         missing = [name for name in alike if name not in sizes]
         if missing:
             raise ArgumentError(
@@ -145,7 +145,10 @@ def _with_equals(graphs: Sequence[Graph], alike: Sequence[str]) -> Iterator[Grap
                 why=f"its mesh ({mesh}) does not hold all {graph.world_size} ranks in their order",
                 fix="give the graph of each rank, and leave alike out",
             )
-        places = [range(one.size) if one.name in alike else [one.coordinate] for one in graph.mesh]
+        places = [
+            range(dimension.size) if dimension.name in alike else [dimension.coordinate]
+            for dimension in graph.mesh
+        ]
         for coordinates in product(*places):
             rank = 0
             for size, coordinate in zip(sizes.values(), coordinates, strict=True):
@@ -202,8 +205,10 @@ def _side_by_side(groups: Sequence[Sequence[Graph]]) -> Graph:
 
 def _box_of(part: Part, parts: Sequence[Part]) -> str:
     """Return the name of a part's box: short, because the page cuts long names."""
-    alone = part.stage is not None and [one.stage for one in parts].count(part.stage) == 1
-    return f"stage {part.stage}" if alone else str(part)
+    is_only = (
+        part.stage is not None and [other_part.stage for other_part in parts].count(part.stage) == 1
+    )
+    return f"stage {part.stage}" if is_only else str(part)
 
 
 def _with_figures(group: Sequence[Graph], part: Part, whole: Mapping[str, int]) -> tuple[Part, ...]:

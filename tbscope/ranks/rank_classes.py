@@ -70,7 +70,9 @@ def sizes_of(node: Node) -> tuple[Hashable, ...]:
 def _peers(graph: Graph) -> list[int]:
     """Return the peer rank of each message of a rank, in order."""
     messages = (node.collective for node in graph.nodes if is_message(node))
-    return [one.peer for one in messages if one is not None and one.peer is not None]
+    return [
+        message.peer for message in messages if message is not None and message.peer is not None
+    ]
 
 
 def _rows(graph: Graph) -> Iterator[Hashable]:

@@ -24,7 +24,7 @@ def check_ranks(ranks: Any) -> None:
     if type(ranks) is str and ranks in _WORDS:
         return
     listed = type(ranks) in (list, tuple, range) and len(ranks) > 0
-    numbers = listed and all(type(one) is int and one >= 0 for one in ranks)
+    numbers = listed and all(type(rank) is int and rank >= 0 for rank in ranks)
     if numbers and len(set(ranks)) == len(ranks):
         return
     raise ArgumentError(

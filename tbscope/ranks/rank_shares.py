@@ -20,7 +20,7 @@ __all__ = ["figures_of", "whole_model", "with_stages"]
 
 def figures_of(graph: Graph) -> dict[str, int]:
     """Return the size, work and traffic of one rank, by the names of the summary's columns."""
-    parameters = [one for _, one in _parameters(graph)]
+    parameters = [parameter for _, parameter in _parameters(graph)]
     operations = [node for node in graph.nodes if node.kind in OPERATIONS]
     return {
         "parameters": sum(map(numbers_here, parameters)),
@@ -40,11 +40,11 @@ def whole_model(parts: Sequence[tuple[Part, Sequence[Graph]]]) -> dict[str, int]
     parameters: dict[tuple[int | None, str], Parameter] = {}
     for part, graphs in parts:
         for graph in graphs:
-            for name, one in _parameters(graph):
-                parameters.setdefault((part.stage, name), one)
+            for name, parameter in _parameters(graph):
+                parameters.setdefault((part.stage, name), parameter)
     return {
         "model_parameters": sum(map(numbers_in, parameters.values())),
-        "model_parameter_bytes": sum(one.size_bytes for one in parameters.values()),
+        "model_parameter_bytes": sum(parameter.size_bytes for parameter in parameters.values()),
     }
 
 
@@ -52,12 +52,12 @@ def _parameters(graph: Graph) -> Iterator[tuple[str, Parameter]]:
     """Yield the parameters of a graph with their names; tied ones only under their first name."""
     tied: set[int] = set()
     for module in graph.modules:
-        for one in module.parameters:
-            if one.kind == "parameter" and one.number not in tied:
+        for parameter in module.parameters:
+            if parameter.kind == "parameter" and parameter.number not in tied:
                 # A negative number means that ties are unknown; then each parameter counts.
-                if one.number >= 0:
-                    tied.add(one.number)
-                yield f"{module.name}.{one.name}", one
+                if parameter.number >= 0:
+                    tied.add(parameter.number)
+                yield f"{module.name}.{parameter.name}", parameter
 
 
 def with_stages(parts: Sequence[Part], graphs: Sequence[Graph]) -> list[Part]:
@@ -75,20 +75,22 @@ def with_stages(parts: Sequence[Part], graphs: Sequence[Graph]) -> list[Part]:
             collective = node.collective
             if collective is None or collective.peer not in part_of or not is_message(node):
                 continue
-            other = part_of[collective.peer]
-            if other == number:
+            peer_part = part_of[collective.peer]
+            if peer_part == number:
                 # A message within a part means a ring, not a pipeline.
                 return list(parts)
-            if other not in peers:
+            if peer_part not in peers:
                 # The direction of the first message between two parts determines their order.
-                peers.add(other)
-                one, next_one = (number, other) if collective.kind == "send" else (other, number)
-                before.setdefault(one, set())
-                before.setdefault(next_one, set()).add(one)
+                peers.add(peer_part)
+                earlier, later = (
+                    (number, peer_part) if collective.kind == "send" else (peer_part, number)
+                )
+                before.setdefault(earlier, set())
+                before.setdefault(later, set()).add(earlier)
     stages: dict[int, int] = {}
     try:
         for number in TopologicalSorter(before).static_order():
-            stages[number] = max((stages[other] + 1 for other in before[number]), default=0)
+            stages[number] = max((stages[peer_part] + 1 for peer_part in before[number]), default=0)
     except CycleError:
         return list(parts)
     return [

@@ -52,8 +52,9 @@ class Posts:
         chunks = [record[start : start + _CHUNK_BYTES] for start in starts]
         for number, chunk in enumerate(chunks):
             self._store.set(self._key(rank, number), chunk)
-        mesh = [(one.name, one.size, one.coordinate) for one in graph.mesh]
+        mesh = [(dimension.name, dimension.size, dimension.coordinate) for dimension in graph.mesh]
         digest = hashlib.sha256(record).hexdigest()
+        # The entry comes last: once it exists, all chunks do.
         return self._put(rank, {"chunks": len(chunks), "mesh": mesh, "digest": digest})
 
     def fail(self, rank: int, why: str) -> bool:

@@ -1,1 +1,1 @@
-"""What TensorBoard's page needs of a GraphDef, rule by rule; `linter` holds the table."""
+"""The requirements of TensorBoard's page on a GraphDef, one function each; `linter` lists them."""

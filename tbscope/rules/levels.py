@@ -1,4 +1,4 @@
-"""Rules on what is drawn on one level: how much, how long, and what is folded or put aside."""
+"""Rules on the levels of the page: their size and chains, folded stacks, and shapes put aside."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -15,13 +15,13 @@ from tbscope.utils.components import find_cycles
 
 __all__ = ["RULES"]
 
-# Attributes that tell a node from its equals, and make no difference between them.
+# Attributes that identify a node; nodes that differ in them alone are alike.
 _OWN = frozenset({"kernels", "module", "name", "scope", "source"})
 _SHAPES = "_output_shapes"
 
 
 def _wide_level(reading: Reading) -> Iterator[Fault]:
-    """Find levels with so many shapes that laying them out takes a while.
+    """Find levels with so many shapes that their layout is slow.
 
     Source: measured: 100 shapes take a second, 300 take two or three, 1,000 take ten
     """
@@ -41,7 +41,7 @@ def _long_chain(reading: Reading) -> Iterator[Fault]:
     Source: dagre's `rank/util.js`, `longestPath`; measured: 2,000 in a chain fail
     """
     for name, shapes, links in _drawings(reading):
-        # A chain is at most as long as there are shapes.
+        # A chain has at most as many shapes as its level.
         if len(shapes) > CHAIN_LIMIT:
             length = longest_chain(shapes, links)
             if length > CHAIN_LIMIT:
@@ -54,7 +54,7 @@ def _long_chain(reading: Reading) -> Iterator[Fault]:
 
 
 def _drawings(reading: Reading) -> Iterator[tuple[str, list[Glyph], Links]]:
-    """Yield all that is laid out at once: name, glyphs and lines of each box, and of each stack."""
+    """Yield each level that is laid out at once (boxes, stacks): its name, glyphs and lines."""
     for scene in reading.scenes:
         yield (
             scene.box.name,
@@ -72,8 +72,8 @@ def _drawings(reading: Reading) -> Iterator[tuple[str, list[Glyph], Links]]:
 def _false_series(reading: Reading) -> Iterator[Fault]:
     """Find stacks of siblings that are not alike.
 
-    They are alike where all are calls of one module, or where shapes and attributes are
-    equal, but for those that say where each of them comes from.
+    Siblings are alike if all are calls of one module, or if their shapes and attributes are
+    equal, except the attributes that identify each of them.
 
     Source: tf_graph_common/hierarchy.ts:855-1109, `groupSeries`
     """
@@ -93,16 +93,16 @@ def _false_series(reading: Reading) -> Iterator[Fault]:
 
 
 def _box_cycle(reading: Reading) -> Iterator[Fault]:
-    """Find boxes from which data leads out and, along lines of their level, back in.
+    """Find boxes whose data leaves them and, along lines of their level, enters them again.
 
-    Source: tf_graph_common/layout.ts: lines of a cycle run against all others
+    Source: tf_graph_common/layout.ts: some lines of a cycle run against all others
     """
     for scene in reading.scenes:
         for cycle in find_cycles(reading.hierarchy.links(scene.box)):
-            found = set(cycle)
-            boxes = [one for one in scene.glyphs if one in found and isinstance(one, Box)]
+            members = set(cycle)
+            boxes = [glyph for glyph in scene.glyphs if glyph in members and isinstance(glyph, Box)]
             if boxes:
-                others = [one for one in scene.box.children.values() if one in found]
+                others = [glyph for glyph in scene.box.children.values() if glyph in members]
                 others.remove(boxes[0])
                 more = f" and {len(others) - 1} more" if len(others) > 1 else ""
                 yield Fault(
@@ -114,12 +114,12 @@ def _box_cycle(reading: Reading) -> Iterator[Fault]:
 
 
 def _module(node: Any) -> bytes | None:
-    """The module that a node is a call of; None where it tells of none."""
+    """The attribute `module` of a node, the module that it calls, or None if it has none."""
     return next((value.s for key, value in node.attr.items() if key.strip() == "module"), None)
 
 
 def _difference(nodes: list[Any]) -> str:
-    """The first attribute in which nodes differ; empty where they are alike."""
+    """The first attribute in which nodes differ, or an empty text if they are alike."""
     first = _facts(nodes[0])
     for node in nodes[1:]:
         facts = _facts(node)
@@ -129,7 +129,7 @@ def _difference(nodes: list[Any]) -> str:
 
 
 def _facts(node: Any) -> dict[str, bytes]:
-    """The attributes that must be equal, as bytes."""
+    """The attributes of a node that must be equal in a stack, serialised."""
     return {
         key: node.attr[key].SerializeToString(deterministic=True)
         for key in sorted(node.attr)
@@ -138,7 +138,7 @@ def _facts(node: Any) -> dict[str, bytes]:
 
 
 def _lost_output(reading: Reading) -> Iterator[Fault]:
-    """Find ends of the flow that the page cuts off from where it begins.
+    """Find last operations of the data flow to which no drawn line leads from its beginning.
 
     Source: tf_graph_common/render.ts:1989-2255, `extractHighDegrees`
     """
@@ -156,7 +156,7 @@ def _lost_output(reading: Reading) -> Iterator[Fault]:
 
 
 def _lone_node(reading: Reading) -> Iterator[Fault]:
-    """Find operations that hang on circles or icons alone in their box, and are put aside.
+    """Find operations that the page puts aside: in their box, only circles or icons are linked.
 
     Source: tf_graph_common/render.ts:2221-2255, `extractHighDegrees`
     """

@@ -1,6 +1,6 @@
-"""What rules look at, a GraphDef read once, and what they tell: faults.
+"""Input and output of rules: a GraphDef with the page's structures for it, and faults.
 
-It knows nothing of torch, and asks of a GraphDef only that it has a GraphDef's fields.
+It uses nothing of torch, and of a GraphDef its fields alone, so any object with them is enough.
 """
 
 import re
@@ -19,16 +19,16 @@ _INDEX = re.compile(r"[^:]+:([0-9]+)")
 
 
 Severity: TypeAlias = Literal["error", "warning"]
-"""An error breaks the page or shows something false; a warning makes it worse than it could be."""
+"""An error breaks the page or makes it show something false; a warning makes it less readable."""
 
 
 class Fault(NamedTuple):
-    """One place where a rule is broken.
+    """One violation of a rule.
 
     Attributes:
         node: The name of the node, or of the box.
-        message: What is the matter, one sentence, with the values.
-        fix: What to do, one sentence.
+        message: The problem, one sentence, with the values.
+        fix: The remedy, one sentence.
     """
 
     node: str
@@ -40,8 +40,8 @@ class Rule(NamedTuple):
     """One rule of the page.
 
     Attributes:
-        severity: How bad it is to break it.
-        check: Gives the places where it is broken.
+        severity: The severity of its violations.
+        check: Yields the violations in a GraphDef.
     """
 
     severity: Severity
@@ -49,12 +49,12 @@ class Rule(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Its id, `dangling-input` of the function `_dangling_input`."""
+        """Its id: `dangling-input` for the function `_dangling_input`."""
         return self.check.__name__.strip("_").replace("_", "-")
 
 
 class Reading:
-    """A GraphDef, and the tree and the levels that the page makes of it.
+    """A GraphDef with the tree of boxes and the levels that the page makes of it, on demand.
 
     Attributes:
         nodes: Its nodes; each has a name, an op, inputs, a device and attributes.
@@ -78,18 +78,18 @@ class Reading:
 
     @cached_property
     def scenes(self) -> list[Scene]:
-        """All that is drawn in each box; the root first."""
+        """The level of each box; the root first."""
         return list(read_scenes(self.hierarchy))
 
     @cached_property
     def by_name(self) -> dict[str, Any]:
-        """The nodes by the names that they have on the page."""
+        """The nodes by their names on the page."""
         strict = self.hierarchy.strict
         return {strict.get(node.name, node.name): node for node in self.nodes}
 
     @cached_property
     def outputs_read(self) -> dict[str, int]:
-        """By the name of each node that is read, the last of its outputs that is."""
+        """The highest output index that some node reads, by the name of the node that is read."""
         last: dict[str, int] = {}
         for text in (text for node in self.nodes for text in node.input):
             if text and text[0] != "^":
@@ -105,11 +105,11 @@ class Reading:
 
 
 def quote(text: str) -> str:
-    """Put a text in quotes, in ASCII, on one line, without its middle where it is long."""
+    """Return a text in quotes, in ASCII, on one line, without its middle if it is long."""
     half = _SHOWN // 2 - 2
     return ascii(text if len(text) <= _SHOWN else f"{text[:half]}...{text[-half:]}")
 
 
 def shown_place(name: str) -> str:
-    """Name a box as a sentence names it."""
+    """Return the name of a box for a sentence."""
     return f"the box {quote(name)}" if name else "the top level"

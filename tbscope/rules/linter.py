@@ -1,4 +1,4 @@
-"""Tells which rules of TensorBoard's page a GraphDef breaks, whoever made it.
+"""Linter: finds the rules of TensorBoard's page that a GraphDef of any origin breaks.
 
 for finding in lint(graph_def):
     print(finding)
@@ -16,13 +16,13 @@ __all__ = ["RULES", "Finding", "lint"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One place where a GraphDef breaks a rule.
+    """One violation of a rule in a GraphDef.
 
     Attributes:
         rule: The id of the rule (`dangling-input`).
-        node: The name of the node or the box; empty for the whole.
-        message: What is the matter, one sentence, with the values.
-        fix: What to do, one sentence.
+        node: The name of the node or the box; empty for the whole graph.
+        message: The problem, one sentence, with the values.
+        fix: The remedy, one sentence.
         severity: "error" or "warning".
     """
 
@@ -41,14 +41,14 @@ RULES = (*names.RULES, *nodes.RULES, *levels.RULES)
 
 
 def lint(graph_def: Any) -> list[Finding]:
-    """Tell which rules of TensorBoard's page a GraphDef breaks.
+    """Find the violations of rules of TensorBoard's page in a GraphDef.
 
     Args:
-        graph_def: A GraphDef of TensorBoard's or TensorFlow's, or anything with its fields.
+        graph_def: A GraphDef of TensorBoard's or TensorFlow's, or any object with its fields.
     Returns:
-        A finding for each place, in the order of `RULES`; an empty list where all is well.
+        A finding for each violation, in the order of `RULES`.
     Raises:
-        ArgumentError: It is no GraphDef.
+        ArgumentError: `graph_def` is no GraphDef.
     """
     _check_graph_def(graph_def)
     reading = Reading(graph_def)
@@ -62,7 +62,7 @@ def _check_graph_def(graph_def: Any) -> None:
     try:
         first = next(iter(graph_def.node), None)
         fits = all(hasattr(first, name) for name in ("name", "op", "input", "attr", "device"))
-    except Exception:  # noqa: BLE001  Whatever it does when it is asked, it is no GraphDef.
+    except Exception:  # noqa: BLE001  An object that raises here is no GraphDef.
         fits, first = False, ""
     if fits or (first is None and not isinstance(graph_def, type)):
         return

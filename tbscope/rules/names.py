@@ -1,4 +1,4 @@
-"""Rules on names: what makes the page fail, or show something else than was written."""
+"""Rules on names: those that make the page fail, or that it shows differently."""
 
 import re
 from collections.abc import Iterator
@@ -10,14 +10,14 @@ from tbscope.rules.lint_context import Fault, Reading, Rule, quote
 
 __all__ = ["RULES"]
 
-# Not keys of every object: an input of that name is only one that names nothing.
+# These are no keys of plain JavaScript objects: such an input only names no node.
 _HARMLESS_INPUTS = frozenset({"__root__", "length"})
 ODD = re.compile(r"""[!"$%&'*;<=?@^`{|}\x00-\x20\x7f]""")
-"""Characters that are not escaped where shapes are coloured."""
+"""Characters that the page does not escape when it colours shapes."""
 
 
 def _empty_graph(reading: Reading) -> Iterator[Fault]:
-    """Tell that there is nothing to draw.
+    """Find a GraphDef without nodes and functions.
 
     Source: tensorboard/plugins/graph/tf_graph_loader: "The graph is empty".
     """
@@ -61,9 +61,9 @@ def _broken_name(reading: Reading) -> Iterator[Fault]:
 
 
 def _reserved_name(reading: Reading) -> Iterator[Fault]:
-    """Find first parts of names, and inputs, that every JavaScript object has as a key.
+    """Find first parts of names, and inputs, that are keys of every JavaScript object.
 
-    `length` is a key of lists only: the page draws it at no place at all.
+    `length` is a key of lists only: the page does not draw a box or node of that name.
 
     Source: tf_graph_common/hierarchy.ts and graph.ts, whose tables are plain objects
     """
@@ -89,7 +89,7 @@ def _reserved_name(reading: Reading) -> Iterator[Fault]:
 
 
 def _duplicate_name(reading: Reading) -> Iterator[Fault]:
-    """Find names that two nodes have on the page.
+    """Find names that several nodes have on the page.
 
     Source: tf_graph_common/graph.ts:1198-1215, `build`
     """
@@ -109,9 +109,9 @@ def _duplicate_name(reading: Reading) -> Iterator[Fault]:
 
 
 def _scope_constant(reading: Reading) -> Iterator[Fault]:
-    """Find constants and summaries named like a box.
+    """Find constants and summaries with the name of a box.
 
-    Source: tf_graph_common/graph.ts:1348, `mapStrictHierarchy`, which forgets the last name
+    Source: tf_graph_common/graph.ts:1348, `mapStrictHierarchy`, which omits the last name
     """
     for node in reading.nodes:
         if node.name in reading.hierarchy.boxes and is_embedded(node.op):
@@ -124,16 +124,16 @@ def _scope_constant(reading: Reading) -> Iterator[Fault]:
 
 
 def _odd_character(reading: Reading) -> Iterator[Fault]:
-    """Find characters that are not escaped where shapes are coloured.
+    """Find characters in names that the page does not escape when it colours shapes.
 
     Source: tf_graph_common/util.ts:259; node.ts:740-747
     """
     for name in (*reading.hierarchy.boxes, *reading.names):
         label = name.rpartition("/")[2]
         if is_of_legend(name):
-            # A box of the legend has no such colour, and blanks behind its name are not seen.
+            # A box of the colour legend is not coloured so, and its final blanks are invisible.
             label = label.rstrip(" ")
-        # What is wrong with a box is told once, not at everything in it.
+        # Only the last component: a fault of a box is reported once, not for everything in it.
         odd = sorted(set(ODD.findall(label)))
         if odd:
             yield Fault(
@@ -147,7 +147,7 @@ def _odd_character(reading: Reading) -> Iterator[Fault]:
 def _non_ascii(reading: Reading) -> Iterator[Fault]:
     """Find names, op types and devices that are not ASCII.
 
-    Source: tf_graph_common/parser.ts:147, :170, which cuts the text anywhere
+    Source: tf_graph_common/parser.ts:147, :170, which splits the text at any byte
     """
     for name in reading.hierarchy.boxes:
         if not name.rpartition("/")[2].isascii():

@@ -16,7 +16,7 @@ __all__ = ["RULES"]
 
 
 def _reserved_op(reading: Reading) -> Iterator[Fault]:
-    """Find op types that every JavaScript object has as a key.
+    """Find op types that are keys of every JavaScript object.
 
     Source: tf_graph_common/hierarchy.ts:664, `addNodes`; template.ts:73, `getSignature`
     """
@@ -31,9 +31,9 @@ def _reserved_op(reading: Reading) -> Iterator[Fault]:
 
 
 def _swallowed_op(reading: Reading) -> Iterator[Fault]:
-    """Find operations drawn as constants or summaries, only because of what they are called.
+    """Find operations that are drawn as constants or summaries only because of their op type.
 
-    A constant reads no data and gives one tensor; a summary is read by none.
+    A constant reads no data and has one output; nothing reads a summary.
 
     Source: tf_graph_common/graph.ts:1027, `inEmbeddingTypes`, `outEmbeddingTypes`
     """
@@ -63,7 +63,7 @@ def _does_what_no_constant_does(reading: Reading, node: Any) -> str:
 
 
 def _unread_constant(reading: Reading) -> Iterator[Fault]:
-    """Find circles and icons with nothing to stand beside.
+    """Find circles and icons that are not drawn, as there is no node beside which to draw them.
 
     Source: tf_graph_common/graph.ts:1225-1268, `build`
     """
@@ -88,7 +88,7 @@ def _unread_constant(reading: Reading) -> Iterator[Fault]:
 
 
 def _function_op(reading: Reading) -> Iterator[Fault]:
-    """Find nodes that become function calls because a box in the function panel is named so.
+    """Find nodes that become function calls because a box of the function panel has their op.
 
     Source: tf_graph_common/render.ts:866, `buildSubhierarchy`
     """
@@ -107,14 +107,14 @@ def _function_op(reading: Reading) -> Iterator[Fault]:
 
 
 def _reference_edge(reading: Reading) -> Iterator[Fault]:
-    """Find edges that are drawn backwards, as if a variable were written to.
+    """Find edges that are drawn backwards, as writes to a variable.
 
     Source: tf_graph_common/graph.ts:1000-1016, `refEdges`
     """
     known = reading.hierarchy.items
     strict = reading.hierarchy.strict
     for node in reading.nodes:
-        # What colours boxes is never drawn.
+        # The seeds that set the colours of boxes are never drawn.
         if node.op in REFERENCE and node.input and not is_of_legend(node.name):
             text = node.input[0]
             name = parse_input(text)[0]
@@ -131,7 +131,7 @@ def _reference_edge(reading: Reading) -> Iterator[Fault]:
 
 
 def _no_op(reading: Reading) -> Iterator[Fault]:
-    """Find data that flows through what the page puts aside.
+    """Find data that flows through nodes or boxes that the page puts aside.
 
     Source: tf_graph_common/render.ts:172, `outExtractTypes`
     """
@@ -158,7 +158,7 @@ def _no_op(reading: Reading) -> Iterator[Fault]:
 
 
 def _dangling_input(reading: Reading) -> Iterator[Fault]:
-    """Find inputs that name nothing, or a box; an empty one only stands between two others.
+    """Find inputs that name nothing, or a box; an empty input only separates two others.
 
     Source: tf_graph_common/hierarchy.ts:790, `addEdges`; render.ts, `traceInputs`, throws
     """
@@ -199,7 +199,7 @@ def _self_input(reading: Reading) -> Iterator[Fault]:
 
 
 def _collapsed_edges(reading: Reading) -> Iterator[Fault]:
-    """Find inputs of which the page keeps one, since the one before names the same node.
+    """Find inputs whose edge the page drops, as the input before names the same node.
 
     Source: tf_graph_common/graph.ts:961, `normalizeInputs`
     """
@@ -227,9 +227,9 @@ def _count(lost: list[str]) -> str:
 
 
 def _missing_shape(reading: Reading) -> Iterator[Fault]:
-    """Find outputs that are read and have no shape.
+    """Find outputs that some node reads and that have no shape.
 
-    Circles and icons need none, and what is in the panel of functions is only a pattern.
+    Circles and icons need no shape, and nodes of the function panel are only patterns.
 
     Source: tf_graph_common/graph.ts:844-897, `extractOutputShapes`
     """
@@ -252,10 +252,10 @@ def _missing_shape(reading: Reading) -> Iterator[Fault]:
 
 
 def _large_attribute(reading: Reading) -> Iterator[Fault]:
-    """Find attributes of more than 1 KB; shapes of outputs may be as long as they are.
+    """Find attributes of more than 1 KB; shapes of outputs may have any length.
 
     Source: tensorboard/plugins/graph/tf_graph_dashboard/tf-graph-dashboard-loader.ts:116-129
-    never asks for `limit_attr_size`
+    does not send `limit_attr_size`
     """
     for node in reading.nodes:
         for key, value in node.attr.items():
@@ -269,9 +269,9 @@ def _large_attribute(reading: Reading) -> Iterator[Fault]:
 
 
 def _attribute_text(reading: Reading) -> Iterator[Fault]:
-    """Find texts that are shown with escapes: several lines, and what is not ASCII.
+    """Find texts that the page shows with escapes: several lines, or non-ASCII characters.
 
-    Source: tf_graph_common/parser.ts:20-33, :316-341, which undoes no escapes
+    Source: tf_graph_common/parser.ts:20-33, :316-341, which decodes no escapes
     """
     for node in reading.nodes:
         for key, value in node.attr.items():
@@ -286,14 +286,14 @@ def _attribute_text(reading: Reading) -> Iterator[Fault]:
 
 
 def _attribute_number(reading: Reading) -> Iterator[Fault]:
-    """Find integers that JavaScript cannot hold.
+    """Find integers that a JavaScript number cannot represent exactly.
 
     Source: tf_graph_common/parser.ts:20-33, `parseValue`
     """
     for node in reading.nodes:
         for key, value in node.attr.items():
             numbers = value.list.i if value.HasField("list") else (value.i,)
-            number = next((one for one in numbers if abs(one) > EXACT_INTEGER), None)
+            number = next((integer for integer in numbers if abs(integer) > EXACT_INTEGER), None)
             if number is not None:
                 yield Fault(
                     node.name,

@@ -1,1 +1,1 @@
-"""Writes graphs into files, in the form that the end of the name tells, and into notebooks."""
+"""Saved graphs: files in the form of their name's ending, and frames in notebooks."""

@@ -1,7 +1,7 @@
-"""Pictures: what is drawn of a graph, box by box, for the forms that draw it by themselves.
+"""Pictures: the boxes, nodes and info cards of a drawn graph, for forms other than TensorBoard's.
 
-A picture is read from the very GraphDef that TensorBoard's page would get, so that every form has
-the page's boxes, names and cards, whatever options it is drawn with.
+A picture is read from the GraphDef that TensorBoard's page would get, so that every form has the
+page's boxes, names and cards, with any options of the drawing.
 """
 
 from collections.abc import Iterator, Sequence
@@ -38,10 +38,10 @@ FIGURES = {
     "allocated_bytes": "memory",
     "peak_bytes": "peak memory",
 }
-"""The facts by which a picture may be coloured, and what they are called there."""
+"""The titles of the facts by which a picture may be coloured, by their keys."""
 
 LARGEST = ("peak_bytes",)
-"""The facts of which a box has the largest of its nodes, and not the sum."""
+"""The facts whose number for a box is the maximum over its nodes, and not the sum."""
 
 _LABEL = "_XlaCluster"
 _SHAPES = "_output_shapes"
@@ -49,21 +49,21 @@ _HIDDEN = (_LABEL, _SHAPES)
 
 
 class Tensor(NamedTuple):
-    """The type of what goes along a line."""
+    """The type of a tensor on a line: its sizes and dtype."""
 
     sizes: Shape | None
     dtype: str
 
     @property
     def size_text(self) -> str:
-        """The sizes as the page prints them: `2×8`, `scalar`, `?` for an unknown one."""
+        """The sizes as the page prints them: `2×8`, `scalar`, `?` if unknown."""
         if self.sizes is None:
             return "?"
         return "×".join("?" if size is None else str(size) for size in self.sizes) or "scalar"
 
     @property
     def elements(self) -> int:
-        """How many elements it has; an unknown size counts as 1."""
+        """The number of elements; an unknown size counts as 1."""
         count = 1
         for size in self.sizes or ():
             count *= 1 if size is None else size
@@ -74,9 +74,9 @@ class Read(NamedTuple):
     """One input of a node.
 
     Attributes:
-        source: What it is read from.
-        output: Which of its outputs.
-        waits: Whether it only waits for it.
+        source: The node that is read.
+        output: The index of its output.
+        waits: Whether it is a control dependency, without a tensor.
     """
 
     source: Item
@@ -85,23 +85,24 @@ class Read(NamedTuple):
 
 
 class Picture:
-    """A graph as it is drawn.
+    """A drawn graph: the tree of its boxes and nodes, with their info cards.
 
     Attributes:
         title: The name of the graph.
-        root: The box around all.
+        root: The outermost box.
         boxes: Every other box, parents first.
-        items: Every node in the order of the graph, small circles too, without cards.
-        notes: What the graph notes about its run.
-        graph: The graph, or None if there is its drawing alone.
-        differences: Of a picture of two graphs, the lines of what differs, each with the first
-            node or box that it names; None for a picture of one graph.
-        hierarchy: The tree of boxes and nodes, with cards.
+        items: Every node in the order of the graph, constant nodes (small circles) included, nodes
+            of info cards not.
+        notes: The notes of the graph on its run.
+        graph: The graph, or None if only its drawing is available.
+        differences: The lines of the differences of two graphs, each with the first node or box
+            that it names; None for a picture of one graph.
+        hierarchy: The tree of boxes and nodes, with the nodes of info cards.
         labels_are_kinds: Whether the labels of nodes are the kinds of their operations.
     """
 
     def __init__(self, title: str, nodes: Sequence[Any], notes: Sequence[str] = ()) -> None:
-        """Place the nodes of a GraphDef in boxes; their cards are read later."""
+        """Put the nodes of a GraphDef into boxes; their info cards are read on demand."""
         self.title = title
         self.notes = tuple(notes)
         self.graph: Graph | None = None
@@ -114,10 +115,10 @@ class Picture:
         self._facts: dict[Glyph, dict[str, str]] = {}
         self._outputs: dict[Glyph, tuple[Tensor, ...]] = {}
         self._numbers: dict[tuple[Glyph, str], float | None] = {}
-        # The class and the number of the equal blocks that a box stands for.
+        # The class and the number of the equal blocks in a box.
         self._blocks: dict[Glyph, str] = {}
         self._reads: dict[Item, list[Read]] = {}
-        # The message of each node, and of each box that has a card.
+        # The NodeDef of each node, and the info node of each box that has one.
         self._nodes: dict[Box | Item, Any] = {}
         self._times: dict[Box, int] = {}
         # The operation of each op type.
@@ -128,7 +129,7 @@ class Picture:
         for node in nodes:
             item = self.item(node.name)
             if item.op == ASIDE_OP:
-                # The card of a module tells of the box that it stands in, and is no node there.
+                # The info node of a module describes its box, and is not drawn as a node there.
                 self._nodes[item.box] = node
                 carded.append(item.box)
             else:
@@ -142,9 +143,9 @@ class Picture:
             }
 
     def facts(self, glyph: Glyph) -> dict[str, str]:
-        """The card of a node or a box in the order of the page; nothing of a box without a card.
+        """The entries of an info card in the order of the page; none for a box without a card.
 
-        Cards are read when they are asked for: most nodes of a large graph are never looked at.
+        Cards are read on demand: most nodes of a large graph are never selected.
         """
         if glyph not in self._facts:
             node = self._nodes.get(glyph)
@@ -158,18 +159,18 @@ class Picture:
         return self._facts[glyph]
 
     def fold(self, box: Box, what: str, times: int) -> None:
-        """Have a box stand for equal blocks.
+        """Mark a box as a run of equal blocks.
 
         Args:
             box: A box that no node of the GraphDef names.
             what: The classes of one block.
-            times: How many blocks are in the box.
+            times: The number of blocks in the box.
         """
         self._blocks[box] = f"{what} × {times}"
         self._times[box] = times
 
     def surround(self, parent: Box, label: str, members: Sequence[Glyph]) -> Box:
-        """Return a new box around children of another one; it is not among these yet."""
+        """Return a new box with some children of a parent, whose `children` stay unchanged."""
         box = Box(f"{parent.name}/{label}" if parent.name else label, label, parent)
         box.children = {member.label: member for member in members}
         for member in members:
@@ -180,13 +181,13 @@ class Picture:
         return box
 
     def repeats(self, box: Box) -> int:
-        """How many equal blocks a box stands for, or 0 for a box that a node names."""
+        """The number of equal blocks in a box, or 0 if a node of the GraphDef names the box."""
         return self._times.get(box, 0)
 
     def figure(self, glyph: Glyph, key: str) -> float | None:
         """One number of a node or a box, by a key of `FIGURES`, or None if it has none.
 
-        A box whose card does not have it has that of what is in it.
+        A box without the number on its card has the sum (or maximum) of its children.
         """
         if key not in self._figures:
             return None
@@ -194,20 +195,20 @@ class Picture:
             number = worth_of_number(self.fact(glyph, key))
             if number is None and isinstance(glyph, Box):
                 inside = [self.figure(child, key) for child in self.children(glyph)]
-                known = [one for one in inside if one is not None]
-                if known:
-                    number = max(known) if key in LARGEST else sum(known)
+                numbers = [part for part in inside if part is not None]
+                if numbers:
+                    number = max(numbers) if key in LARGEST else sum(numbers)
             self._numbers[glyph, key] = number
         return self._numbers[glyph, key]
 
     @cached_property
     def _figures(self) -> list[str]:
-        """The keys of `FIGURES` that some node or card has."""
+        """The keys of `FIGURES` that some node or info card has."""
         names = set().union(*(node.attr for node in self._nodes.values()))
         return [key for key in FIGURES if key in names or key_by_worth(key) in names]
 
     def fact(self, glyph: Box | Item, key: str) -> Nest:
-        """One attribute of a node, or of the card of a box, or None if it has none."""
+        """One attribute of a node, or of the info card of a box, or None if it has none."""
         node = self._nodes.get(glyph)
         if node is None:
             return None
@@ -217,13 +218,13 @@ class Picture:
         return None
 
     def reads(self, item: Item) -> list[Read]:
-        """The inputs of a node: those that it reads, and then those that it only waits for."""
+        """The inputs of a node: first the tensors, then the control dependencies."""
         if item not in self._reads:
             found = []
             for text in self._nodes[item].input:
                 waits = text.startswith("^")
                 name, output = reference_of(text[1:] if waits else text)
-                # A foreign graph may name nodes that it does not have.
+                # A GraphDef of another library may name nodes that it does not contain.
                 source = self.hierarchy.items.get(self.hierarchy.strict.get(name, name))
                 if source is not None:
                     found.append(Read(source, output, waits))
@@ -245,11 +246,11 @@ class Picture:
         return label
 
     def outputs(self, glyph: Glyph) -> tuple[Tensor, ...]:
-        """The types of what a node gives; none of a box."""
+        """The types of the outputs of a node; empty for a box."""
         if isinstance(glyph, Box):
             return ()
         if glyph not in self._outputs:
-            # They have one element type, or several in a list.
+            # The attribute `dtype` is one dtype for all outputs, or a list.
             node = self._nodes[glyph]
             shapes = shapes_of(node)
             several = fact_of(node.attr["dtype"]) if "dtype" in node.attr else None
@@ -269,25 +270,25 @@ class Picture:
         return self._devices[text]
 
     def trainable(self, glyph: Box | Item) -> str:
-        """Whether the parameters of a module, or a parameter, are learnt; empty for none."""
+        """The text "trainable", "frozen" or "partly trainable"; empty without parameters."""
         if isinstance(glyph, Item) and self.class_of(glyph) == "Parameter":
             learnt = self.fact(glyph, "requires_grad")
             return "" if learnt is None else "trainable" if learnt else "frozen"
         count = worth_of_number(self.fact(glyph, "parameter_count"))
         if not count:
             return ""
-        # The card of a module tells the second number where it is another.
+        # The card of a module has the second number only if it differs from the first.
         learnt = worth_of_number(self.fact(glyph, "trainable_parameter_count"))
         if learnt is None or learnt == count:
             return "trainable"
         return "partly trainable" if learnt else "frozen"
 
     def children(self, box: Box) -> list[Box | Item]:
-        """The boxes and nodes directly in a box, without circles."""
+        """The boxes and nodes directly in a box, without constant nodes."""
         return list(box.children.values())
 
     def flow(self, item: Item) -> Iterator[Read]:
-        """The inputs of a node that lines lead from; what a circle reads, its reader reads."""
+        """The inputs of a node that are drawn as lines, with the inputs of its constant nodes."""
         seen = {item}
         pending = list(reversed(self.reads(item)))
         while pending:
@@ -300,21 +301,21 @@ class Picture:
                 pending += reversed(self.reads(read.source))
 
     def tensor(self, read: Read) -> Tensor | None:
-        """The type of what is read; None where it is not known, and where nothing is."""
+        """The type of the tensor of an input, or None if unknown, or for a control dependency."""
         return None if read.waits else self.type_of(read.source, read.output)
 
     def type_of(self, item: Item, output: int) -> Tensor | None:
-        """The type of an output, or None if it is not known."""
+        """The type of an output, or None if it is unknown."""
         outputs = self.outputs(item)
         return outputs[output] if output < len(outputs) else None
 
     def class_of(self, glyph: Box | Item) -> str:
-        """The class of the module that a box stands for, or the operation of a node."""
+        """The class of the module of a box, or the operation of a node."""
         if isinstance(glyph, Item):
             if glyph.op not in self._operations:
                 of = plain_op(glyph.op)
                 if glyph.embedded:
-                    # The part of the name that makes it a circle means nothing else.
+                    # The ending `Const` only makes the page draw the node as a circle.
                     of = of.removesuffix("Const") or "Constant"
                 self._operations[glyph.op] = of
             return self._operations[glyph.op]
@@ -324,24 +325,24 @@ class Picture:
         return str(fact_of(node.attr["class"])).rpartition(".")[2]
 
     def second_line(self, glyph: Box | Item) -> str:
-        """What is told below a label: the class, if the label is another, and equal blocks."""
+        """The text below a label: the equal blocks, or the class unless the label contains it."""
         of = self.class_of(glyph)
         shown_already = of.lower() in glyph.label.lower()
         return self._blocks.get(glyph) or ("" if shown_already else of)
 
     def item(self, name: str) -> Item:
-        """Return the node that has a name in the GraphDef."""
+        """Return the node with a name in the GraphDef."""
         return self.hierarchy.items[self.hierarchy.strict.get(name, name)]
 
 
 def picture_of(graph: Graph, **drawing: Unpack[Drawing]) -> Picture:
-    """Draw a graph.
+    """Draw a graph, and return its picture.
 
     Args:
-        graph: What is known to be a graph.
-        drawing: How it is drawn (see `Drawing`).
+        graph: A graph, whose type the caller has checked.
+        drawing: Options of the drawing (see `Drawing`).
     Raises:
-        ArgumentError: An option is none, or does not fit the graph.
+        ArgumentError: An option is unknown, or does not fit the graph.
         GraphError: The graph breaks an invariant.
     """
     # Seeds only help TensorBoard's page to find equal boxes.
@@ -349,6 +350,6 @@ def picture_of(graph: Graph, **drawing: Unpack[Drawing]) -> Picture:
     notes = list(dict.fromkeys(str(note) for note in graph.notes))
     picture = Picture(graph.name, draw(graph, **how).graph_def.node, notes)
     picture.graph = graph
-    # Kinds are what the page colours by where nobody asks for anything.
+    # Without `color_by`, the labels are kinds, the default.
     picture.labels_are_kinds = "color_by" not in drawing
     return picture

@@ -1,9 +1,9 @@
-"""Texts: by which words a node or a box may be coloured, one for each mode of the viewer.
+"""Texts by which a node or a box is coloured, one for each mode of the viewer.
 
-One of them is the stage of a training step. A backward pass is in a box `gradients`, in which a box
-is called as what it differentiates; a step of an optimizer is in a box `optimizer`, in which a box
-is called as what it updates. So names alone lead from one to the other, and where they do not fit,
-nothing is claimed.
+One mode is the stage of a training step. A backward pass is in a box `gradients`, whose boxes have
+the names of the boxes that they differentiate; an optimizer step is in a box `optimizer`, whose
+boxes have the names of the modules and parameters that they update. So counterparts are found by
+name alone, and a box whose name fits nothing has none.
 """
 
 import re
@@ -32,7 +32,7 @@ _BACKWARD, _OPTIMIZER = PHASE_BOXES["backward"], PHASE_BOXES["optimizer"]
 _PHASES = {label: phase for phase, label in PHASE_BOXES.items()}
 _LABEL = re.compile(rf"({_BACKWARD}|{_OPTIMIZER})(\.\d+(st|nd|rd|th)?)?")
 _FORWARD_LANE, _BACKWARD_LANE, _LAST_LANE = range(3)
-# The class of an optimizer, and a group of parameters, may be around the names of modules.
+# Boxes for the optimizer's class and a parameter group may enclose the names of modules.
 _MOST_AROUND = 2
 _TITLES = {_BACKWARD: ("Gradients", "Backward of"), _OPTIMIZER: ("Updated by", "Updates")}
 
@@ -43,26 +43,26 @@ class Stages:
     Args:
         picture: The picture, with its repeats folded.
     Attributes:
-        of: The box of the stage that a box is in, or is; None for the forward pass.
+        of: The stage's box for each box: an enclosing box, or itself; None in the forward pass.
         links: The counterparts of a node or a box in other stages, by titles.
     """
 
     def __init__(self, picture: Picture) -> None:
         self._picture = picture
         self.of: dict[Box, Box | None] = {picture.root: None}
-        # The node or the box that each box of a stage belongs to.
+        # The node or box of the forward pass (or another stage) for each box of a stage.
         self._forward: dict[Box, Glyph] = {}
         self.links: dict[Glyph, dict[str, list[Glyph]]] = {}
         for box in picture.boxes:
             assert box.parent is not None, "the root alone has no parent"
             around = self.of[box.parent]
-            # What is differentiated again stays in the pass that does so.
+            # A stage nested in a backward pass belongs to that pass (a double backward).
             own = not self._is_backward(around) and self._kind(box)
             self.of[box] = box if own else around
         if any(self.of.values()):
             glyphs: list[Glyph] = [*picture.boxes, *picture.items]
             named = {one.name: one for one in glyphs}
-            # What is a gradient of a gradient is known once that is.
+            # Two passes: a gradient of a gradient is found after that gradient.
             for box in (*reversed(picture.boxes), *reversed(picture.boxes)):
                 forward = None if box in self._forward else self._find(box, named)
                 stage = self.of[box]
@@ -73,15 +73,15 @@ class Stages:
                     self.links.setdefault(box, {})[back] = [forward]
 
     def phase(self, box: Box) -> str:
-        """Return the phase whose box this is: "backward", "optimizer", or empty for another."""
+        """Return the phase of a stage's box, "backward" or "optimizer"; empty for any other box."""
         return _PHASES.get(self._kind(box), "")
 
     def flows_back(self, box: Box) -> bool:
-        """Whether a box is in a backward pass, or is one."""
+        """Whether a box is in a backward pass, or is its box."""
         return self._is_backward(self.of[box])
 
     def class_of(self, glyph: Glyph) -> str:
-        """Return the class of a node or a box, or of what it is a gradient or an update of."""
+        """Return the class of a node or a box, or of its counterpart in the forward pass."""
         own = self._picture.class_of(glyph)
         forward = self._forward.get(glyph) if isinstance(glyph, Box) and not own else None
         return own if forward is None else self.class_of(forward)
@@ -95,9 +95,9 @@ class Stages:
         return f"{how} of {found}" if found else ""
 
     def counterparts(self, glyph: Glyph) -> list[Glyph]:
-        """Return all counterparts of a node or a box: those of its forward pass, too.
+        """Return all counterparts of a node or a box, those of its forward counterpart included.
 
-        Those of the box of a stage are beside it in its level.
+        The counterparts of a stage's box are its siblings in its level.
         """
         found: list[Glyph] = []
         near = [glyph]
@@ -118,8 +118,8 @@ class Stages:
         """Return the lane of each child of a box; none for a box without stages.
 
         Returns:
-            How many rounds of forward and backward come before; and the column: 0 for what runs
-            forward, 1 for a backward pass, 2 for what follows it.
+            For each child, the number of earlier iterations of forward and backward; and the
+            column: 0 for the forward pass, 1 for a backward pass, 2 for nodes after it.
         """
         children = self._picture.children(box)
         stages = [one for one in children if isinstance(one, Box) and self.of[one] is one]
@@ -138,7 +138,7 @@ class Stages:
                 column = _FORWARD_LANE if begins else _LAST_LANE
             found[child] = rounds, column
         for child in children:
-            # The outputs of a graph are its last nodes, whatever they are outputs of.
+            # The outputs are last in the graph: they move to the latest lane of their sources.
             if isinstance(child, Item) and self._picture.class_of(child) == "Output":
                 sources = (
                     self._child_around(read.source, box) for read in self._picture.flow(child)
@@ -150,7 +150,7 @@ class Stages:
     # -- names -------------------------------------------------------------------------------
 
     def _kind(self, box: Box) -> str:
-        """Return the label of a stage for its box; empty for another, as for a module's."""
+        """Return the label of a stage's box; empty for any other box, e.g. of a module."""
         found = _LABEL.fullmatch(box.label)
         return found[1] if found and not self._picture.class_of(box) else ""
 
@@ -158,7 +158,7 @@ class Stages:
         return isinstance(glyph, Box) and self._kind(glyph) == _BACKWARD
 
     def _find(self, box: Box, named: dict[str, Glyph]) -> Glyph | None:
-        """Return what a box of a stage is a gradient or an update of; None for nothing."""
+        """Return the node or box that a box of a stage differentiates or updates, or None."""
         stage = self.of[box]
         if stage is None or stage is box or self._picture.class_of(box):
             return None
@@ -180,24 +180,24 @@ class Stages:
         return None
 
     def _fits(self, found: Glyph, inside: list[Glyph]) -> bool:
-        """Whether a name is that of a module; of another box if it is around such modules."""
+        """Whether a counterpart fits: a node, a module, or a box around those of the children."""
         if isinstance(found, Item) or self._picture.class_of(found) or found in self._forward:
             return True
         return any(one.name.startswith(f"{found.name}/") for one in inside)
 
     def _child_around(self, glyph: Glyph, box: Box) -> Glyph:
-        """Return the child of a box that something is, or is in; the root if it is elsewhere."""
-        one, around = glyph, box_around(glyph)
+        """Return the child of a box that is or contains a glyph; the root if it is elsewhere."""
+        child, around = glyph, box_around(glyph)
         while around is not None and around is not box:
-            one, around = around, around.parent
-        return one
+            child, around = around, around.parent
+        return child
 
 
 # -- texts -------------------------------------------------------------------------------------
 
 
 def in_order(mode: str, counts: Mapping[str, int]) -> dict[str, int]:
-    """Return texts with their counts: stages and ranks as they follow, others by frequency."""
+    """Sort texts with their counts: stages and ranks by their order, others by frequency."""
 
     def key(counted: tuple[str, int]) -> tuple[int, str]:
         text, count = counted
@@ -210,10 +210,10 @@ def in_order(mode: str, counts: Mapping[str, int]) -> dict[str, int]:
 
 
 class Inside(NamedTuple):
-    """The texts of all that is in a box.
+    """The texts of the contents of a box.
 
     Attributes:
-        shares: How often each text is in the box, down to what has one.
+        shares: The count of each text in the box; a child with a text hides those inside it.
         below: Every text in it, at any depth.
     """
 
@@ -232,7 +232,7 @@ class Texts:
     def __init__(self, picture: Picture, stages: Stages) -> None:
         self._picture = picture
         self._stages = stages
-        # The function that gives the text of a node or a box, by mode.
+        # The function from a node or a box to its text, by mode.
         self._given: dict[str, Callable[[Glyph], str]] = {
             "label": partial(picture.mark, of="label"),
             "class": stages.class_of,
@@ -248,7 +248,7 @@ class Texts:
 
     @cached_property
     def modes(self) -> tuple[str, ...]:
-        """The modes in which something has a text."""
+        """The modes in which some node or box has a text."""
         return tuple(mode for mode in self._given if self.of(mode))
 
     def of(self, mode: str) -> Mapping[Glyph, str]:
@@ -260,7 +260,7 @@ class Texts:
         return self._known[mode]
 
     def inside(self, mode: str, box: Box) -> "Inside":
-        """Return the texts of all that is in a box, in a mode."""
+        """Return the texts of the contents of a box, in a mode."""
         if mode not in self._inside:
             self._inside[mode] = self._sum(self.of(mode))
         return self._inside[mode][box]
@@ -289,7 +289,7 @@ class Texts:
 
     @cached_property
     def _rank_texts(self) -> dict[Glyph, str]:
-        """The ranks that run each node, and those of each box whose nodes are of the same."""
+        """The ranks that run each node, and of each box whose nodes all run on equal ranks."""
         picture = self._picture
         return self._with_boxes(
             {
@@ -305,9 +305,9 @@ class Texts:
     def _stage_texts(self) -> dict[Glyph, str]:
         """The stage of each node of a training step, and of each box with nodes of one stage.
 
-        What is computed outside of the model is a part of the loss if it reads results of the
-        model, of the optimizer's stage if it reads gradients (their norm, an average of the
-        weights), and of the forward pass if the model reads it.
+        A node outside of the model is in the loss if it reads results of the model, in the
+        optimizer's stage if it reads gradients (e.g. their norm, an average of the weights), and
+        in the forward pass if the model reads it.
         """
         if not any(self._stages.phase(box) for box in self._picture.boxes):
             return {}
@@ -333,7 +333,7 @@ class Texts:
         return self._with_boxes({item: stage for item, stage in stages.items() if stage})
 
     def _stage_around(self, item: Item) -> str:
-        """Return the stage that the outermost telling box around a node has, or the node."""
+        """Return the stage of the outermost enclosing box that has one, or of the node itself."""
         stage = "forward" if self._is_module(item) else ""
         box: Box | None = item.box
         while box is not None:
@@ -342,19 +342,19 @@ class Texts:
         return stage
 
     def _is_module(self, glyph: Glyph) -> bool:
-        """Whether a box or a node is a part of the model: no function of the loss is."""
+        """Whether a box or a node is a part of the model, not a function of the loss."""
         fact = self._picture.fact
         return fact(glyph, "module") is not None or fact(glyph, "parameter_count") is not None
 
     def _stage_of_sources(self, item: Item, stages: dict[Glyph, str]) -> str:
-        """Return the stage of a node outside of the model, by what it reads."""
+        """Return the stage of a node outside of the model, by the stages of its sources."""
         found = {stages.get(source, "") for source in self._sources([item])}
         if found & {"forward", "loss"}:
             return "loss"
         return "optimizer" if found & {"backward", "optimizer"} else ""
 
     def _sources(self, items: Iterable[Item]) -> set[Glyph]:
-        """Return what some nodes read, but for parameters."""
+        """Return the sources of some nodes, without parameters and buffers."""
         picture = self._picture
         return {
             read.source
@@ -364,7 +364,7 @@ class Texts:
         }
 
     def _with_boxes(self, texts: dict[Glyph, str]) -> dict[Glyph, str]:
-        """Add each box around nodes that have one text, if it has nodes of no other."""
+        """Add each box whose nodes with a text all have the same text."""
         inside: dict[Box, set[str]] = {}
         for glyph, text in texts.items():
             assert isinstance(glyph, Item), "a box has the text of its nodes"

@@ -1,7 +1,7 @@
 """Cuts: a picture down to a depth, for forms in which boxes neither open nor close.
 
-Boxes with fewer boxes around them than the depth are drawn with what is in them, the others as one
-closed shape each. So every line is one between two shapes, whatever boxes it crosses.
+Boxes with at most `depth` boxes around their contents are drawn open, the others as one closed
+shape each. So every line is between two shapes, whatever boxes it crosses.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,7 +21,7 @@ _Drawn = TypeVar("_Drawn")
 PAGE = (700, 1000)
 """The width and the height of a page in points, for letters of 11 points."""
 
-# More of the smallest nodes with the gaps between them fit no page: Graphviz is spared them.
+# No more shapes fit on a page even with the smallest nodes and gaps, so Graphviz is not run.
 _MOST_SHAPES = 250
 
 
@@ -30,10 +30,10 @@ class Line:
     """A line between two shapes.
 
     Attributes:
-        start: From where.
-        end: To where.
-        tensors: The type of each tensor that goes along it, once; None where it is not known.
-            With none of them, the end only waits for the start.
+        start: The shape at its start.
+        end: The shape at its end.
+        tensors: The type of each tensor on it, once; None if the type is unknown. A line without
+            tensors is a control dependency.
     """
 
     start: Box | Item
@@ -42,31 +42,31 @@ class Line:
 
     @property
     def text(self) -> str:
-        """What stands beside it: the sizes of one tensor, or how many there are."""
-        given = list(self.tensors.values())
-        sizes = {tensor.size_text for tensor in given if tensor is not None}
-        if len(given) == 1:
+        """The label of the line: the sizes of one tensor, or the number of tensors."""
+        tensors = list(self.tensors.values())
+        sizes = {tensor.size_text for tensor in tensors if tensor is not None}
+        if len(tensors) == 1:
             return "".join(sizes)
-        if len(sizes) == 1 and None not in given:
-            return f"{len(given)} of {''.join(sizes)}"
-        return f"{len(given)} tensors" if given else ""
+        if len(sizes) == 1 and None not in tensors:
+            return f"{len(tensors)} of {''.join(sizes)}"
+        return f"{len(tensors)} tensors" if tensors else ""
 
     @property
     def elements(self) -> int:
-        """How many elements the largest tensor has."""
-        given = [tensor.elements for tensor in self.tensors.values() if tensor is not None]
-        return max(given, default=0)
+        """The number of elements of the largest tensor."""
+        counts = [tensor.elements for tensor in self.tensors.values() if tensor is not None]
+        return max(counts, default=0)
 
 
 class Cut:
-    """What of a picture is drawn down to a depth.
+    """The shapes and lines of a picture down to a depth.
 
     Attributes:
         picture: The picture.
-        depth: How many boxes are around the innermost nodes that are drawn.
-        folds: The runs of the picture, of which the first block is drawn; None if all are.
-        lines: The lines, in the order in which they are first met.
-        shapes: How many shapes and open boxes there are.
+        depth: The number of boxes around the innermost nodes that are drawn.
+        folds: The runs of the picture, drawn as their first block; None if all blocks are drawn.
+        lines: The lines, in the order of their first tensors.
+        shapes: The number of shapes, open boxes included.
     """
 
     def __init__(
@@ -96,11 +96,11 @@ class Cut:
         self.shapes = sum(1 for _ in self.walk())
 
     def is_open(self, box: Box) -> bool:
-        """Tell whether a box is drawn with what is in it."""
+        """Whether a box is drawn with its contents."""
         return box.depth <= self.depth
 
     def shape_of(self, item: Item) -> Box | Item:
-        """Return what is drawn for a node: itself, or the closed box that it is in."""
+        """Return the shape of a node: itself, or its outermost closed box."""
         shape: Box | Item = item
         box: Box | None = item.box
         while box is not None and box.parent is not None:
@@ -115,7 +115,7 @@ class Cut:
         return known or (glyph.label, self.picture.second_line(glyph))
 
     def walk(self) -> Iterator[Box | Item]:
-        """Yield all that is drawn: each box before what is in it."""
+        """Yield all shapes and open boxes, each box before its contents."""
         pending: list[Box | Item] = list(reversed(self.picture.children(self.picture.root)))
         while pending:
             glyph = pending.pop()
@@ -125,7 +125,7 @@ class Cut:
 
 
 def check_depth(depth: object) -> None:
-    """Raise ArgumentError unless this is a depth, or None for what fits."""
+    """Raise ArgumentError unless this is a depth; None is the deepest that fits."""
     if depth is not None and (type(depth) is not int or depth < 0):
         raise ArgumentError(
             f"a graph cannot be drawn to the depth {shown(depth)}",
@@ -144,7 +144,7 @@ def fitting(
     Args:
         folds: A picture with its runs.
         draw: Draws a cut.
-        size_of: Gives the size of a drawing in points.
+        size_of: Returns the width and height of a drawing in points.
     """
     cut = Cut(folds.picture, None, folds)
     while cut.depth:

@@ -1,6 +1,6 @@
-"""DOT: the language of Graphviz, with a cluster for each box that is open, and its program `dot`.
+"""DOT, the language of Graphviz, with a cluster for each open box; and its program `dot`.
 
-The style is that of the viewer.
+Colours and shapes follow the viewer.
 
 Source: https://graphviz.org/doc/info/lang.html, https://graphviz.org/doc/info/shapes.html#html
 """
@@ -29,21 +29,21 @@ SOFT = "#566070"
 _LINE = "#747d8b"
 _THEME = THEMES["light"]
 _FONT = 'fontname="Helvetica,Arial,sans-serif"'
-# The part of its colour that an open box has on white.
+# The opacity of an open box on white.
 _OPEN = 0.16
 _LONGEST = 34
 _ESCAPED = re.compile(r'["\\]')
 _ENDS = ("Input", "Output")
-# Looked for where the system looks for programs.
+# The program, on the PATH.
 _PROGRAM = "dot"
-# What takes longer is too large to be looked at, too.
+# A graph that takes longer would be too large to look at.
 _MOST_SECONDS = 300
 # Twice as many pixels as points: text is sharp on a page and on a screen.
 _PNG_DPI = 144
 _PNG_BEGIN = b"\x89PNG\r\n\x1a\n"
 _SVG_SIZE = re.compile(rb'<svg width="([\d.]+)pt" height="([\d.]+)pt"')
-# The numbers that DOT has for nodes and lines, which a browser would show, and what names the
-# place of a schema.
+# Graphviz's titles of nodes and lines, which a browser would show as tooltips; and the DOCTYPE,
+# with the URL of its DTD.
 _NUMBERS = re.compile(rb"<title>(?:n\d+(?:&#45;&gt;n\d+)?|cluster_\d+)</title>\n")
 _DOCTYPE = re.compile(rb"<!DOCTYPE[^>]*>\n")
 
@@ -51,11 +51,10 @@ _DOCTYPE = re.compile(rb"<!DOCTYPE[^>]*>\n")
 def dot_of(cut: Cut) -> str:
     """Return the graph as DOT, of which every byte is ASCII.
 
-    Nodes and boxes are coloured by their labels if the graph is drawn with `color_by`, else by
-    their classes.
+    Nodes and boxes are coloured by their labels if any has one, otherwise by their classes.
 
     Args:
-        cut: What is drawn.
+        cut: The shapes and lines to draw.
     """
     picture = cut.picture
     number = {glyph: at for at, glyph in enumerate(cut.walk())}
@@ -69,7 +68,7 @@ def dot_of(cut: Cut) -> str:
     del counts[""]
     look = {mark(glyph) for glyph in picture.children(picture.root)}
     order = sorted(counts, key=lambda one: (one not in look, -counts[one], one))
-    # The rest has no colour of its own, as in the viewer.
+    # Further texts have the plain colour, as in the viewer.
     colours = dict(zip(order, _THEME.colours, strict=False))
 
     def inside(box: Box, indent: str) -> Iterator[str]:
@@ -88,7 +87,7 @@ def dot_of(cut: Cut) -> str:
                 continue
             between, more = "<br/>" if second else "", ""
             if isinstance(glyph, Box):
-                # A second sheet says that there is more inside.
+                # A double outline: the box has contents that are not drawn.
                 more = ', peripheries="2"'
             elif picture.class_of(glyph) in _ENDS:
                 more = ', penwidth="2"'
@@ -105,7 +104,7 @@ def dot_of(cut: Cut) -> str:
         *inside(picture.root, "  "),
     ]
     for line in cut.lines:
-        # A blank keeps the text off its line.
+        # The blank keeps the label off its line.
         told = [f"label={_quoted(f' {line.text}')}"] if line.text else []
         if not line.tensors:
             told.append('style="dashed"')
@@ -119,13 +118,13 @@ def dot_of(cut: Cut) -> str:
 
 
 def _on_white(colour: str) -> str:
-    """Return the colour of an open box, through which white shines."""
+    """Return a colour blended with white, for an open box."""
     parts = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
-    return "#" + "".join(f"{round(255 + (each - 255) * _OPEN):02x}" for each in parts)
+    return "#" + "".join(f"{round(255 + (part - 255) * _OPEN):02x}" for part in parts)
 
 
 def _markup(text: str) -> str:
-    """Return a text as a part of an HTML-like label; a long one without its middle."""
+    """Return a text for an HTML-like label; a long text without its middle."""
     text = visible(text)
     if len(text) > _LONGEST:
         text = f"{text[: _LONGEST - 12]}…{text[-11:]}"
@@ -133,7 +132,7 @@ def _markup(text: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Return a text as DOT has it; what is no ASCII as the entities that Graphviz reads."""
+    """Return a text as a DOT string, non-ASCII characters as entities that Graphviz reads."""
     text = _ESCAPED.sub(lambda found: "\\" + found[0], visible(text).replace("&", "&amp;"))
     plain = _ascii(text.replace("\n", "\\n"))
     return f'"{plain}"'
@@ -147,13 +146,13 @@ def _ascii(text: str) -> str:
 
 
 def rendered(dot: str, form: str) -> bytes:
-    """Return a picture of what is written in DOT.
+    """Return a graph in DOT as a picture, drawn by Graphviz.
 
     Args:
         dot: The graph.
-        form: A form of Graphviz's (`svg`, `png`).
+        form: An output format of Graphviz (`svg`, `png`).
     Raises:
-        ArgumentError: The program is not there, gives up, or takes too long.
+        ArgumentError: The program is not installed, fails, or takes too long.
     """
     program = shutil.which(_PROGRAM)
     if program is None:
@@ -170,7 +169,7 @@ def rendered(dot: str, form: str) -> bytes:
             capture_output=True,
             timeout=_MOST_SECONDS,
             check=False,
-            # What a user has set for other programs changes no picture.
+            # Locale settings of the user must not change a picture.
             env={**os.environ, "LC_ALL": "C"},
         )
     except subprocess.TimeoutExpired as error:
@@ -178,8 +177,8 @@ def rendered(dot: str, form: str) -> bytes:
     except OSError as error:
         raise _failed(form, f"{type(error).__name__}: {error.strerror or error}") from error
     if done.returncode or not done.stdout:
-        told = done.stderr.decode("utf-8", "backslashreplace").split("\n")[0]
-        raise _failed(form, cut_text(told, 300) or f"it ended with {done.returncode}")
+        message = done.stderr.decode("utf-8", "backslashreplace").split("\n")[0]
+        raise _failed(form, cut_text(message, 300) or f"it ended with {done.returncode}")
     return _NUMBERS.sub(b"", _DOCTYPE.sub(b"", done.stdout)) if form == "svg" else done.stdout
 
 

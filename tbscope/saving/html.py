@@ -1,9 +1,9 @@
-"""HTML: one page that holds a graph and all that draws it, and asks for nothing from anywhere.
+"""HTML: one page with a graph and the scripts that draw it, which loads nothing from elsewhere.
 
-What is drawn and told is written into it as data; the scripts of the folder `viewer/` draw it. No
-text of a user's becomes a part of the page itself: data is JSON without any `<`, and the scripts
-put it on the page as text. A policy in the page lets no other script run than these two. A notebook
-shows the page in a frame that can reach nothing around it.
+The graph is in the page as JSON data; the scripts of the folder `viewer/` draw it. Texts of a user
+never become markup: the JSON contains no `<`, and the scripts insert texts as text nodes. A content
+security policy allows these scripts alone. A notebook shows the page in a sandboxed frame without
+access to the notebook.
 """
 
 import base64
@@ -40,7 +40,7 @@ __all__ = [
 _IMPORT = re.compile(r'^import \{[^}]*\} from "\./\w+\.js";\n', re.MULTILINE)
 _COMMENT = re.compile(r"^ *(?://.*|/\*\*(?:.|\n)*?\*/)\n", re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:async )?function|class|const|let)", re.MULTILINE)
-# What JSON may hold and a page must not: the ends of scripts, and what JavaScript takes for lines.
+# Characters that JSON allows and a script does not: `</script>`, and JavaScript's line separators.
 _ESCAPES = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
 
 
@@ -50,11 +50,11 @@ def page_of(picture: Picture) -> str:
 
 
 def page_of_levels(levels: Levels, graph: Graph | None) -> str:
-    """Return the page that shows a picture of which somebody has the answers.
+    """Return the page that shows the picture of some answers.
 
     Args:
         levels: The answers.
-        graph: The graph, or None if there is its drawing alone.
+        graph: The graph, or None if only its drawing is available.
     """
     library, drawing = viewer_text("dagre/dagre.min.js"), _script()
     parts = {
@@ -68,16 +68,16 @@ def page_of_levels(levels: Levels, graph: Graph | None) -> str:
     }
     page = viewer_text("page.html")
     pieces = page.split("@@")
-    # Every other piece is a name: what a part holds is not looked into again.
+    # Odd pieces are names of parts. The contents of parts are not searched for names again.
     pieces[1::2] = [parts[name] for name in pieces[1::2]]
     return "".join(pieces)
 
 
 @cache
 def _script() -> str:
-    """Return the modules as one script: a page that is a file cannot load modules.
+    """Return the modules as one script: a page opened as a file cannot import modules.
 
-    Without comments, which would be a tenth of it.
+    Comments, a tenth of the text, are left out.
     """
     modules = (_COMMENT.sub("", viewer_text(f"{name}.js")) for name in SCRIPTS)
     parts = "\n".join(_EXPORT.sub("", _IMPORT.sub("", module)) for module in modules)
@@ -85,13 +85,13 @@ def _script() -> str:
 
 
 def _policy(*scripts: str) -> str:
-    """Return the policy that lets just these scripts run, and has nothing loaded.
+    """Return the content security policy that allows these scripts alone, and no other loads.
 
-    Only a picture that a script made may be drawn again, as a PNG.
+    Images from blobs are allowed: a script draws its SVG again to export a PNG.
     """
-    # What stands between the tags, with the line ends of the template.
+    # The hash covers all text between the tags, with the line ends of the template.
     sums = [hashlib.sha256(f"\n{script}\n".encode()).digest() for script in scripts]
-    allowed = " ".join(f"'sha256-{base64.b64encode(each).decode()}'" for each in sums)
+    allowed = " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in sums)
     return f"default-src 'none'; style-src 'unsafe-inline'; img-src blob:; script-src {allowed}"
 
 
@@ -101,11 +101,11 @@ def _json(data: object) -> str:
 
 
 def page_data(levels: Levels, graph: Graph | None) -> dict[str, Any]:
-    """Return every answer about a picture, with one list of words for all of them."""
+    """Return every answer about a picture, with one common list of words."""
     words = Words()
     cards = [levels.card(number, words) for number in range(len(levels.glyphs))]
     for card in cards:
-        # The index has them, too.
+        # The index contains them, too.
         del card["facts"]
     data: dict[str, Any] = {
         "head": levels.head(words),
@@ -120,7 +120,7 @@ def page_data(levels: Levels, graph: Graph | None) -> dict[str, Any]:
         "record": None if graph is None else record_lists(levels, graph, words),
     }
     table = data["modules"]
-    # The cards and the index have these, too.
+    # The cards and the index contain these, too.
     del table["name"], table["class"]
     table["numbers"] = {
         key: column for key, column in table["numbers"].items() if key not in FIGURES
@@ -132,16 +132,16 @@ def page_data(levels: Levels, graph: Graph | None) -> dict[str, Any]:
 
 
 MOST_BYTES = 2_000_000
-"""How large a frame may be: notebooks keep what they show, and load it all when they open."""
+"""The largest frame: notebook files contain their outputs, and load them all when opened."""
 
 _HEIGHT = 620
 
 
 def graph_to_frame(graph: Graph) -> str:
-    """Return a graph as a notebook shows it.
+    """Return a graph as the HTML of a notebook's output.
 
-    A graph whose page is too large is drawn with equal blocks as one node, and one that is
-    too large for that, too, is told in a line.
+    A graph whose page is too large is drawn with equal blocks as one node; if that is too large,
+    too, the output is one line about the graph.
     """
     require_graph(graph, "_repr_html_")
     with not_collecting():
@@ -150,18 +150,18 @@ def graph_to_frame(graph: Graph) -> str:
 
 def _frame(graph: Graph) -> str:
     page = page_of(picture_of(graph))
-    told = ""
+    hint = ""
     if len(page) > MOST_BYTES:
-        told = "Equal blocks stand for each other here"
+        hint = "Equal blocks stand for each other here"
         page = page_of(picture_of(graph, level="overview"))
     if len(page) > MOST_BYTES:
         return f"<p>{html.escape(repr(graph))} {_LARGE}</p>"
-    # Scripts run in it, and of the notebook around it they see nothing.
+    # The sandbox lets scripts run, without access to the notebook.
     frame = (
         f'<iframe sandbox="allow-scripts allow-downloads" style="width:100%;height:{_HEIGHT}px;'
         f'border:1px solid #8888;border-radius:8px" srcdoc="{html.escape(page)}"></iframe>'
     )
-    return f"{frame}<p>{told}. {_LARGE}</p>" if told else frame
+    return f"{frame}<p>{hint}. {_LARGE}</p>" if hint else frame
 
 
 _LARGE = "All of it is in the page that <code>graph.save('graph.html')</code> writes."
@@ -178,18 +178,18 @@ _TENSOR = re.compile(r"\b\w+\(((?:\d+|[?*])(?:, (?:\d+|\?))*)?(?:(?:, )?(?:devic
 def module_table(levels: Levels, words: Words) -> dict[str, Any]:
     """Return the modules of a picture: the boxes and nodes whose cards have a class.
 
-    Each call of a module has a row, as it has a box or a node. Of a picture without classes, as of
-    a log that another library wrote, the boxes have the rows.
+    Each call of a module has a row, as it has a box or a node. In a picture without classes, e.g.
+    from a log of another library, each box has a row.
 
     Returns:
         Whether the rows are "modules" or "boxes", and a column for each property, in the order of
-        the tree of boxes: the number of the box or the node, how many rows are around it, its
-        name, class and output; and numbers by their keys, None if there is none.
+        the tree of boxes: the number of the box or the node, the number of rows that enclose it,
+        its name, class and output; and figures by their keys, None if missing.
     """
     picture = levels.picture
     of, shown = "modules", {one for one in levels.glyphs if picture.fact(one, "class") is not None}
     if not shown:
-        # The boxes that the names of nodes make.
+        # Boxes come from the names of nodes; runs of equal blocks have no row.
         of, shown = "boxes", {box for box in picture.boxes if not picture.repeats(box)}
     rows = [*_tree(picture, shown)]
     glyphs = [glyph for glyph, _ in rows]
@@ -201,11 +201,11 @@ def module_table(levels: Levels, words: Words) -> dict[str, Any]:
     if of == "boxes":
         numbers[_INSIDE] = [levels.inside[one] for one in glyphs if isinstance(one, Box)]
     elif _COUNT in numbers:
-        # The card of a module tells it if not all of its parameters are learnt.
-        told = [(glyph, picture.fact(glyph, _TRAINABLE)) for glyph in glyphs]
+        # The card of a module has this number only if some of its parameters are frozen.
+        trainable = [(glyph, picture.fact(glyph, _TRAINABLE)) for glyph in glyphs]
         numbers[_TRAINABLE] = [
             picture.figure(glyph, _COUNT) if number is None else worth_of_number(number)
-            for glyph, number in told
+            for glyph, number in trainable
         ]
     return {
         "of": of,
@@ -219,12 +219,12 @@ def module_table(levels: Levels, words: Words) -> dict[str, Any]:
 
 
 def record_lists(levels: Levels, graph: Graph, words: Words) -> dict[str, Any]:
-    """Return what the record of a graph has beside its picture.
+    """Return the contents of a graph that its picture lacks: notes and functions.
 
     Returns:
-        The notes, and of each function, each after those that it uses: its head, its body, and
-        its uses: the number of a box or a node, -1 for one that the picture does not show, and
-        its name.
+        The notes; and for each function, after those that it uses: its head, its body, and its
+        uses, each as the number of a box or a node (-1 if the picture does not show it) and a
+        name.
     """
     picture = levels.picture
     place: dict[str, int] = {}
@@ -249,7 +249,7 @@ def record_lists(levels: Levels, graph: Graph, words: Words) -> dict[str, Any]:
 
 
 def _tree(picture: Picture, rows: Container[Glyph]) -> Iterator[tuple[Glyph, int]]:
-    """Yield the rows of a table with how many rows are around each, as the boxes are nested."""
+    """Yield the rows of a table in the order of the boxes, with the number of enclosing rows."""
     pending: list[tuple[Glyph, int]] = [(picture.root, 0)]
     while pending:
         glyph, depth = pending.pop()
@@ -261,7 +261,7 @@ def _tree(picture: Picture, rows: Container[Glyph]) -> Iterator[tuple[Glyph, int
 
 
 def _output(picture: Picture, glyph: Glyph) -> str:
-    """Return the sizes of what a module gives, in the form of its card."""
+    """Return the sizes of a module's outputs, in the form of its info card."""
     if isinstance(glyph, Item):
         return ", ".join(one.size_text for one in picture.outputs(glyph))
     return _TENSOR.sub(_sizes, str(picture.fact(glyph, "results") or ""))

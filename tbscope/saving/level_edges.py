@@ -1,6 +1,6 @@
-"""Lines: what flows among the children of each box of a picture, into it, and out of it.
+"""Lines among the children of each box of a picture, into the box, and out of it.
 
-Lines are found box by box, when a box is opened: of a large graph, most boxes never are.
+Lines are found box by box, when a box is opened: most boxes of a large graph are never opened.
 """
 
 import re
@@ -14,9 +14,9 @@ from tbscope.saving.box_tree import Glyph, Picture, Read
 __all__ = ["JOINT", "Line", "Lines", "LinesOf", "columns_of"]
 
 JOINT = -1
-"""The column of what several ranks do together."""
+"""The column of operations of several ranks together."""
 
-# As `tbscope.ir.metadata` says them, in the names of a drawing.
+# Ranks in the form of `tbscope.ir.metadata`, as they are in the names of a drawing.
 _RANKS = re.compile(r"(stage_\d+_)?ranks?_\d[\d,_a-z-]*")
 
 
@@ -25,8 +25,8 @@ class Line:
     """The tensors from one glyph of a level to another, each once.
 
     Attributes:
-        tensors: The outputs of nodes that it stands for.
-        waits: Whether some node only waits for another.
+        tensors: The outputs of nodes that flow along it.
+        waits: Whether it includes a control dependency.
     """
 
     tensors: dict[tuple[Item, int], None] = field(default_factory=dict)
@@ -68,7 +68,7 @@ class Lines:
 
     @cached_property
     def _readers(self) -> dict[Item, list[Item]]:
-        """The nodes that read each node, also through a circle."""
+        """The readers of each node, also through constant nodes (circles)."""
         readers: dict[Item, list[Item]] = {}
         for item in self._picture.items:
             if not item.embedded:
@@ -104,7 +104,7 @@ class Lines:
 
 
 def _below(box: Box) -> tuple[list[Item], dict[Box, Box]]:
-    """Return the nodes in a box at any depth, and the child of it that each box is in."""
+    """Return the nodes in a box at any depth, and the child that contains each inner box."""
     items: list[Item] = []
     child_of: dict[Box, Box] = {}
     pending = [(child, child) for child in box.children.values()]
@@ -120,9 +120,10 @@ def _below(box: Box) -> tuple[list[Item], dict[Box, Box]]:
 
 
 def _sources(item: Item) -> list[Item]:
-    """Return the nodes that lines to a node come from: of a circle, those that it reads.
+    """Return the nodes at the starts of lines to a node; a circle is replaced by its own sources.
 
-    Of most nodes, these are in the same child of a box, and no input has to be read for a line.
+    For most nodes they are all in the same child of a box: no line is needed, and so the inputs
+    need not be parsed.
     """
     found: list[Item] = []
     seen = {item}
@@ -139,7 +140,7 @@ def _sources(item: Item) -> list[Item]:
 
 def _join(lines: LinesOf, ends: tuple[Glyph, Glyph], read: Read) -> None:
     line = lines.setdefault(ends, Line())
-    # A tensor that several nodes read goes along once.
+    # A tensor with several readers counts once.
     if read.waits:
         line.waits = True
     else:
@@ -147,7 +148,7 @@ def _join(lines: LinesOf, ends: tuple[Glyph, Glyph], read: Read) -> None:
 
 
 def columns_of(picture: Picture, box: Box, within: LinesOf) -> list[int]:
-    """Return the column of each child of a box, or `JOINT`; none for a box without two ranks.
+    """Return the column of each child of a box, or `JOINT`; empty if it has no two boxes of ranks.
 
     Args:
         picture: The picture.
@@ -165,11 +166,11 @@ def columns_of(picture: Picture, box: Box, within: LinesOf) -> list[int]:
     columns: dict[Glyph, int] = {child: at for at, child in enumerate(boxes)}
     beside: dict[Glyph, set[int]] = {}
     for start, end in within:
-        for one, other in ((start, end), (end, start)):
-            if other in columns:
-                beside.setdefault(one, set()).add(columns[other])
+        for child_end, rank_box in ((start, end), (end, start)):
+            if rank_box in columns:
+                beside.setdefault(child_end, set()).add(columns[rank_box])
     for child in children:
-        # An input, or an output, of one rank is in its column.
+        # A child with lines to one rank alone is in the column of that rank.
         near = beside.get(child, set())
         columns.setdefault(child, next(iter(near)) if len(near) == 1 else JOINT)
     return [columns[child] for child in children]

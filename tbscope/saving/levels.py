@@ -1,9 +1,9 @@
-"""Levels: a picture as its viewer asks for it, box by box.
+"""Levels: a picture as answers to its viewer, box by box.
 
-A viewer gets the level of the root first, and the level of another box when the box is opened; the
-card of a node when the node is selected; the index when somebody searches. An answer is JSON in
-which boxes and nodes have numbers: the root is 0, boxes come next, each after the box around it,
-and nodes follow. Texts are numbers in the list "words" of the answer.
+A viewer requests the level of the root first, and the level of another box when the box is opened;
+the info card of a node when the node is selected; the index for a search. An answer is JSON in
+which boxes and nodes are numbers: the root is 0, boxes come next, each after its parent, then the
+nodes. Texts are indices into the list "words" of the answer.
 """
 
 import re
@@ -31,11 +31,11 @@ __all__ = [
 _ROOT, _BOX, _NODE, _CIRCLE = range(4)
 
 
-# -- figures that are asked for ----------------------------------------------------------------
+# -- figures on request ------------------------------------------------------------------------
 
 
 ASKED = {"activation_bytes": "activations"}
-"""The titles of figures that take a look at each node of a picture."""
+"""The titles of figures on request, which are computed from each node of a picture."""
 
 _BITS = re.compile(r"\d+")
 _FLAG_BITS = 8
@@ -43,11 +43,11 @@ _ENDS = ("Input", "Output")
 
 
 class Figure(NamedTuple):
-    """One number of each of some nodes and boxes.
+    """A number for each of some nodes and boxes.
 
     Attributes:
-        key: What a card calls it (`saved_bytes`), which decides on its unit.
-        title: What the viewer calls it.
+        key: Its name on info cards (`saved_bytes`), which decides its unit.
+        title: Its title in the viewer.
         numbers: The numbers.
     """
 
@@ -57,18 +57,20 @@ class Figure(NamedTuple):
 
 
 def activation_bytes(picture: Picture) -> Figure:
-    """Return the bytes of the results of each node, as far as their sizes and types are known."""
+    """Return the bytes of the outputs of each node; outputs of unknown sizes are left out."""
     numbers: dict[Glyph, float] = {}
     for item in picture.items:
         if not item.embedded and picture.class_of(item) not in _ENDS:
-            known = [one for one in picture.outputs(item) if one.sizes is not None]
-            if known:
-                numbers[item] = sum(one.elements * _element_bits(one.dtype) / 8 for one in known)
+            sized = [output for output in picture.outputs(item) if output.sizes is not None]
+            if sized:
+                numbers[item] = sum(
+                    output.elements * _element_bits(output.dtype) / 8 for output in sized
+                )
     return Figure("activation_bytes", ASKED["activation_bytes"], numbers)
 
 
 def _element_bits(dtype: str) -> int:
-    """Return how many bits an element takes, which its type tells: `float8_e4m3fn`, `bool`."""
+    """Return the bits of an element, from the name of its dtype: `float8_e4m3fn`, `bool`."""
     bits = _BITS.search(dtype)
     return int(bits[0]) if bits else _FLAG_BITS if dtype == "bool" else 0
 
@@ -76,14 +78,14 @@ def _element_bits(dtype: str) -> int:
 def figure_by_names(
     picture: Picture, key: str, title: str, numbers: Mapping[str, float]
 ) -> Figure | None:
-    """Return the figure of a picture that has numbers by the names of nodes and boxes.
+    """Return the figure of a picture with numbers by the names of nodes and boxes.
 
     Args:
         picture: The picture.
-        key: What a card calls the figure.
-        title: What the viewer calls it.
-        numbers: The numbers by the names of another drawing, which may have one box around all,
-            or lack it.
+        key: The name of the figure on info cards.
+        title: Its title in the viewer.
+        numbers: The numbers by the names of another drawing, which may have an outermost box that
+            this one lacks, or lack the one of this picture.
     Returns:
         The figure, or None if nothing in the picture has one of the names.
     """
@@ -104,7 +106,7 @@ def figure_by_names(
 
 
 def largest_at_the_top(picture: Picture, number: Callable[[Glyph], float | None]) -> float:
-    """Return the largest number on the first level with several boxes and nodes; 1 for none."""
+    """Return the largest number on the first level with several children, or 1 if there is none."""
     tops = picture.children(picture.root)
     while len(tops) == 1 and isinstance(tops[0], Box):
         tops = picture.children(tops[0])
@@ -136,7 +138,7 @@ class Levels:
         picture: The picture.
         glyphs: The root, all boxes and all nodes, by number.
         number: The number of each of these.
-        inside: How many nodes are in each box, at any depth.
+        inside: The number of nodes in each box, at any depth, without circles.
     """
 
     def __init__(self, picture: Picture) -> None:
@@ -145,7 +147,7 @@ class Levels:
         self.glyphs: list[Glyph] = [picture.root, *picture.boxes, *picture.items]
         self.number = {glyph: number for number, glyph in enumerate(self.glyphs)}
         self.inside: Counter[Box] = Counter()
-        # The structures of the boxes in each box.
+        # The structures of the boxes in each box, at any depth.
         self._same: dict[Box, set[int]] = defaultdict(set)
         self._lines = Lines(picture)
         self._stages = Stages(picture)
@@ -159,7 +161,7 @@ class Levels:
             self._same[box.parent] |= {self._structures[box], *self._same[box]}
 
     def head(self, words: Words) -> dict[str, Any]:
-        """Return the first answer: the graph, its ways to be coloured, and the first levels."""
+        """Return the first answer: the graph, its colour modes, figures, and first levels."""
         picture = self.picture
         return {
             "title": picture.title,
@@ -188,15 +190,15 @@ class Levels:
 
     @cached_property
     def _opened(self) -> list[Box]:
-        """The boxes that are open at first."""
+        """The boxes that are open initially."""
         opened = [self.picture.root]
-        # A box that is alone says little: its level is drawn at once.
+        # A level with a single box shows little, so that box is opened, too.
         while len(alone := self.picture.children(opened[-1])) == 1 and isinstance(alone[0], Box):
             opened.append(alone[0])
         return opened
 
     def level(self, number: int, words: Words) -> dict[str, Any]:
-        """Return what is drawn in an open box.
+        """Return the level of an open box.
 
         Args:
             number: The number of the box.
@@ -204,7 +206,7 @@ class Levels:
         Returns:
             A column for each property of the children of the box and of the circles that they
             read, and the lines with their tensors: among the children, from outside to a child,
-            and from a child to outside.
+            and from a child to the outside.
         """
         box = self.glyphs[number]
         assert isinstance(box, Box), "only a box has a level"
@@ -269,7 +271,7 @@ class Levels:
         """Return the number of a box, or of a node for its card.
 
         Raises:
-            ArgumentError: It names nothing, or something that has no level.
+            ArgumentError: No box or node has the number, or a node is requested as a level.
         """
         known = 0 <= number < len(self.glyphs)
         if not known or (kind == "level" and not isinstance(self.glyphs[number], Box)):
@@ -281,7 +283,7 @@ class Levels:
         return number
 
     def figures(self, figures: Iterable[Figure]) -> list[dict[str, Any]]:
-        """Return figures, by the numbers of nodes and boxes, with sums for boxes without one."""
+        """Return figures by the numbers of nodes and boxes; boxes without a number get the sum."""
         picture, answers = self.picture, []
         for figure in figures:
             join = max if figure.key in LARGEST else sum
@@ -305,7 +307,7 @@ class Levels:
         """Return a figure of `ASKED`.
 
         Raises:
-            ArgumentError: There is no such figure.
+            ArgumentError: `key` is not in `ASKED`.
         """
         if key not in ASKED:
             raise ArgumentError(
@@ -316,7 +318,7 @@ class Levels:
         return self.figures([activation_bytes(self.picture)])
 
     def index(self, words: Words) -> dict[str, Any]:
-        """Return a column for each property by which nodes and boxes are found."""
+        """Return a column for each property by which a search finds nodes and boxes."""
         picture = self.picture
         return {
             "around": [self._around(glyph) for glyph in self.glyphs],
@@ -333,7 +335,7 @@ class Levels:
 
     @cached_property
     def _readers(self) -> dict[Item, list[tuple[Item, Read]]]:
-        """The inputs that name each node, circles too."""
+        """The readers of each node, circles included, with the inputs that read it."""
         readers: dict[Item, list[tuple[Item, Read]]] = {}
         for item in self.picture.items:
             for read in self.picture.reads(item):
@@ -345,10 +347,10 @@ class Levels:
     def _drawn(
         self, lines: LinesOf, words: Words, *, outside: int = 0, of: Box | None = None
     ) -> list[list[Any]]:
-        """Return lines as numbers: start, end, how, and the types of the tensors.
+        """Return lines as numbers: start, end, flags, and the types of the tensors.
 
-        How: 1 if it only waits, and 2 if it leads from one stage to another. And of the lines that
-        enter or leave a box, the label of the end that is outside.
+        The flags are 1 for a control dependency, plus 2 for a line from one stage to another. A
+        line that enters or leaves a box has the label of its outer end, too.
         """
         drawn = []
         for (start, end), line in lines.items():
@@ -368,7 +370,7 @@ class Levels:
     # -- cards -------------------------------------------------------------------------------
 
     def card(self, number: int, words: Words) -> dict[str, Any]:
-        """Return all that is known of a node or a box: its facts, and what it is linked with."""
+        """Return the info card of a node or a box: its facts, outputs, links and figures."""
         picture, glyph = self.picture, self.glyphs[number]
         links: dict[str, list[tuple[Glyph, str]]] = defaultdict(list)
         if isinstance(glyph, Item):
@@ -422,7 +424,7 @@ class Levels:
         return " · ".join(text for text in (fates, line) if text)
 
     def _fates(self, glyph: Glyph) -> str:
-        """Return what became of a node, or of what is in a box; nothing if all is the same."""
+        """Return a node's difference ("added"), or those of a box with counts; empty if equal."""
         if isinstance(glyph, Item):
             fate = self.picture.mark(glyph, "label")
             return "" if fate == "same" else fate
@@ -433,7 +435,7 @@ class Levels:
         return ", ".join(f"{count} {fate}" for fate, count in sorted(differ.items()))
 
     def _way_out(self, glyph: Glyph) -> list[int]:
-        """Return the number of a node or a box, and those of the boxes around it."""
+        """Return the numbers of a node or a box and of its enclosing boxes, innermost first."""
         found: list[int] = []
         at = self.number[glyph]
         while at > 0:
@@ -442,7 +444,7 @@ class Levels:
         return found
 
     def _around(self, glyph: Glyph) -> int:
-        """Return the box in whose level something is drawn; a circle is drawn at its reader."""
+        """Return the number of the box that draws a glyph; a circle is drawn beside its reader."""
         if isinstance(glyph, Box):
             return -1 if glyph.parent is None else self.number[glyph.parent]
         seen = {glyph}
@@ -454,7 +456,7 @@ class Levels:
         return self.number[glyph.box]
 
     def _circles(self, item: Item) -> list[Item]:
-        """Return the circles at a node: what it reads of them, and what they read."""
+        """Return the circles at a node: those that it reads, and those that these read."""
         found: dict[Item, None] = {}
         pending = [item]
         while pending:
@@ -468,7 +470,7 @@ class Levels:
 
     @cached_property
     def _equal(self) -> dict[int, list[Box]]:
-        """The boxes of each structure that several have, the most frequent first."""
+        """The boxes of each structure that several boxes have, the most frequent first."""
         found: dict[int, list[Box]] = {}
         for box in self.picture.boxes:
             found.setdefault(self._structures[box], []).append(box)
@@ -477,7 +479,7 @@ class Levels:
 
     @cached_property
     def _figures(self) -> dict[str, dict[str, Any]]:
-        """The numbers that something has, with the largest at the top."""
+        """The title of each figure that the picture has, and its largest number at the top."""
         found = {}
         for key, title in FIGURES.items():
             root = self.picture.figure(self.picture.root, key)
@@ -489,10 +491,11 @@ class Levels:
 
     @cached_property
     def _legends(self) -> dict[str, dict[str, int]]:
-        """How many nodes and boxes have each text, by mode.
+        """The number of nodes and boxes with each text, by mode.
 
-        The classes of the first look come before others, and those of modules before those of
-        operations that an optimizer runs for each of them: there are fewer colours than classes.
+        There are fewer colours than classes, and the first ones get them: so classes on the levels
+        that are open initially come first, and classes of the forward pass before those that occur
+        in backward passes and optimizer steps alone.
         """
         drawn = [one for one in self.glyphs[1:] if isinstance(one, Box) or not one.embedded]
         legends = {}
@@ -525,7 +528,7 @@ def _kind(glyph: Glyph) -> int:
 
 
 def _type(tensor: Tensor | None, words: Words) -> list[int]:
-    """Return the elements, the sizes and the type of a tensor; nothing for an unknown one."""
+    """Return the elements, the sizes and the dtype of a tensor; empty if it is unknown."""
     return [tensor.elements, words(tensor.size_text), words(tensor.dtype)] if tensor else []
 
 

@@ -1,7 +1,7 @@
-"""Mermaid: a flowchart for a README, with a subgraph for each box that is open.
+"""Mermaid: a flowchart for a README, with a subgraph for each open box.
 
-GitHub draws what stands in a block of the language `mermaid`, and refuses what is larger than
-Mermaid's own limits, which no chart can lift.
+GitHub draws code blocks of the language `mermaid`, and refuses charts beyond Mermaid's default
+limits, which a chart cannot raise.
 
 Source: https://mermaid.js.org/syntax/flowchart.html, and the configuration's `maxTextSize` and
 `maxEdges`
@@ -18,12 +18,12 @@ from tbscope.saving.depth_limit import Cut
 __all__ = ["MOST_CHARACTERS", "MOST_LINES", "mermaid_of"]
 
 MOST_CHARACTERS = 50_000
-"""How long a chart may be (`maxTextSize`)."""
+"""The largest length of a chart (`maxTextSize`)."""
 
 MOST_LINES = 500
-"""How many lines a chart may have (`maxEdges`)."""
+"""The largest number of lines of a chart (`maxEdges`)."""
 
-# What has a meaning in Mermaid's texts, or in the HTML that it makes of them.
+# Characters with a meaning in Mermaid's texts, or in the HTML that it makes of them.
 _ODD = re.compile(r"[^A-Za-z0-9 _.,:/()\[\]×·=-]|^-|\.(?= )")
 
 
@@ -32,11 +32,11 @@ def mermaid_of(picture: Picture, depth: int | None = None) -> str:
 
     Args:
         picture: The picture.
-        depth: How many boxes are open around the innermost nodes; None for the deepest that
+        depth: The number of open boxes around the innermost nodes; None for the deepest that
             GitHub draws.
     Raises:
-        ArgumentError: A chart of that depth is larger than GitHub draws; or, without one, even
-            that of depth 0.
+        ArgumentError: The chart of this depth is larger than GitHub draws; or, for None, even
+            the chart of depth 0.
     """
     cut = Cut(picture, depth)
     text = _chart(cut)
@@ -58,7 +58,7 @@ def mermaid_of(picture: Picture, depth: int | None = None) -> str:
 
 
 def _fault(cut: Cut, text: str) -> str:
-    """Return what of a chart is too much for GitHub; nothing where it is drawn."""
+    """Return the limit of GitHub that a chart exceeds, as a text; empty if it exceeds none."""
     if len(cut.lines) > MOST_LINES:
         return f"{len(cut.lines):,} lines, and GitHub draws at most {MOST_LINES}"
     if len(text) > MOST_CHARACTERS:
@@ -104,5 +104,5 @@ def _lines(cut: Cut) -> Iterator[str]:
 
 
 def _quoted(text: str) -> str:
-    """Return a text in quotes, with an entity code for all that could mean something."""
+    """Return a text in quotes, with entity codes for characters that Mermaid may interpret."""
     return '"' + _ODD.sub(lambda found: f"#{ord(found[0])};", text) + '"'

@@ -1,12 +1,12 @@
-"""The palette: fills and rims of nodes and boxes, in the order in which they are given away.
+"""The palette: fills and rims of nodes and boxes, in the order of their assignment.
 
 The viewer and the forms that Graphviz draws have the same colours.
 
-They were found by a search for the largest of the least distances: any two of the 14 fills of a
-theme are 12.5 apart in CIEDE2000, and 8.8 for eyes with deuteranopia (7.4 with protanopia), by the
-matrices of Machado, Oliveira and Fernandes for a severity of 1, applied to linear RGB. The text of
-a theme has a contrast of 4.5 : 1 on each fill and along the whole scale of numbers, and a rim one
-of 3 : 1 on the background (WCAG 2.2, AA). `tests/test_palette.py` computes all of this.
+A search maximised the smallest distance: any two of the 14 fills of a theme are at least 12.5 apart
+in CIEDE2000, and 8.8 for eyes with deuteranopia (7.4 with protanopia), by the matrices of Machado,
+Oliveira and Fernandes for a severity of 1, applied to linear RGB. The text of a theme has a
+contrast of 4.5 : 1 on each fill and along the whole scale of numbers, and a rim has 3 : 1 on the
+background (WCAG 2.2, AA). `tests/test_palette.py` computes all of this.
 
 Source: Machado et al., A Physiologically-based Model for Simulation of Color Vision Deficiency,
 IEEE Transactions on Visualization and Computer Graphics 15(6), 2009
@@ -36,7 +36,7 @@ LIGHT: tuple[Colour, ...] = (
     ("#8fc7d7", "#437f8f"),
     ("#df80af", "#b65688"),
 )
-"""On white, below dark text."""
+"""The colours on white, below dark text."""
 
 DARK: tuple[Colour, ...] = (
     ("#0068b7", "#5997ec"),
@@ -54,19 +54,19 @@ DARK: tuple[Colour, ...] = (
     ("#9f408f", "#d673c3"),
     ("#287058", "#5da389"),
 )
-"""On black, below light text."""
+"""The colours on black, below light text."""
 
 
 class Theme(NamedTuple):
     """The colours of a theme.
 
     Attributes:
-        colours: Those of texts.
-        fates: Which of these say that something was added, removed or changed.
-        plain: That of what has no text, and of texts after the first ones.
+        colours: The colours of the first texts.
+        fates: The indices of the colours for added, removed and changed nodes.
+        plain: The colour of nodes without a text, and of further texts.
         cold: The fill of 0.
-        hot: The fill of the largest number; those between are mixed of both in sRGB.
-        heat_rim: The rim of what has a number.
+        hot: The fill of the largest number; fills between are mixed of both in sRGB.
+        heat_rim: The rim of nodes with a number.
     """
 
     colours: tuple[Colour, ...]
@@ -77,7 +77,7 @@ class Theme(NamedTuple):
     heat_rim: str
 
 
-# Greens, reds and yellows, as in other tools; they are apart as all are.
+# Green, red and yellow, as in other tools; their distances are those of the palette.
 _FATES = {
     "light": {"added": 3, "removed": 6, "changed": 1},
     "dark": {"added": 13, "removed": 11, "changed": 1},
@@ -101,6 +101,6 @@ def palette_style() -> str:
 def _properties(theme: Theme) -> Iterator[str]:
     for name, (fill, rim) in [*enumerate(theme.colours), ("plain", theme.plain)]:
         yield f"--fill-{name}: {fill}; --rim-{name}: {rim};"
-    for fate, place in theme.fates.items():
-        yield f"--fill-{fate}: var(--fill-{place}); --rim-{fate}: var(--rim-{place});"
+    for fate, index in theme.fates.items():
+        yield f"--fill-{fate}: var(--fill-{index}); --rim-{fate}: var(--rim-{index});"
     yield f"--cold: {theme.cold}; --hot: {theme.hot}; --heat-rim: {theme.heat_rim};"

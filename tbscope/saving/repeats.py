@@ -1,14 +1,14 @@
 """Repeats: runs of equal blocks, `0-125`, `LlamaDecoderLayer × 126`: in the viewer, and in figures.
 
-A run is a period of at most some nodes and boxes that comes again and again: one block, Linear and
-ReLU by turns, or a step of a loop. Labels differ in numbers alone; the first may have none.
+A run is a short sequence of siblings (a block) that repeats: one layer, alternating Linear and
+ReLU, or an iteration of a loop. Their labels differ in numbers alone; the first may have no number.
 
-The viewer draws one box for a run on a long level, whose blocks can all be looked at: boxes are
-equal if their structures are, nodes if their operations are. A figure draws the first block for
-all, so its blocks have the same names, operations, hyper-parameters, sizes and lines, and each is
-joined alike with the rest: it reads the block before it, or none of them does; what one gives to
-others than the next block, each gives. So a line is drawn, or is inside a block that is not drawn,
-or leads from a block of a run to the next one.
+The viewer draws one box for a run on a long level, and every block in it can be opened: boxes are
+equal if their structures are, nodes if their operations are. A figure draws the first block only,
+so the blocks of its runs must have equal names, operations, hyper-parameters, sizes and lines, and
+equal joints with the rest: all blocks read the block before them, or none does; outputs that one
+block passes to others than the next block, every block passes on. So each line of the graph is
+drawn, or is inside a block that is not drawn, or leads from a block of a run to the next.
 """
 
 import re
@@ -21,20 +21,20 @@ from tbscope.saving.box_tree import Glyph, Picture, Read
 
 __all__ = ["Folds", "fold_repeats"]
 
-# A level with fewer children can be read as it is.
+# A level with fewer children is readable without folds.
 _LONG = 20
 _MOST_PERIOD = 24
 _LEAST_TIMES = 4
-# In a figure; fewer hidden nodes take as little room as they are.
+# For a figure: the longest block, and the fewest hidden nodes that are worth a fold.
 _MOST_IN_FIGURE = 8
 _LEAST_HIDDEN = 4
-# Where labels tell apart by more than numbers, their author has meant something by it.
+# Labels that differ in more than numbers were chosen by the author: their nodes are not equal.
 _NUMBERS = re.compile(r"[._]\d+(?:st|nd|rd|th)?\b|\d+")
 _LAST_NUMBER = re.compile(r"(.*?)(\d+)")
 
 
 def _stem(label: str) -> str:
-    """Return a label without its numbers: `add` of `add_1`, nothing of `12`."""
+    """Return a label without its numbers: `add` for `add_1`, an empty text for `12`."""
     return _NUMBERS.sub("", label)
 
 
@@ -45,7 +45,7 @@ def fold_repeats(picture: Picture) -> dict[Box, int]:
     """Put the runs of each long level of a picture into boxes of their own.
 
     Returns:
-        A number for each box but the root, the same for boxes with the same inside.
+        A number for each box but the root, equal for boxes with equal contents.
     """
     structures = Structures(picture.hierarchy)
     numbers = {box: structure.number for box, structure in structures.of.items()}
@@ -85,7 +85,7 @@ def _key(picture: Picture, structures: Structures, child: Box | Item) -> Hashabl
 
 
 def _run_at(keys: Sequence[Hashable], at: int) -> tuple[int, int]:
-    """Return the period and the times of the run that begins somewhere, or zeros for none."""
+    """Return the period and the count of the run that begins at an index, or zeros for none."""
     best = 0, 0
     for period in range(1, _MOST_PERIOD + 1):
         end = at + period
@@ -98,7 +98,7 @@ def _run_at(keys: Sequence[Hashable], at: int) -> tuple[int, int]:
 
 
 def _label(first: str, last: str) -> str:
-    """Return the label of a run: `0-125`, `cell.0-11`, or of different labels `cell-out.11`."""
+    """Return the label of a run: `0-125`, `cell.0-11`, or for different labels `cell-out.11`."""
     found = _LAST_NUMBER.fullmatch(last)
     if found is not None:
         name, number = found.groups()
@@ -106,13 +106,13 @@ def _label(first: str, last: str) -> str:
         if first.startswith(name) and begin.isdecimal():
             return f"{name}{begin}-{number}"
         if name and first == name[:-1] and name[-1] in "._":
-            # What is called for the first time has no number.
+            # The first of several calls has no number in its label.
             return f"{name}0-{number}"
     return f"{first}-{last}"
 
 
 def _place(picture: Picture) -> None:
-    """List all boxes again, each after the one around it, with their depths."""
+    """List all boxes anew, each after its parent, and set their depths."""
     boxes: list[Box] = []
     pending: list[Box] = [picture.root]
     while pending:
@@ -128,16 +128,16 @@ def _place(picture: Picture) -> None:
 # -- figures -------------------------------------------------------------------------------------
 
 _Joint: TypeAlias = tuple[int, Hashable]
-"""The place of a node in its block, and what it reads or is read by."""
+"""The index of a node in its block, and a source or reader of it outside."""
 
 
 class _Block(NamedTuple):
-    """Some children of a box, one after the other.
+    """Some adjacent children of a box.
 
     Attributes:
         members: The children.
-        place: The place of each node that they are, or that is in them.
-        content: What is equal in equal blocks: nodes and boxes, and what they read in the block.
+        place: The index of each node among the nodes of the block, at any depth.
+        content: A key that is equal for equal blocks: nodes and boxes, and their inputs inside.
     """
 
     members: Sequence[Glyph]
@@ -146,13 +146,13 @@ class _Block(NamedTuple):
 
 
 class _Run:
-    """Equal blocks, one after the other.
+    """Adjacent equal blocks.
 
     Attributes:
         blocks: The blocks.
         nodes: The nodes in all of them.
-        joints: What each block reads of the one before, nothing for blocks side by side; what it
-            reads from elsewhere; and where the one before is read elsewhere.
+        joints: Three sets: the links from each block to the next, empty for blocks side by side;
+            the inputs of a block from elsewhere; and the readers elsewhere of the block before.
     """
 
     def __init__(self, first: _Block) -> None:
@@ -162,11 +162,11 @@ class _Run:
 
 
 class Folds:
-    """The runs of a picture; the blocks that are not drawn leave its boxes.
+    """The runs of a picture; blocks that are not drawn are removed from its boxes.
 
     Attributes:
         picture: The picture.
-        titles: The label and the second line of what is drawn for several blocks.
+        titles: The label and the second line of each node or box that represents several blocks.
     """
 
     def __init__(self, picture: Picture) -> None:
@@ -176,13 +176,13 @@ class Folds:
         self._reads: dict[Item, list[Read]] = {}
         self._sources: dict[Item, list[Item]] = {}
         self._readers: dict[Item, list[Item]] = {}
-        # For a node of a block that is not drawn, the one in the first block.
+        # The node in the first block for each node of a block that is not drawn.
         self._first: dict[Item, Item] = {}
-        # The place of the block of a node in each run that it is in.
+        # The index of the block of each node, by the runs that contain it.
         self._blocks: dict[Item, dict[_Run, int]] = {}
-        # The boxes around blocks of several members.
+        # The boxes that were made around blocks of several members.
         self._made: set[Box] = set()
-        # Each box and node with all that is in it.
+        # Each box with its contents at any depth, and each node alone.
         self._below: dict[Glyph, list[Glyph]] = {}
         calls = picture.graph.calls if picture.graph else []
         self._hyperparameters = {call.scope.path: call.hyperparameters for call in calls}
@@ -202,7 +202,7 @@ class Folds:
             pending += self._fold(pending.pop())
 
     def ends(self, source: Item, reader: Item) -> tuple[Item, Item] | None:
-        """Return the nodes that are drawn for both ends of a line; None if it is not drawn."""
+        """Return the nodes that are drawn for the ends of a line, or None if it is not drawn."""
         (start, of_source), (end, of_reader) = self._drawn_for(source), self._drawn_for(reader)
         for run in of_source.keys() & of_reader.keys():
             if of_source[run] or of_reader[run]:
@@ -210,7 +210,7 @@ class Folds:
         return start, end
 
     def _drawn_for(self, item: Item) -> tuple[Item, dict[_Run, int]]:
-        """Return the node that is drawn for a node, and the places of its blocks in all runs."""
+        """Return the node that is drawn for a node, and the indices of its blocks in all runs."""
         found = self._blocks.get(item, {})
         while item in self._first:
             item = self._first[item]
@@ -218,7 +218,7 @@ class Folds:
         return item, found
 
     def _fold(self, box: Box) -> list[Box]:
-        """Fold the runs of a level, and return the boxes of it that are drawn."""
+        """Fold the runs of a level, and return its boxes that are drawn."""
         children = self.picture.children(box)
         keys = [
             (_stem(child.label), self.picture.class_of(child), len(self._below[child]))
@@ -276,13 +276,13 @@ class Folds:
         return _Block(members, place, content)
 
     def _takes(self, run: _Run, block: _Block, around: Box) -> bool:
-        """Add a block to a run if it is equal to the others, and joined as they are."""
+        """Add a block to a run if its content and its joints equal those of the others."""
         before = run.blocks[-1]
         if block.content != before.content:
             return False
         for item in block.place:
             sources, readers = self._sources[item], self._readers.get(item, ())
-            # A block reads none before the last one, and none of them reads it.
+            # A block may read only the block before it; no earlier block may read it.
             if any(one in run.nodes and one not in before.place for one in sources) or any(
                 one in run.nodes for one in readers
             ):
@@ -313,10 +313,10 @@ class Folds:
         neighbour: Collection[Item],
         around: Box,
     ) -> set[_Joint]:
-        """Return what nodes read, or are read by, that is neither in their block nor in another.
+        """Return the sources or readers of a block's nodes outside of the block and its neighbour.
 
-        Beside the box around the blocks it is told without numbers: each block may be joined with
-        one of several there.
+        Those outside of the box `around` are named without their numbers: there, each block may be
+        joined with its own one of several equal nodes.
         """
         above: set[Box | None] = set()
         box: Box | None = around
@@ -335,7 +335,7 @@ class Folds:
         return found
 
     def _box_around(self, glyph: Glyph) -> Box:
-        """Return the box around a node or a box, as it was before there were runs."""
+        """Return the parent of a node or a box, skipping the boxes that were made for runs."""
         box = box_around(glyph)
         while box is not None and box in self._made:
             box = box.parent
@@ -343,7 +343,7 @@ class Folds:
         return box
 
     def _take(self, box: Box, run: _Run) -> Glyph:
-        """Have the first block of a run stand for all, and return what is drawn of it."""
+        """Fold a run into its first block, and return the node or box that is drawn for it."""
         first, *others = run.blocks
         for at, block in enumerate(run.blocks):
             for item in block.place:

@@ -1,4 +1,4 @@
-"""Saving: a graph in the form that the end of a path tells, or as an event file in a folder."""
+"""Saving: a graph as a file in the form of its path's ending, or as an event file in a folder."""
 
 import os
 from collections.abc import Callable
@@ -27,16 +27,16 @@ __all__ = ["FORMS", "Form", "data_of", "form_of", "save_graph"]
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """One form.
+    """One form of saved graphs.
 
     Attributes:
-        suffix: How the names of its files end.
-        help: What it is, in a few words.
-        write: Gives what the file holds of a graph: to a depth, None for what fits, and drawn with
-            some options.
+        suffix: The ending of its files' names.
+        help: A description in a few words.
+        write: Returns the bytes of a file for a graph, a depth (None for the deepest that fits),
+            and options of the drawing.
         draws: Whether options of a drawing change it.
         cuts: Whether it is drawn to a depth.
-        is_text: Whether it is text, that a terminal can show.
+        is_text: Whether it is text, which a terminal can show.
     """
 
     suffix: str
@@ -48,7 +48,7 @@ class Form:
 
 
 def _figure(form: str) -> Callable[[Graph, int | None, Drawing], bytes]:
-    """Return what writes a figure in DOT, or in a form of Graphviz's."""
+    """Return the writer of figures in DOT, or in an output format of Graphviz."""
 
     def data(cut: Cut) -> bytes:
         dot = dot_of(cut)
@@ -100,20 +100,20 @@ FORMS = (
 
 
 def form_of(name: str, given: object = None) -> Form:
-    """Return the form that the end of a file's name tells.
+    """Return the form for the ending of a file's name.
 
     Args:
         name: The name.
-        given: What was given as its path, for the message; None for the name.
+        given: The path as the caller wrote it, for the message; None for the name.
     Raises:
-        ArgumentError: It tells none.
+        ArgumentError: No form has this ending.
     """
     for form in FORMS:
         if name.lower().endswith(form.suffix):
             return form
-    told = [f"{form.suffix} ({form.help})" for form in FORMS]
-    told.append("or a / for a folder (an event file for TensorBoard)")
-    why, fix = f"the end of the name tells the form: {', '.join(told)}", "graph.save('graph.html')"
+    ends = [f"{form.suffix} ({form.help})" for form in FORMS]
+    ends.append("or a / for a folder (an event file for TensorBoard)")
+    why, fix = f"the end of the name tells the form: {', '.join(ends)}", "graph.save('graph.html')"
     if name.lower().endswith(".onnx"):
         why = "an ONNX model holds the weights and computes, and a graph tells only what ran"
         fix = "tbscope.export_onnx(model, args, path='model.onnx'), from the model itself"
@@ -121,13 +121,13 @@ def form_of(name: str, given: object = None) -> Form:
 
 
 def data_of(graph: Graph, form: Form, depth: int | None, drawing: Drawing) -> bytes:
-    """Return what a file of a form holds.
+    """Return the bytes of a graph in a form.
 
     Args:
         graph: The graph.
         form: The form.
-        depth: How many boxes are open around the innermost nodes; None for what fits.
-        drawing: The options of a drawing that were given.
+        depth: The number of open boxes around the innermost nodes; None for the most that fit.
+        drawing: The options of the drawing that the caller set.
     Raises:
         ArgumentError: An option does not fit the form, or the graph.
         GraphError: The graph breaks an invariant.
@@ -159,7 +159,7 @@ def save_graph(
     )
     check_depth(depth)
     check_options(**drawing)
-    # The root of all folders, which nobody means, has no name.
+    # The root folder `/` has no name, and is certainly a mistake.
     is_named = bool(os.path.basename(os.path.normpath(text)))
     if text.endswith(("/", os.sep)) and is_named:
         if depth is not None:
@@ -168,7 +168,7 @@ def save_graph(
                 why="boxes open and close on TensorBoard's page",
                 fix="leave depth out",
             )
-        # torch's writer, which nothing else here needs.
+        # Imports torch's writer, which only event files need.
         from tbscope.writer import SummaryWriter
 
         with SummaryWriter(text) as writer:
@@ -181,7 +181,7 @@ def save_graph(
         raise _refused(path, "it is a folder", fix)
     form = form_of(text, path)
     with not_collecting():
-        # In a function of its own: all that it made is gone before the collector comes back.
+        # A separate function: its locals are freed before the garbage collector is enabled again.
         data = data_of(graph, form, depth, drawing)
     try:
         write_whole(text, data)

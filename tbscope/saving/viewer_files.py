@@ -1,6 +1,6 @@
 """The files of the viewer, for the saved page and for the tab.
 
-TensorBoard asks for their names at its start, so nothing else is imported here.
+TensorBoard requests their names at its start, so this module imports nothing heavy.
 """
 
 from functools import cache
@@ -27,7 +27,7 @@ MODULES = (
     "export",
     "main",
 )
-"""The modules of the viewer, each after those that it imports."""
+"""The modules of the viewer, each after the modules that it imports."""
 SCRIPTS = (*MODULES, "embedded")
 """The modules of a saved page."""
 
@@ -46,6 +46,6 @@ def viewer_style() -> str:
 
 @cache
 def viewer_body() -> str:
-    """Return the elements of the viewer, without its data and scripts."""
+    """Return the HTML elements of the viewer, without its data and scripts."""
     page = viewer_text("page.html")
     return page[page.index("<header>") : page.index("</main>") + len("</main>\n")]

@@ -1,1 +1,1 @@
-"""Helpers that know nothing of graphs: messages, validation, files, warnings."""
+"""Helpers that are independent of graphs: options, validation, files, warnings, components."""

@@ -1,6 +1,7 @@
-"""Cycles and orders: which places lead back to themselves along steps, and which come first.
+"""Strongly connected components and topological orders, of any hashable objects.
 
-It knows nothing of what the places are: nodes, scopes, or shapes on a page.
+The objects are nodes, scopes, or shapes on a page; an edge is a pair of them. Deep graphs are
+walked with stacks of their own, as recursion would exceed Python's limit.
 """
 
 import heapq
@@ -13,12 +14,12 @@ _Place = TypeVar("_Place", bound=Hashable)
 
 
 def find_cycles(steps: Iterable[tuple[_Place, _Place]]) -> list[list[_Place]]:
-    """Find the places that lead to each other and back.
+    """Return the strongly connected components of two or more places, by Tarjan's algorithm.
 
     Args:
-        steps: From where to where. One from a place to itself is none.
+        steps: The edges, as (start, end). An edge from a place to itself makes no component.
     Returns:
-        Groups of two or more places, each of which leads to all others of its group.
+        The components: each place leads to all others of its component.
 
     Source: R. Tarjan, Depth-first search and linear graph algorithms, 1972
     """
@@ -27,7 +28,8 @@ def find_cycles(steps: Iterable[tuple[_Place, _Place]]) -> list[list[_Place]]:
         readers.setdefault(start, []).append(end)
     found: list[list[_Place]] = []
     reached: dict[_Place, int] = {}
-    # The first place on the way so far to which each one leads; a group ends where it is its own.
+    # The lowest number on the current path that each place reaches; a place that reaches no lower
+    # number than its own is the root of a component.
     lowest: dict[_Place, int] = {}
     waiting: list[_Place] = []
     done: set[_Place] = set()
@@ -65,13 +67,13 @@ def find_cycles(steps: Iterable[tuple[_Place, _Place]]) -> list[list[_Place]]:
 
 
 def in_order(count: int, steps: Iterable[tuple[int, int]]) -> list[int]:
-    """Return numbers in order, each after those from which a step leads to it.
+    """Return the numbers below `count` in topological order, the lowest possible one first.
 
     Args:
-        count: How many numbers there are, from 0 on; of those that can come next, the lowest does.
-        steps: From where to where.
+        count: The count of numbers, which begin at 0.
+        steps: The edges, as (start, end): `start` comes before `end`.
     Returns:
-        All numbers but those in a cycle, and those after one.
+        All numbers except those in a cycle or reachable from a cycle.
     """
     waiting = [0] * count
     readers: list[list[int]] = [[] for _ in range(count)]
@@ -91,20 +93,20 @@ def in_order(count: int, steps: Iterable[tuple[int, int]]) -> list[int]:
 
 
 def inner_first(whole: _Place, parts: Callable[[_Place], Iterable[_Place]]) -> list[_Place]:
-    """Return all that a whole is made of, each once and after its own parts; the whole comes last.
+    """Return a whole and its parts at any depth in postorder, each object once.
 
     Args:
-        whole: The outermost one.
-        parts: Gives what one is made of; nothing is a part of itself.
+        whole: The root; it comes last.
+        parts: Returns the direct parts of an object. The parts have no cycles.
     """
     found: dict[_Place, None] = {}
     seen = {whole}
     way = [(whole, iter(parts(whole)))]
     while way:
-        one, ahead = way[-1]
+        parent, ahead = way[-1]
         part = next((part for part in ahead if part not in seen), None)
         if part is None:
-            found[one] = None
+            found[parent] = None
             way.pop()
         else:
             seen.add(part)

@@ -1,4 +1,4 @@
-"""Files: the paths that users give, and contents that appear whole or not at all."""
+"""Files: paths from users, and writes that appear whole or not at all."""
 
 import contextlib
 import os
@@ -12,20 +12,20 @@ __all__ = ["masked_crc", "path_of", "path_text", "write_whole"]
 
 
 def path_of(given: object) -> str | None:
-    """Return the path that something is; None for what is none."""
+    """Return a str or `os.PathLike` as a plain str, or None if it is no path of text."""
     if isinstance(given, str):
         return str.__str__(given)
     if not isinstance(given, os.PathLike):
         return None
     try:
         path = os.fspath(given)
-    except Exception:  # noqa: BLE001  What does not tell its path is refused as none.
+    except Exception:  # noqa: BLE001  The user's `__fspath__` raised: no path.
         return None
     return str.__str__(path) if isinstance(path, str) else None
 
 
 def masked_crc(data: bytes) -> int:
-    """Return the checksum of bytes as the records of an event file store it.
+    """Return the CRC-32C of bytes, masked as the records of an event file store it.
 
     Source: tensorflow/core/lib/hash/crc32c.h, `Mask`
     """
@@ -40,10 +40,10 @@ def path_text(path: Any, *, refused: Callable[[object], ArgumentError]) -> str:
     """Return a path as a plain text.
 
     Args:
-        path: What was given.
-        refused: Gives the error for what is none.
+        path: The user's argument.
+        refused: Returns the error for an argument that is no path.
     Raises:
-        ArgumentError: It is none.
+        ArgumentError: `path` is no path, is empty, or contains a NUL.
     """
     text = path_of(path)
     if not text or "\0" in text:
@@ -52,15 +52,15 @@ def path_text(path: Any, *, refused: Callable[[object], ArgumentError]) -> str:
 
 
 def write_whole(path: str, data: bytes) -> None:
-    """Put bytes in a file; whoever reads it sees the old file or the whole new one.
+    """Write bytes to a file atomically: a reader sees the old file or the whole new one.
 
-    What is there and no file (a pipe, a device) takes them as they come, and stays.
+    A pipe or a device at this path is written to directly, and is not replaced.
 
     Raises:
-        OSError: The system refuses; nothing is left behind.
-        ValueError: It cannot have such a path.
+        OSError: The system refuses; no partial file is left behind.
+        ValueError: No file can have this path.
     """
-    # Where a link leads, the file is.
+    # The target of a symbolic link is replaced, not the link.
     final = os.path.realpath(path)
     try:
         if os.path.exists(final) and not os.path.isfile(final):
@@ -68,19 +68,19 @@ def write_whole(path: str, data: bytes) -> None:
         else:
             _replace(final, data)
     except OSError as error:
-        # Nobody has asked for the part of a file, or for where a link leads.
+        # The error names the path of the caller, not the temporary file or the target of a link.
         raise OSError(error.errno, error.strerror, path) from error
 
 
 def _replace(path: str, data: bytes) -> None:
     folder, name = os.path.split(path)
-    # Of a thread's own: two may write one file.
+    # The thread's id is in the name: two threads may write the same file.
     part = os.path.join(folder, f".{name}.{threading.get_native_id()}")
     try:
         _put(part, data)
         os.replace(part, path)
     finally:
-        # It is there only where something went wrong, and that is what is told.
+        # The temporary file still exists only after an error, which is the one to raise.
         with contextlib.suppress(OSError):
             os.unlink(part)
 

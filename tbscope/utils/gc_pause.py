@@ -1,8 +1,7 @@
-"""Keeps Python's garbage collector from walking a growing graph over and over.
+"""Context managers that keep Python's garbage collector from walking a growing graph repeatedly.
 
-A graph is many small objects that live. The collector's default thresholds make it
-look at all of them again and again, which costs more than making them: a tenth of a
-trace, and of a conversion.
+A graph is many small objects that stay alive. With its default thresholds the collector walks
+all of them again and again, which takes a tenth of the time of a trace, and of a conversion.
 """
 
 import gc
@@ -11,17 +10,17 @@ from contextlib import contextmanager
 
 __all__ = ["collect_recent", "collecting_rarely", "not_collecting"]
 
-# Young objects every 20,000 allocations: garbage of the model's own still goes.
+# Young objects every 20,000 allocations: garbage of the model itself is still collected.
 _RARELY = (20_000, 50, 100)
-# The oldest generation of what is young.
+# The generation up to which an object counts as young.
 _YOUNG = 1
 
 
 @contextmanager
 def collecting_rarely() -> Iterator[None]:
-    """Let the garbage collector run, but seldom, and set it back after.
+    """Raise the thresholds of the garbage collector during a block, and restore them afterwards.
 
-    Unless somebody else has set it meanwhile.
+    Thresholds that other code has set during the block stay.
     """
     before = gc.get_threshold()
     if before[0] == 0 or before[0] >= _RARELY[0]:
@@ -36,10 +35,10 @@ def collecting_rarely() -> Iterator[None]:
 
 
 def collect_recent() -> None:
-    """Free what the latest code has left in cycles, unless somebody holds the collector.
+    """Collect young garbage in reference cycles, unless the garbage collector is disabled.
 
-    What has lived for long is not walked. What is young and lives counts as old then, so that no
-    later look at the young ones walks it again.
+    Old objects are not walked. Young objects that survive become old, so that no later collection
+    of young objects walks them again.
     """
     if gc.isenabled():
         gc.collect(_YOUNG)
@@ -47,9 +46,9 @@ def collect_recent() -> None:
 
 @contextmanager
 def not_collecting() -> Iterator[None]:
-    """Hold the garbage collector, and let it go on after.
+    """Disable the garbage collector during a block, and enable it again afterwards.
 
-    For code that runs none of the user's models, and leaves no cycles behind.
+    It is for code that runs no model of the user, and leaves no reference cycles behind.
     """
     if not gc.isenabled():
         yield

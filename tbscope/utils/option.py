@@ -1,6 +1,6 @@
-"""What an option is: its default, its help, its type, and what tells a wrong value.
+"""The class of a declared option: its default, help, type, and check of values.
 
-It knows none of them: these are declared in `options`.
+The options themselves are declared in `tbscope.options` and `tbscope.run_options`.
 """
 
 import inspect
@@ -22,11 +22,11 @@ class Option:
     """One option.
 
     Attributes:
-        default: What it is where nothing is asked for.
+        default: The value if the caller passes none.
         help: One line, as the command and the documentation print it.
-        unset: What None stands for, where that is the default and is not plain.
-        check: Raises ArgumentError unless it is given a value of the option; None where its
-            type tells (a truth, one of some texts), and where what takes the option finds out.
+        unset: The meaning of None, if None is the default and its meaning is not obvious.
+        check: Raises ArgumentError for a value that the option does not take. None if its type
+            is enough (a bool, a Literal), or if the code that uses the option checks it.
         name: Its name in Python; the command writes it with `-` for `_`.
         type: Its type.
     """
@@ -40,7 +40,7 @@ class Option:
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """The texts that it may be, where these are a closed set or a part of its type."""
+        """The texts among its values: all values of a Literal, or those in a union of types."""
         return tuple(_literals(self.type))
 
 
@@ -63,13 +63,13 @@ def declared_in(group: Any) -> dict[str, Option]:
 
 
 def check_values(options: Mapping[str, Option], values: Mapping[str, object]) -> None:
-    """Check the values of options; what is no value of one of them is left alone.
+    """Check the values of options; a value whose name is no option is ignored.
 
     Args:
         options: The options, by name.
-        values: The values of some of them.
+        values: The values of some of them, by name.
     Raises:
-        ArgumentError: One is no value of its option.
+        ArgumentError: An option does not take its value.
     """
     for name, option in options.items():
         if name not in values:
@@ -84,12 +84,12 @@ def check_values(options: Mapping[str, Option], values: Mapping[str, object]) ->
 
 
 def take_values(options: Mapping[str, Option], values: dict[str, Any]) -> dict[str, Any]:
-    """Remove the values of some options from a mapping and return them, others as declared."""
+    """Remove the values of options from a mapping; return them, with defaults for the rest."""
     return {name: values.pop(name, option.default) for name, option in options.items()}
 
 
 def shows_options(function: _Taker) -> _Taker:
-    """Have `help()` and each reader of the signature see all options with their defaults.
+    """Decorator that shows all options with their defaults in the signature, e.g. in `help()`.
 
     Type checkers and editors read names and types of the options from `**options: Unpack[Group]`,
     where a default has no place; this puts them into the signature that Python shows.

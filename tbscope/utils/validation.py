@@ -1,6 +1,6 @@
-"""Checks and kinds that many options share: truths, words, texts, functions of the user's.
+"""Checks of values that many options share: bools, choices, texts, functions of the user's.
 
-Types are asked for first: comparing an object, or asking for its truth, runs its own code.
+A check looks at the type first: `==` or `bool()` of an unknown object would run its own code.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -25,22 +25,22 @@ __all__ = [
 ]
 
 InputSize: TypeAlias = Sequence[int] | Sequence[Sequence[int]] | Mapping[str, Sequence[int]]
-"""The size of an input, the sizes of several, or sizes by the names of forward's parameters."""
+"""The shape of an input, the shapes of several, or shapes by the names of forward's parameters."""
 
 Dtypes: TypeAlias = Any
-"""An element type of torch or its name, one for each input, or types by the same names."""
+"""A dtype of torch or its name, a list of one for each input, or dtypes by parameter names."""
 
 _Thing = TypeVar("_Thing")
 _Given = TypeVar("_Given")
 
 
 def is_word(value: object, words: Collection[object]) -> bool:
-    """Tell whether a value is one of some texts."""
+    """Whether a value is a plain str, and one of some texts."""
     return type(value) is str and value in words
 
 
 def is_text(value: object) -> bool:
-    """Tell whether a value is a text that files can hold: one without lone surrogates."""
+    """Whether a value is a str that can be encoded in UTF-8: one without lone surrogates."""
     if not isinstance(value, str):
         return False
     try:
@@ -51,7 +51,7 @@ def is_text(value: object) -> bool:
 
 
 def plain_text(value: _Thing) -> "_Thing | str":
-    """Return a text as one that no class of the user's changes; anything else as it is."""
+    """Return a str of any subclass as a plain str; any other value as it is."""
     return str.__str__(value) if isinstance(value, str) else value
 
 
@@ -59,11 +59,11 @@ def check_truth(name: str, value: object, *, none: str = "") -> None:
     """Check that an option is True or False.
 
     Args:
-        name: What it is called.
-        value: What was given.
-        none: What None means; empty where it is no value of the option.
+        name: The name of the option.
+        value: The user's value.
+        none: The meaning of None; empty if the option does not take None.
     Raises:
-        ArgumentError: It is something else: a 0, a text, an array.
+        ArgumentError: The value is another one: a 0, a text, an array.
     """
     if isinstance(value, bool) or (none and value is None):
         return
@@ -78,11 +78,11 @@ def check_choice(name: str, value: object, choices: Sequence[str]) -> None:
     """Check that an option is one of some texts.
 
     Args:
-        name: What it is called.
-        value: What was given.
+        name: The name of the option.
+        value: The user's value.
         choices: The texts, two or more.
     Raises:
-        ArgumentError: It is something else.
+        ArgumentError: The value is not among them.
     """
     if is_word(value, choices):
         return
@@ -98,7 +98,7 @@ def names_of(given: Mapping[Any, Any], *, option: str) -> list[Any]:
     """Return the keys of a mapping of the user's.
 
     Raises:
-        ArgumentError: It raises while it is read.
+        ArgumentError: The mapping raised.
     """
     try:
         return list(given)
@@ -107,10 +107,10 @@ def names_of(given: Mapping[Any, Any], *, option: str) -> list[Any]:
 
 
 def entries_of(given: Mapping[Any, Any], *, option: str) -> dict[Any, Any]:
-    """Return the entries of a mapping of the user's, read once.
+    """Return the entries of a mapping of the user's as a dict.
 
     Raises:
-        ArgumentError: It raises while it is read.
+        ArgumentError: The mapping raised.
     """
     try:
         return {key: given[key] for key in given}
@@ -127,39 +127,39 @@ def _unreadable(given: object, option: str, error: Exception) -> ArgumentError:
 
 
 def attribute_of(thing: Any, name: str, default: Any = None) -> Any:
-    """Return an attribute of anything; the default where it has none, or its own code raises.
+    """Return an attribute of any object, or the default if it is missing or its code raises.
 
-    A `__getattr__` that looks into a table raises `KeyError`, a proxy of nothing whatever it likes.
+    A `__getattr__` that looks into a dict raises `KeyError`, an unbound proxy any error.
     """
     try:
         return getattr(thing, name, default)
-    except Exception:  # noqa: BLE001  The user's code: what it does not tell is not there.
+    except Exception:  # noqa: BLE001  The user's code raised: the attribute is missing.
         return default
 
 
 def table_of(thing: Any) -> Any:
-    """Return the table of an object's attributes; None where it has none, or shows none."""
+    """Return the `__dict__` of an object past its `__getattribute__`, or None if it has none."""
     if not type(thing).__dictoffset__:
         return None
     try:
         return object.__getattribute__(thing, "__dict__")
-    except Exception:  # noqa: BLE001  A property in its place (of a proxy) is the user's code.
+    except Exception:  # noqa: BLE001  `__dict__` may be a property (of a proxy): the user's code.
         return None
 
 
 def ask(
     function: Callable[[_Thing], _Given], thing: _Thing, *, option: str, place: str, fix: str
 ) -> _Given:
-    """Return what a function of the user's gives for something.
+    """Return the result of a function of the user's.
 
     Args:
         function: The function.
-        thing: What it is asked about.
-        option: The option in which it was given.
-        place: What it is asked about, in words.
-        fix: What it should give.
+        thing: Its argument.
+        option: The name of the option whose value it is.
+        place: The argument in words, for the error.
+        fix: The result that it should return, for the error.
     Raises:
-        ArgumentError: It raises; the message names the option and tells what it raised.
+        ArgumentError: The function raised; the message names the option and the error.
     """
     try:
         return function(thing)

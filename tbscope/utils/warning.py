@@ -9,21 +9,21 @@ _warned: set[str] = set()
 
 
 def warn(text: str) -> None:
-    """Warn of something at the line of the script that led here."""
+    """Issue a warning that points at the line of the user's script that led here."""
     warnings.warn(text, stacklevel=_script_level())
 
 
 def warn_once(text: str) -> None:
-    """Warn of something at the line of the script that led here, the first time."""
+    """Issue a warning as `warn` does, unless this process has issued its text before."""
     if text not in _warned:
         _warned.add(text)
         warnings.warn(text, stacklevel=_script_level())
 
 
 def _script_level() -> int:
-    """Return how many calls above the function that warns the script is.
+    """Return the number of call frames between the warning function and the user's script.
 
-    Functions of torch may be between.
+    Frames of tbscope and of torch are skipped.
     """
     packages = __name__.partition(".")[0], "torch"
     frame, level = sys._getframe(1), 1

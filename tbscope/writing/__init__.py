@@ -1,1 +1,1 @@
-"""Event files: where events go, under which tag and step, and how records are written."""
+"""Event files: the sinks of events, the tags and steps of graphs, and the bytes of records."""

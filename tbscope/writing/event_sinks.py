@@ -1,7 +1,7 @@
-"""Where events go: finds, in anything like a SummaryWriter, the object that takes events.
+"""Event sinks: the object with `add_event` inside of anything like a SummaryWriter.
 
-Writers are known by what they offer and not by their class, so none of their packages
-is imported. This file knows nothing of graphs: an event reaches it as bytes.
+Writers are recognised by their attributes and not by their class, so none of their packages
+is imported. Graphs reach this file as bytes.
 """
 
 import inspect
@@ -48,14 +48,14 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One way from a writer towards the object that takes its events.
+    """One step from a writer towards the object that takes its events.
 
     Attributes:
-        name: What the writer must offer.
-        holder: Who offers it, for the reader of an error.
-        call: Whether it is called, or taken as it is.
-        ends: Whether the object that offers it takes events itself.
-        package: The package of which the writer must be; empty for any.
+        name: The attribute that the writer must have.
+        holder: The kind of object with this attribute, for error messages.
+        call: Whether the attribute is called to go on; otherwise its value is the next object.
+        ends: Whether the object with this attribute takes events itself.
+        package: The package in which the writer's class must be; empty for any.
     """
 
     name: str
@@ -78,22 +78,22 @@ ROUTES = (
     Route("tb_writer", "the TensorBoard callback of transformers"),
     Route("smw", "tensorboardX's GlobalSummaryWriter"),
 )
-"""The ways that are tried, in this order; the first that a writer offers is taken."""
+"""The routes in the order of trial; the first whose attribute the writer has is taken."""
 
-# `tensorboard.summary.Writer` offers its event file by no public name.
+# `tensorboard.summary.Writer` has no public name for its event file.
 _PRIVATE_ROUTES = (
     Route("_output", "a tensorboard.summary.Writer", package="tensorboard"),
     Route("_ev_writer", "its output to a directory", package="tensorboard"),
 )
 
 PROFILE_TAG = "profile"
-"""The entry in the page's list that holds the figures of the graph of the run."""
+"""The entry in the page's list with the figures of the graph of the run."""
 
-# The plugin's names for a tag with a graph (graphs_plugin.py, `info_impl`).
+# Plugin names of a tag with a graph (tensorboard/plugins/graph/graphs_plugin.py, `info_impl`).
 _TAGGED = "graph_run_metadata_graph"
 _TAGGED_WITH_STATS = "graph_run_metadata"
-# The field of a RunMetadata that holds graphs, and the field of one of these for the graph as it
-# was before anything was optimised (tensorboard/compat/proto/config.proto).
+# The field `function_graphs` of a RunMetadata, and its field for the graph before optimisations
+# (tensorboard/compat/proto/config.proto).
 _FUNCTION_GRAPHS, _GRAPH = 4, 2
 _RECORD_KEY = varint(RECORD_FIELD << 3 | 2)
 _NO_NAME = "a name that no writer has"
@@ -101,9 +101,9 @@ _BLANK_TRACKER = ("accelerate.tracking", "GeneralTracker")
 
 
 def check_writer(writer: object) -> None:
-    """Refuse an object that offers none of the routes, before any work is done for it.
+    """Refuse an object with none of the routes, before any work is done for it.
 
-    Nothing is called and no property is read, so no file is opened by it.
+    No method is called and no property is read, so the check opens no file.
 
     Raises:
         WriterError: The object is no writer.
@@ -116,10 +116,10 @@ def open_sink(writer: object) -> Any:
     """Return the object behind a writer that takes events; a closed writer opens a new file.
 
     Args:
-        writer: Any object that offers one of `ROUTES`.
+        writer: Any object with one of `ROUTES`.
     Returns:
-        An object with `add_event`; None where the writer stands in for one on the ranks
-        of a distributed run that write nothing.
+        An object with `add_event`; None if the writer is a placeholder on a rank of a
+        distributed run that writes nothing.
     Raises:
         WriterError: No route leads to such an object.
     """
@@ -139,7 +139,7 @@ def open_sink(writer: object) -> Any:
 
 
 def _follow(holder: Any, route: Route) -> Any:
-    """Go one step of the way; a closed writer opens a file by that.
+    """Return the next object of a route; a closed writer opens a file for it.
 
     Raises:
         WriterError: The file cannot be opened.
@@ -162,7 +162,7 @@ def _follow(holder: Any, route: Route) -> Any:
 
 
 def log_directory(sink: Any) -> str:
-    """Return the log directory that a sink reports; empty where it reports none."""
+    """Return the log directory that a sink reports, or an empty text if it reports none."""
     directory = sink.get_logdir() if hasattr(sink, "get_logdir") else ""
     return os.fspath(directory) if isinstance(directory, str | os.PathLike) else ""
 
@@ -182,16 +182,15 @@ def write_graph_event(
         sink: An object with `add_event`, as `open_sink` returns it.
         graph_def: A serialised GraphDef.
         tag: Its entry in the page's list of tags; None for the graph of the run, "Default".
-        step: Of two graphs of one tag, the page shows that of the higher step.
-        stats: A serialised RunMetadata with the figures of the graph's nodes; None where
-            it has none. Those of the graph of the run are an entry of their own,
-            `PROFILE_TAG`.
-        record: All that the graph holds, as `tbscope.formats.compressed` makes it; empty for none.
-            TensorBoard passes it over.
+        step: The page shows the graph with the highest step of each tag.
+        stats: A serialised RunMetadata with the figures of the graph's nodes, or None. Figures
+            of the graph of the run are an entry of their own, `PROFILE_TAG`.
+        record: The whole graph, compressed by `tbscope.formats.compressed`; empty for none.
+            TensorBoard ignores this field.
     Raises:
         WriterError: The sink belongs to the process that this one was forked from, or it
-            cannot write. Then its file is as it was, if it is one of TensorBoard's, torch's
-            or tensorboardX's.
+            cannot write. Files of TensorBoard's, torch's and tensorboardX's sinks then are
+            as they were before.
 
     Source: tensorboard/plugins/graph/graphs_plugin.py (`info_impl`, `graph_impl`)
     """
@@ -227,8 +226,8 @@ def _events(graph_def: bytes, tag: str | None, step: int, stats: bytes | None) -
     plugin = SummaryMetadata.PluginData(
         plugin_name=_TAGGED if stats is None else _TAGGED_WITH_STATS, content=b"1"
     )
-    # A RunMetadata with one graph, as two would be mixed up. Both are fields of messages, one in
-    # the other, and joined as such: nothing is parsed for it.
+    # A RunMetadata with one graph: TensorBoard would merge two. The bytes of a message with further
+    # fields are its bytes and theirs, joined, so nothing is parsed.
     metadata = (stats or b"") + field(_FUNCTION_GRAPHS, field(_GRAPH, graph_def))
     event.summary.value.add(
         tag=listed_tag(tag),
@@ -243,10 +242,10 @@ def _events(graph_def: bytes, tag: str | None, step: int, stats: bytes | None) -
 
 
 def listed_tag(tag: str) -> str:
-    """Return a tag as the log holds it: with a blank behind it, which the page does not show.
+    """Return a tag as it is in the log: with a final blank, which the page does not show.
 
-    TensorBoard takes each tag of a run for what its first event was, so a graph under the tag
-    of a scalar would hide one of both, whichever came last. With the blank they have two tags.
+    TensorBoard takes the kind of a tag of a run from its first event, so of a graph and a scalar
+    under one tag the later one would be hidden. The blank makes them two tags.
 
     Source: tensorboard/backend/event_processing/plugin_event_accumulator.py (`_ProcessEvent`);
     tensorboard/data/server/run.rs (`StageTimeSeries`)
@@ -255,11 +254,11 @@ def listed_tag(tag: str) -> str:
 
 
 def _event_class(sink: object) -> type[Message]:
-    """Return the class of events that a sink takes: the one that its own module uses.
+    """Return the class of events that a sink takes: the `Event` in its own module.
 
-    tensorboardX takes no events but its own, and drops its thread at any other.
+    tensorboardX takes only events of its own class; any other ends its writing thread.
     """
-    # The first class that took events decides; one derived from it hands them on.
+    # The base class that defines `add_event` first decides; overrides pass events on to it.
     for cls in reversed(type(sink).__mro__):
         module = sys.modules.get(cls.__module__) if "add_event" in vars(cls) else None
         found = getattr(getattr(module, "event_pb2", None), "Event", None)
@@ -270,28 +269,28 @@ def _event_class(sink: object) -> type[Message]:
 
 
 def _find_route(holder: object) -> Route | None:
-    # A class offers what its objects offer, and yet is no writer itself.
+    # A class has the attributes of its objects, but is no writer itself.
     if isinstance(holder, type):
         return None
     return next((route for route in (*ROUTES, *_PRIVATE_ROUTES) if _offers(holder, route)), None)
 
 
 def _offers(holder: object, route: Route) -> bool:
-    """Tell whether an object has the attribute of a route; a property counts without being read."""
+    """Whether an object has the attribute of a route; a property counts without being read."""
     if route.package and type(holder).__module__.partition(".")[0] != route.package:
         return False
     try:
         found = inspect.getattr_static(holder, route.name)
     except AttributeError:
-        # Not in the object or its class, but a proxy may know the name.
+        # Neither the object nor its class has it, but a proxy may look it up in `__getattr__`.
         found = attribute_of(holder, route.name)
     return callable(attribute_of(holder, route.name)) if route.ends else found is not None
 
 
 def _writes_nothing(holder: object) -> bool:
-    """Tell whether an object only stands in for a writer, as on all ranks but the first.
+    """Whether an object is a placeholder for a writer, as on all ranks but the first.
 
-    Lightning's takes any name at all; Accelerate's is a tracker of no kind.
+    Lightning's placeholder has any attribute; Accelerate's is a plain `GeneralTracker`.
     """
     cls = type(holder)
     return (
@@ -311,7 +310,7 @@ def _not_a_writer(writer: object, end: object, trail: list[Route]) -> WriterErro
 
 
 def describe(value: object) -> str:
-    """Describe an object in a short text; paths and small constants show their value."""
+    """Describe an object in a short text: paths and small constants by value, others by class."""
     if value is None or isinstance(value, str | int | float | os.PathLike):
         return shown(value)
     if isinstance(value, type):

@@ -1,14 +1,14 @@
-"""Records of event files: with checksums from C, and written by the thread that asks.
+"""Records of event files: checksums computed in C, and writes in the caller's own thread.
 
 An event file is a list of records, each with two CRC-32C checksums, which TensorBoard
-computes in Python at some 12 MB/s: most of the time that a large graph takes to write.
+computes in Python at some 12 MB/s: most of the time of writing a large graph.
 
 The writers of TensorBoard, torch and tensorboardX queue events for a thread of their own. If
-that fails, it prints a traceback, and the caller learns of it later, or never; tensorboardX's
-`flush` does not even wait for it.
+that thread fails, it prints a traceback, and the caller sees the error later, or never;
+tensorboardX's `flush` does not even wait for it.
 
-This file alone knows private parts of TensorBoard and tensorboardX; where they are named
-otherwise in some release, their own writer stays as it is, and events take the public way.
+This file alone uses private attributes of TensorBoard and tensorboardX. If a release names them
+otherwise, its writer stays unpatched, and events go through its public `add_event`.
 """
 
 import contextlib
@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 
-# Who defines an `add_event` that does nothing but queue the event.
+# The modules whose `add_event` does nothing but queue the event.
 _QUEUEING = (
     "tensorboard.summary.writer.event_file_writer",
     "tensorboardX.event_file_writer",
@@ -54,10 +54,10 @@ def speed_up(file_writer: object) -> bool:
     """Let an event file writer compute its checksums in C; the bytes stay the same.
 
     Args:
-        file_writer: TensorBoard's `EventFileWriter`, or an object that holds one as
-            `event_writer`, as torch's `FileWriter` does. Any other stays as it is.
+        file_writer: TensorBoard's `EventFileWriter`, or an object with one as its
+            `event_writer`, e.g. torch's `FileWriter`. Any other object stays as it is.
     Returns:
-        Whether its records are now written with checksums from C.
+        Whether its checksums are now computed in C.
     Source: tensorboard/summary/writer/event_file_writer.py
     """
     record_writer: Any = getattr(_async_writer_of(file_writer), "_writer", None)
@@ -76,13 +76,13 @@ def speed_up(file_writer: object) -> bool:
 
 
 def has_lost_its_thread(file_writer: object) -> bool:
-    """Tell whether events added to an event file writer never reach its file.
+    """Whether events added to an event file writer never reach its file.
 
-    That is so in a forked process: TensorBoard and tensorboardX write in a thread, and a thread
-    does not live on in a fork. Events added there are lost, and a flush never returns.
+    This is so in a forked process: TensorBoard and tensorboardX write in a thread, and threads
+    do not survive a fork. Events added there are lost, and a flush never returns.
 
     Args:
-        file_writer: As in `speed_up`, or one of tensorboardX; the answer for any other is False.
+        file_writer: As in `speed_up`, or a writer of tensorboardX; False for any other.
     """
     queue = getattr(getattr(file_writer, "event_writer", file_writer), "_event_queue", None)
     if getattr(queue, "_opid", os.getpid()) != os.getpid():
@@ -95,7 +95,7 @@ def has_lost_its_thread(file_writer: object) -> bool:
 
 
 def _write_whole(record_writer: Any, datas: list[bytes]) -> None:
-    """Write records and flush; where that fails, the file is as it was before the first.
+    """Write records and flush; if either fails, restore the file's previous length.
 
     Args:
         record_writer: TensorBoard's `RecordWriter`.
@@ -109,16 +109,16 @@ def _write_whole(record_writer: Any, datas: list[bytes]) -> None:
         record_writer.flush()
     except BaseException:
         if path:
-            # A directory that is gone needs no cutting; the error to tell is the first one.
+            # If the directory is gone, there is nothing to cut; the first error is raised.
             with contextlib.suppress(OSError):
                 os.truncate(path, size)
         raise
 
 
 def _appended_path(record_writer: Any) -> str:
-    """Return the path of a file on this machine that is opened anew for each record.
+    """Return the path of a local file that is reopened for each write, or an empty text.
 
-    Any other file has a place of its own where it goes on to write, so it cannot be cut.
+    Any other file object has a position at which it goes on to write, so it cannot be truncated.
     """
     file = getattr(record_writer, "_writer", None)
     if not type(file).__module__.startswith("tensorboard.compat."):
@@ -128,15 +128,15 @@ def _appended_path(record_writer: Any) -> str:
 
 
 def await_free_name(writer: object, directory: str) -> None:
-    """Wait until a closed writer of tensorboardX opens a file of another name than its last.
+    """Wait until a closed writer of tensorboardX would open a file with a new name.
 
-    It names files by the second, and empties one of that name that is there.
+    It names files by the second, and truncates an existing file of that name.
 
     Source: tensorboardX/event_file_writer.py, `EventsWriter`.
     """
     if type(writer).__module__.partition(".")[0] == "tensorboardX":
         name = f"events.out.tfevents.{str(time.time())[:10]}."
-        if any(one.startswith(name) for one in os.listdir(directory)):
+        if any(file.startswith(name) for file in os.listdir(directory)):
             time.sleep(1 - time.time() % 1)
 
 
@@ -144,16 +144,16 @@ def file_name(file_writer: object) -> str:
     """Return the name, without directories, of the file to which an event file writer writes.
 
     Args:
-        file_writer: As in `speed_up`, or one of tensorboardX; for any other the name is empty.
+        file_writer: As in `speed_up`, or a writer of tensorboardX; empty for any other.
     """
     return os.path.basename(file_path(file_writer))
 
 
 def file_path(file_writer: object) -> str:
     """Return the path of the file to which an event file writer writes, as `file_name`."""
-    held: Any = getattr(file_writer, "event_writer", file_writer)
-    # tensorboardX keeps the name one step further in.
-    for holder in (held, getattr(held, "_ev_writer", None)):
+    event_writer: Any = getattr(file_writer, "event_writer", file_writer)
+    # tensorboardX's `event_writer` has the name in its `_ev_writer`.
+    for holder in (event_writer, getattr(event_writer, "_ev_writer", None)):
         name = getattr(holder, "_file_name", None)
         if isinstance(name, str):
             return name
@@ -161,25 +161,25 @@ def file_path(file_writer: object) -> str:
 
 
 def _async_writer_of(file_writer: object) -> Any:
-    """Return the queue and thread inside an event file writer; None where there is none."""
-    held = getattr(file_writer, "event_writer", file_writer)
-    return getattr(held, "_async_writer", None) if isinstance(held, EventFileWriter) else None
+    """Return the queue with its thread of an event file writer, or None if it has none."""
+    writer = getattr(file_writer, "event_writer", file_writer)
+    return getattr(writer, "_async_writer", None) if isinstance(writer, EventFileWriter) else None
 
 
-# -- at once --------------------------------------------------------------------------------------
+# -- synchronous writes ---------------------------------------------------------------------------
 
 
 def write_at_once(sink: Any, datas: list[bytes]) -> bool:
     """Write serialised events to disk before this returns, all of them or none.
 
-    What was queued before comes before them, in the files of TensorBoard and torch.
+    Events that were queued earlier are written first, in the files of TensorBoard and torch.
 
     Args:
         sink: An object with `add_event`.
         datas: The events.
     Returns:
-        Whether they were written; not by a sink with an `add_event` of its own, or of a kind that
-        is not known.
+        Whether they were written. False for a sink with an `add_event` of its own, or of an
+        unknown kind: nothing was written then.
     Raises:
         OSError: The file cannot be written, or the writer is closed.
     """
@@ -193,7 +193,7 @@ def write_at_once(sink: Any, datas: list[bytes]) -> bool:
 
 
 def _write_tensorboard(async_writer: Any, datas: list[bytes]) -> bool:
-    """Write with the lock that keeps others from queueing, when the queue has been worked off.
+    """Write under the lock of TensorBoard's queue, after all queued events are written.
 
     Source: tensorboard/summary/writer/event_file_writer.py, `_AsyncWriter`.
     """
@@ -202,7 +202,7 @@ def _write_tensorboard(async_writer: Any, datas: list[bytes]) -> bool:
         return False
     file = getattr(async_writer._writer, "_writer", None)
     if not getattr(file, "fs_supports_append", True):
-        # Its flush reads what was written from a place that both threads would share.
+        # Its flush reads the written bytes from a buffer that both threads would share.
         return False
     with async_writer._lock:
         async_writer._check_worker_status()
@@ -214,17 +214,17 @@ def _write_tensorboard(async_writer: Any, datas: list[bytes]) -> bool:
 
 
 def _write_tensorboardx(event_writer: Any, datas: list[bytes]) -> bool:
-    """Write with the lock that the thread takes for each of its records.
+    """Write under the lock that tensorboardX's thread takes for each record.
 
     Raises:
-        OSError: A record cannot be written, or the file was removed, or is another one by now.
+        OSError: A record cannot be written, or the file was removed or replaced.
     Source: tensorboardX/event_file_writer.py, `EventsWriter`; tensorboardX/record_writer.py.
     """
     events_writer: Any = getattr(event_writer, "_ev_writer", None)
     record_writer: Any = getattr(events_writer, "_py_recordio_writer", None)
     if record_writer is None or not hasattr(events_writer, "_lock"):
         return False
-    # Closed, it would drop events without a word.
+    # A closed writer would drop events silently.
     _check_open(closed=getattr(event_writer, "_closed", False))
     with events_writer._lock:
         record_writer.flush()
@@ -240,7 +240,7 @@ def _write_tensorboardx(event_writer: Any, datas: list[bytes]) -> bool:
                 record_writer._writer = _cut(file, size)
             raise
         path = record_writer.path
-        # A file that was removed, or replaced, takes all and keeps none.
+        # Writes to a file that was removed or replaced succeed, and are lost.
         if kept and not (
             os.path.exists(path) and os.path.samestat(os.stat(path), os.fstat(file.fileno()))
         ):
@@ -254,9 +254,10 @@ def _check_open(*, closed: bool) -> None:
 
 
 def _cut(file: io.BufferedWriter, size: int) -> io.BufferedWriter:
-    """Cut a file to a size, and return another object that goes on to write there.
+    """Truncate a file to a size, and return a new file object that goes on to write there.
 
-    The old one holds bytes that it would try to write again when it is closed.
+    The old object still buffers bytes, and would try to write them again when it is closed: so
+    its file descriptor is redirected to the null device first.
     """
     again = os.fdopen(os.dup(file.fileno()), "wb")
     again.truncate(size)
@@ -286,19 +287,19 @@ _FIXES = {
 
 
 def is_remote(path: str) -> bool:
-    """Tell whether a path leads to no file system of this machine."""
+    """Whether a path is a URL, and so on no file system of this machine."""
     return "://" in path
 
 
 def foresee_failure(directory: str, suffix: str = "") -> None:
-    """Raise the error that an event file in a directory would meet when it is opened.
+    """Raise the error now that an event file in a directory would raise when it is opened.
 
-    The directory is made where there is none, as any writer does. A file of the same length
-    of name is written there, and removed.
+    The directory is made if it does not exist, as any writer does. A file whose name has the
+    length of an event file's name is written there, and removed.
 
     Args:
-        directory: The log directory; of one on another machine nothing is foreseen.
-        suffix: What the names of event files end with.
+        directory: The log directory; a remote one is not checked.
+        suffix: The end of the names of event files.
     Raises:
         WriterError: The directory cannot be made, or no file can be written in it.
     """
@@ -319,11 +320,11 @@ def foresee_failure(directory: str, suffix: str = "") -> None:
 
 
 def writing_failed(path: str, error: Exception) -> WriterError:
-    """Return the error that tells of a failure to write.
+    """Return the error for a failure to write.
 
     Args:
-        path: The file or directory that was to be written; empty where it is not known.
-        error: What was raised.
+        path: The file or directory to write to; empty if it is unknown.
+        error: The exception that was raised.
     """
     where = (isinstance(error, OSError) and isinstance(error.filename, str) and error.filename) or (
         path or "the writer's log"

@@ -1,9 +1,9 @@
-"""Tags: the entries of the page's list of graphs, the steps of each, and what is written for them.
+"""Tags: the entries of the page's list of graphs, their steps, and the files of their events.
 
-TensorBoard shows the graph of a tag's highest step, and its two readers disagree on two of
-one step. So the steps in one log directory only go up, as far as this process knows. What
-a tag holds it settles by the tag's first event
-(tensorboard/plugins/graph/graphs_plugin.py, `info_impl`): later ones must be of that kind.
+TensorBoard shows the graph with a tag's highest step, and its two readers disagree on two graphs
+of one step. So steps in one log directory only increase, as far as this process has written them.
+TensorBoard takes the kind of a tag from its first event
+(tensorboard/plugins/graph/graphs_plugin.py, `info_impl`): later events must be of that kind.
 """
 
 import os
@@ -41,12 +41,12 @@ __all__ = [
 
 
 class Entry(NamedTuple):
-    """Where in the page's lists a graph stands, and when.
+    """The entry of a graph in the page's lists: tag, step and run.
 
     Attributes:
         tag: Its tag; None for the graph of the run.
-        step: Which of several graphs of one tag is the later one; None for the next.
-        run_name: The run, as a path below the writer's own; None for that.
+        step: Its step among the graphs of one tag; None for the next one.
+        run_name: The run, as a path below the writer's own run; None for the writer's own.
     """
 
     tag: str | None = None
@@ -54,7 +54,7 @@ class Entry(NamedTuple):
     run_name: str | None = None
 
     def check(self) -> None:
-        """Raise ArgumentError unless this can be written, before anything is run for it."""
+        """Raise ArgumentError unless this entry can be written, before the model runs."""
         check_placing(*self)
 
 
@@ -64,11 +64,11 @@ def write_entry(writer: object, drawn: Drawn, entry: Entry, record: bytes = b"")
     Args:
         writer: Anything like a SummaryWriter.
         drawn: The graph.
-        entry: Where it stands.
-        record: All that the graph holds; empty for none.
+        entry: Its tag, step and run.
+        record: The whole graph, compressed; empty for none.
     Raises:
         WriterError: No event can be written.
-        ArgumentError: The tag is taken, or the step is over.
+        ArgumentError: The tag contains other data, or a step as high was written already.
     """
     stats: bytes | None = None
     if drawn.stats is not None:
@@ -77,12 +77,12 @@ def write_entry(writer: object, drawn: Drawn, entry: Entry, record: bytes = b"")
     if sink is None:
         return
     place = _directory_of_run(sink, entry.run_name)
-    # One text for one directory; a remote one has no path on this machine.
+    # The key of the latest steps: one text per directory. A remote one has no local path.
     directory = os.path.abspath(place) if place and not is_remote(place) else place
     if directory and not is_remote(directory):
         forget_removed(directory)
     if stats is None and entry.tag is None and holds(directory, PROFILE_TAG, Kind.FIGURES):
-        # Figures of an earlier graph would be taken for those of this one.
+        # Empty figures replace those of an earlier graph, which the page would use for this one.
         stats = b""
     kinds = {entry.tag: Kind.GRAPH}
     if stats is not None and entry.tag is None:
@@ -104,10 +104,10 @@ def write_entry(writer: object, drawn: Drawn, entry: Entry, record: bytes = b"")
 
 
 def _directory_of_run(sink: Any, run_name: str | None) -> str:
-    """Return the directory of a run below that of a sink, or of the sink's own; empty if unknown.
+    """Return the directory of a run: the sink's own, or one below it; empty if unknown.
 
     Raises:
-        WriterError: The sink tells no directory, and a run below it is asked for.
+        WriterError: The sink reports no directory, and `run_name` is not None.
     """
     directory = log_directory(sink)
     if run_name is None:
@@ -123,14 +123,15 @@ def _directory_of_run(sink: Any, run_name: str | None) -> str:
 
 @contextmanager
 def _opened(sink: Any, place: str, before: str, *, own: bool) -> Iterator[Any]:
-    """Yield the sink of the events of a run, whose file is read after another, if clocks allow.
+    """Yield a sink for the events of a run; TensorBoard reads its file after `before`, if it can.
 
     Args:
         sink: An object with `add_event`, as `open_sink` returns it.
         place: The directory of the run.
-        before: The name of a file that TensorBoard must read before; empty for none.
-        own: Whether the run is the sink's own. Any other has an event file of its own, which is
-            closed in the end; so has this one if the sink's file would be read before the other.
+        before: The name of a file that TensorBoard must read earlier; empty for none.
+        own: Whether the run is the sink's own. Any other run gets an event file of its own, which
+            is closed at the end; so does the sink's own run if TensorBoard would read the sink's
+            file earlier than `before`.
     Raises:
         WriterError: No file can be opened there.
     """
@@ -141,7 +142,7 @@ def _opened(sink: Any, place: str, before: str, *, own: bool) -> Iterator[Any]:
     try:
         file_writer = EventFileWriter(place)
         if not _is_read_after(file_writer, before):
-            # The name begins with the second, so the next one decides where the rest does not.
+            # File names begin with the time in seconds: in the next second the name sorts later.
             file_writer.close()
             time.sleep(1 - time.time() % 1)
             file_writer = EventFileWriter(place)
@@ -152,10 +153,10 @@ def _opened(sink: Any, place: str, before: str, *, own: bool) -> Iterator[Any]:
 
 
 def _is_read_after(sink: Any, before: str) -> bool:
-    """Tell whether a sink's file is read after that with this name, or is that; True if unknown.
+    """Whether TensorBoard reads a sink's file not before that of a name; True if unknown.
 
-    The files of a run are read in the order of their names, in which `.10` stands before
-    `.9`, and a graph that is read takes the place of all of its tag that are not of a lower step.
+    The files of a run are read in the order of their names, in which `.10` comes before `.9`. A
+    graph replaces the graphs of its tag that were read earlier, unless their steps are lower.
 
     Source: tensorboard/data/server/run.rs (`RunLoader.files`), reservoir.rs (`preempt`);
     tensorboard/backend/event_processing/directory_watcher.py
@@ -168,7 +169,7 @@ def _is_read_after(sink: Any, before: str) -> bool:
 
 
 class Kind(Enum):
-    """What a tag holds."""
+    """The kind of data under a tag."""
 
     GRAPH = "a graph"
     GRAPH_WITH_FIGURES = "a graph with figures"
@@ -180,8 +181,8 @@ class Written(NamedTuple):
 
     Attributes:
         step: Its step.
-        kind: What was written.
-        file: The name of the event file; empty where it is not known.
+        kind: The kind of data.
+        file: The name of the event file; empty if unknown.
     """
 
     step: int
@@ -197,13 +198,13 @@ def next_step(directory: str, tag: str | None, step: int | None, kind: Kind = Ki
     """Return the step of a graph that is about to be written.
 
     Args:
-        directory: The log directory; empty where it is not known.
+        directory: The log directory; empty if unknown.
         tag: The tag.
-        step: The step that is asked for; None for the next one.
-        kind: What is about to be written.
+        step: The requested step; None for one after the latest.
+        kind: The kind of data to be written.
     Raises:
-        ArgumentError: A graph of that tag was written at this step or a later one, or the
-            tag holds something else.
+        ArgumentError: A graph of that tag was written at this step or a later one, the tag
+            contains data of another kind, or no higher step exists.
     """
     latest, known, _ = _latest.get((directory, tag), Written(-1, kind))
     if known is not kind and tag is not None:
@@ -232,9 +233,9 @@ def next_step(directory: str, tag: str | None, step: int | None, kind: Kind = Ki
 
 
 def forget_removed(directory: str) -> None:
-    """Forget the graphs of a log directory whose files were removed, as notebooks do."""
+    """Drop the entries of a log directory whose files were removed, as notebooks do."""
     here = {tag: written.file for (place, tag), written in _latest.items() if place == directory}
-    # Many tags are in one file: the disk is asked once for each file.
+    # One file has many tags: it is looked up on disk once.
     removed = {
         file
         for file in set(here.values())
@@ -246,21 +247,21 @@ def forget_removed(directory: str) -> None:
 
 
 def remember_step(directory: str, tag: str | None, written: Written) -> None:
-    """Remember a graph that has been written; in no directory that is known, there is no next."""
+    """Record a graph as the latest of its tag; nothing is recorded for an unknown directory."""
     if directory:
         _latest[directory, tag] = written
 
 
 def holds(directory: str, tag: str, kind: Kind) -> bool:
-    """Tell whether a tag holds this, as far as this process has written it."""
+    """Whether the latest data that this process wrote under a tag is of a kind."""
     return (directory, tag) in _latest and _latest[directory, tag].kind is kind
 
 
 def _latest_file(directory: str, tags: Iterable[str | None]) -> str:
-    """Return the last-read one of the files that hold the latest graphs of these tags.
+    """Return, of the files with the latest graphs of these tags, the one that is read last.
 
-    A graph that must be shown in its place may not be in a file that is read before it. The
-    name is empty where there is none, or it is not known.
+    A new graph that replaces them must not be in a file that is read earlier. The name is empty
+    if there is no such file, or it is unknown.
     """
-    found = (_latest.get((directory, tag)) for tag in tags)
-    return max((written.file for written in found if written), default="")
+    entries = (_latest.get((directory, tag)) for tag in tags)
+    return max((written.file for written in entries if written), default="")

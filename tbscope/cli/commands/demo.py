@@ -1,4 +1,4 @@
-"""`tbscope demo`: writes the graph of a small model, to be looked at."""
+"""`tbscope demo`: writes the graph of a small model, for a first look."""
 
 import click
 
@@ -22,8 +22,8 @@ __all__ = ["demo"]
 def demo(*, logdir: str) -> None:
     """Write the graph of a small Transformer.
 
-    The line that opens it is printed. Under further tags the page colours it by times, memory,
-    FLOPs and parameters.
+    It prints the command that opens the graph. Under further tags the page colours it by times,
+    memory, FLOPs and parameters.
     """
     import torch
 
@@ -33,7 +33,7 @@ def demo(*, logdir: str) -> None:
         64, nhead=4, num_encoder_layers=3, num_decoder_layers=3, batch_first=True
     )
     inputs = (torch.zeros(1, 10, 64), torch.zeros(1, 20, 64))
-    # In evaluation mode torch runs each layer of the encoder as one kernel.
+    # In training mode: in evaluation mode torch runs each layer of the encoder as one kernel.
     graph = trace(model, inputs, training=True, profile=True)
     write_log(graph, logdir, {}, overlays=("flops", "parameters"))
     say(opening_line(logdir))

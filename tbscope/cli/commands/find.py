@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 __all__ = ["FIELDS", "find"]
 
 FIELDS = ("name", "op", "class", "source", "shape")
-"""What a pattern may be about, before its colon."""
+"""The fields of a node that a pattern may name before its colon."""
 
 
 class _Pattern(NamedTuple):
     """One pattern.
 
     Attributes:
-        field: What it is about, one of `FIELDS`; None for any of them.
+        field: The field of the node, one of `FIELDS`; None for any of them.
         text: The shell pattern.
     """
 
@@ -39,17 +39,17 @@ class _Pattern(NamedTuple):
         return self.text if self.field is None else f"{self.field}:{self.text}"
 
     def asked(self, words: dict[str, list[str]]) -> list[str]:
-        """Return those of the words of a node in which it is looked for."""
+        """Return the words of a node that the pattern is compared with."""
         if self.field is not None:
             return words[self.field]
         return [word for several in words.values() for word in several]
 
 
 def _parse_pattern(text: str) -> _Pattern:
-    """Read `PATTERN`, or `op:PATTERN` for one of `FIELDS`.
+    """Parse `PATTERN`, or `op:PATTERN` for one of `FIELDS`.
 
     Raises:
-        click.BadParameter: It is empty.
+        click.BadParameter: The pattern is empty.
     """
     field, colon, rest = text.partition(":")
     found = _Pattern(field, rest) if colon and field in FIELDS else _Pattern(None, text)
@@ -65,11 +65,11 @@ def _parse_pattern(text: str) -> _Pattern:
 def find(*, patterns: tuple[_Pattern, ...], as_json: bool, output: Path | None, **run: Any) -> None:
     """Print the nodes of a graph that match: by name, operation, class, source or shape.
 
-    TARGET is a model or a graph, as for `tbscope show`. A PATTERN is a name with * and ? in it,
-    as a shell has them. It is looked for everywhere, or in one place: name: (also of the module
-    around, and as the page writes both: layer1/0/relu), op: (also of the kernels inside), class:
-    (of the module around), source: (file, file:line or function), shape: (of a result, 2x3). Of
-    several patterns, all must match. Exits with 1 where nothing does.
+    TARGET is a model or a graph, as for `tbscope show`. A PATTERN is a name with * and ?, as in a
+    shell. It is compared with all fields of a node, or with one: name: (also of its module, and
+    the page's form of both: layer1/0/relu), op: (also of its kernels), class: (of its module),
+    source: (file, file:line or function), shape: (of a result, 2x3). A node must match all
+    patterns. The exit code is 1 if no node does.
 
     \b
     tbscope find torch.nn:Linear -a in_features=3 -a out_features=5 -i 1x3 op:linear
@@ -97,9 +97,9 @@ def find(*, patterns: tuple[_Pattern, ...], as_json: bool, output: Path | None, 
 def _nothing(
     graph: "Graph", words: "dict[Node, dict[str, list[str]]]", patterns: tuple[_Pattern, ...]
 ) -> NotFoundError:
-    """Return the error that nothing matches, with what is near."""
-    told = " and ".join(repr(str(pattern)) for pattern in patterns)
-    what = f"no node of the graph of {graph.name} matches {told}"
+    """Return the error that nothing matches, with near words as its fix."""
+    quoted = " and ".join(repr(str(pattern)) for pattern in patterns)
+    what = f"no node of the graph of {graph.name} matches {quoted}"
     for pattern in patterns:
         if not any(True for _ in _matching(words, (pattern,))):
             otherwise = "*word* finds a part of a name, tbscope show prints all"
@@ -120,24 +120,25 @@ def _matching(
 
 
 def _matcher(pattern: str) -> Callable[[str], bool]:
-    # The brackets of a printed path are meant as they stand: `Net/Linear[fc]`.
+    # A shell reads brackets as a set of characters; in a printed path, `Net/Linear[fc]`, they are
+    # literal.
     literal = re.sub(r"\[([^\]]*)\]", r"[[]\1]", pattern)
     return lambda word: fnmatchcase(word, pattern) or fnmatchcase(word, literal)
 
 
 def _words_of(node: "Node", class_name: str) -> dict[str, list[str]]:
-    """Return the words that a node can be found by, for each of `FIELDS`.
+    """Return the words by which a node can be found, for each of `FIELDS`.
 
     Args:
         node: The node.
-        class_name: The full name of the class of the module that it runs in; may be empty.
+        class_name: The full name of the class of its module; may be empty.
     """
     names, classes = [node.name], [class_name] if class_name else []
     scope = node.scope
     if scope is not None:
         names.append(scope.path)
         if scope.qualified_name:
-            # The page has it in this form, with the operation behind.
+            # The page's form of the name, with the operation last.
             box = scope.qualified_name.replace(".", "/")
             names += [scope.qualified_name, box, f"{box}/{node.op}"]
         classes += [scope.part.label] if scope.kind in ("module", "container") else []
@@ -159,14 +160,14 @@ def _words_of(node: "Node", class_name: str) -> dict[str, list[str]]:
 
 
 def _shape_text(value: "Value") -> str:
-    """Return a shape as `--input` takes it: `2x3`, `scalar`, `?x8`; `*` for an unknown rank."""
+    """Return a shape in the form of `--input`: `2x3`, `scalar`, `?x8`; `*` for an unknown rank."""
     if value.shape is None:
         return "*"
     return "x".join("?" if size is None else str(size) for size in value.shape) or "scalar"
 
 
 def _plain(node: "Node") -> dict[str, Any]:
-    """Return a node as JSON takes it."""
+    """Return a node as plain data for JSON."""
     scope, source = node.scope, node.source
     return {
         "name": node.name,

@@ -26,9 +26,9 @@ __all__ = ["ls"]
 def ls(*, logdir: str, as_json: bool, output: Path | None) -> None:
     """List every graph of every run in a log: run, tag, step, nodes, bytes.
 
-    LOGDIR is what TensorBoard is given, or an event file, whoever wrote it. Where a graph is asked
-    for, one of these is RUN:TAG, or RUN:TAG@STEP, with RUN the directory of the run. Files that
-    are damaged are told, and end the command with 1.
+    LOGDIR is the log directory of TensorBoard, or an event file, of any origin. Other commands take
+    a listed graph as RUN:TAG, or RUN:TAG@STEP, with RUN the directory of the run. Damaged files are
+    reported, and make the exit code 1.
 
     \b
     tbscope ls runs

@@ -111,15 +111,15 @@ def _spare_boxes(stands: Stands, pieces: list[Scope]) -> None:
         stands: Changed in place.
         pieces: The part of a list that one loop iteration called, as a box in that iteration.
     """
-    inside: dict[Scope, list[Scope]] = defaultdict(list)
-    for scope, holder in stands.scopes.items():
-        inside[holder].append(scope)
+    contents: dict[Scope, list[Scope]] = defaultdict(list)
+    for scope, box in stands.scopes.items():
+        contents[box].append(scope)
     for scope in pieces:
-        inside[stands.scopes.get(scope, scope.parent)].append(scope)  # type: ignore[index]
+        contents[stands.scopes.get(scope, scope.parent)].append(scope)  # type: ignore[index]
     working = set(stands.nodes.values())
     for piece in pieces:
-        if len(inside[piece]) == 1 and piece not in working:
-            stands.beside[inside[piece][0]] = piece
+        if len(contents[piece]) == 1 and piece not in working:
+            stands.beside[contents[piece][0]] = piece
 
 
 class _Placing:
@@ -195,13 +195,13 @@ class _Placing:
     @cached_property
     def readers(self) -> dict[Node, list[Node | None]]:
         """The readers of each node; None represents an output of the graph."""
-        found: dict[Node, list[Node | None]] = defaultdict(list)
+        readers_of: dict[Node, list[Node | None]] = defaultdict(list)
         for reader in self._graph.nodes:
             for source in self.sources(reader):
-                found[source].append(reader)
+                readers_of[source].append(reader)
         for node in dict.fromkeys(output.value.producer for output in self._graph.outputs):
-            found[node].append(None)
-        return found
+            readers_of[node].append(None)
+        return readers_of
 
     def move(self, unit: _Unit, holder: Scope | None, container: Scope) -> None:
         """Move an operation or a box from its current box into a container."""
@@ -267,7 +267,7 @@ class _Level:
                 if self._around[child] is not container:
                     placing.stands.beside[child] = container
         boxes = dict.fromkeys([*placing.children[self._holder], *self._around.values()])
-        return [one for one in boxes if one not in self._beside and one not in placing.leaves]
+        return [box for box in boxes if box not in self._beside and box not in placing.leaves]
 
     # -- cycles ----------------------------------------------------------------------------
 
@@ -302,9 +302,9 @@ class _Level:
         moved = False
         for cycle in cycles:
             containers = _containers(cycle)
-            others = [unit for unit in cycle if unit not in containers]
-            if len(containers) == 1 and all(map(self._placing.is_loose, others)):
-                self._move(others, containers[0])
+            movable = [unit for unit in cycle if unit not in containers]
+            if len(containers) == 1 and all(map(self._placing.is_loose, movable)):
+                self._move(movable, containers[0])
                 moved = True
         return moved
 
@@ -355,16 +355,16 @@ class _Level:
         Independent are nodes outside of the level, operations on it that read only these, and
         operations that were already found for the container.
         """
-        found: dict[Scope, dict[Node, None]] = defaultdict(dict)
+        readers_of: dict[Scope, dict[Node, None]] = defaultdict(dict)
         independent: set[_Unit | None] = {None}
         for node in self._loose:
             units = {self._unit_of(source) for source in self._placing.sources(node)}
             if units <= independent:
                 independent.add(node)
             for container in _containers(units):
-                if units <= {container, *independent, *found[container]}:
-                    found[container][node] = None
-        return found
+                if units <= {container, *independent, *readers_of[container]}:
+                    readers_of[container][node] = None
+        return readers_of
 
     def _helpers(self) -> Iterable[list[Node]]:
         """Return the operations of this level in groups that are connected by edges."""

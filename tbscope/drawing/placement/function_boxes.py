@@ -154,7 +154,7 @@ class Bundler:
         if call is not None:
             return _Unit(scope, *self._called(scope), frozenset({call.name}))
         inner = self._units(scope)
-        modules = frozenset().union(*(one.modules for one in inner))
+        modules = frozenset().union(*(member.modules for member in inner))
         if scope.phase != "forward":
             # Autograd changes the memory layout of some gradients outside of any user function:
             # these units must not shorten the common chain.
@@ -337,11 +337,11 @@ class Bundler:
                 events[-1].members.append(unit)
             else:
                 events.append(_Event(step, within, [unit]))
-        for found in _rounds_of(events, units[0].chain[depth].function.loops):
-            if not isinstance(found, _Event):
-                yield found
-            elif found.within is not None:
-                yield from self._loops(found.members, depth + 1)
+        for result in _rounds_of(events, units[0].chain[depth].function.loops):
+            if not isinstance(result, _Event):
+                yield result
+            elif result.within is not None:
+                yield from self._loops(result.members, depth + 1)
 
     def _parted(self, unit: _Unit) -> Iterator[_Unit]:
         """Yield the members of a unit that is a list, at any depth, or the unit itself."""
@@ -453,7 +453,7 @@ def _told(run: Run | None, step: int) -> tuple[tuple[Run, ...], tuple[int, ...]]
     if run is None:
         return (), ()
     chain = run.chain()
-    return tuple(chain), (*(one.step for one in chain[1:]), step)
+    return tuple(chain), (*(frame.step for frame in chain[1:]), step)
 
 
 def _shared(units: list[_Unit]) -> tuple[tuple[Run, ...], tuple[int, ...]]:
@@ -471,15 +471,15 @@ def _named_best(run: Run, inside: list[_Unit], depth: int) -> Run:
     That is the outermost frame of a function that has a name and is not nested (a decorator's
     wrapper is), else the outermost with a name.
     """
-    named = [one for one in _shared(inside)[0][depth:] if one.function.name]
-    plain = [one for one in named if not one.function.nested]
+    named = [frame for frame in _shared(inside)[0][depth:] if frame.function.name]
+    plain = [frame for frame in named if not frame.function.nested]
     return (plain or named or [run])[0]
 
 
 def _is_forward(run: Run) -> bool:
     """Whether a call frame is a module's own forward, possibly inside of decorators' wrappers."""
     callers = run.chain()[:-1]
-    return run.function.name == "forward" and all(one.function.nested for one in callers)
+    return run.function.name == "forward" and all(frame.function.nested for frame in callers)
 
 
 def _rounds_of(

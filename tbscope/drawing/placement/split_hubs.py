@@ -41,11 +41,11 @@ def in_short_runs(
         best: list[list[int]] = []
         taken = set(chain.from_iterable(chosen))
         for run in _runs(level, rows, taken, range(fewest, most + 1)):
-            way = [*chosen, run]
-            yield way
-            still_aside = len(level.grouped(way).put_aside())
+            groups = [*chosen, run]
+            yield groups
+            still_aside = len(level.grouped(groups).put_aside())
             if still_aside < crowded:
-                best, crowded = way, still_aside
+                best, crowded = groups, still_aside
         if not best:
             return
         chosen = best
@@ -62,7 +62,7 @@ def _runs(level: Siblings, rows: list[list[int]], taken: set[int], sizes: range)
     """
     hubs = level.put_aside()
     marked = {end for ends in level.links if not hubs.isdisjoint(ends) for end in ends}
-    found: list[tuple[int, int, list[int]]] = []
+    ranked: list[tuple[int, int, list[int]]] = []
     for row in rows:
         for first, place in enumerate(row):
             if place in marked:
@@ -71,23 +71,23 @@ def _runs(level: Siblings, rows: list[list[int]], taken: set[int], sizes: range)
                 )
                 counts = _count_leaving(level, longest)
                 for size in sizes[: max(len(longest) + 1 - sizes[0], 0)]:
-                    found.append((counts[size - 1], size, longest[:size]))
-    return [run for _, _, run in sorted(found)[:_MOST_TRIED]]
+                    ranked.append((counts[size - 1], size, longest[:size]))
+    return [run for _, _, run in sorted(ranked)[:_MOST_TRIED]]
 
 
 def _count_leaving(level: Siblings, row: list[int]) -> list[int]:
     """Return the number of children outside that have a line to each prefix of a row."""
-    linked: dict[int, set[int]] = {place: set() for place in row}
+    linked: dict[int, set[int]] = {index: set() for index in row}
     for start, end in level.links:
-        for place, other in ((start, end), (end, start)):
-            if place in linked:
-                linked[place].add(other)
+        for index, neighbour in ((start, end), (end, start)):
+            if index in linked:
+                linked[index].add(neighbour)
     inside: set[int] = set()
     neighbours: Counter[int] = Counter()
     counts = []
-    for place in row:
-        inside.add(place)
-        neighbours.pop(place, None)
-        neighbours.update(linked[place] - inside)
+    for index in row:
+        inside.add(index)
+        neighbours.pop(index, None)
+        neighbours.update(linked[index] - inside)
         counts.append(len(neighbours))
     return counts

@@ -133,6 +133,7 @@ def _beside_modules(
         tried.append((way, left))
         if is_fine(way, left, LEVEL_LIMIT):
             return way
+    # A slow level in which every module keeps its name is better than modules in boxes.
     for way, left in tried:
         if is_fine(way, left, SLOW_LIMIT):
             return way
@@ -209,8 +210,8 @@ def _neighbours(
 def _joined(way: Groups, groups: Groups) -> Groups:
     """Return groups, followed by the groups of another grouping without their members."""
     taken = set(chain.from_iterable(groups))
-    left = [[place for place in group if place not in taken] for group in way]
-    return groups + [group for group in left if group]
+    rest = [[place for place in group if place not in taken] for group in way]
+    return groups + [group for group in rest if group]
 
 
 def _first_whole(level: Siblings, ways: Iterable[Groups]) -> Groups:
@@ -308,7 +309,7 @@ def _with_state(level: Siblings, groups: Groups, state: set[int]) -> Groups:
         if start in readers:
             readers[start].add(group_of.get(end))
     return [
-        sorted([*group, *(place for place, found in readers.items() if found == {number})])
+        sorted([*group, *(place for place, users in readers.items() if users == {number})])
         for number, group in enumerate(groups)
     ]
 
@@ -332,7 +333,7 @@ def _rows(level: Siblings, kept: set[int]) -> list[list[int]]:
 
 def _outputs(level: Siblings) -> Groups:
     """Return the outputs of the whole graph as one group, if they are many."""
-    outputs = [at for at, word in level.ends.items() if word == "Output"]
+    outputs = [index for index, word in level.ends.items() if word == "Output"]
     return [outputs] if len(outputs) >= _FEWEST_ENDS else []
 
 
@@ -461,7 +462,7 @@ def _ends(level: Siblings, known: set[int]) -> Groups:
         known: Inputs and outputs that are in a group already.
     """
     groups = [
-        [at for at, found in level.ends.items() if found == word and at not in known]
+        [at for at, kind in level.ends.items() if kind == word and at not in known]
         for word in ("Input", "Output")
     ]
     return [ends for ends in groups if len(ends) > 2]
@@ -499,7 +500,7 @@ def _without_rare(level: Siblings, places: list[int]) -> list[int]:
 
 def _is_list(level: Siblings, places: list[int]) -> bool:
     """Whether most children are numbered: the members of a list, or calls of a module."""
-    return sum(read_number(level.labels[at]) is not None for at in places) * 2 > len(places)
+    return sum(read_number(level.labels[index]) is not None for index in places) * 2 > len(places)
 
 
 def _size(count: int, most: int, *, smallest: int) -> int:
@@ -534,7 +535,7 @@ def _crossings(level: Siblings, places: Sequence[int]) -> list[int]:
 
     A child before the cut counts once, however many children behind it have a link to it.
     """
-    order = {place: at for at, place in enumerate(places)}
+    order = {place: index for index, place in enumerate(places)}
     last: dict[int, int] = {}
     for start, end in level.links:
         if start in order and end in order:

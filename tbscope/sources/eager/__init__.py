@@ -1,1 +1,1 @@
-"""The eager source: watches one ordinary run of a model."""
+"""The eager source: watching one ordinary run of a model, operation by operation."""

@@ -1,4 +1,4 @@
-"""Watches a region of the user's own code, which keeps its effects, and makes its graph."""
+"""`tbscope.record`: the graph of a region of the user's own code, which keeps its effects."""
 
 import sys
 import threading
@@ -40,25 +40,25 @@ def record(
             loss = criterion(D(G(noise)), target)
         writer.add_graph(recording.graph)
 
-    The code runs as it would without: nothing is put back after it, and training
-    flags, gradients and random generators are what they are. A tensor that comes from
-    outside is an input; one that is still held at the end and that no operation has
-    read is an output, unless `recording.output` names others.
+    The code runs exactly as without recording: nothing is restored after it, and training flags,
+    gradients and random generators are left alone. Tensors from outside are inputs. Outputs are
+    the tensors that still exist at the end and that no operation has read, unless
+    `recording.output` names the outputs.
 
     Args:
-        models: Models that the region calls, so that a part of one that is called by
-            itself stands at its place in the whole. A model that is not given is
-            known from its first call.
-        backward: Whether backward passes and steps of optimizers are recorded operation by
-            operation, in boxes of their own.
-        steps: How many training steps the region holds, each with as many steps of
-            optimizers: of those that are equal, one is kept, with a note of how many there
-            were and where they differ. None: those that stand in blocks called "step"
+        models: Models that the region calls. If a part of such a model is called by itself, it is
+            drawn at its place in the model. All other models are registered at their first call.
+        backward: Whether backward passes and optimizer steps are recorded operation by operation,
+            in boxes of their own.
+        steps: Number of training steps in the region, each with equally many optimizer steps. Of
+            equal training steps in a row the first is drawn, with a note of their number and their
+            differences. None: the training steps are the blocks called "step"
             (`tbscope.scope("step")`).
-        named_models: The same, with the name that its scope shows in brackets.
+        named_models: Further models; the name is shown in brackets in the scope of the model.
     Returns:
-        The recording, to be used as a context manager. A thread that enters it leaves it; an end
-        in another thread, or before that of a recording entered in it, is a `ScopeError`.
+        The recording, a context manager. The thread that enters the recording must leave it. An
+        end in another thread, or before the end of a recording that was entered inside, is a
+        `ScopeError`.
     Raises:
         ArgumentError: A model is no module, or `steps` no number of steps.
     """
@@ -66,7 +66,7 @@ def record(
 
 
 class Recording:
-    """A region of code that is watched; `graph` holds what it did once it has ended."""
+    """Watched region of code; `graph` is the graph of the region once it has ended."""
 
     _watch: Watch | None = None
 
@@ -112,26 +112,26 @@ class Recording:
         return self._graph
 
     def input(self, **tensors: Any) -> None:
-        """Name tensors, or nests of tensors, as inputs of the graph.
+        """Name tensors, or pytrees of tensors, as inputs of the graph.
 
         Raises:
-            ArgumentError: There is no tensor in one of them, or the region has ended.
+            ArgumentError: An argument contains no tensor, or the region has ended.
         """
         for path, tensor in self._leaves("input", tensors):
             self._recorder.add_input(path, tensor)
 
     def output(self, **tensors: Any) -> None:
-        """Name tensors, or nests of tensors, as outputs of the graph, as they are now.
+        """Name tensors, or pytrees of tensors, as outputs of the graph, with their present values.
 
         Raises:
-            ArgumentError: There is no tensor in one of them, or the region has ended.
+            ArgumentError: An argument contains no tensor, or the region has ended.
         """
         for path, tensor in self._leaves("output", tensors):
             self._recorder.add_output(path, tensor)
         self._named_outputs = True
 
     def _leaves(self, method: str, tensors: Mapping[str, Any]) -> list[tuple[str, torch.Tensor]]:
-        """Return the tensors that a user names, each with its path."""
+        """Return the tensors in the user's named pytrees, each with its path."""
         if self._graph is not None:
             raise ArgumentError(
                 f"recording.{method}() comes after the end of its region",
@@ -144,8 +144,8 @@ class Recording:
                 why=f"each {method} is given by its name",
                 fix=f"recording.{method}(y=y)",
             )
-        found = {name: tensor_leaves(nest, name) for name, nest in tensors.items()}
-        for name, leaves in found.items():
+        leaves_by_name = {name: tensor_leaves(tree, name) for name, tree in tensors.items()}
+        for name, leaves in leaves_by_name.items():
             if not leaves:
                 raise ArgumentError(
                     f"recording.{method}({name}={shown(tensors[name])}) names no tensor",
@@ -154,7 +154,7 @@ class Recording:
                 )
             for path, tensor in leaves:
                 require_made(path, tensor)
-        return [leaf for leaves in found.values() for leaf in leaves]
+        return [leaf for leaves in leaves_by_name.values() for leaf in leaves]
 
     def __enter__(self) -> "Recording":
         self.begin(sys._getframe(1))
@@ -164,7 +164,8 @@ class Recording:
         """Watch from now on, until the end of `with`.
 
         Args:
-            frame: The Python frame in which the region begins; those around it are not looked at.
+            frame: The Python frame in which the region begins; frames outside of it are not
+                recorded.
         """
         if self._begun_at:
             raise ArgumentError(
@@ -174,7 +175,8 @@ class Recording:
             )
         self._begun_at = f"{frame.f_code.co_filename}:{frame.f_lineno}"
         with ExitStack() as stack:
-            # Until the graph is whole: all that has grown is looked at once.
+            # The garbage collector would walk the growing graph again and again: it runs rarely
+            # until the end.
             stack.enter_context(collecting_rarely())
             if self._backward:
                 self._recorder.record_backward()
@@ -207,13 +209,13 @@ class Recording:
             self._graph = self._finished(error)
 
     def __del__(self) -> None:
-        # Of a recording that is left nowhere, too.
+        # A recording that is deleted without having been left stops watching, too.
         watch, self._watch = self._watch, None
         if watch is not None:
             watch.abandon()
 
     def _refused(self) -> ScopeError | None:
-        """Return the error for an end at which there is nothing to end; None for any other."""
+        """Return the error for an invalid end of the region, or None for a valid one."""
         watch = self._watch
         if watch is None:
             return ScopeError(
@@ -238,9 +240,9 @@ class Recording:
         return None
 
     def _finished(self, error: BaseException | None) -> Graph:
-        """Return the graph of the region, which has ended: by an error, or by itself."""
+        """Return the graph of the ended region; `error` is the exception that ended it, if any."""
         recorder = self._recorder
-        # One that raised has not told that it is over.
+        # An optimizer step that raised has no post hook.
         recorder.end_step(None)
         if error is None:
             recorder.scopes.check_closed(recorder.scopes.top)
@@ -248,13 +250,13 @@ class Recording:
             recorder.ended = True
         if not self._named_outputs:
             backward = recorder.backward
-            given = backward.gave if backward is not None else frozenset()
-            # What nothing but garbage holds is no result (what a stage of a pipeline has sent).
+            gradients = backward.gave if backward is not None else frozenset()
+            # Tensors in garbage cycles are no results (a tensor that a pipeline stage has sent).
             collect_recent()
-            # What a model keeps in a buffer is no result of the region.
+            # A buffer of a model is no result of the region.
             results = [
                 tensor
-                for tensor in recorder.live_results(given)
+                for tensor in recorder.live_results(gradients)
                 if recorder.registry.tensor(tensor) is None
             ]
             for number, tensor in enumerate(results):

@@ -1,9 +1,9 @@
-"""Waits for a model's next call and records it, with the training step around it.
+"""Recording of a model's next call, and of the training step around it.
 
-Nothing is asked of the training loop. While it waits, a model has two hooks, and what the compiler
-has made runs as it was written; while it waits for the backward pass and the optimizer, autograd
-and optimizers tell of theirs. What runs between the call and the backward pass (a loss) is seen
-by nobody: autograd's own graph tells its names.
+The training loop needs no changes. While a `Waiting` waits for a call, the model has two hooks, and
+compiled functions run as written. While it waits for the backward pass and the optimizer, patches
+of autograd and hooks of all optimizers report theirs. Operations between the call and the backward
+pass (a loss) are not watched: their names come from autograd's own graph.
 """
 
 import sys
@@ -36,24 +36,26 @@ if TYPE_CHECKING:
 
 __all__ = ["Waiting"]
 
-# Between two steps of an optimizer, so many calls of a model are recorded.
+# Recorded calls of a model between two optimizer steps; further calls are only counted.
 _MOST_CALLS = 8
 
 
 class Waiting:
     """Records the next call of a model, and on request the rest of the training step.
 
+    An error of ours ends the waiting and never the training loop.
+
     Args:
         model: The model.
-        done: Given each graph, and how many calls of the model there were before it.
-        failed: Given the text of an error, after which nothing is recorded any more.
-        backward: Whether the backward pass is waited for, and the optimizer's step.
-        optimizer: The optimizer whose step ends the graph; None for any that holds a parameter
-            of the model, if it comes before the next call.
-        every: After how many calls the next one is recorded; None for none.
+        done: Receives each graph, and the number of the model's calls before it.
+        failed: Receives the text of an error, after which nothing is recorded any more.
+        backward: Whether the backward pass and the optimizer step are recorded.
+        optimizer: The optimizer whose step completes the graph; None for any optimizer with a
+            parameter of the model, if its step comes before the next call.
+        every: Number of calls after which the next graph is recorded; None for one graph only.
 
     Attributes:
-        is_over: Whether nothing is waited for any more.
+        is_over: Whether nothing is recorded any more.
     """
 
     def __init__(
@@ -66,7 +68,7 @@ class Waiting:
         optimizer: torch.optim.Optimizer | None,
         every: int | None,
     ) -> None:
-        # Who waits for a model, or keeps the handle, does not keep it alive.
+        # The waiting, and the user's handle on it, must not keep the model alive.
         self._model = ref(model)
         self._done = done
         self._failed = failed
@@ -75,10 +77,11 @@ class Waiting:
         self._every = every
         self._calls = self._next = self._recorded = 0
         self._results: list[ref[torch.Tensor]] = []
-        # What is watched now: a call, or the step of this optimizer.
+        # The watch that is open now: of a call, a backward pass, or a step of the optimizer
+        # `_stepping`.
         self._open: _Opened | None = None
         self._stepping: torch.optim.Optimizer | None = None
-        # From the next call to the end of the step; the other one to the call after it.
+        # `_eager` is open until the step ends, `_step` until the call after it.
         self._eager = ExitStack()
         self._step = ExitStack()
         self._frame: Frame | None = None
@@ -91,7 +94,7 @@ class Waiting:
         self._hooks.callback(first.remove)
         last = model.register_forward_hook(after, with_kwargs=True, always_call=True)
         self._hooks.callback(last.remove)
-        # No hook reports the end of the model, and until then all models run uncompiled.
+        # No hook reports the model's deletion, and until `remove` all models run uncompiled.
         gone = finalize(model, self.remove)
         gone.atexit = False
         self._hooks.callback(gone.detach)
@@ -111,17 +114,18 @@ class Waiting:
             hook.recorder = recorder
 
     def remove(self) -> None:
-        """Wait no longer; what was recorded of a step that is not over is left."""
+        """Stop waiting; the recording of an unfinished step is dropped."""
         self.is_over = True
         if self._open is not None and self._open.runs:
-            # Others may have come to watch inside of it: it is left when it ends.
+            # Other recorders may watch inside of the running call, so its watch ends when the call
+            # does.
             if self._recorder is not None:
                 self._recorder.paused = True
         else:
             self._end()
 
     def _end(self) -> None:
-        """Let go of the model, and of what was recorded."""
+        """Release the model, and drop the recording."""
         self.is_over = True
         self._drop()
         self._hooks.close()
@@ -141,24 +145,27 @@ class Waiting:
             waiting.append(self)
 
     def _count_compiled(self, model: torch.nn.Module | None) -> None:
-        """Have the calls counted of a model that is compiled by now: no hook tells of them."""
+        """Count the calls of a model that is compiled in place: such calls may run no hooks."""
         if model is not None and not self._counts_compiled and is_compiled_in_place(model):
             self._counts_compiled = True
             self._hooks.enter_context(around_calls(model, self._call_compiled))
 
     def _call_watched(self, call: Callable[[], Any]) -> Any:
-        """Make a call that may be recorded: of an interrupt (Ctrl-C) no hook tells."""
-        before = self._open
+        """Run a call that may be recorded; drop the recording if it is interrupted.
+
+        No hook reports an interrupt (Ctrl-C).
+        """
+        opened = self._open
         try:
             return call()
         except BaseException:
-            if self._open is not None and self._open is not before:
+            if self._open is not None and self._open is not opened:
                 with self._telling():
                     self._drop()
             raise
 
     def _call_compiled(self, call: Callable[[], Any]) -> Any:
-        """Make a call that may be compiled: then no hook tells of it."""
+        """Run a call of a model that may be compiled, and count it if no hook did."""
         calls = self._calls
         result = call()
         if self._calls == calls:
@@ -176,21 +183,23 @@ class Waiting:
     def _before(
         self, model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
-        # Copies that torch makes for devices have the same hooks.
+        # `DataParallel` copies the model to devices, and its hooks with it; copies are not
+        # recorded.
         if model is not self._model() or (self._open is not None and self._open.runs):
             return
         with self._telling():
             if self._open is not None:
-                # Ended by an error of which no hook has told: the next call may do better.
+                # An error that no hook reported ended the open part; this call is recorded instead.
                 self._drop()
             if self._recorder is not None and self._passed and self._optimizer is None:
-                # The step is over without an optimizer.
+                # The previous step had no optimizer, so it is complete now.
                 self._finish()
             if self.is_over:
                 self._end()
                 return
             if self._recorder is None and self._calls < self._next:
-                # An optimizer that tells of its end must not lose its hooks while it does.
+                # `_step` is closed here, not in `_finish`: an optimizer runs its hooks while it
+                # reports its end.
                 self._step.close()
             if not self._is_wanted(model):
                 return
@@ -228,7 +237,7 @@ class Waiting:
             recorder, frame, self._frame = self._recorder, self._frame, None
             assert recorder is not None
             if result is None and sys.exc_info()[1] is not None:
-                # It raised: the next call may do better.
+                # The call raised; the next call is recorded instead.
                 self._drop()
                 return
             if frame is not None:
@@ -241,7 +250,8 @@ class Waiting:
                 self._results.append(ref(tensor))
             describe_calls(recorder)
             self._close()
-            # Of tangents alone no backward pass will tell: the optimizer does, or the next call.
+            # With tangents only (forward mode) no backward pass comes; an optimizer or the next
+            # call ends it.
             by_tangents = in_forward_mode() and not any(
                 needs_gradient(tensor) for _, tensor in result_leaves(result)
             )
@@ -250,7 +260,7 @@ class Waiting:
                 self._finish()
 
     def _is_wanted(self, model: torch.nn.Module) -> bool:
-        """Tell whether the call that begins is to be recorded."""
+        """Whether the call that begins is recorded."""
         if watching.recorders:
             return False
         if self._recorder is not None:
@@ -264,10 +274,10 @@ class Waiting:
 
     @contextmanager
     def backward_pass(self, roots: Sequence[Any], caller: FrameType) -> Iterator[None]:
-        """Record a backward pass that runs in a block, if it is one through the model."""
+        """Record a backward pass that runs in a block, if it goes through the model."""
         recorder = self._recorder
         if self.is_over and self._open is None:
-            # Of compiled code no hook tells.
+            # Calls of compiled code run no hooks, so the end is handled here.
             self._end()
         if recorder is None or recorder in watching.recorders or self._open is not None:
             yield
@@ -280,7 +290,7 @@ class Waiting:
             yield
         except BaseException:
             if opened is not None:
-                # The next step may do better.
+                # The pass raised; the next step is recorded instead.
                 self._drop()
             raise
         if opened is not None:
@@ -290,16 +300,16 @@ class Waiting:
                 if self.is_over or recorder.paused:
                     self._end()
                 elif self._stepped:
-                    # Its parameters were updated as their gradients came.
+                    # The optimizer step ran inside of the backward pass, as the gradients arrived.
                     self._finish()
 
     def _leads_to_model(self, roots: Sequence[Any]) -> bool:
-        known = (result() for result in self._results)
-        ends = [tensor for tensor in known if tensor is not None]
+        results = (result() for result in self._results)
+        outputs = [tensor for tensor in results if tensor is not None]
         tensors = [root for root in roots if isinstance(root, torch.Tensor)]
-        if leads_to(tensors, [*ends, *self._parameters()]):
+        if leads_to(tensors, [*outputs, *self._parameters()]):
             return True
-        # In `torch.func.grad` others stand in for the parameters.
+        # `torch.func.grad` replaces the parameters by wrapped tensors.
         wrapped = [tensor for tensor in tensors if functorch_inner(tensor) is not None]
         backward = None if self._recorder is None else self._recorder.backward
         return backward is not None and any(
@@ -311,7 +321,7 @@ class Waiting:
         return [] if model is None else list(model.parameters())
 
     def optimizer_begins(self, optimizer: torch.optim.Optimizer, caller: FrameType) -> None:
-        """Record the step of an optimizer, from now on, if it is that of the model."""
+        """Record the step of an optimizer, from now on, if the optimizer belongs to the model."""
         recorder = self._recorder
         if recorder is None or not self._is_its(optimizer):
             return
@@ -320,12 +330,13 @@ class Waiting:
         elif self._passed and self._open is None:
             with self._telling(stays=True):
                 for place in recorder.registry.places():
-                    # In a call of `functional_call` others stood in for the parameters.
+                    # `functional_call` replaced the parameters during the call; now the originals
+                    # are back.
                     recorder.registry.refresh(place)
                 self._open, self._stepping = _Opened(recorder, caller), optimizer
 
     def closure_ends(self, optimizer: torch.optim.Optimizer, caller: FrameType) -> None:
-        """Record the step of an optimizer, now that the model has run in its closure."""
+        """Record the step of an optimizer whose closure has just run the model."""
         if self._open is None:
             self.optimizer_begins(optimizer, caller)
             if self._stepping is optimizer and self._recorder is not None:
@@ -333,14 +344,14 @@ class Waiting:
                     self._recorder.begin_step(optimizer, caller)
 
     def optimizer_ends(self, optimizer: torch.optim.Optimizer) -> None:
-        """Take note that an optimizer has made its step: the graph is whole."""
+        """Finish the graph: an optimizer has made its step."""
         if self._stepping is optimizer:
             with self._telling(stays=True):
                 self._close()
                 self._finish()
 
     def optimizer_failed(self, caller: FrameType) -> None:
-        """Let go of the step of an optimizer that an error has ended in this frame."""
+        """Drop the step of an optimizer that an error has ended in this frame."""
         if self._stepping is not None and self._open is not None and self._open.frame is caller:
             with self._telling(stays=True):
                 self._drop()
@@ -348,9 +359,9 @@ class Waiting:
     def _is_its(self, optimizer: torch.optim.Optimizer) -> bool:
         if self._optimizer is not None:
             return optimizer is self._optimizer()
-        held = {id(parameter) for parameter in self._parameters()}
+        ids = {id(parameter) for parameter in self._parameters()}
         return any(
-            id(parameter) in held
+            id(parameter) in ids
             for group in optimizer.param_groups
             for parameter in group["params"]
         )
@@ -358,13 +369,13 @@ class Waiting:
     # -- the end ------------------------------------------------------------------------
 
     def _close(self) -> None:
-        """Watch no longer what is open."""
+        """Close the open watch."""
         opened, self._open, self._stepping = self._open, None, None
         if opened is not None:
             opened.close()
 
     def _drop(self) -> None:
-        """Let go of what was recorded."""
+        """Drop the recording, and close its watch."""
         if self._recorder is not None:
             self._recorder.paused = True
         self._close()
@@ -377,7 +388,7 @@ class Waiting:
         self._begun = self._passed = self._stepped = False
 
     def _finish(self) -> None:
-        """Give the graph away, and wait for the next one, or for nothing."""
+        """Pass the graph to `done`, and wait for the next graph, if any."""
         recorder, self._recorder = self._recorder, None
         assert recorder is not None
         self._eager.close()
@@ -394,7 +405,8 @@ class Waiting:
         self._forget()
         number = self._calls
         if self._every is None:
-            # Those of autograd and of optimizers are gone with the next backward pass.
+            # The patches of autograd and the hooks of optimizers are removed by the next backward
+            # pass.
             self.is_over = True
             self._hooks.close()
         else:
@@ -403,16 +415,17 @@ class Waiting:
         self._done(graph, number)
 
     def _tell(self, error: Exception) -> None:
-        """Tell of an error of ours; what is open is closed where nothing of it runs."""
+        """Report an error of ours, and stop waiting."""
         self.is_over = True
         self._failed(error_text(error))
 
     @contextmanager
     def _telling(self, *, stays: bool = False) -> Iterator[None]:
-        """Have an error of ours end the waiting, and nothing else.
+        """Let an error of ours end the waiting, and nothing else.
 
         Args:
-            stays: Whether hooks stay until the next call: an optimizer goes through its own now.
+            stays: Whether the hooks stay until the next call: an optimizer is running through its
+                own hooks now.
         """
         try:
             yield
@@ -426,14 +439,14 @@ class Waiting:
 
 
 class _Hook:
-    """A hook of a model; copies of the model, in memory and in files, have one that does nothing.
+    """Hook of a model; its copies, in memory and in files, have no effect.
 
     Args:
-        function: What it does.
+        function: The function that the hook calls.
 
     Attributes:
-        recorder: Who records the step that is not over. It knows the model, and would keep it
-            alive; so nobody but the model keeps it.
+        recorder: The recorder of the unfinished step. It refers to the model, and would keep it
+            alive from anywhere but the model's own hook.
     """
 
     def __init__(self, function: Callable[..., None]) -> None:
@@ -441,33 +454,34 @@ class _Hook:
         self.recorder: CarefulRecorder | None = None
 
     def __call__(self, *args: Any) -> None:
-        """Do it, unless the compiler looks at the model, or torch.jit."""
-        # Compiled code would be made anew whenever what the hook goes by is another.
+        """Call the function, unless the compiler or torch.jit traces the model."""
+        # Dynamo would guard on the state that the function reads, and recompile whenever it
+        # changes.
         if not (torch.compiler.is_compiling() or is_tracing()):
             self._function(*args)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Of Python's own: who reads the file need not have tbscope.
+        # The pickle contains only Python's own objects, so reading it does not need tbscope.
         return getattr, (nullcontext(), "__exit__")
 
 
 class _Opened:
-    """What is watched now.
+    """Open watch of a call, a backward pass or an optimizer step.
 
     Attributes:
-        frame: The Python frame in which that was begun.
+        frame: The Python frame that began it.
     """
 
     def __init__(self, recorder: CarefulRecorder, frame: FrameType) -> None:
         self._watch = Watch(recorder)
         self._watch.__enter__()
-        # Itself: another one may come to stand where it stood.
+        # The frame itself, not its id: a later frame may have the same address.
         self.frame = frame
         self._thread = get_ident()
 
     @property
     def runs(self) -> bool:
-        """Whether that frame runs still: an error may have ended it, of which nobody tells."""
+        """Whether the frame is still running; an error may have ended it without a report."""
         if get_ident() != self._thread:
             return self._thread in sys._current_frames()
         frame: FrameType | None = sys._getframe(1)
@@ -476,5 +490,5 @@ class _Opened:
         return frame is not None
 
     def close(self) -> None:
-        """Watch no longer."""
+        """End the watch."""
         self._watch.__exit__(None, None, None)

@@ -1,12 +1,12 @@
-"""Which recorders watch this thread, and who draws in this process.
+"""State of each thread: its recorders; and the lock that admits one trace at a time per process.
 
-Scopes by hand and watched module calls ask here, on every call, whether anyone
-watches, so the answer must cost next to nothing.
+User scopes and watched module calls read this state on every call, so reading it must cost next
+to nothing.
 
-Draws wait for each other, whatever model each of them draws. Two models may share a
-module that only the run itself will show, so that a lock for each could not be taken
-beforehand, nor in one order by all; and random generators, the compiler's stance and
-torch's settings, which each draw puts back, are there once in a process.
+Traces wait for each other, whatever model each of them draws. A lock for each model would not do:
+two models may share a module that only the run itself shows, so the locks could not be taken
+beforehand, nor in one order by all threads. Besides, each trace restores the random generators, the
+compiler's stance and torch's settings, which exist once in a process.
 """
 
 import os
@@ -31,32 +31,32 @@ __all__ = [
 
 
 class StepWatcher(Protocol):
-    """Who waits for a training step, in whichever threads its parts run."""
+    """Watcher of a model that waits for a training step, whose parts may run in several threads."""
 
     def backward_pass(self, roots: Any, caller: FrameType) -> AbstractContextManager[None]:
-        """Watch a backward pass that runs in a block, if what it begins at concerns them."""
+        """Watch a backward pass that runs in a block, if its roots depend on the model."""
 
     def optimizer_begins(self, optimizer: Any, caller: FrameType) -> None:
         """Record the step of an optimizer, from now on."""
 
     def closure_ends(self, optimizer: Any, caller: FrameType) -> None:
-        """Record the step of an optimizer, now that it has the gradients it asked for."""
+        """Record the step of an optimizer whose closure has just computed the gradients."""
 
     def optimizer_ends(self, optimizer: Any) -> None:
-        """Take note that an optimizer has made its step."""
+        """Record that an optimizer has finished its step."""
 
     def optimizer_failed(self, caller: FrameType) -> None:
-        """Take note that an error has ended what an optimizer may have done in this frame."""
+        """Drop the optimizer step that ran in this frame, if any: an error has ended the frame."""
 
 
 class _Watching(threading.local):
-    """The recorders that watch the running thread, outermost first.
+    """Recorders of the running thread, and related state.
 
     Attributes:
-        recorders: Those that record now; empty when nothing is traced.
-        stand_ins: What stands in for the tensors of the model; None where they are used.
-        thread: The identity of the thread whose run this one works for; 0 for none.
-        looks_away: Whether nobody who waits for a training step is told of what runs.
+        recorders: The recorders of this thread, outermost first; empty if nothing is recorded.
+        stand_ins: Fake tensors of the model's tensors, or None if the tensors themselves are used.
+        thread: Identity of the thread for whose run this thread works, or 0 for none.
+        looks_away: Whether step watchers are suspended in this thread.
         measuring: Returns a block in which a backward pass is measured; None for no measuring.
     """
 
@@ -69,17 +69,19 @@ class _Watching(threading.local):
 
 watching = _Watching()
 waiting: list[StepWatcher] = []
-"""Those who wait for the training step of a model."""
+"""Watchers that wait for the training step of a model, in any thread."""
 
 abandoned: list[Callable[[], bool]] = []
-"""Ends each watch that its thread did not end, or not in its turn; returns whether that is all."""
+"""Functions that end watches which their thread has not ended in order.
 
-# A thread that draws may draw again inside of that.
+Each returns whether its watch has ended completely."""
+
+# A trace may start another trace in its thread, so the lock is reentrant.
 _drawing = threading.RLock()
 
 
 def _renew() -> None:
-    """Let a forked process draw: the thread that drew when it was forked is not in it."""
+    """Replace the lock in a forked process: the thread that owned it does not exist there."""
     global _drawing  # noqa: PLW0603 (the lock of a process)
     _drawing = threading.RLock()
 
@@ -89,33 +91,33 @@ os.register_at_fork(after_in_child=_renew)
 
 @contextmanager
 def one_at_a_time() -> Iterator[None]:
-    """Wait until no other thread draws, and have others wait during a block."""
+    """Wait until no other thread traces a model, and block other threads during the block."""
     with _drawing:
         yield
 
 
 def step_watchers() -> tuple[StepWatcher, ...]:
-    """Return those who wait for a training step and are told of what this thread runs."""
+    """Return the step watchers, or nothing if they are suspended in this thread."""
     return () if watching.looks_away else tuple(waiting)
 
 
 def settle() -> None:
-    """End what is abandoned, as far as this thread can."""
-    for let_go in [*abandoned]:
-        if let_go() and let_go in abandoned:
-            abandoned.remove(let_go)
+    """End the abandoned watches, as far as this thread can end them."""
+    for end_watch in [*abandoned]:
+        if end_watch() and end_watch in abandoned:
+            abandoned.remove(end_watch)
 
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """Have the recorders that watch already, and those who wait, look away during a block."""
-    paused = [other for other in watching.recorders if not other.paused]
-    looked_away, watching.looks_away = watching.looks_away, True
-    for other in paused:
-        other.paused = True
+    """Suspend this thread's recorders and the step watchers during a block."""
+    suspended = [recorder for recorder in watching.recorders if not recorder.paused]
+    before, watching.looks_away = watching.looks_away, True
+    for recorder in suspended:
+        recorder.paused = True
     try:
         yield
     finally:
-        watching.looks_away = looked_away
-        for other in paused:
-            other.paused = other.left
+        watching.looks_away = before
+        for recorder in suspended:
+            recorder.paused = recorder.left

@@ -1,4 +1,4 @@
-"""Runs a model once, watches the run, and leaves everything as it was."""
+"""`tbscope.trace`: one watched run of a model, after which everything is restored."""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -47,54 +47,53 @@ __all__ = ["name_of", "owner_of", "trace"]
 def trace(
     model: Callable[..., Any], input_to_model: Any = None, **options: Unpack[Tracing]
 ) -> Graph:
-    """Run a model once and return the graph of what it did.
+    """Run a model once and return the graph of the run.
 
-    Everything the run changes is put back: training flags, parameters, buffers and
-    gradients, attributes and hooks, the state of the random generators, and the
-    inputs themselves.
+    Everything that the run changes is restored: training flags, parameters, buffers and gradients,
+    attributes and hooks, the state of the random generators, and the inputs themselves.
 
     Args:
         model: A module, or any other callable (a method, a function, a partial).
-        input_to_model: What the model is called with. A tensor is one argument; a
-            tuple or list, the positional arguments; a mapping whose keys are
-            parameters of forward, keyword arguments, any other mapping one positional
-            argument. None: no arguments where forward needs none, else the model's
-            `example_input_array` or `dummy_inputs`.
+        input_to_model: Arguments of the model. A tensor is one argument; a tuple or list contains
+            the positional arguments; a mapping whose keys are parameters of forward contains
+            keyword arguments, and any other mapping is one positional argument. None: no
+            arguments if forward needs none, else the model's `example_input_array` or
+            `dummy_inputs`.
         kwargs: Further keyword arguments.
-        input_size: In place of `input_to_model`, the size of an input that is made up, as
-            torchinfo takes it: `(1, 3, 224, 224)`; a list of the sizes of several, or a
-            mapping from names of parameters. Floats are normal, whole numbers 0 or 1.
+        input_size: In place of `input_to_model`, the size of a generated input, as in
+            torchinfo: `(1, 3, 224, 224)`; a list of the sizes of several inputs, or a mapping
+            from names of parameters. Floats are normally distributed, integers are 0 or 1.
         dtypes: The element types of these inputs: one for all, or one for each.
-        training: Whether modules run in training mode; None for the mode in which each
-            one stands.
+        training: Whether modules run in training mode; None for the present mode of each module.
         grad: Whether gradients are recorded, for models that differentiate in forward.
-        loss: Makes a loss of what the model gives; it is a part of the graph.
-        backward: Whether the backward pass is run, too, from the loss, or from a scalar that
-            the model gives: a tensor, or what it calls `loss`.
-        fake: Whether the run computes nothing but shapes, on stand-ins for parameters and
-            inputs: no weights are read and no memory is taken for activations.
-        partial: Whether to return, for a model that raises, the graph up to there, with a note, and
-            the attribute `error` on the operation that raised.
+        loss: A function that computes a loss from the result of the model; its operations are
+            part of the graph.
+        backward: Whether the backward pass is run, too, from the loss, or from a scalar that the
+            model returns: a tensor, or an entry called `loss`.
+        fake: Whether the run computes only shapes, on fake tensors for parameters and inputs: no
+            weights are read and no memory is allocated for activations.
+        partial: Whether a model that raises results in the graph up to the error, with a note,
+            and with the attribute `error` on the operation that raised.
         kernels: Whether the kernels inside each operation are recorded as nodes, for
-            `level="aten"`; it takes up to half as long again.
-        profile: Whether times and memory are measured, in further runs: True for 5 runs
-            after 2 to warm up, or how many (see `Profile`). Each run is made twice: once
-            unwatched, once timed; the loss and the backward pass are a part of it.
-        world_size: How many ranks a distributed run has that does not exist, as one of which the
-            model is traced: nothing is sent, and values mean nothing. None for as many as the
-            mesh has; without a mesh, for no such run.
-        rank: Which of these ranks it is.
+            `level="aten"`; the trace takes up to half as long again.
+        profile: Whether times and memory are measured, in further runs: True for 5 runs after 2
+            to warm up, or the number of runs (see `Profile`). Each run is made twice: once
+            unwatched, once timed, both with the loss and the backward pass.
+        world_size: Number of ranks in a simulated distributed run, of which the model is traced as
+            one rank: nothing is sent, and the values of tensors have no meaning. None for the
+            size of the mesh, or for no simulated run if there is no mesh.
+        rank: The rank that the model is traced as.
         mesh: The dimensions of a device mesh over all of these ranks, outermost first, with their
             sizes: `{"dp": 128, "tp": 8}`.
         parallelize: A function of the model and the device mesh that spreads the model over the
-            ranks (`fully_shard`, `parallelize_module`), and returns what is run, or None. It is
-            given a copy of the model, with `fake=True` one without contents.
+            ranks (`fully_shard`, `parallelize_module`), and returns the callable to run, or None.
+            Its argument is a copy of the model, with `fake=True` a copy without contents.
     Returns:
         The graph of the run.
     Raises:
         InputError: The inputs do not fit the parameters of forward.
         ArgumentError: There is nothing to measure, or no run could have this world.
-        TraceError: The model raised; `__cause__` is what it raised.
+        TraceError: The model raised; `__cause__` is the model's error.
     """
     asked = run_options(options)
     mesh, parallelize = asked["mesh"], asked["parallelize"]
@@ -115,16 +114,17 @@ def trace(
             fix="leave one of the two out",
         )
     world = world_of(asked["world_size"], asked["rank"], mesh, parallelize)
+    # Enclosing recordings and step watchers must not record this run.
     with one_at_a_time(), collecting_rarely(), alone(), FLAGS, world as spans:
         if parallelize is not None:
-            # It may fill what it makes at random.
+            # `parallelize` may draw random numbers, so the generators are restored.
             with Preserved(()):
                 model = parallelized(model, parallelize, spans, fake=asked["fake"])
         spread = (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel)
         while isinstance(model, spread):
-            # Drawing it on one device or process must not wait for the others.
+            # The wrapper would wait for other devices or processes, so the module inside runs.
             model = model.module
-        # A model that offers inputs of its own may draw them at random.
+        # The model's own inputs (`example_input_array`) may be drawn at random.
         with Preserved(()) if input_to_model is None else nullcontext():
             args, keywords = bind_inputs(
                 model,
@@ -150,8 +150,8 @@ class _Run:
         args: Its positional arguments.
         kwargs: Its keyword arguments.
         asked: The options of the run.
-        steps: How many further runs are measured; 0 for none.
-        given: What the arguments were made of.
+        steps: Number of further runs that are measured; 0 for none.
+        given: The `input_to_model` of the caller, from which the arguments were made.
     Raises:
         ArgumentError: There is nothing to measure.
     """
@@ -182,7 +182,7 @@ class _Run:
         self._stand_ins: StandIns | None = None
         self._adopted: list[torch.nn.Module] = []
         self._stepping: list[torch.optim.Optimizer] = []
-        # Those that have switched themselves, by methods of their own.
+        # Modules that were switched by their own `train()` or `eval()`.
         self._switched: list[torch.nn.Module] = []
         self._have_kept(self._recorder)
         self._recorder.about_to_step = self._add_optimizer
@@ -191,18 +191,19 @@ class _Run:
             self._recorder.record_backward()
 
     def _have_kept(self, recorder: Recorder) -> None:
-        """Have a recorder tell of what is about to be changed."""
+        """Connect a recorder to the snapshots, which need a report before each change."""
         recorder.operations.about_to_write = self._preserved.about_to_write
         recorder.about_to_set = self._preserved.about_to_set
         recorder.about_to_accumulate = self._preserved.about_to_accumulate
 
     def trace(self) -> Graph:
-        """Run the model and return its graph; everything is then as it was before."""
+        """Run the model, restore everything, and return the graph."""
         recorder, fake = self._recorder, self.asked["fake"]
         with ExitStack() as stack:
             stack.enter_context(self._preserved)
-            # One in evaluation has been put there: its method has run, and may not be made to
-            # run twice. One in training may be as it was made, and has never run it.
+            # A model in evaluation mode was put there by its own `eval()`, which may not run twice
+            # (it may merge weights). A new model is in training mode without a run of its own
+            # `train()`.
             evaluated = self._training is False and self._preserved.stood_in_evaluation()
             if self._training is not None and not evaluated and switches_itself(self._modules):
                 self._switch(self._modules[0])
@@ -211,11 +212,11 @@ class _Run:
                 recorder.use(self._stand_ins)
                 inputs = self._stand_ins.of_inputs((self.args, self.kwargs))
                 self.args, self.kwargs = inputs
-            for name, given in argument_names(self.model, self.args, self.kwargs):
-                for path, tensor in tensor_leaves(given, name, public=True):
+            for name, arg in argument_names(self.model, self.args, self.kwargs):
+                for path, tensor in tensor_leaves(arg, name, public=True):
                     require_made(path, tensor)
                     recorder.add_input(path, tensor)
-                for path, tensor in tensor_leaves(given, name):
+                for path, tensor in tensor_leaves(arg, name):
                     recorder.add_hidden_input(path, tensor)
             try:
                 watch = Watch(recorder, self._log, stand_ins=self._stand_ins)
@@ -226,12 +227,13 @@ class _Run:
                 raise
             except Exception as error:
                 if isinstance(error, ArgumentError) and raised_in_tbscope(error):
-                    # The name of a scope is wrong, or the loss, and not how the model computes.
+                    # The argument of a scope or the loss is wrong: the model itself computes
+                    # correctly.
                     raise
                 describe_calls(recorder)
                 if not self.asked["partial"]:
-                    told = Told(grad=self._grad, fake=fake, given=self.given)
-                    raise trace_error(error, recorder, told) from error
+                    context = Told(grad=self._grad, fake=fake, given=self.given)
+                    raise trace_error(error, recorder, context) from error
                 recorder.end_with(error, without_addresses(error_text(error)))
             else:
                 for path, tensor in result_leaves(result):
@@ -239,14 +241,14 @@ class _Run:
                 if end is not None:
                     recorder.add_output("loss", end)
                 del result, end
-                # Before all is put back: a lazy module has its sizes only now.
+                # Before everything is restored: a lazy module has its sizes only until then.
                 describe_calls(recorder)
         graph = recorder.close()
         graph.notes += map(Note, self._preserved.left)
         return graph
 
     def profile(self, graph: Graph) -> None:
-        """Run the model again to measure the nodes of its graph; all is as before then."""
+        """Run the model again to measure the nodes of its graph, and restore everything."""
         if self._recorder.ended:
             graph.notes.append(Note("nothing was measured: the model raised"))
             return
@@ -264,13 +266,13 @@ class _Run:
         profile_graph(graph, self._log, repeats, steps=self.steps, recorder=self._recorder)
 
     def _add_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
-        """Keep an optimizer as it is that makes a step in the run (in a hook)."""
+        """Take a snapshot of an optimizer that makes a step in the run (called in a hook)."""
         self._preserved.add_optimizer(optimizer)
         if self.steps:
             self._stepping.append(optimizer)
 
     def _adopt(self, module: torch.nn.Module) -> None:
-        """Keep a module as it is that the run meets."""
+        """Take a snapshot of a module that is first seen during the run."""
         with outside_modes():
             self._preserved.add_module(module)
         if self.steps:
@@ -288,9 +290,9 @@ class _Run:
             self._recorder.add_stand_ins(module, self._stand_ins)
 
     def _switch(self, root: torch.nn.Module) -> None:
-        """Have a module switch its mode by its own method, of which nothing is drawn.
+        """Switch a module's mode by its own `train()` or `eval()`, which is not drawn.
 
-        What that writes is put back all the same.
+        Its writes are recorded by a second recorder, so that they are restored.
         """
         watcher = Recorder("", boundary=watched_call)
         self._have_kept(watcher)
@@ -307,7 +309,7 @@ class _Run:
             self._switched.append(root)
 
     def _call(self) -> Any:
-        """Call the model; a callable other than a module gets a scope that says what it is."""
+        """Call the model; a callable without a module gets a scope with its name."""
         model, owner, recorder = self.model, self._owner, self._recorder
         if owner is None:
             name = name_of(model)
@@ -322,27 +324,27 @@ class _Run:
             return computed(result, self._tell)
 
     def _run_step(self, result: Any) -> torch.Tensor | None:
-        """Make the loss, and run the backward pass; return the loss, where one was made."""
+        """Run loss and backward pass, if requested; return the loss, or None if `loss` is unset."""
         loss, backward = self.asked["loss"], self.asked["backward"]
         if loss is None and not backward:
             return None
-        made = _loss_of(result, loss, backward=backward)
+        tensor = _loss_of(result, loss, backward=backward)
         if backward:
-            torch.autograd.backward(made)
-        return None if loss is None else made
+            torch.autograd.backward(tensor)
+        return None if loss is None else tensor
 
     def _tell(self, text: str) -> None:
         self._recorder.graph.notes.append(Note(text))
 
     def _again(self) -> Any:
-        """Call the model, with the loss and the backward pass that are drawn, and nothing else."""
+        """Call the model, with loss and backward pass, but without recording."""
         result = computed(self.model(*self.args, **self.kwargs))
         self._run_step(result)
         return result
 
 
 def owner_of(model: Any) -> torch.nn.Module | None:
-    """Return the module that a callable belongs to; None where it belongs to none."""
+    """Return the module that a callable belongs to, or None."""
     while isinstance(model, functools.partial):
         model = model.func
     if isinstance(model, torch.nn.Module):
@@ -352,7 +354,7 @@ def owner_of(model: Any) -> torch.nn.Module | None:
 
 
 def name_of(model: Any) -> str:
-    """Return the name of a callable: of a module, or of a method of one, that of its class."""
+    """Return the name of a callable; for a module or its method, the name of the module's class."""
     owner = owner_of(model)
     if owner is not None:
         return class_label(owner)
@@ -368,40 +370,40 @@ _FIX = "add_graph(model, x, backward=True, loss=lambda out: out.pow(2).mean())"
 
 
 def _loss_of(result: Any, loss: Callable[[Any], Any] | None, *, backward: bool) -> torch.Tensor:
-    """Return the loss of what a model gave.
+    """Return the loss for the result of a model.
 
     Args:
-        result: What the model gave.
-        loss: What makes a loss of it; None where the model gives one itself: a scalar, or
-            something with a scalar called `loss`.
-        backward: Whether a backward pass is to begin at it.
+        result: The result of the model.
+        loss: A function that computes the loss; None if the model returns it: a scalar, or an
+            object or mapping with a scalar called `loss`.
+        backward: Whether a backward pass begins at the loss.
     Raises:
-        ArgumentError: That is no tensor, or nothing at which a backward pass could begin.
+        ArgumentError: The loss is no tensor, or no backward pass can begin at it.
     """
-    found: Any
+    tensor: Any
     if loss is not None:
-        said = f"loss={shown(loss)}"
-        found = ask(*(loss, result), option="loss", place="the model's result", fix=_FIX)
+        name = f"loss={shown(loss)}"
+        tensor = ask(*(loss, result), option="loss", place="the model's result", fix=_FIX)
     elif isinstance(result, Mapping):
-        found, said = result.get("loss"), "the model's result"
+        tensor, name = result.get("loss"), "the model's result"
     else:
-        found, said = getattr(result, "loss", result), "the model's result"
-    if not isinstance(found, torch.Tensor):
+        tensor, name = getattr(result, "loss", result), "the model's result"
+    if not isinstance(tensor, torch.Tensor):
         raise ArgumentError(
-            f"{said} is no loss: it is {with_article(found)}",
+            f"{name} is no loss: it is {with_article(tensor)}",
             why="a loss is a tensor",
             fix=_FIX,
         )
-    if backward and found.numel() != 1:
+    if backward and tensor.numel() != 1:
         raise ArgumentError(
-            f"no backward pass can begin at {said}: it is a tensor of shape {tuple(found.shape)}",
+            f"no backward pass can begin at {name}: it is a tensor of shape {tuple(tensor.shape)}",
             why="a backward pass begins at a tensor of one element",
             fix=_FIX,
         )
-    if backward and not found.requires_grad:
+    if backward and not tensor.requires_grad:
         raise ArgumentError(
-            f"no backward pass can begin at {said}: nothing in it needs a gradient",
+            f"no backward pass can begin at {name}: nothing in it needs a gradient",
             why="no parameter that requires a gradient was used, or gradients were switched off",
             fix="have a parameter require a gradient, or leave backward=True out",
         )
-    return found
+    return tensor

@@ -1,4 +1,4 @@
-"""Explains the error of a traced model: where it arose, why, and what to try."""
+"""Explanation of a traced model's error: the module that raised, the cause, and advice."""
 
 import re
 from linecache import getline
@@ -17,11 +17,11 @@ from tbscope.sources.torch.source_location import OWN_FILES, raised_at
 
 __all__ = ["Told", "trace_error"]
 
-# The model's own errors pass through these on their way.
+# Files of tbscope that are on the traceback of every error of the model.
 _PASSAGES = (modes.__file__, dtensor_mode.__file__, module_calls.__file__)
-# How functions that stand in the place of torch's call these.
+# Text in the line in which one of our patches calls torch's original function.
 _CALLS_TORCH = ".original("
-# Slips of whoever wrote the model, and files that it lacks: no other input would mend them.
+# Errors in the model's code, and missing files: other inputs would not help.
 _SLIPS = (AttributeError, KeyError, NameError, ImportError, OSError, RecursionError)
 _NO_MEMORY = re.compile(r"MemoryError|allocate memory|out of memory|not enough memory", re.I)
 _NO_VALUES = re.compile(r"on meta tensors|out of meta tensor|the 'Meta' backend")
@@ -37,11 +37,11 @@ _MOST_OF_PATH = 400
 
 
 class Told(NamedTuple):
-    """What is known of a run that raised.
+    """Circumstances of a run that raised.
 
     Attributes:
         grad: Whether gradients were recorded.
-        fake: Whether it ran on stand-ins for tensors.
+        fake: Whether the model ran on fake tensors.
         given: The `input_to_model` of the caller.
     """
 
@@ -55,42 +55,42 @@ def trace_error(error: Exception, recorder: Recorder, told: Told) -> TraceError:
 
     Args:
         error: The error that the model raised.
-        recorder: The recorder of the run; it knows the innermost call that failed.
-        told: How it was run.
+        recorder: The recorder of the run, which has the innermost call that failed.
+        told: Circumstances of the run.
     Returns:
-        An error that names the module and the way out.
+        An error that names the module and a remedy.
     """
     frame = recorder.failed_calls.of(error)
     call = None if frame is None else frame.call
     where = cut(f"in {call.scope.path if call else recorder.graph.name}", _MOST_OF_PATH)
     text = error_text(error)
-    # Where the limit is met is chance; that it is met is the model's doing.
+    # A RecursionError may be raised in any frame, ours included, but its cause is the model.
     if _is_ours(error) and not isinstance(error, RecursionError):
         return TraceError(
             f"tbscope itself failed while it watched the model, {where}",
             why=text,
             fix="report it with the traceback above; the model is as it was before",
         )
-    place = raised_at(error.__traceback__)
+    source = raised_at(error.__traceback__)
     return TraceError(
         f"the model raised while it was being traced, {where}",
         why=text,
-        fix=_by_text(text, told) or _by_code(error, place, told) or _by_call(call, text, told),
+        fix=_by_text(text, told) or _by_code(error, source, told) or _by_call(call, text, told),
     )
 
 
 def _is_ours(error: Exception) -> bool:
-    """Tell whether an error comes from tbscope, not from the model that it watches."""
+    """Whether an error comes from tbscope, not from the watched model."""
     *_, (frame, line) = walk_tb(error.__traceback__)
     file = frame.f_code.co_filename
     if not file.startswith(OWN_FILES) or file in _PASSAGES:
         return False
-    # What torch is written in without Python has no frame of its own below the one that calls it.
+    # Functions of torch in C++ have no Python frame; the last frame is our patch that calls them.
     return _CALLS_TORCH not in getline(file, line)
 
 
 def _by_text(text: str, told: Told) -> str:
-    """Return advice that follows from the text of an error; empty for none."""
+    """Return advice that follows from the text of an error, or ""."""
     if "does not require grad" in text and not told.grad:
         return "the model differentiates in forward: pass grad=True"
     if told.fake:
@@ -112,7 +112,7 @@ def _by_text(text: str, told: Told) -> str:
 
 
 def _by_code(error: Exception, place: Source | None, told: Told) -> str:
-    """Return advice on a size in the place of an input, or on a slip in the model's own code."""
+    """Return advice on a size passed as input, or on a mistake in the model's own code."""
     sizes = "" if isinstance(error, KeyError | NameError) else size_advice(told.given)
     if sizes or place is None or not isinstance(error, _SLIPS):
         return sizes
@@ -148,7 +148,7 @@ def _entry(entry: Nest) -> str:
 
 
 def _misplaced(call: Call, text: str) -> str:
-    """Tell of an argument on another device, or of another type, than the parameters."""
+    """Return advice on an argument whose device or type differs from the parameters', or ""."""
     label = _name(call)
     for name, value in call.arguments:
         if not isinstance(value, Value):

@@ -1,9 +1,9 @@
-"""Scopes named by hand, for code that no module stands for.
+"""Scopes named by the user, for code outside of modules.
 
     with tbscope.scope("loss"):
         loss = criterion(output, target)
 
-Outside a trace all of this does nothing, in well under a microsecond.
+Outside of a trace a scope has no effect and costs well under a microsecond.
 """
 
 import functools
@@ -25,12 +25,11 @@ R = TypeVar("R")
 class scope:  # noqa: N801 (used as a statement, like contextlib.suppress)
     """Put the operations of a block, or of a function, into a scope of their own.
 
-    Scopes nest, in each other and in the scopes of modules; the second one of a name in
-    the same place is numbered, `loss.1`. One object may be entered again, also while it
-    is open.
+    Scopes can be nested, in each other and in the scopes of modules. The second scope with a name
+    in one parent is numbered, `loss.1`. An object may be entered again, even while it is open.
 
     Args:
-        name: What the scope is called; any text that is not empty.
+        name: Name of the scope: any text that is not empty.
     Raises:
         ArgumentError: The name is no text, or empty.
     """
@@ -57,10 +56,10 @@ class scope:  # noqa: N801 (used as a statement, like contextlib.suppress)
             recorder.close_scope(self.name, failed=error is not None)
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
-        """Wrap a function so that each of its calls stands in this scope.
+        """Wrap a function so that each of its calls runs in this scope.
 
         Raises:
-            ArgumentError: It is no function.
+            ArgumentError: `function` is not callable.
         """
         if not callable(function):
             raise ArgumentError(
@@ -69,9 +68,9 @@ class scope:  # noqa: N801 (used as a statement, like contextlib.suppress)
                 fix=f"with tbscope.scope({shown(self.name)}):",
             )
 
-        told = [name for name in functools.WRAPPER_ASSIGNMENTS if attribute_of(function, name)]
+        copied = [name for name in functools.WRAPPER_ASSIGNMENTS if attribute_of(function, name)]
 
-        @functools.wraps(function, assigned=told)
+        @functools.wraps(function, assigned=copied)
         def scoped(*args: P.args, **kwargs: P.kwargs) -> R:
             if not watching.recorders:
                 return function(*args, **kwargs)
@@ -82,10 +81,10 @@ class scope:  # noqa: N801 (used as a statement, like contextlib.suppress)
 
 
 def push_scope(name: str) -> None:
-    """Open a scope that `pop_scope` closes, for code that cannot nest a block.
+    """Open a scope that `pop_scope` closes, for code that cannot use a `with` block.
 
     Args:
-        name: What the scope is called; any text that is not empty.
+        name: Name of the scope: any text that is not empty.
     Raises:
         ArgumentError: The name is no text, or empty.
     """
@@ -93,13 +92,13 @@ def push_scope(name: str) -> None:
 
 
 def pop_scope(name: str | None = None) -> None:
-    """Close the innermost scope opened by hand.
+    """Close the innermost scope of the user.
 
     Args:
-        name: The name it was opened with, checked; None closes whichever is innermost.
+        name: Name of the scope, which is checked; None for the innermost scope, whatever its name.
     Raises:
-        ScopeError: No scope by hand is open in the running module call, or the innermost
-            one has another name.
+        ScopeError: No scope of the user is open in the running module call, or the innermost
+            scope has another name.
         ArgumentError: The name is neither a text nor None.
     """
     if name is not None and type(name) is not str:

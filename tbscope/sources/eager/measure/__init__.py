@@ -1,1 +1,1 @@
-"""Measures times and memory, in further runs."""
+"""Measurement of times and memory, in further runs."""

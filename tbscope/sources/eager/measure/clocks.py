@@ -1,11 +1,11 @@
-"""What tells the time of an operation: the processor's clock, or events on a device.
+"""Clocks for the times of operations: the processor's clock, or events on a device.
 
-Code that runs on an accelerator returns before its work is done. There the time is
-taken on the device: by events in its stream, which cost the run next to nothing, or
-where torch has none for it, by waiting until all work is done.
+Code that runs on an accelerator returns before its work is done. There the time is taken on the
+device: by events in its stream, which cost the run next to nothing, or, if torch has no events
+for the device, by waiting until all work is done.
 
-The clocks of accelerators were written by torch's documentation, and have not been
-run on one.
+The clocks of accelerators were written from torch's documentation, and have not been run on an
+accelerator.
 """
 
 import time
@@ -28,25 +28,25 @@ class ProcessorClock:
     name = "perf_counter"
 
     def read(self) -> Any:
-        """Take a reading, to be compared with another one once the run is over."""
+        """Take a reading, to be compared with another reading once the run is over."""
         return time.perf_counter_ns()
 
     def passed_us(self, begun: Any, ended: Any) -> float:
-        """Return the microseconds between two readings; `settle` must have been called."""
+        """Return the microseconds between two readings; `settle` must have been called before."""
         return float(ended - begun) / 1e3
 
     def settle(self) -> None:
-        """Wait until all work that was begun is done, and readings can be compared."""
+        """Wait until all started work is done, so that readings can be compared."""
 
 
 class EventClock(ProcessorClock):
-    """Events in the stream that a CUDA or ROCm device works on at that moment.
+    """Events in the current stream of a CUDA or ROCm device.
 
-    Between two of them is the work of that device, without the processor's, as long as
-    the processor is ahead; a device that waits for the processor waits between them, too.
+    The time between two events is the device's own, without the processor's, as long as the
+    processor is ahead. If the device waits for the processor, the waiting time is included.
 
     Args:
-        device: Which device.
+        device: The device.
     """
 
     name = "events"
@@ -55,7 +55,7 @@ class EventClock(ProcessorClock):
         self._device = device
 
     def read(self) -> Any:
-        """Record an event behind all work that the device was given so far."""
+        """Record an event after all work that the device has received so far."""
         event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         event.record(torch.cuda.current_stream(self._device))
         return event
@@ -65,15 +65,15 @@ class EventClock(ProcessorClock):
         return float(begun.elapsed_time(ended)) * 1e3
 
     def settle(self) -> None:
-        """Wait until the device has done all its work, and with it all events."""
+        """Wait until the device has done all its work, and has reached all events."""
         torch.cuda.synchronize(self._device)
 
 
 class WaitingClock(ProcessorClock):
-    """The processor's clock, read once a device that has no events has done all its work.
+    """The processor's clock, read after a device without events has done all its work.
 
     Args:
-        device: Which device.
+        device: The device.
     """
 
     name = "perf_counter after synchronize"
@@ -92,20 +92,22 @@ class WaitingClock(ProcessorClock):
 
 
 def clock_of(node: Node, clocks: dict[str, ProcessorClock]) -> ProcessorClock:
-    """Return the clock that times a node: that of its accelerator, if it runs on one.
+    """Return the clock for a node: its accelerator's if it runs on one, else the processor's.
 
-    A copy from an accelerator to the processor runs on the accelerator: the processor's
-    clock would take in all the work that the copy has to wait for.
+    A copy from an accelerator to the processor runs on the accelerator: the processor's clock would
+    include all the work that the copy has to wait for.
 
     Args:
         node: The node, with its inputs and outputs.
-        clocks: Clocks by device, to which new ones are added.
+        clocks: Clocks by device; new clocks are added.
     """
     devices = [value.device for value in (*node.outputs, *node.inputs) if value.device != "cpu"]
     device = next(iter(devices), "cpu")
     if device not in clocks:
-        there = torch.device(device)
-        clocks[device] = ProcessorClock() if there.type == "cpu" else WaitingClock(there)
-        if there.type == "cuda":
-            clocks[device] = EventClock(there)
+        torch_device = torch.device(device)
+        clocks[device] = (
+            ProcessorClock() if torch_device.type == "cpu" else WaitingClock(torch_device)
+        )
+        if torch_device.type == "cuda":
+            clocks[device] = EventClock(torch_device)
     return clocks[device]

@@ -1,7 +1,7 @@
-"""Two modes that read a meter before and after each call, and do nothing else.
+"""Modes that read a meter before and after each call, and have no other effect.
 
-They see the calls that a `CallLog` holds, in a run of which no graph is made. Without
-the mode for kernels, the kernels inside of a function run as they do unwatched.
+They see the calls that are in a `CallLog`, in runs of which no graph is made. Without the mode for
+kernels, the kernels inside of a function run as in an unwatched run.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -23,18 +23,18 @@ _NO_KEYWORDS: dict[str, Any] = {}
 
 
 Meter: TypeAlias = ProcessorClock | LiveBytes
-"""What is read: a clock, or the memory in use."""
+"""Source of readings: a clock, or the counter of live bytes."""
 
 
 class CallReading(NamedTuple):
-    """What a meter showed before and after a call.
+    """Readings of a meter before and after a call.
 
     Attributes:
         call: The function, or the name of the kernel.
-        meter: What was read.
-        before: What it showed before.
-        after: What it showed after.
-        kernels: The same of each kernel inside, where these were asked for.
+        meter: The meter.
+        before: Its reading before the call.
+        after: Its reading after the call.
+        kernels: Readings of the kernels inside of the call, if requested.
     """
 
     call: Any
@@ -45,16 +45,16 @@ class CallReading(NamedTuple):
 
 
 class CallWatch(TorchFunctionMode):
-    """Reads a meter before and after each torch function that is called.
+    """Reads a meter before and after each call of a torch function.
 
     Args:
-        meters: Which one for each call, in order.
-        otherwise: Which one for further calls.
+        meters: The meter for each call, in order.
+        otherwise: The meter for further calls.
 
     Attributes:
-        readings: One for each call that has returned, in order.
-        inside: Whether a call runs now.
-        kernels: The readings of the kernels inside of it.
+        readings: Readings of the calls that have returned, in order.
+        inside: Whether a call is running.
+        kernels: Readings of the kernels inside of the running call.
     """
 
     def __init__(self, meters: Sequence[Meter], otherwise: Meter) -> None:
@@ -66,13 +66,16 @@ class CallWatch(TorchFunctionMode):
         self._otherwise = otherwise
 
     def meter(self) -> Meter:
-        """Return the meter that measures the next call."""
+        """Return the meter for the next call."""
         at = len(self.readings)
         return self._meters[at] if at < len(self._meters) else self._otherwise
 
     @contextmanager
     def backward_pass(self) -> Iterator[None]:
-        """Read meters around what autograd's engine runs in a block, not around all of it."""
+        """Read meters around the functions that autograd's engine runs in a block.
+
+        The pass as a whole is not measured as one call.
+        """
         inside, kernels = self.inside, self.kernels
         self.inside = False
         try:
@@ -109,12 +112,12 @@ class CallWatch(TorchFunctionMode):
 
 
 class KernelWatch(DispatchMode):  # type: ignore[no-untyped-call]
-    """Reads the meter of a `CallWatch` around kernels that no function is around.
+    """Reads the meter of a `CallWatch` around kernels outside of functions.
 
     Args:
-        calls: The mode for functions, which runs beside this one.
-        inside: Whether it reads the meter around kernels inside of functions, too.
-        alive: The counter that is told of all kernels; None for none.
+        calls: The mode for functions, which is active, too.
+        inside: Whether kernels inside of functions are measured, too.
+        alive: Counter of live bytes that receives all kernels; None for none.
     """
 
     def __init__(
@@ -135,7 +138,7 @@ class KernelWatch(DispatchMode):  # type: ignore[no-untyped-call]
         if kwargs is None:
             kwargs = _NO_KEYWORDS
         facts, calls, alive = kernel_facts(func), self._calls, self._alive
-        # The place that the reading of the call around it will have, or its own.
+        # Index of the reading for the enclosing call, or for this kernel.
         maker = len(calls.readings)
         within = calls.inside
         if facts.query:
@@ -161,10 +164,10 @@ class KernelWatch(DispatchMode):  # type: ignore[no-untyped-call]
 
 
 class WriteWatch(DispatchMode):  # type: ignore[no-untyped-call]
-    """Sees the tensors that kernels of this thread write into.
+    """Reports the tensors that kernels of this thread write into.
 
     Args:
-        about_to_write: Told of each, before it is written into.
+        about_to_write: Receives each tensor before the write.
     """
 
     def __init__(self, about_to_write: Callable[[torch.Tensor], None]) -> None:

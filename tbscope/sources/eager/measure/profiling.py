@@ -1,10 +1,9 @@
-"""Measures the operations of a graph: how long each takes, and how much memory is in use.
+"""Measurement of a graph's operations: the time of each, and the memory in use.
 
-The run that makes a graph is watched too closely to be timed. So the same call is made
-again, each time from the same state and with the same random numbers: some times
-unwatched, for what it takes by itself, in turn with as many runs in which a clock is
-read around each operation and nothing else is done, and once more while memory is
-counted. Everything is put back after each.
+The run that makes a graph is too slow to be timed, because it is recorded. So the call is repeated,
+each time from the same state and with the same random numbers: several times unwatched, for the
+total time, alternating with as many runs that only read a clock around each operation, and once
+more to count memory. Everything is restored after each run.
 """
 
 import time
@@ -31,7 +30,7 @@ from tbscope.sources.eager.watch.unobserved_changes import SETTERS
 __all__ = ["check_profile", "profile_graph"]
 
 _STEPS = 5
-# More of them last for days and tell no more.
+# More runs would take days without better figures.
 _MOST_STEPS = 10_000
 _WARMUP = 2
 
@@ -40,7 +39,7 @@ def check_profile(profile: bool | int) -> int:
     """Return the number of runs to measure; 0 for none.
 
     Raises:
-        ArgumentError: The argument is neither a flag nor a number of runs.
+        ArgumentError: The argument is neither a bool nor a number of runs.
     """
     if isinstance(profile, bool):
         return _STEPS if profile else 0
@@ -56,18 +55,18 @@ def check_profile(profile: bool | int) -> int:
 def profile_graph(
     graph: Graph, log: CallLog, repeats: Repeats, *, steps: int, recorder: Recorder
 ) -> None:
-    """Measure the nodes of a graph, and note how.
+    """Measure the nodes of a graph, and set the graph's `Profile`.
 
     Args:
         graph: The graph of the call.
-        log: The calls in the run that it was made of.
-        repeats: The same call.
-        steps: How many runs are measured.
-        recorder: Who made the graph; it looks away.
+        log: Calls of the run from which the graph was made.
+        repeats: The call, for repetition.
+        steps: Number of measured runs.
+        recorder: The recorder that made the graph; it is suspended.
     Raises:
-        TraceError: The model raised, or it could not be put back.
+        TraceError: The model raised, or could not be restored.
     """
-    # Compiled functions run as they are written, as they did for the graph.
+    # Compiled functions run as written, as in the run that made the graph.
     with standing_by, UNOBSERVED:
         _Measurement(graph, log, repeats, recorder).measure(steps)
     if repeats.disturbed:
@@ -81,7 +80,7 @@ def profile_graph(
 
 
 class _Measurement:
-    """The measured runs of one graph's call."""
+    """Measured runs of one graph's call."""
 
     def __init__(self, graph: Graph, log: CallLog, repeats: Repeats, recorder: Recorder) -> None:
         self._graph = graph
@@ -103,13 +102,14 @@ class _Measurement:
         kernels = self._bodies or any(isinstance(call, str) for call in self._all.calls)
         for step in range(-_WARMUP, steps):
             if step == 0:
+                # The times of the warm-up runs are dropped.
                 self._times.clear()
             with self._repeats.prepared():
                 unwatched.append(self._wall_us())
             watched.append(self._timed_us(self._functions))
             if kernels:
-                # A mode for kernels slows down what runs inside of functions: these have
-                # their times from the run before.
+                # A mode for kernels slows down functions, so functions keep their times from the
+                # run before.
                 self._timed_us(self._all, kernels=True)
         peak_bytes = self._count_bytes()
         operations_us = self._describe()
@@ -127,7 +127,7 @@ class _Measurement:
         )
 
     def _timed_us(self, calls: Calls, *, kernels: bool = False) -> float:
-        """Time the calls of one run for their nodes; return how long the whole run took."""
+        """Time the calls of one run for their nodes; return the duration of the whole run."""
         meters = [self._clocks[node] if node else self._clock for node in calls.nodes]
         watch = CallWatch(meters, self._clock)
         with self._repeats.prepared(), self._looking_away(watch), ExitStack() as stack:
@@ -137,7 +137,7 @@ class _Measurement:
             wall_us = self._wall_us()
         for reading, node in _matched(calls, watch.readings):
             clock = self._clocks[node]
-            # Where calls have changed places, one may have been timed by another's clock.
+            # If calls have changed places, a call may have been timed by the clock of another call.
             if reading.meter is clock:
                 if kernels == isinstance(reading.call, str):
                     self._times[node].append(clock.passed_us(reading.before, reading.after))
@@ -146,7 +146,7 @@ class _Measurement:
         return wall_us
 
     def _wall_us(self) -> float:
-        """Run the prepared call; return how long it took until all devices were done."""
+        """Run the prepared call; return its duration until all devices were done."""
         self._settle()
         begun = time.perf_counter_ns()
         result = self._repeats.run()
@@ -160,7 +160,7 @@ class _Measurement:
             clock.settle()
 
     def _count_bytes(self) -> int:
-        """Count the bytes alive during one run, for its nodes; return the peak of the whole run."""
+        """Count the live bytes during one run, for its nodes; return the peak of the whole run."""
         alive = LiveBytes()
         watch = CallWatch((), alive)
         with (
@@ -173,7 +173,8 @@ class _Measurement:
         del result
         self._share_highest(alive, watch)
         for reading, node in _matched(self._all, watch.readings):
-            # What is read around a kernel is forgotten by the reading around its function.
+            # A reading resets the meter, so the function's own reading lacks the peaks inside its
+            # kernels.
             highest = max(inner.after for inner in (reading, *reading.kernels))
             node.measure(peak_bytes=highest)
             for inner, kernel in _inside(reading, node):
@@ -181,7 +182,10 @@ class _Measurement:
         return alive.highest
 
     def _share_highest(self, alive: LiveBytes, watch: CallWatch) -> None:
-        """Tell each node what it held at the peak; what is of no node is of the one before it."""
+        """Set the bytes of each node at the peak.
+
+        Bytes of a call without a node count for the node before it.
+        """
         nodes = dict(self._all.match([reading.call for reading in watch.readings]))
         places = sorted(nodes)
         if not places:
@@ -194,10 +198,10 @@ class _Measurement:
 
     @contextmanager
     def _looking_away(self, watch: CallWatch) -> Iterator[None]:
-        """Have torch take the paths that it takes unwatched, though a mode of ours is active.
+        """Let torch take its unwatched paths, although modes of ours are active.
 
         Args:
-            watch: Which is told of backward passes, to see what they run.
+            watch: The mode that also measures backward passes.
         """
         recorder = self._recorder
         recorder.paused = True
@@ -211,7 +215,7 @@ class _Measurement:
             yield
 
     def _describe(self) -> float:
-        """Set the time of each node, note the nodes that have none, and return the sum."""
+        """Set the time of each node, add notes on nodes without times, and return the sum."""
         missed, inside = [], []
         operations_us = 0.0
         for node in self._graph.nodes:
@@ -225,7 +229,7 @@ class _Measurement:
             elif node.kind == "op" and node.kernels:
                 inside.append(node)
             elif node.kind == "op":
-                # What comes in goes out: nothing ran.
+                # A node without kernels passes its input on: it took no time.
                 node.measure(duration_us=0.0)
         for nodes, text in (
             (
@@ -244,9 +248,9 @@ class _Measurement:
         return operations_us
 
     def _share(self, node: Node) -> None:
-        """Share the time of an operation among its kernels, as long as each of them took.
+        """Divide the time of an operation among its kernels, in proportion to their own times.
 
-        They are timed in a run in which each costs some microseconds more.
+        The kernels are timed in a separate run, in which each takes some microseconds more.
         """
         kernels = node.body.nodes if node.body is not None else []
         if not all(kernel in self._times for kernel in kernels):

@@ -1,8 +1,8 @@
-"""The same call again and again, each time from the same state, with all put back after.
+"""Repetition of a call, each time from the same state, with everything restored afterwards.
 
-Nobody sees what an unwatched run writes into. So what the watched run before it has
-written is copied beforehand, and the buffers, which are few bytes; and for the rest,
-torch's count of writes tells whether it was left alone.
+Writes of an unwatched run are not reported. So the tensors that the watched run has written into,
+and all buffers (which are small), are copied beforehand. For all other tensors, torch's version
+counters show whether they were written into.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -24,13 +24,13 @@ __all__ = ["Repeats", "check_measurable"]
 
 
 def check_measurable(modules: Iterable[torch.nn.Module], given: list[tuple[str, Any]]) -> None:
-    """Check that a call computes something, any number of times.
+    """Check that a call computes values, and can be repeated.
 
     Args:
-        modules: The modules that it may call.
+        modules: The modules that the call may run.
         given: Its arguments by name.
     Raises:
-        ArgumentError: It does not.
+        ArgumentError: The call reads an iterator, or a tensor on the device meta.
     """
     for name, value in given:
         if isinstance(value, Iterator):
@@ -64,17 +64,17 @@ def _tensors(
 
 @dataclass
 class Repeats:
-    """A call that is made again and again, each time from the same state.
+    """Call that is repeated, each time from the same state.
 
     Attributes:
-        call: Makes it.
-        modules: All modules that it may change, each by itself.
-        inputs: A nest of its arguments.
-        training: The mode of the modules; None for that in which each stands.
-        switched: Those that switch themselves, and what they hold, by methods of their own.
+        call: Makes the call.
+        modules: All modules that the call may change; children are listed, too.
+        inputs: A pytree of the call's arguments.
+        training: The mode of the modules; None for the present mode of each module.
+        switched: Modules that switch themselves and their children by methods of their own.
         grad: Whether gradients are recorded.
-        written: The tensors from before the call that it writes into.
-        were_set: Those of which it sets the data, the gradient, or whether they ask for one.
+        written: Tensors from before the call that the call writes into.
+        were_set: Tensors whose data, gradient or `requires_grad` the call sets.
         disturbed: Whether another thread seems to have written into the model meanwhile.
     """
 
@@ -91,16 +91,16 @@ class Repeats:
 
     @contextmanager
     def prepared(self) -> Iterator[None]:
-        """Have the model ready for one run, and as it was after.
+        """Prepare the model for one run in a block, and restore it afterwards.
 
         Raises:
-            TraceError: The run wrote into what the run before did not write into.
+            TraceError: The run wrote into a tensor that the watched run did not write into.
         """
         with (
             Preserved(self.modules, self.inputs, training=self.training) as preserved,
             torch.set_grad_enabled(self.grad),
         ):
-            # First: the gradients that are kept then are among what is written into.
+            # First, because the gradients in this snapshot may be written into, too.
             for tensor in self.were_set:
                 preserved.about_to_set(tensor)
             tables = [module._buffers.values() for module in self.modules]
@@ -114,10 +114,10 @@ class Repeats:
             rest = [tensor for tensor in preserved.kept() if id(tensor) not in announced]
             versions = _versions(rest)
             yield
-            # Writes of an unwatched run are seen by none, but torch counts them.
+            # No mode sees the writes of an unwatched run, but torch's version counters do.
             counted = zip(rest, versions, _versions(rest), strict=True)
             written = [tensor for tensor, before, after in counted if before != after]
-        # Torch counts those of all threads.
+        # Version counters include the writes of all threads.
         self.disturbed = self.disturbed or (bool(written) and not is_only_thread())
         for tensor in () if self.disturbed else written:
             shape = ", ".join(map(str, tensor.shape))
@@ -129,7 +129,7 @@ class Repeats:
             )
 
     def run(self) -> Any:
-        """Make the call, which is to be prepared.
+        """Make the call, inside of a `prepared` block.
 
         Raises:
             TraceError: The model raised.
@@ -145,6 +145,6 @@ class Repeats:
 
 
 def _versions(tensors: list[torch.Tensor]) -> list[int]:
-    """Return how often each tensor was written into; -1 where torch does not count that."""
+    """Return the version counter of each tensor; -1 for inference tensors, which have none."""
     with without_functions():
         return [-1 if tensor.is_inference() else version_of(tensor) for tensor in tensors]

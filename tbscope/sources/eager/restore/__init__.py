@@ -1,1 +1,1 @@
-"""Keeps the model, its inputs and the process as they were before the run."""
+"""Snapshots of the model, its inputs and the process before a run, restored after it."""

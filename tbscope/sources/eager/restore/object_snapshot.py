@@ -1,10 +1,10 @@
-"""What modules and inputs lead to: containers, objects and arrays as they were.
+"""Snapshot of containers, objects and arrays that modules and inputs refer to.
 
-One walk, the nearest first, through whatever plain attribute access leads to. What it meets
-is copied shallowly, so that each thing is put back in its place and stays the same thing.
+A walk in breadth-first order visits everything that plain attribute access reaches. Each visited
+object is copied shallowly, so it is restored in place and keeps its identity.
 
-Nothing that a class may have overridden is asked: a copy is made, compared and put back
-by the methods of the plain container below it, and by plain attribute access.
+No method that a class may override is called: copies are made, compared and restored by the
+methods of the plain container class, and by plain attribute access.
 """
 
 import functools
@@ -30,26 +30,26 @@ from tbscope.utils.validation import table_of
 __all__ = ["MOST_ARRAY_BYTES", "MOST_OBJECTS", "KeptContents", "Report"]
 
 Report: TypeAlias = Callable[[str, Exception], None]
-"""Takes note of a part that could not be put back: its name, and the error."""
+"""Receives the name of a part that could not be restored, and the error."""
 
 MOST_OBJECTS = 200_000
-"""How many containers and objects are looked into, modules not counted."""
+"""Largest number of containers and objects in a snapshot, without modules."""
 
 MOST_ARRAY_BYTES = 256 * 2**20
-"""How many bytes of arrays of numpy are copied."""
+"""Largest number of bytes of numpy arrays that are copied."""
 
-# From how many things on their classes are looked at first: mostly all are numbers.
+# In a container with more entries the classes are checked first: mostly all are numbers.
 _MANY = 50
 
 _Sort: TypeAlias = Literal["plain", "data", "array", "generator", "tensor", "module", "machine"]
 
 
 class _Part(NamedTuple):
-    """One thing that an instance holds.
+    """One part of an instance's state: functions that copy and restore it.
 
     Attributes:
-        take: Returns a copy of it.
-        put: Makes an instance hold again the same as a copy.
+        take: Returns a copy of the part.
+        put: Restores the part of an instance from a copy.
         entries: Returns the contents of a copy.
     """
 
@@ -59,13 +59,14 @@ class _Part(NamedTuple):
 
 
 class _Kind(NamedTuple):
-    """The instances of a class, as far as a run may change them.
+    """Treatment of a class's instances, by the ways in which a run may change them.
 
     Attributes:
-        sort: How they are treated: "plain" for containers of Python's own classes; "machine" for
-            the tools of threads and processes (queues, pools), which are never put back.
-        parts: The things that they hold.
-        inside: Returns the things in them that never change; None for nothing.
+        sort: "plain" for containers of Python's own classes; "machine" for tools of threads and
+            processes (queues, pools), which are never restored; the other names speak for
+            themselves.
+        parts: The parts of an instance's state.
+        inside: Returns contents of an instance that never change; None if there are none.
     """
 
     sort: _Sort
@@ -77,14 +78,14 @@ class _Kind(NamedTuple):
 
 
 def _mapping(base: Any) -> _Part:
-    """Return the entries of instances of a class of mappings, and of classes below it."""
+    """Return the part for the entries of a mapping class and its subclasses."""
 
     def take(mapping: Any) -> dict[Any, Any]:
-        # The hashes of the keys are copied, too: no key is asked for its own.
+        # `dict.copy` copies the hashes, so no `__hash__` of a key runs.
         return dict.copy(mapping) if base is dict else dict(base.items(mapping))
 
     def put(mapping: Any, before: dict[Any, Any]) -> None:
-        # By identity: whether two tensors are equal is no yes or no.
+        # By identity, because `==` of two tensors is no bool.
         if (
             base.__len__(mapping) != len(before)
             or not all(map(is_, base.__iter__(mapping), before))
@@ -95,7 +96,7 @@ def _mapping(base: Any) -> _Part:
                 base.__setitem__(mapping, key, value)
 
     def entries(before: dict[Any, Any]) -> Collection[Any]:
-        # Most mappings have names as keys, which lead nowhere.
+        # Most mappings have str keys, which refer to nothing.
         return (
             before.values() if {str}.issuperset(map(type, before)) else (*before, *before.values())
         )
@@ -132,7 +133,7 @@ _MISSING = object()
 
 
 def _take_object(thing: Any) -> tuple[type, Any, dict[str, Any]]:
-    """Return the class of an object, its table of attributes, and a copy of that."""
+    """Return the class of an object, its `__dict__`, and a copy of the `__dict__`."""
     table = table_of(thing)
     return type(thing), table, {} if table is None else table.copy()
 
@@ -146,6 +147,7 @@ def _put_object(thing: Any, before: tuple[type, Any, dict[str, Any]]) -> None:
     if table_of(thing) is not table:
         object.__setattr__(thing, "__dict__", table)
     table.update(attributes)
+    # A table with further names, or in another order, is rebuilt.
     if [*table] != [*attributes]:
         _PLAIN[dict].put(table, attributes)
 
@@ -157,7 +159,7 @@ def _take_slots(thing: Any) -> list[Any]:
 def _get_slot(thing: Any, member: Any) -> Any:
     try:
         return member.__get__(thing)
-    except AttributeError:  # It was never filled.
+    except AttributeError:  # The slot is empty.
         return _MISSING
 
 
@@ -174,7 +176,8 @@ def _put_slots(thing: Any, before: list[Any]) -> None:
 def _put_scripted(module: Any, before: dict[str, Any]) -> None:
     now = scripted_attributes(module)
     for name, value in before.items():
-        # TorchScript gives a new list, or mapping, each time: these are set in any case.
+        # TorchScript returns a new list or mapping on each access, so identity shows nothing: set
+        # it.
         plain = isinstance(value, bool | int | float | complex | str)
         if now[name] is not value and not (plain and now[name] == value):
             set_scripted_attribute(module, name, value)
@@ -184,7 +187,7 @@ _ATTRIBUTES = _Part(_take_object, _put_object, lambda before: before[2].values()
 """The attributes of an object, and its class."""
 
 _SLOTS = _Part(_take_slots, _put_slots, lambda before: before)
-# A scripted module has its parameters, buffers and mode outside of Python.
+# The parameters, buffers and mode of a scripted module are in C++.
 _SCRIPTED = _Part(scripted_attributes, _put_scripted, lambda before: before.values())
 
 
@@ -202,7 +205,7 @@ def _take_array(array: Any) -> Any:
 
 def _put_array(array: Any, before: Any) -> None:
     now = _plain_array(array)
-    # By their bytes: a number that is none equals nothing, and zeros have signs.
+    # By bytes: NaN equals nothing, and -0.0 equals 0.0.
     if now.tobytes() != before.tobytes():
         now[...] = before
 
@@ -230,13 +233,13 @@ _STATE = _Part(_take_state, _put_state, lambda before: ())
 
 # -- classes -------------------------------------------------------------------------------
 
-# Of the standard library and of torch, the modules whose objects carry data of the user;
-# the others work with the world outside (loggers, threads, files) or with code.
+# Modules of the standard library and of torch whose objects contain data of the user. Objects of
+# the other modules represent the outside world (loggers, threads, files) or code.
 _STANDARD_DATA = frozenset({"argparse", "collections", "types"})
 _TORCH_DATA = (
     *("torch.amp", "torch.ao", "torch.distributions", "torch.nn", "torch.optim"),
     "torch.utils.data.dataset",
-    # How a module is sharded: whether its parameters are gathered now.
+    # Sharding state: whether the parameters of a module are gathered now.
     *("torch.distributed.fsdp", "torch.distributed._composable"),
 )
 _MACHINES = frozenset(
@@ -264,7 +267,7 @@ def _find_kind(cls: type) -> _Kind | None:
     numpy: Any = sys.modules.get("numpy")
     if numpy is not None and issubclass(cls, numpy.ndarray):
         return _Kind("array", (_ARRAY, _ATTRIBUTES))
-    inside = next((found for base, found in _INSIDE if issubclass(cls, base)), None)
+    inside = next((contents for base, contents in _INSIDE if issubclass(cls, base)), None)
     parts = [part for base, part in _PLAIN.items() if issubclass(cls, base)][:1]
     if _holds_data(cls) and (cls.__dictoffset__ or slots):
         parts += (_ATTRIBUTES, *slots)
@@ -272,7 +275,7 @@ def _find_kind(cls: type) -> _Kind | None:
 
 
 def _generators() -> tuple[type, ...]:
-    # Looked up, never imported: what is not loaded has no instances.
+    # Looked up, never imported: a module that is not loaded has no instances.
     numpy = sys.modules.get("numpy.random")
     return (
         torch.Generator,
@@ -281,7 +284,7 @@ def _generators() -> tuple[type, ...]:
     )
 
 
-# What leads to others, and never to other ones.
+# Immutable classes: their instances always refer to the same objects.
 _INSIDE: tuple[tuple[type, Callable[[Any], Iterable[Any]]], ...] = (
     (tuple, tuple.__iter__),
     (frozenset, frozenset.__iter__),
@@ -304,7 +307,7 @@ def _holds_data(cls: type) -> bool:
 
 
 class _Kinds(dict[type, _Kind | None]):
-    """The kinds of the classes that were met."""
+    """Cache of the kinds, by class."""
 
     def __missing__(self, cls: type) -> _Kind | None:
         kind = self[cls] = _find_kind(cls)
@@ -312,19 +315,19 @@ class _Kinds(dict[type, _Kind | None]):
 
 
 class KeptContents:
-    """Containers, objects, arrays and random generators as they were.
+    """Snapshot of containers, objects, arrays and random generators.
 
     Attributes:
-        modes: By the identity of each module among them, the table that has its training flag.
+        modes: For each module, by identity, the copied table that contains its training flag.
     """
 
     def __init__(self) -> None:
         self.modes: dict[int, dict[str, Any]] = {}
         self._kept: list[tuple[Any, _Part, Any]] = []
-        # Containers that are empty are many, and need no copy.
+        # Empty containers are frequent, and need no copy.
         self._empty: list[Any] = []
         self._kinds = _Kinds()
-        # By identity; each lives on here, so that its identity stays its own.
+        # By identity; the reference keeps each object alive, so that its identity stays unique.
         self._seen: dict[int, Any] = {}
         self._objects_left = MOST_OBJECTS
         self._objects_left_out = False
@@ -332,38 +335,38 @@ class KeptContents:
         self._bytes_left_out = 0
 
     def keep(self, things: Iterable[Any]) -> list[torch.Tensor]:
-        """Keep things and what they lead to, as they are now; what is kept already stays so.
+        """Take a snapshot of objects and all that they refer to, except objects in it already.
 
         Returns:
-            The tensors that were not met before, which are not kept.
+            The tensors that were visited for the first time; they are not part of this snapshot.
         """
         kinds, seen, empty = self._kinds, self._seen, self._empty
         tensors: list[torch.Tensor] = []
-        # What one thing holds is looked at together, after all that was met before it.
+        # Breadth first: the entries of one object together, after all objects visited before.
         pending = deque[Collection[Any]]([[*things]])
         while pending:
-            together = pending.popleft()
-            if len(together) > _MANY and not any(map(kinds.__getitem__, {*map(type, together)})):
+            entries = pending.popleft()
+            if len(entries) > _MANY and not any(map(kinds.__getitem__, {*map(type, entries)})):
                 continue
-            for thing in together:
-                cls = type(thing)
-                if cls in _PLAIN and not thing:
-                    empty.append(thing)
+            for obj in entries:
+                cls = type(obj)
+                if cls in _PLAIN and not obj:
+                    empty.append(obj)
                     continue
                 kind = kinds[cls]
-                if kind is None or id(thing) in seen:
+                if kind is None or id(obj) in seen:
                     continue
-                seen[id(thing)] = thing
+                seen[id(obj)] = obj
                 if kind.sort == "tensor":
-                    tensors.append(thing)
-                elif kind.sort == "module" or self._affords(thing, kind):
+                    tensors.append(obj)
+                elif kind.sort == "module" or self._affords(obj, kind):
                     if kind.inside is not None:
-                        pending.append([*kind.inside(thing)])
-                    pending += [self._keep(thing, kind, part) for part in kind.parts]
+                        pending.append([*kind.inside(obj)])
+                    pending += [self._keep(obj, kind, part) for part in kind.parts]
         return tensors
 
     def _keep(self, thing: Any, kind: _Kind, part: _Part) -> Collection[Any]:
-        """Keep a part of a thing; return what it leads to."""
+        """Take a snapshot of one part of an object; return the contents of the part."""
         before = part.take(thing)
         entries = part.entries(before)
         if kind.sort == "module":
@@ -374,25 +377,25 @@ class KeptContents:
             inner is not None and inner.sort == "machine"
             for inner in map(self._kinds.__getitem__, map(type, entries))
         ):
-            # What threads work on is no longer as it was, whatever the model does.
+            # An object with threading tools is changed by other threads, so it is not restored.
             return []
         self._kept.append((thing, part, before))
         return entries
 
     def keep_alone(self, container: Any) -> None:
-        """Keep a container as it is now, and nothing that it leads to."""
+        """Take a snapshot of a container, without the objects that it contains."""
         kind = self._kinds[type(container)]
         assert kind is not None
         self._kept += [(container, part, part.take(container)) for part in kind.parts]
 
     def _affords(self, thing: Any, kind: _Kind) -> bool:
-        """Whether a thing is few enough to be kept."""
+        """Whether an object fits into the limits of the snapshot."""
         if not self._objects_left:
             self._objects_left_out = True
             return False
         self._objects_left -= 1
         if kind.sort == "array":
-            # One that is locked cannot change.
+            # A read-only array cannot change.
             if not thing.flags.writeable:
                 return False
             if thing.nbytes > self._bytes_left:
@@ -402,29 +405,29 @@ class KeptContents:
         return True
 
     def left(self) -> list[str]:
-        """Return in sentences what is not kept."""
-        left = []
+        """Return sentences on everything that the snapshot leaves out."""
+        sentences = []
         if self._objects_left_out:
-            left.append(
+            sentences.append(
                 f"the model and its inputs lead to more than {MOST_OBJECTS:,} objects: what the "
                 "run changed in the others is not put back"
             )
         if self._bytes_left_out:
-            left.append(
+            sentences.append(
                 f"{self._bytes_left_out:,} bytes in arrays of numpy were not copied: what the "
                 "run wrote into them is not put back"
             )
-        return left
+        return sentences
 
     def restore(self, report: Report) -> None:
-        """Put everything back."""
+        """Restore everything."""
         for container in filter(None, self._empty):
             container.clear()
-        # The last first: those that came later may have been changed already.
-        for thing, part, before in reversed(self._kept):
+        # In reverse order: the run may have changed objects before they were added later.
+        for obj, part, before in reversed(self._kept):
             try:
-                part.put(thing, before)
+                part.put(obj, before)
             except Exception as error:  # noqa: BLE001 (reported)
-                kind, name = self._kinds[type(thing)], type(thing).__name__
+                kind, name = self._kinds[type(obj)], type(obj).__name__
                 named = {"module": "the attributes of", "generator": "the generator"}
                 report(f"{named.get(kind.sort if kind else '', 'a')} {name}", error)

@@ -1,8 +1,8 @@
-"""Keeps a model, its inputs and the process as they are, whatever a run does to them.
+"""Snapshot of a model, its inputs and the process, restored after a run, whatever the run changes.
 
-What is kept: of modules the training flag, the class, every attribute, hook and child,
-and what they lead to; of tensors (parameters, buffers, tensors in attributes, inputs)
-content, shape, place and gradient; of inputs what they lead to; the random generators;
+The snapshot covers the training flag, class, attributes, hooks and children of modules, and all
+objects that they refer to; the content, shape, memory and gradient of tensors (parameters,
+buffers, tensors in attributes, inputs); all objects that inputs refer to; the random generators;
 the settings of torch and of the process.
 """
 
@@ -23,40 +23,41 @@ __all__ = ["Preserved", "keepers"]
 
 _SHOWN_FAILURES = 3
 
-# What `DistributedDataParallel` asks whether to talk to the other processes, which may not be
-# drawing: they would be waited for, and read what they are told as a step of training.
+# Attributes by which `DistributedDataParallel` decides whether to communicate. The other processes
+# may not be tracing: this one would wait for them, or they would take its messages for a training
+# step.
 _ON_ITS_OWN = {"require_forward_param_sync": False, "require_backward_grad_sync": False}
 
 keepers: list["Preserved"] = []
-"""Those that keep modules now, in all threads."""
+"""The snapshots that are active now, in all threads."""
 
 
 class Preserved(AbstractContextManager["Preserved"]):
-    """A block after which modules, inputs and process are as they were before it.
+    """A block after which modules, inputs and process are restored to their state before it.
 
-    Modules, inputs and their children stay the very same objects. Contents of tensors
-    are put back only if `about_to_write` was called before each write.
+    Modules, inputs and their children remain the identical objects. Contents of tensors are
+    restored only if `about_to_write` was called before each write.
 
     Args:
-        modules: The modules that run in the block, each by itself: their children are kept
-            with them, but change their mode only where they are listed.
-        inputs: A nest of the modules' arguments.
-        training: The mode in which the modules run in the block; None for the one that each has.
+        modules: The modules that run in the block. Children are part of the snapshot, but change
+            their mode only if they are listed, too.
+        inputs: A pytree of the modules' arguments.
+        training: The mode of the modules in the block; None for the present mode of each module.
 
     Attributes:
-        thread: The identity of the thread that runs the block.
-        left: What is not put back, in sentences.
-        about_to_write: To be called with each tensor that is about to be written into.
-        about_to_set: To be called with each tensor whose data, gradient or flag the run is about
-            to set, or whose gradient it is about to take.
+        thread: Identity of the thread that runs the block.
+        left: Sentences on everything that is not restored.
+        about_to_write: To be called with each tensor before a write into it.
+        about_to_set: To be called with each tensor before the run sets its data, gradient or
+            `requires_grad`, or reads its gradient.
         about_to_accumulate: To be called before the run adds to gradients.
-        kept: Returns the tensors whose content is kept.
+        kept: Returns the tensors whose content is restored.
         written: Returns the tensors that `about_to_write` was called with.
         were_set: Returns the tensors that `about_to_set` was called with.
 
     Raises:
-        TraceError: Something could not be put back. Where the block itself raised, that
-            error goes on, with a note.
+        TraceError: Something could not be restored. If the block itself raised, that error is
+            raised instead, with a note.
     """
 
     def __init__(
@@ -70,7 +71,8 @@ class Preserved(AbstractContextManager["Preserved"]):
         self._inputs = inputs
         self._tensors = KeptTensors()
         self._contents = KeptContents()
-        # The training flag of a module is one of its attributes, and is put back with those.
+        # The training flag is an attribute of the module, and is restored with the other
+        # attributes.
         self._modes = self._contents.modes
         self._training = training
         self._switched: set[int] = set()
@@ -101,25 +103,25 @@ class Preserved(AbstractContextManager["Preserved"]):
         return self
 
     def add_module(self, module: torch.nn.Module) -> None:
-        """Keep one more module, met in the block before its first call.
+        """Add a module, found in the block before its first call, to the snapshot.
 
-        One that is kept already stays as it is.
+        A module that is part of the snapshot already is left alone.
         """
         self._keep([module])
         self._switch_mode(module)
 
     def add_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
-        """Keep an optimizer that is about to make a step in the block, however it is reached."""
+        """Add an optimizer that is about to make a step in the block, wherever it is referenced."""
         self._keep([optimizer])
 
     # -- the modes of modules ----------------------------------------------------------------
 
     def switched(self, module: torch.nn.Module) -> bool:
-        """Whether a module is in the mode of the run."""
+        """Whether a module has been set to the mode of the run."""
         return id(module) in self._switched
 
     def _switch_mode(self, module: torch.nn.Module) -> None:
-        """Give a module, which is kept, the mode of the run; one that has it already stays so."""
+        """Set a module of the snapshot to the mode of the run, once."""
         if id(module) in self._switched:
             return
         self._switched.add(id(module))
@@ -131,42 +133,43 @@ class Preserved(AbstractContextManager["Preserved"]):
         if "training" in table:
             table["training"] = self._training
         elif getattr(module, "training", self._training) != self._training:
-            # A scripted one has its mode in C++; what `torch.compile` made, in another module.
+            # A scripted module has its mode in C++, a wrapper of `torch.compile` in its inner
+            # module.
             try:
                 module.training = self._training
-            except AttributeError:  # Its class has made it a constant.
+            except AttributeError:  # The scripted class declares `training` as a constant.
                 return
 
     def switch(self, root: torch.nn.Module) -> None:
-        """Have a module switch itself and its children, from the modes before, as it would.
+        """Switch a module and its children by its own `train()` or `eval()`, from their old modes.
 
-        Its own `train()` or `eval()` is called; where that raises, all keep the mode of the run.
+        If that raises, all of them have the mode of the run.
         """
         assert self._training is not None
-        held = [module for module in root.modules() if "training" in module.__dict__]
-        for module in held:
+        modules = [module for module in root.modules() if "training" in module.__dict__]
+        for module in modules:
             before = self._modes.get(id(module), {})
             module.__dict__["training"] = before.get("training", module.training)
         try:
             (root.train if self._training else root.eval)()
         except BaseException:
-            for module in held:
+            for module in modules:
                 module.__dict__["training"] = self._training
             raise
 
     def stood_in_evaluation(self) -> bool:
-        """Whether all were in evaluation before they were kept, so that their caller put them."""
+        """Whether all modules were in evaluation mode before the snapshot, as set by the caller."""
         return all(before["training"] is False for before in self._modes.values())
 
     def note_mode(self, module: torch.nn.Module, training: bool) -> None:
-        """Take note that another thread has given a kept module another mode, for good."""
+        """Record that another thread has switched a module of the snapshot, for good."""
         if id(module) in self._modes:
             self._modes[id(module)]["training"] = training
 
-    # -- what is put back --------------------------------------------------------------------
+    # -- snapshot and restoration ---------------------------------------------------------------
 
     def _keep(self, things: Iterable[Any]) -> None:
-        """Keep things, what they lead to, and the tensors there."""
+        """Take a snapshot of objects, of the objects that they refer to, and of tensors there."""
         while tensors := self._contents.keep(things):
             things = self._tensors.add(tensors)
 

@@ -1,4 +1,4 @@
-"""The settings of torch, Python and numpy that a run may change, and the process around them."""
+"""Snapshot of the process: settings of torch, Python and numpy that a run may change."""
 
 import gc
 import logging
@@ -30,8 +30,8 @@ class _Setting(NamedTuple):
     """One setting.
 
     Attributes:
-        read: Returns it; raises where this torch has no such setting.
-        write: Sets it.
+        read: Returns the value; raises if this torch has no such setting.
+        write: Sets the value.
     """
 
     read: Callable[[], Any]
@@ -60,8 +60,8 @@ def _attention(kernel: str) -> _Setting:
 
 
 def _precision(path: str) -> _Setting:
-    """Return the precision of one library, or of one kind of operation in it."""
-    # Looked up when it is asked for: this torch may not have it.
+    """Return the float32 precision of a library, or of one kind of operation in it."""
+    # The owner is looked up at each access, because this torch may lack it.
     owner = attrgetter(path)
     return _Setting(
         lambda: owner(_backends).fp32_precision,
@@ -90,7 +90,7 @@ _OF_TORCH: tuple[_Setting, ...] = (
     _Setting(_backends.mha.get_fastpath_enabled, _backends.mha.set_fastpath_enabled),
     *_attributes(_backends.cudnn, ["enabled", "benchmark", "deterministic"]),
     *_attributes(_backends.mkldnn, ["enabled"]),
-    # The precision of products, in torch's older words first: they set those below them, too.
+    # The older setting of matrix products comes first, because it sets the newer ones, too.
     _Setting(torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
     *_attributes(_backends.cudnn, ["allow_tf32"]),
     *_attributes(_backends, ["fp32_precision"]),
@@ -100,7 +100,7 @@ _OF_TORCH: tuple[_Setting, ...] = (
 
 
 def _numpy() -> Any:
-    # Looked up, never imported: what is not loaded has no settings.
+    # Looked up, never imported: a numpy that is not loaded has no settings.
     return sys.modules["numpy"]
 
 
@@ -118,7 +118,7 @@ def _set_filters(before: tuple[Any, ...]) -> None:
     warnings.filters, filters, warnings.showwarning = before
     warnings.filters[:] = filters  # type: ignore[index]
     with warnings.catch_warnings():
-        # The memory of what was filtered is out of date: this has Python drop it.
+        # Python's cache of filtered warnings is out of date; leaving `catch_warnings` drops it.
         pass
 
 
@@ -141,28 +141,30 @@ _UNREADABLE = object()
 
 
 def _read(setting: _Setting) -> Any:
-    """Return a setting; `_UNREADABLE` where there is none, or where two of them disagree."""
+    """Return a setting, or `_UNREADABLE` if it is missing or its old and new forms disagree."""
     try:
         return setting.read()
     except Exception:  # noqa: BLE001 (torch raises many things)
         return _UNREADABLE
 
 
-# Those that there are, in the order in which they are set.
+# Settings that exist in this process, in the order in which they are set.
 _SETTINGS: tuple[_Setting, ...] = tuple(
     setting for setting in (*_OF_TORCH, *_OF_PYTHON) if _read(setting) is not _UNREADABLE
 )
 
 
 def keep_settings() -> Callable[[], None]:
-    """Keep the settings of the process as they are; return what puts them back."""
+    """Take a snapshot of the process settings; return the function that restores them."""
     kept = [(setting, _read(setting)) for setting in _SETTINGS]
 
     def restore() -> None:
-        # Weights that a run has cast lack gradients, or are those that it wrote and none has.
+        # The autocast cache may contain casts without gradients, or of values that the run has
+        # written.
         torch.clear_autocast_cache()
         for setting, before in kept:
-            # One setting may set others: each is read after those in front of it are set.
+            # A setting may set others, so each setting is read after the earlier settings are
+            # restored.
             if before is not _UNREADABLE and _read(setting) != before:
                 setting.write(before)
 
@@ -170,14 +172,14 @@ def keep_settings() -> Callable[[], None]:
 
 
 def tables() -> list[Any]:
-    """Return the tables that code of users fills for the whole process."""
+    """Return the process-wide tables that user code may fill."""
     return [sys.path, gc.callbacks, *shared_tables()]
 
 
 def generators() -> Iterator[Any]:
-    """Yield the random generators of the process: Python's, numpy's, those of devices in use."""
+    """Yield the random generators of Python, numpy, torch, and of devices in use."""
     yield random.getstate.__self__  # type: ignore[attr-defined]
-    # Looked up, never imported: what is not loaded has no state to keep.
+    # Looked up, never imported: a numpy that is not loaded has no state.
     numpy: Any = sys.modules.get("numpy.random")
     if numpy is not None:
         yield numpy.get_state.__self__

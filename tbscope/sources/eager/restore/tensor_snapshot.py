@@ -1,12 +1,12 @@
-"""What a run may change in tensors: their content, their place in memory, their gradients.
+"""Snapshot of tensors: their content, their memory, their gradients.
 
-Contents are not copied beforehand. Each tensor costs a second handle on its memory;
-its content is copied only when something is about to write into it.
+Contents are not copied beforehand. The snapshot of a tensor is a second handle on its memory; the
+content is copied only before a write.
 
-Beside other threads, a gradient is not even looked at before the run does so: one that
-trains the model may be writing it, and torch guards neither the reading nor the setting of
-one. For the same reason a tensor's place, and whether it asks for gradients, are then put
-back only where the run itself is known to have changed them.
+If there are other threads, a gradient is not even read before the run reads it: a thread that
+trains the model may be writing the gradient, and torch guards neither reads nor writes of it. For
+the same reason, the memory and the `requires_grad` of a tensor are then restored only if the run
+itself has reported a change of them.
 """
 
 import sys
@@ -35,21 +35,21 @@ _COMPRESSED = (torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.spars
 
 
 def is_only_thread() -> bool:
-    """Whether the running thread is the only one of Python's in this process."""
-    # Those that were not started by `threading` are counted here, too.
+    """Whether the running thread is the only Python thread in this process."""
+    # Unlike `threading.enumerate()`, this includes threads that `threading` has not started.
     return len(sys._current_frames()) == 1
 
 
 class _Kept(NamedTuple):
-    """A tensor as it was.
+    """Snapshot of a tensor.
 
     Attributes:
         tensor: The tensor.
-        handle: A tensor on the same memory that nothing else has, of the same shape and strides.
-        key: The identity of that memory.
-        shape: Its shape.
-        requires_grad: Whether it asks for gradients.
-        history: Where it comes from in autograd; None for a leaf.
+        handle: A private tensor on the same memory, with the same shape and strides.
+        key: The identity of the memory.
+        shape: Shape of the tensor.
+        requires_grad: Whether the tensor requires a gradient.
+        history: The `grad_fn` of the tensor; None for a leaf.
     """
 
     tensor: torch.Tensor
@@ -61,22 +61,23 @@ class _Kept(NamedTuple):
 
 
 class KeptTensors:
-    """Tensors as they were, with their gradients."""
+    """Snapshots of tensors and of their gradients."""
 
     def __init__(self) -> None:
         self._kept: list[_Kept] = []
         # By identity.
         self._leaves: dict[int, torch.Tensor] = {}
-        # By identity, the tensors that the run has set in another way than by an operation,
-        # or of which it has seen the gradient; and the gradients that they had.
+        # By identity: tensors that the run has set other than by an operation, or whose gradient it
+        # has read; and the gradients that they had.
         self._set: dict[int, torch.Tensor] = {}
         self._gradients: dict[int, tuple[torch.Tensor, torch.Tensor | None]] = {}
         self._alone = is_only_thread()
-        # Those whose gradients had no hooks, by the attribute that has these.
+        # Tensors without gradient hooks, by the attribute that would contain the hooks.
         self._unhooked: list[tuple[str, list[torch.Tensor]]] = []
         self._lazy: list[tuple[Any, type, torch.device, torch.dtype]] = []
-        # The tensors of each storage that no write has touched so far, and by identity those
-        # without one; the copies of either, and the versions before the first write.
+        # Snapshots by storage, for storages without a write so far; and by identity the tensors
+        # without a storage. Then the copies of both, and the version counters before the first
+        # write.
         self._untouched: dict[int, list[_Kept]] = {}
         self._odd: dict[int, torch.Tensor] = {}
         self._contents: list[_Content] = []
@@ -85,11 +86,11 @@ class KeptTensors:
         self._moved: list[_Kept] = []
 
     def add(self, tensors: Sequence[torch.Tensor]) -> list[Any]:
-        """Keep tensors as they are now.
+        """Take a snapshot of tensors.
 
         Returns:
-            What is to be kept with them: their attributes and hooks, the tensors that they
-            wrap, and, where no other thread may be writing these, their gradients.
+            Objects to add to the snapshot, too: attributes and hooks of the tensors, tensors inside
+            of wrappers, and the gradients, unless another thread may be writing these.
         """
         with without_functions():
             belongings: list[Any] = [tensor.__dict__ for tensor in tensors]
@@ -113,7 +114,7 @@ class KeptTensors:
                     keys.append(key)
                 elif not inner:
                     self._odd[id(tensor)] = tensor
-            # Column by column, as a model has many.
+            # Attributes are read column by column, because a model has many tensors.
             handles = [tensor.data for tensor in stored]
             shapes = [tensor.shape for tensor in stored]
             asking = [tensor.requires_grad for tensor in stored]
@@ -125,18 +126,18 @@ class KeptTensors:
             return belongings + (self._take_gradients(tensors) if self._alone else [])
 
     def kept(self) -> list[torch.Tensor]:
-        """Return the tensors that are kept by their storage."""
+        """Return the tensors of the snapshot that have a storage."""
         return [kept.tensor for kept in self._kept]
 
     def written(self) -> list[torch.Tensor]:
-        """Return the tensors that were announced as about to be written into."""
+        """Return the tensors that were announced before a write."""
         return [*(kept.tensor for kept in self._moved), *(tensor for tensor, _ in self._copies)]
 
     def about_to_set(self, tensor: torch.Tensor) -> None:
-        """Keep the gradient of a tensor, and remember that the run has changed it.
+        """Take a snapshot of a tensor's gradient, and record that the run changes the tensor.
 
-        To be called right before the run sets its data, its gradient or whether it asks for
-        gradients, and before it takes its gradient, into which it may write.
+        To be called right before the run sets the tensor's data, gradient or `requires_grad`, and
+        before it reads the gradient, which it may then write into.
         """
         if id(tensor) in self._leaves and id(tensor) not in self._set:
             with outside_modes():
@@ -144,38 +145,38 @@ class KeptTensors:
             self._set[id(tensor)] = tensor
 
     def about_to_accumulate(self) -> None:
-        """Keep the gradients of all tensors. To be called right before the run adds to them."""
+        """Take a snapshot of all gradients. To be called right before the run adds to them."""
         with outside_modes():
             self._add_gradients(self._leaves.values())
         self._set = self._leaves.copy()
 
     def _add_gradients(self, tensors: Iterable[torch.Tensor]) -> None:
-        found: list[Any] = self._take_gradients(tensors)
-        while found:
-            found = [one for one in self.add(found) if isinstance(one, torch.Tensor)]
+        pending: list[Any] = self._take_gradients(tensors)
+        while pending:
+            pending = [inner for inner in self.add(pending) if isinstance(inner, torch.Tensor)]
 
     def _take_gradients(self, tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
-        """Take note of the gradients of leaves, and return those that there are."""
-        found, known, leaves = [], self._gradients, self._leaves
-        # Those that are not initialised are no leaves, as they cannot be asked.
-        new = [each for each in tensors if id(each) in leaves and id(each) not in known]
+        """Record the gradients of leaves, and return the gradients that exist."""
+        gradients, seen, leaves = [], self._gradients, self._leaves
+        # Uninitialized parameters are not in `_leaves`, because their gradient cannot be read.
+        new = [leaf for leaf in tensors if id(leaf) in leaves and id(leaf) not in seen]
         for tensor, history in zip(new, _histories(new), strict=True):
             if history is None:
                 gradient = tensor.grad
-                known[id(tensor)] = tensor, gradient
+                seen[id(tensor)] = tensor, gradient
                 if gradient is not None:
-                    found.append(gradient)
-        return found
+                    gradients.append(gradient)
+        return gradients
 
     def were_set(self) -> list[torch.Tensor]:
-        """Return the tensors that were announced as about to be set."""
+        """Return the tensors that were announced before they were set."""
         return list(self._set.values())
 
     def about_to_write(self, tensor: torch.Tensor) -> None:
-        """Copy the content that a write into a tensor would destroy, if a kept tensor owns it.
+        """Copy the content that a write into a tensor would destroy, if a snapshot covers it.
 
-        To be called right before an operation that writes into the tensor, or that gives
-        it another shape or place.
+        To be called right before an operation that writes into the tensor, or that changes its
+        shape or its memory.
         """
         with without_functions():
             key = storage_key(tensor) if type(tensor) in _PLAIN else None
@@ -185,10 +186,10 @@ class KeptTensors:
                 self._about_to_write_oddly(tensor)
 
     def _about_to_write_oddly(self, tensor: torch.Tensor) -> None:
-        """Do the same for a tensor of no plain class, or without storage of its own."""
+        """Do what `about_to_write` does for a tensor subclass, or a tensor without a storage."""
         inner = flattened(tensor)
-        for part in inner:
-            self.about_to_write(part)
+        for inner_tensor in inner:
+            self.about_to_write(inner_tensor)
         if id(tensor) in self._odd:
             with outside_modes(), torch.no_grad():
                 self._copies.append((tensor, tensor.clone()))
@@ -209,10 +210,10 @@ class KeptTensors:
             self._versions.append((tensor, version_of(tensor)))
 
     def restore(self, report: Report) -> None:
-        """Put everything back: content, place, history, gradients, and last the versions."""
+        """Restore content, memory, history, gradients, and at last the version counters."""
         self._alone = self._alone and is_only_thread()
         with outside_modes(), torch.no_grad():
-            # The last first: what a storage had when it was met first is what it had before.
+            # In reverse order: the first copy of a storage contains the oldest content.
             for content in reversed(self._contents):
                 _attempt(report, content.handle, content.restore)
             for tensor, copy in self._copies:
@@ -257,8 +258,8 @@ class KeptTensors:
 
 
 def _restore_history(kept: _Kept) -> None:
-    """Put back where a tensor comes from in autograd, and whether it asks for gradients."""
-    # That of a view may have come back with that of its base.
+    """Restore the `grad_fn` and the `requires_grad` of a tensor."""
+    # The history of a view may have been restored with its base.
     if _history_of(kept.tensor) is not kept.history:
         if kept.history is not None:
             raise RuntimeError("a write gave it another history in autograd")
@@ -267,7 +268,7 @@ def _restore_history(kept: _Kept) -> None:
 
 
 def _histories(tensors: list[torch.Tensor]) -> list[Any]:
-    """Return where each tensor comes from in autograd, as `_history_of` does."""
+    """Return the `grad_fn` of each tensor, as `_history_of` does."""
     try:
         return [tensor.grad_fn for tensor in tensors]
     except RuntimeError:
@@ -275,9 +276,10 @@ def _histories(tensors: list[torch.Tensor]) -> list[Any]:
 
 
 def _history_of(tensor: torch.Tensor) -> Any:
-    """Return where a tensor comes from in autograd; None for a leaf.
+    """Return the `grad_fn` of a tensor, or None for a leaf.
 
-    torch raises for one of several views whose base was written into since.
+    torch raises for one of several views of a base that was written into after they were made; then
+    the result is `_UNKNOWN`.
     """
     try:
         return tensor.grad_fn
@@ -286,21 +288,21 @@ def _history_of(tensor: torch.Tensor) -> Any:
 
 
 class _Content:
-    """A copy of the part of one storage that kept tensors cover."""
+    """Copy of the bytes of a storage that the tensors of a snapshot cover."""
 
     __slots__ = ("copy", "handle", "size_bytes")
 
     def __init__(self, handles: list[torch.Tensor]) -> None:
         storage = handles[0].untyped_storage()
         self.size_bytes = storage.nbytes()
-        # A meta tensor has no content, and neither has one whose memory was given back.
-        there = self.size_bytes > 0 and not handles[0].is_meta
-        alone = not there or (len(handles) == 1 and handles[0].is_contiguous())
-        self.handle = handles[0] if alone else _window(handles)
-        self.copy = self.handle.clone() if there else None
+        # A meta tensor has no content, nor has a tensor whose memory was freed.
+        has_content = self.size_bytes > 0 and not handles[0].is_meta
+        covers_exactly = not has_content or (len(handles) == 1 and handles[0].is_contiguous())
+        self.handle = handles[0] if covers_exactly else _window(handles)
+        self.copy = self.handle.clone() if has_content else None
 
     def restore(self) -> None:
-        """Put the content back, into a storage of the size that it had."""
+        """Restore the size of the storage, and the content."""
         storage = self.handle.untyped_storage()
         if storage.nbytes() != self.size_bytes:
             storage.resize_(self.size_bytes)
@@ -310,7 +312,7 @@ class _Content:
 
 
 def _window(handles: list[torch.Tensor]) -> torch.Tensor:
-    """Return the bytes from the first to the last one that tensors of one storage cover."""
+    """Return the bytes from the first to the last byte that tensors of one storage cover."""
     starts, ends = [], []
     for handle in handles:
         size = handle.element_size()
@@ -325,15 +327,15 @@ def _window(handles: list[torch.Tensor]) -> torch.Tensor:
 
 
 def _fill(tensor: torch.Tensor, copy: torch.Tensor) -> None:
-    """Copy the content of a copy back into a tensor that has no storage of its own."""
+    """Copy content back into a tensor that has no storage of its own."""
     if tensor.layout in _COMPRESSED:
-        # It may have another number of elements now, which a copy does not change.
+        # `copy_` does not change the number of elements, which may differ now.
         tensor.resize_as_sparse_(copy)
     tensor.copy_(copy)
 
 
 def _make_lazy(tensor: Any, cls: type, device: torch.device, dtype: torch.dtype) -> None:
-    """Make a parameter or buffer that was initialised uninitialised again."""
+    """Make an initialized parameter or buffer uninitialized again."""
     tensor.data = torch.empty(0, device=device, dtype=dtype)
     tensor.__class__ = cls
 

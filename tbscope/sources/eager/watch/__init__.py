@@ -1,1 +1,1 @@
-"""Watches operations, kernels, module calls and scopes by hand as they run."""
+"""Watching of a run: recorders receive its operations, kernels, module calls and user scopes."""

@@ -1,7 +1,7 @@
-"""The calls of a run in order, and which node each made: so that another run can be matched.
+"""Log of a run's calls, in order, with the node of each call, so that another run can be matched.
 
-A call is a torch function that no other is around, or a kernel that no function is
-around. Runs that only measure see the calls and no nodes; the log tells whose they are.
+A call is a torch function outside of other functions, or a kernel outside of functions. Runs that
+only measure see calls and no nodes; the log maps their calls to the nodes.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,18 +29,18 @@ NO_RESULT = frozenset(
         torch.memory_format,
     }
 )
-"""Functions that are no operations: they return sizes, dtypes and flags, and are called often."""
+"""Result types of functions that are no operations: sizes, dtypes and flags, which are frequent."""
 
-# So many calls are compared at a time: what that takes grows with their square.
+# Calls are compared in windows of this size, because the time grows with the square of the size.
 _WINDOW = 1_000
 
 
 class CallLog:
-    """Notes the calls of the run of which the graph is made.
+    """Log of the calls in the run of which the graph is made.
 
     Attributes:
-        in_body: Whether a function runs that an operator was given (`cond`). A mode for
-            kernels keeps the operator whole, so that its calls are seen only without one.
+        in_body: Whether an operator runs a function that is its argument (`cond`). With a mode for
+            kernels, the operator is not entered, so such calls appear only without that mode.
     """
 
     def __init__(self) -> None:
@@ -48,16 +48,16 @@ class CallLog:
         self._entries: list[_Entry] = []
 
     def add(self, call: Any, node: Node | None) -> None:
-        """Note a call that has returned, and the node that was made of it, if one was."""
+        """Log a call that has returned, and its node, if it has one."""
         in_body = self.in_body
         self._entries.append(_Entry(call, None if in_body else node, in_body))
 
     def functions(self) -> "Calls":
-        """Return the calls seen by a run in which only functions are watched."""
+        """Return the calls that a run sees if only functions are watched."""
         return Calls([entry for entry in self._entries if not isinstance(entry.call, str)])
 
     def functions_and_kernels(self) -> "Calls":
-        """Return the calls seen by a run in which kernels are watched, too."""
+        """Return the calls that a run sees if kernels are watched, too."""
         return Calls([entry for entry in self._entries if not entry.in_body])
 
 
@@ -68,11 +68,11 @@ class _Entry(NamedTuple):
 
 
 class Calls:
-    """The calls that a run is expected to make, in order.
+    """Expected calls of a run, in order.
 
     Attributes:
-        calls: The function, or the name of the kernel (`aten::mm`).
-        nodes: For each call its node; None where it has none.
+        calls: Functions, and names of kernels (`aten::mm`).
+        nodes: The node of each call; None for a call without a node.
     """
 
     def __init__(self, entries: list[_Entry]) -> None:
@@ -80,37 +80,41 @@ class Calls:
         self.nodes = [entry.node for entry in entries]
 
     def match(self, calls: Sequence[Any]) -> list[tuple[int, Node]]:
-        """Match the calls that a run has made to nodes.
+        """Match the calls of a run to nodes.
 
         Args:
-            calls: The calls of that run, in order.
+            calls: The calls of the run, in order.
         Returns:
-            Pairs of a position among these calls and the node that it made in this run.
-            Calls that were not expected, and those that changed places, are in none.
+            Pairs of an index in `calls` and the node of that call. Unexpected calls, and calls that
+            changed places, are left out.
         """
         if calls == self.calls:
             pairs = [(at, at) for at in range(len(calls))]
         else:
             pairs = list(_common(_names(self.calls), _names(calls)))
         nodes = self.nodes
-        return [(there, node) for here, there in pairs if (node := nodes[here]) is not None]
+        return [
+            (other_index, node)
+            for index, other_index in pairs
+            if (node := nodes[index]) is not None
+        ]
 
 
 def _names(calls: Sequence[Any]) -> list[str]:
-    # Functions that are made anew for each call are equal only in their names.
+    # Functions that are created for each call are equal only in their names.
     return [call if isinstance(call, str) else operation_name(call) for call in calls]
 
 
 def _common(one: list[str], other: list[str]) -> Iterator[tuple[int, int]]:
-    """Yield the pairs of positions at which two lists match, in order, found window by window."""
-    here = there = 0
-    while here < len(one) and there < len(other):
-        windows = one[here : here + _WINDOW], other[there : there + _WINDOW]
-        found = [
+    """Yield the index pairs at which two lists match, in order, found window by window."""
+    start = other_start = 0
+    while start < len(one) and other_start < len(other):
+        windows = one[start : start + _WINDOW], other[other_start : other_start + _WINDOW]
+        matches = [
             (block.a + at, block.b + at)
             for block in SequenceMatcher(None, *windows, autojunk=False).get_matching_blocks()
             for at in range(block.size)
         ]
-        yield from ((here + first, there + second) for first, second in found)
-        first, second = found[-1] if found else (_WINDOW - 1, _WINDOW - 1)
-        here, there = here + first + 1, there + second + 1
+        yield from ((start + first, other_start + second) for first, second in matches)
+        first, second = matches[-1] if matches else (_WINDOW - 1, _WINDOW - 1)
+        start, other_start = start + first + 1, other_start + second + 1

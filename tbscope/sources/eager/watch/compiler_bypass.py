@@ -1,11 +1,10 @@
-"""Keeps a watched run the run that it would be unwatched.
+"""Bypass of code that behaves differently under watching, so a watched run equals an unwatched run.
 
-Some code of torch asks whether anyone overrides its functions and takes another
-path if so: `nn.TransformerEncoderLayer` and `nn.MultiheadAttention` leave their
-fast paths. `torch.compile` would compile the watching along with the model. While
-tbscope watches, the first gets the answer that it would get without, and the
-second runs functions as they were written. What torch makes once for all runs of a
-process is no part of the first of them.
+Some code of torch checks whether its functions are overridden, and then takes another path:
+`nn.TransformerEncoderLayer` and `nn.MultiheadAttention` leave their fast paths. `torch.compile`
+would compile the watching code along with the model. While tbscope watches, the check returns its
+unwatched answer, and compiled functions run as written. Objects that torch creates once for all
+runs of a process are not part of the first run.
 """
 
 import sys
@@ -24,20 +23,20 @@ __all__ = ["UNOBSERVED", "standing_by"]
 _PLAIN_TENSORS = frozenset({torch.Tensor, torch.nn.Parameter})
 
 UNOBSERVED = Replacements()
-"""Has torch take the paths that it takes unwatched."""
+"""Block in which torch takes its unwatched paths."""
 
 
-# Only the few places that look the function up when they ask are concerned; torch's own
-# functions have it by another name and go on telling the modes of themselves.
+# Only code that looks up the function at each check is affected. torch's own functions import it by
+# another name, and still report to the modes.
 @UNOBSERVED.of(torch.overrides, "has_torch_function")
 def _has_torch_function(relevant_args: Any) -> bool:
-    """Answer as if only tbscope's modes were absent."""
+    """Return torch's answer without tbscope's modes; all other overrides still count."""
     if watching.recorders:
         relevant_args = tuple(relevant_args)
         others = function_modes() - len(watching.recorders)
         if others <= 0 and all(
-            type(given) in _PLAIN_TENSORS or not isinstance(given, torch.Tensor)
-            for given in relevant_args
+            type(arg) in _PLAIN_TENSORS or not isinstance(arg, torch.Tensor)
+            for arg in relevant_args
         ):
             return False
     return bool(_has_torch_function.original(relevant_args))
@@ -45,22 +44,22 @@ def _has_torch_function(relevant_args: Any) -> bool:
 
 @UNOBSERVED.of(*jagged_dummy())
 def _jagged_dummy() -> torch.Tensor:
-    """Return what torch makes once in a process, as if it were there by now."""
+    """Return the dummy tensor that torch creates once in a process, unseen by modes."""
     with without_modes():
-        made: torch.Tensor = _jagged_dummy.original()
-        return made
+        dummy: torch.Tensor = _jagged_dummy.original()
+        return dummy
 
 
 # -- the compiler --------------------------------------------------------------------------
 
 _compiling = Replacements()
-# The compiler's stance, which is that of the whole process.
+# The stance of the compiler that is in force, if any; it is process-wide.
 _stance: list[Any] = []
 
 
 @_compiling.of(torch, "compile")
 def _compile(*args: Any, **kwargs: Any) -> Any:
-    """Call `torch.compile`'s original, and have the compiler stand by."""
+    """Call the original `torch.compile`, and suspend the compiler."""
     _stand_by()
     compiled = _compile.original(*args, **kwargs)
     return made_by(args[0], compiled) if args else compiled
@@ -73,8 +72,7 @@ def _stand_by() -> None:
 
 def _run_as_written() -> Callable[[], None]:
     compile_again = _compiling.put()
-    # The compiler is not loaded for this alone: that takes seconds, and where it is not, nothing
-    # is compiled.
+    # Loading the compiler takes seconds. If it is not loaded, nothing has been compiled.
     if "torch._dynamo" in sys.modules:
         _stand_by()
 
@@ -87,4 +85,4 @@ def _run_as_written() -> Callable[[], None]:
 
 
 standing_by = Shared(_run_as_written)
-"""A block in which functions run as they are written in all threads, compiled ones as well."""
+"""Block in which all functions run as written, in all threads, compiled functions as well."""

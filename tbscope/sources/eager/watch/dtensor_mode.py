@@ -1,4 +1,4 @@
-"""Watches what a tensor that is spread over ranks does inside of one kernel."""
+"""Mode that watches the local operations of a DTensor inside of one kernel."""
 
 import sys
 from types import FrameType
@@ -20,12 +20,13 @@ _NO_KEYWORDS: dict[str, Any] = {}
 
 
 class InsideMode(DispatchMode):  # type: ignore[no-untyped-call]
-    """Tells a recorder of what a tensor that is spread over ranks does inside of one kernel.
+    """Reports to a recorder the local operations that a DTensor runs inside of one kernel.
 
-    Only what communicates is told, with what led to it; the rest is the work of that kernel.
+    Only communication is reported, with the operations that lead to it; all other operations count
+    as part of the kernel.
 
     Args:
-        recorder: Whom it tells.
+        recorder: The recorder.
         outer: The arguments of the kernel.
     """
 
@@ -33,7 +34,8 @@ class InsideMode(DispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()
         self._recorder = recorder
         self._outer = outer
-        # What gave each tensor, by its identity; the results are held, so that it stays their own.
+        # The kernel call that made each tensor, by the tensor's identity; the references to the
+        # results keep the identities unique.
         self._made: dict[int, tuple[Any, KernelFacts, Any, Any]] = {}
 
     def __torch_dispatch__(
@@ -44,7 +46,7 @@ class InsideMode(DispatchMode):  # type: ignore[no-untyped-call]
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         if types and hands_on(types):
-            # Their class has its say first, and its kernels come here.
+            # The class handles the kernel first; its own kernels then arrive here.
             return NotImplemented
         facts = kernel_facts(func)
         keywords = _NO_KEYWORDS if kwargs is None else kwargs
@@ -56,7 +58,7 @@ class InsideMode(DispatchMode):  # type: ignore[no-untyped-call]
         return self._tell(facts, args, keywords)
 
     def _tell(self, facts: KernelFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run a kernel that communicates, as an operation of its own."""
+        """Run a communicating kernel as an operation of its own."""
         recorder, operations = self._recorder, self._recorder.operations
         outer, frame = operations.running, sys._getframe(2)
         operation = operations.begin()
@@ -73,7 +75,7 @@ class InsideMode(DispatchMode):  # type: ignore[no-untyped-call]
         return result
 
     def _lead_to(self, tensor: torch.Tensor, frame: FrameType) -> None:
-        """Record the kernels that made a tensor, where nobody knows it yet."""
+        """Record the kernels that made a tensor, if the tensor has no value yet."""
         recorder = self._recorder
         if id(tensor) in self._made and not recorder.is_known(tensor):
             result, facts, args, kwargs = self._made[id(tensor)]

@@ -1,7 +1,7 @@
-"""The two modes that watch torch: operations as the user wrote them, and their kernels.
+"""Modes that watch torch: functions as the user wrote them, and the kernels inside of them.
 
-`OperationMode` sees each torch function before it runs, `KernelMode` below it each
-ATen kernel. Both hand everything on unchanged.
+`OperationMode` sees each torch function before it runs; below it, `KernelMode` sees each ATen
+kernel. Both pass every call on unchanged.
 """
 
 import functools
@@ -57,19 +57,19 @@ __all__ = [
 ]
 
 _NO_KEYWORDS: dict[str, Any] = {}
-# What most operations give; a list or tuple may hold tensors of any class.
+# Result classes of most operations; a list or tuple may contain tensors of any class.
 _USUAL = PLAIN | {tuple, list, type(None)}
 
 
 class OperationMode(TorchFunctionMode):
-    """Tells a recorder of each torch function that the watched code calls.
+    """Reports to a recorder each torch function that the watched code calls.
 
     Args:
-        recorder: Whom it tells.
-        log: Where each call is noted; None for nowhere.
+        recorder: The recorder.
+        log: Log of the calls; None for no log.
 
     Attributes:
-        inside: Whether one runs now, so that torch has put the mode aside.
+        inside: Whether a function is running, so that torch has disabled the mode.
     """
 
     def __init__(self, recorder: Recorder, log: CallLog | None = None) -> None:
@@ -78,7 +78,7 @@ class OperationMode(TorchFunctionMode):
         self._recorder = recorder
         self._operations = recorder.operations
         self._log = log
-        # By function, or by function and the classes of what it was given.
+        # Names by function, or by function and the classes of its arguments.
         self._names: dict[Any, str] = {}
 
     def __torch_function__(
@@ -88,13 +88,15 @@ class OperationMode(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        # Functions that are written in Python name the classes of plain tensors, too.
+        # `types` of functions written in Python contain classes of plain tensors, too.
         plain = not types or PLAIN.issuperset(types)
+        # Metadata queries of plain tensors (`shape`, `dtype`) are frequent, and no operations.
         if func in QUESTIONS and plain and len(args) == 1 and not kwargs:
             return func(*args)
         recorder, operations = self._recorder, self._operations
         if kwargs is None:
             kwargs = _NO_KEYWORDS
+        # Operations of torch itself (checkpointing, import of the compiler) are not the model's.
         if RUNS_FOR_ITSELF and not recorder.paused and is_of_its_own(sys._getframe(1)):
             recorder.paused = True
             try:
@@ -117,8 +119,8 @@ class OperationMode(TorchFunctionMode):
             return func(*args, **kwargs)
         if not plain and not all(issubclass(kind, torch.Tensor) for kind in types):
             return self._by_its_own(func, types, args, kwargs)
-        # Not `operations.begin()`: sizes, dtypes and flags are asked for at every turn, and
-        # this is most of what such a question costs. One without kernels serves again.
+        # Not `operations.begin()`: reads of sizes, dtypes and flags are the most frequent calls,
+        # and this is most of their cost. An operation without kernels is used again.
         operation = operations.idle or Operation(operations)
         operations.idle = None
         operations.running = operation
@@ -136,20 +138,20 @@ class OperationMode(TorchFunctionMode):
             if not operation.kernels:
                 operations.idle = operation
             elif args:
-                # Few of these questions are for contents.
+                # Of these functions, only those that run kernels read contents (`item()`).
                 recorder.add_read(self._name(func, args), args[0], sys._getframe(1))
             return result
         node = None
         if result is not None or operation.kernels:
             name, frame = self._names.get(func) or self._name(func, args), sys._getframe(1)
             if func is COPIES_DEEP and operation.kernels:
-                # Its memo is no data: copies of other tensors, by the addresses of these. What it
-                # sets to the memory of its tensor, to copy that, is no write into it.
+                # The memo contains earlier copies by address, and no inputs. To copy the memory, it
+                # sets the copy to the memory of the source, which is no write into it.
                 args, operation.written = args[:1], []
             if plain and kind in _USUAL:
                 node = recorder.add_operation(name, args, kwargs, result, operation, frame)
             else:
-                # A subclass may answer questions for its shape by code of its own.
+                # A subclass may compute its shape in code of its own, which is not watched.
                 with without_functions():
                     node = recorder.add_operation(name, args, kwargs, result, operation, frame)
         if self._log is not None and kind not in NO_RESULT:
@@ -157,30 +159,30 @@ class OperationMode(TorchFunctionMode):
         return result
 
     def again(self, *, logs: bool = False) -> "OperationMode":
-        """Return a mode that does the same, to watch what a function runs, or a backward pass.
+        """Return a copy of the mode, to watch a function inside of a call, or a backward pass.
 
         Args:
-            logs: Whether it notes calls, too.
+            logs: Whether the copy logs calls, too.
         """
-        again = copy(self)
-        again.inside, again._log = False, self._log if logs else None
-        return again
+        clone = copy(self)
+        clone.inside, clone._log = False, self._log if logs else None
+        return clone
 
     def _set_data(self, args: tuple[Any, ...], frame: FrameType) -> None:
-        """Give a tensor the content of another one, which no kernel does."""
+        """Set the `data` of a tensor, and record this as an operation, because no kernel runs."""
         recorder = self._recorder
         SET_DATA(*args)
         operation = Operation(self._operations)
         operation.written = [args[0]]
         with without_functions():
-            # It is filled, and not read.
+            # The tensor is an output: its old content is not read.
             filled = {"out": args[0]}
             recorder.add_operation("set_data", args[1:], filled, args[0], operation, frame)
 
     def _by_its_own(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """Do what an object that is no tensor does with a torch function, and watch that."""
+        """Run the `__torch_function__` of a class that is no tensor, and watch it."""
         with self:
             for kind in types:
                 result = kind.__torch_function__(func, types, args, kwargs)
@@ -189,7 +191,7 @@ class OperationMode(TorchFunctionMode):
         return func(*args, **kwargs)
 
     def _name(self, func: Callable[..., Any], args: tuple[Any, ...]) -> str:
-        # Of a function whose overloads name arguments otherwise, each form of a call is looked at.
+        # Overloads with different argument names need a name for each combination of classes.
         kinds = tuple(map(type, args)) if None in positional_names(func) else ()
         key = (func, *kinds) if kinds else func
         name = self._names.get(key)
@@ -200,11 +202,11 @@ class OperationMode(TorchFunctionMode):
 
 
 class FakedOperationMode(OperationMode):
-    """Watches functions, and hands them stand-ins for the tensors of the model.
+    """Watches functions, and replaces the tensors of the model by fake tensors.
 
     Args:
-        recorder: Whom it tells.
-        stand_ins: The stand-ins.
+        recorder: The recorder.
+        stand_ins: The fake tensors.
     """
 
     def __init__(self, recorder: Recorder, stand_ins: StandIns) -> None:
@@ -219,41 +221,41 @@ class FakedOperationMode(OperationMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         args, kwargs = self._stand_ins.for_call(func, args, kwargs)
-        # Fake tensors are made for one thread at a time.
+        # The creation of fake tensors is not thread-safe.
         with self._recorder.turn:
             return super().__torch_function__(func, types, args, kwargs)
 
 
 @contextmanager
 def lent() -> Iterator[bool]:
-    """Have those watch this thread of autograd's, during a block, who watch what it works for.
+    """Watch a thread of autograd during a block, if the backward pass that it works for is watched.
 
-    Autograd's threads take modes along, and nothing else: they are told of no module call.
+    Autograd's threads inherit the modes, but not `watching`, so they would miss module calls.
 
     Returns:
-        Whether anyone does.
+        Whether the thread is watched.
     """
-    found: tuple[Recorder, ...] = ()
+    recorders: tuple[Recorder, ...] = ()
     if running_node() is not None:
         modes = dispatch_modes()
-        found = tuple(mode.recorder for mode in modes if isinstance(mode, KernelMode))
-    before, watching.recorders = watching.recorders, found
+        recorders = tuple(mode.recorder for mode in modes if isinstance(mode, KernelMode))
+    previous, watching.recorders = watching.recorders, recorders
     try:
-        yield bool(found)
+        yield bool(recorders)
     finally:
-        watching.recorders = before
+        watching.recorders = previous
 
 
 class KernelMode(DispatchMode):  # type: ignore[no-untyped-call]
-    """Tells a recorder of each ATen kernel, and of what it is about to write into.
+    """Reports to a recorder each ATen kernel, and the tensors that it is about to write into.
 
     Args:
-        recorder: Whom it tells.
+        recorder: The recorder.
         functions: The mode that sees the functions around kernels.
-        log: Where each kernel that no function is around is noted; None for nowhere.
+        log: Log of the kernels outside of functions; None for no log.
 
     Attributes:
-        recorder: Whom it tells.
+        recorder: The recorder.
     """
 
     def __init__(
@@ -282,8 +284,9 @@ class KernelMode(DispatchMode):  # type: ignore[no-untyped-call]
             and not (types and hands_on(types))
             and not any(tensor.is_nested for tensor in collect_tensors((args, kwargs), []))
         ):
-            # In inference mode, and for tensors made there, torch takes no operator apart: only
-            # those of which it is made tell what they write. What is nested has ways of its own.
+            # In inference mode, and for tensors made there, torch does not decompose composite
+            # operators; only their parts report writes, so they are decomposed here. Nested tensors
+            # have kernels of their own.
             with self:
                 return run_composite(func, args, kwargs)
         if types and recorder.distributed and hands_on(types):
@@ -298,7 +301,7 @@ class KernelMode(DispatchMode):  # type: ignore[no-untyped-call]
         running = recorder.operations.running
         if running is not None and not recorder.scripted:
             return running.run(facts, args, kwargs)
-        # What TorchScript forks runs in a thread of its own, where Python has called nothing.
+        # Work that TorchScript forks runs in a thread without Python frames.
         frame = sys._getframe().f_back
         if recorder.scripted:
             with recorder.turn:
@@ -319,10 +322,10 @@ class KernelMode(DispatchMode):  # type: ignore[no-untyped-call]
         running = operations.running
         if running is not None:
             return running.run(facts, args, kwargs)
-        # No torch function is around it: the kernel is itself the operation.
+        # No torch function encloses it: the kernel itself is the operation.
         operation = operations.begin()
         try:
-            # C++ has called a native one, and no mode for functions has seen that.
+            # C++ calls native operators without any function mode.
             with without_functions() if facts.native else nullcontext():
                 result = operation.run(facts, args, kwargs)
         except BaseException as error:
@@ -339,7 +342,7 @@ class KernelMode(DispatchMode):  # type: ignore[no-untyped-call]
     def _show_functions(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Have the functions that an operator is given (`cond`, `scan`) watched as they run."""
+        """Wrap the functions among an operator's arguments (`cond`, `scan`) to watch their runs."""
         recorder = self.recorder
         operands = collect_tensors((args, kwargs), [])
 
@@ -357,7 +360,7 @@ class KernelMode(DispatchMode):  # type: ignore[no-untyped-call]
                     gave(result)
                 return result
 
-            # A `partial` has no name for `wraps` to take over; the graph prints it.
+            # `wraps` copies no name from a `partial`, and the graph prints it.
             body.__qualname__ = getattr(given, "__qualname__", body_name(given))
             return body
 
@@ -365,7 +368,7 @@ class KernelMode(DispatchMode):  # type: ignore[no-untyped-call]
 
     @contextmanager
     def _watching(self, name: str) -> Iterator[Callable[[Any], None]]:
-        """Watch a block again, though the operator that runs it has put the modes aside."""
+        """Watch a block inside of an operator, for which torch has disabled the modes."""
         functions = self._functions
         with ExitStack() as stack:
             gave = stack.enter_context(self.recorder.function(name))
@@ -383,12 +386,12 @@ class KernelMode(DispatchMode):  # type: ignore[no-untyped-call]
 def modes_of(
     recorder: Recorder, log: CallLog | None = None, *, stand_ins: StandIns | None = None
 ) -> tuple[KernelMode, OperationMode]:
-    """Return the modes that tell a recorder of what a thread runs, in the order to enter them.
+    """Return the modes that report a thread's operations to a recorder, in the order to enter them.
 
     Args:
         recorder: The recorder.
-        log: Where each call is noted; None for nowhere.
-        stand_ins: What functions are given in place of the model's tensors; None for nothing.
+        log: Log of the calls; None for no log.
+        stand_ins: Fake tensors that replace the model's tensors; None for no replacement.
     """
     operations: OperationMode
     if stand_ins is None:

@@ -1,8 +1,8 @@
-"""Watches module calls: while a recorder watches, modules tell it of their calls.
+"""Watching of module calls: modules report their calls to the recorders of their thread.
 
-The method of `torch.nn.Module` that every call goes through is replaced while any
-thread of the process is watched, and put back after; other threads pass through it. No hook is
-registered, so nothing of the model changes, and hooks run inside of their module's scope.
+The method of `torch.nn.Module` that every call goes through is replaced while any thread of the
+process is watched, and restored afterwards; calls in other threads pass through the replacement. No
+hook is registered, so the model does not change, and hooks run inside of their module's scope.
 """
 
 import sys
@@ -18,11 +18,12 @@ from tbscope.sources.torch.compat.modules import call_method_name
 __all__ = ["MODULE_CALLS", "watched_call"]
 
 MODULE_CALLS = Replacements()
-"""Has modules tell this thread's recorders of their calls."""
+"""Block in which modules report their calls to the recorders of their thread."""
 
 
 def watched_call(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
-    """Call a module, and tell this thread's recorders of it."""
+    """Call a module, and report the call to the recorders of this thread."""
+    # A watch that its thread has not ended ends at the thread's next module call.
     if abandoned:
         settle()
     recorders = watching.recorders

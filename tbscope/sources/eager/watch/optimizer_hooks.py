@@ -1,4 +1,4 @@
-"""Watches the steps of optimizers: this thread's recorders are told of their beginning and end."""
+"""Watching of optimizers: the beginning and end of each step are reported to recorders."""
 
 import functools
 import sys
@@ -20,20 +20,20 @@ __all__ = ["watching_optimizers"]
 _blocks = Replacements()
 
 
-# Around each step of an optimizer torch has such a block, which ends however the step does.
+# torch runs each optimizer step in this profiler block, whose exit runs even after an error.
 @_blocks.of(torch.autograd.profiler.record_function, "__exit__")
 def _exit(block: Any, kind: Any, error: Any, trace: Any) -> None:
-    """End a block of the profiler's, and tell of an optimizer whose step an error has ended."""
+    """Leave a profiler block, and report an optimizer step that an error has ended."""
     _exit.original(block, kind, error, trace)
     if kind is not None:
         for recorder in watching.recorders:
             recorder.fail_step(sys._getframe(1))
-        for each in step_watchers():
-            each.optimizer_failed(sys._getframe(1))
+        for watcher in step_watchers():
+            watcher.optimizer_failed(sys._getframe(1))
 
 
 def _hook() -> Callable[[], None]:
-    # An optimizer goes through its hooks when it tells: none may be added then.
+    # An optimizer iterates over its hooks while it calls them: none may be added then.
     hooks = register_optimizer_step_pre_hook(_before), register_optimizer_step_post_hook(_after)
     put_back = _blocks.put()
 
@@ -46,7 +46,7 @@ def _hook() -> Callable[[], None]:
 
 
 watching_optimizers = Shared(_hook)
-"""A block in which recorders and those who wait are told of the steps of optimizers."""
+"""Block in which optimizer steps are reported to recorders and step watchers."""
 
 
 def _before(
@@ -54,14 +54,14 @@ def _before(
 ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
     caller = sys._getframe(1)
     # The first argument of the hook's `args` is the optimizer itself.
-    closures = [given for given in (*args[1:2], kwargs.get("closure")) if callable(given)]
-    waiting = step_watchers()
-    for each in waiting:
-        each.optimizer_begins(optimizer, caller)
+    closures = [arg for arg in (*args[1:2], kwargs.get("closure")) if callable(arg)]
+    watchers = step_watchers()
+    for watcher in watchers:
+        watcher.optimizer_begins(optimizer, caller)
     recorders = [recorder for recorder in watching.recorders if not recorder.paused]
     for recorder in recorders:
         recorder.begin_step(optimizer, caller)
-    if not closures or not (recorders or waiting):
+    if not closures or not (recorders or watchers):
         return None
     outside = _outside(closures[0], optimizer, id(caller))
     if "closure" in kwargs:
@@ -73,19 +73,19 @@ def _after(optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict
     for recorder in watching.recorders:
         if not recorder.paused:
             recorder.end_step(optimizer)
-    for each in step_watchers():
-        each.optimizer_ends(optimizer)
+    for watcher in step_watchers():
+        watcher.optimizer_ends(optimizer)
 
 
 def _outside(
     closure: Callable[..., Any], optimizer: torch.optim.Optimizer, caller: int
 ) -> Callable[..., Any]:
-    """Return a closure that runs the model again, of which no part is the optimizer's.
+    """Return a closure that runs the model again, outside of the optimizer step.
 
     Args:
         closure: The closure.
-        optimizer: Which calls it.
-        caller: The identity of the Python frame in which the step of the optimizer runs.
+        optimizer: The optimizer that calls it.
+        caller: Identity of the Python frame in which the optimizer step runs.
     """
 
     @functools.wraps(closure)
@@ -95,11 +95,13 @@ def _outside(
                 stack.enter_context(recorder.outside_step())
             result = closure(*args, **kwargs)
         frame = sys._getframe(1)
+        # Optimizers wrap closures (`torch.enable_grad()(closure)`), so the step's frame may be
+        # further out.
         while id(frame) != caller and frame.f_back is not None:
             frame = frame.f_back
         if id(frame) == caller:
-            for each in step_watchers():
-                each.closure_ends(optimizer, frame)
+            for watcher in step_watchers():
+                watcher.closure_ends(optimizer, frame)
         return result
 
     return run

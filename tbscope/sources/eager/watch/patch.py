@@ -1,4 +1,4 @@
-"""What is changed for the whole process while anyone needs it: attributes that are replaced."""
+"""Process-wide changes while any thread needs them: replaced attributes."""
 
 import threading
 from collections.abc import Callable
@@ -10,18 +10,19 @@ __all__ = ["Replacement", "Replacements", "Shared"]
 
 
 class Shared(AbstractContextManager[None]):
-    """A block that several threads may be in at once: the first one changes, the last puts back.
+    """A block that several threads may be in at once: the first makes a change, the last undoes it.
 
     Args:
-        change: Changes something, and returns what puts it back.
+        change: Makes the change, and returns the function that undoes it.
     """
 
     def __init__(self, change: Callable[[], Callable[[], object]]) -> None:
         self._change = change
         self._put_back: Callable[[], object] | None = None
         self._users: list[None] = []
-        # The garbage collector may have a finalizer leave a block while this thread enters one:
-        # the lock lets it, and each line below is right whatever left between it and the next.
+        # Garbage collection may run a finalizer that leaves the block while this thread enters it.
+        # The lock is reentrant for that, and each line stays correct if a leave runs between it and
+        # the next line.
         self._lock = threading.RLock()
 
     def __enter__(self) -> None:
@@ -52,11 +53,11 @@ class Replacement:
 
     Args:
         owner: The module or class.
-        name: The name of the attribute; or a function that returns it, asked at each replacement.
+        name: Name of the attribute, or a function that returns the name at each replacement.
         substitute: The substitute.
 
     Attributes:
-        original: The attribute before: a class method bound to no class yet.
+        original: The original attribute; a class method is not bound to a class.
         substitute: The substitute.
     """
 
@@ -64,7 +65,7 @@ class Replacement:
         self._owner = owner
         self._asked = name
         self._name = ""
-        # Whether the owner has it from another class, so that its own has to go again.
+        # Whether the owner inherits the attribute, so that it has to be deleted again.
         self._inherited = False
         self.substitute = substitute
         self.original: Any = None
@@ -72,13 +73,13 @@ class Replacement:
     def put(self) -> None:
         """Replace the attribute."""
         self._name = self._asked if isinstance(self._asked, str) else self._asked()
-        held = vars(self._owner)
-        self._inherited = self._name not in held
-        self.original = getattr(self._owner, self._name) if self._inherited else held[self._name]
+        table = vars(self._owner)
+        self._inherited = self._name not in table
+        self.original = getattr(self._owner, self._name) if self._inherited else table[self._name]
         setattr(self._owner, self._name, self.substitute)
 
     def put_back(self) -> None:
-        """Put the original back, unless another one was put there meanwhile."""
+        """Restore the original, unless the attribute was replaced again meanwhile."""
         if vars(self._owner).get(self._name) is not self.substitute:
             return
         if self._inherited:
@@ -88,14 +89,14 @@ class Replacement:
 
 
 class Replacements(Shared):
-    """A block in which substitutes are in the places of attributes, whichever thread asks."""
+    """A block in which attributes are replaced, for all threads."""
 
     def __init__(self) -> None:
         super().__init__(self.put)
         self._all: list[Replacement] = []
 
     def of(self, owner: Any, name: str | Callable[[], str]) -> Callable[[Any], Replacement]:
-        """Return a decorator that has a function replace an attribute (see `Replacement`)."""
+        """Return a decorator that makes a function the substitute of an attribute."""
 
         def add(substitute: Any) -> Replacement:
             self._all.append(Replacement(owner, name, substitute))
@@ -104,7 +105,7 @@ class Replacements(Shared):
         return add
 
     def put(self) -> Callable[[], None]:
-        """Replace all attributes; return what puts them back."""
+        """Replace all attributes; return the function that restores them."""
         for replacement in self._all:
             replacement.put()
         return self._put_all_back

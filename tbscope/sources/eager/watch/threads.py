@@ -1,7 +1,7 @@
-"""Watches the work that a run hands over to other threads.
+"""Watching of work in other threads that a run starts.
 
-Modes belong to a thread, and so does what is watched. Work that is handed over while somebody
-watches takes the watching along: a function given to a pool, and what a thread is made to run.
+Modes and recorders belong to a thread. Work that a watched thread hands over is watched in its
+thread, too: functions submitted to a pool, and the target of a new thread.
 """
 
 import sys
@@ -21,11 +21,11 @@ from tbscope.sources.eager.watch.patch import Replacements
 __all__ = ["HANDED_OVER"]
 
 HANDED_OVER = Replacements()
-"""Has what this thread hands over to others watched there."""
+"""Block in which work that this thread hands over to other threads is watched there."""
 
 
 class _Work:
-    """A function that is watched in whichever thread calls it, by those who watch now.
+    """Function that is watched in whichever thread calls it, by this thread's present recorders.
 
     Args:
         function: The function.
@@ -46,7 +46,7 @@ class _Work:
         return self.part(0, self._function, *args, **kwargs)
 
     def part(self, number: int, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Do one part of the work; parts have numbers, whichever is done first."""
+        """Run one part of the work; numbers order the parts, whichever finishes first."""
         with self._watched(number):
             return function(*args, **kwargs)
 
@@ -71,7 +71,7 @@ class _Work:
 
 
 def _work(function: Callable[..., Any]) -> Any:
-    """Return a function that is watched where it runs; the same one where nobody watches."""
+    """Return a watched version of a function, or the function itself if nothing is recorded."""
     if all(recorder.paused for recorder in watching.recorders):
         return function
     return _Work(function)
@@ -87,13 +87,13 @@ def _apply(pool: Any, func: Callable[..., Any], *args: Any, **kwargs: Any) -> An
     return _apply.original(pool, _work(func), *args, **kwargs)
 
 
-# All that a pool of this kind is given beside single calls becomes tasks here.
+# All work for such a pool, except single calls, becomes tasks here.
 @HANDED_OVER.of(ThreadPool, "_guarded_task_generation")
 def _tasks(pool: Any, job: int, func: Callable[..., Any], iterable: Iterable[Any]) -> Any:
     work, tasks = _work(func), _tasks.original(pool, job, func, iterable)
     if work is func:
         return tasks
-    # Of an iterable that raises, the last task raises that again.
+    # The last task of an iterable that raises is the error itself, raised again.
     return ((*task[:2], partial(work.part, task[1], task[2]), *task[3:]) for task in tasks)
 
 
@@ -112,12 +112,12 @@ def _start(thread: threading.Thread) -> None:
 
 
 def _is_librarys(thread: threading.Thread) -> bool:
-    """Tell whether a thread does work of Python's own library, such as serving a pool."""
-    does: Any = type(thread)
-    if does.__module__ == threading.__name__:
-        # What `Thread` and `Timer` are given.
-        does = getattr(thread, "_target", None) or getattr(thread, "function", None)
-    while isinstance(does, partial):
-        does = does.func
-    module = getattr(does, "__module__", None) or type(does).__module__
+    """Whether a thread does work of Python's own library, such as serving a pool."""
+    target: Any = type(thread)
+    if target.__module__ == threading.__name__:
+        # The targets of `Thread` and `Timer`.
+        target = getattr(thread, "_target", None) or getattr(thread, "function", None)
+    while isinstance(target, partial):
+        target = target.func
+    module = getattr(target, "__module__", None) or type(target).__module__
     return str(module).partition(".")[0] in sys.stdlib_module_names - {"builtins"}

@@ -1,13 +1,15 @@
-"""Tells this thread's recorders of what torch does where no mode looks.
+"""Reports on changes that no mode sees, to the recorders of the thread that makes them.
 
-Autograd's engine sets the gradients of leaf tensors in C++, where other threads may be doing
-the same; so a gradient is looked at only when this thread is about to change it. `functional_call`
-puts other tensors in the place of a module's own before it calls it, so that a module which is
-unknown so far would be met with what is not its own. `Parameter(tensor)` and
-`tensor.as_subclass(cls)` show a tensor as one of another class. `tensor.untyped_storage()
-.resize_(0)` gives the memory of a tensor back though the tensor stays, as sharded training does
-after forward. `work.wait()` waits for what ranks do together in the background, and what was
-filled is read from then on. None of these is an operation.
+- Autograd's engine sets the gradients of leaf tensors in C++. Other threads may be doing so at the
+  same time, so a gradient is read only when this thread is about to change it.
+- `functional_call` replaces the tensors of a module before it calls the module. A module that is
+  not registered yet would be registered with tensors that are not its own.
+- `Parameter(tensor)` and `tensor.as_subclass(cls)` return an alias of a tensor, of another class.
+- `tensor.untyped_storage().resize_(0)` frees the memory of a tensor that remains, as sharded
+  training does after forward.
+- `work.wait()` waits for an asynchronous collective, whose result is read from then on.
+
+None of these is an operation.
 """
 
 import functools
@@ -36,19 +38,19 @@ from tbscope.sources.torch.distributed import WORKS
 __all__ = ["FLAGS", "OWN_FUNCTIONS", "SETTERS", "UNSEEN", "WAITS"]
 
 SETTERS = Replacements()
-"""Tells of tensors that are about to be set."""
+"""Block in which tensors are reported before their data or gradients are set."""
 
 UNSEEN = Replacements()
-"""Tells of functional calls, of new faces of tensors, and of storages that get another size."""
+"""Block in which functional calls, new aliases of tensors and resized storages are reported."""
 
 WAITS = Replacements()
-"""Tells of waits for what ranks do in the background."""
+"""Block in which waits for asynchronous collectives are reported."""
 
 OWN_FUNCTIONS = Replacements()
-"""Hands the autograd functions of users the stand-ins of tensors, in a run that has some."""
+"""Block in which the user's autograd functions receive fake tensors, in a run that uses them."""
 
 FLAGS = Replacements()
-"""Tells those who keep modules of modules that are switched by `train()` or `eval()`."""
+"""Block in which `train()` and `eval()` are reported to the snapshots of modules."""
 
 
 # -- tensors that are set ------------------------------------------------------------------
@@ -56,30 +58,33 @@ FLAGS = Replacements()
 
 @SETTERS.of(torch.autograd, BACKWARD)
 def _backward(*args: Any, **kwargs: Any) -> Any:
-    """Run a backward pass; `torch.autograd.grad` adds to no gradient."""
+    """Run a backward pass, and report it; `torch.autograd.grad` does not add to gradients."""
     if not watching.recorders:
         with lent() as watched:
             if watched:
                 return _backward.substitute(*args, **kwargs)
     roots, gradients, creates_graph = (*args[:2], *args[3:4])
-    # In another frame than that of `torch.autograd.backward` or `grad`, none are known.
-    held = sys._getframe(1).f_locals
-    given = {
+    # The caller's arguments show the user's gradients, if it is `torch.autograd.backward` or
+    # `grad`.
+    caller_locals = sys._getframe(1).f_locals
+    user_gradients = {
         id(tensor)
-        for tensor in collect_tensors(held.get("grad_tensors", held.get("grad_outputs")), [])
+        for tensor in collect_tensors(
+            caller_locals.get("grad_tensors", caller_locals.get("grad_outputs")), []
+        )
     }
     with ExitStack() as stack:
         if watching.measuring is not None:
             stack.enter_context(watching.measuring())
-        for waiting in step_watchers():
-            stack.enter_context(waiting.backward_pass(roots, sys._getframe()))
+        for watcher in step_watchers():
+            stack.enter_context(watcher.backward_pass(roots, sys._getframe()))
         for recorder in watching.recorders:
             if kwargs.get("accumulate_grad", True):
                 recorder.about_to_accumulate()
             stack.enter_context(
                 recorder.backward_pass(
                     roots,
-                    [(gradient, id(gradient) in given) for gradient in gradients],
+                    [(gradient, id(gradient) in user_gradients) for gradient in gradients],
                     creates_graph=bool(creates_graph),
                     caller=sys._getframe(),
                 )
@@ -102,7 +107,7 @@ def _swap(one: torch.Tensor, other: torch.Tensor) -> None:
 
 @UNSEEN.of(torch.UntypedStorage, "resize_")
 def _resize(storage: torch.UntypedStorage, size: int) -> object:
-    """Do what `UntypedStorage.resize_` does; what it may destroy is a write like any other."""
+    """Report the content that a resize may destroy, as before any write, and call the original."""
     for recorder in watching.recorders:
         if not recorder.paused:
             with outside_modes():
@@ -111,12 +116,12 @@ def _resize(storage: torch.UntypedStorage, size: int) -> object:
     return _resize.original(storage, size)
 
 
-# -- other tensors in the place of some ----------------------------------------------------
+# -- replaced tensors and aliases ----------------------------------------------------------
 
 
 @UNSEEN.of(*functional_calls())
 def _functional_call(module: Any, given: Any, *args: Any, **kwargs: Any) -> Any:
-    """Do what `functional_call` does; the module is met before others are in place of its own."""
+    """Call the original; the module is registered before its tensors are replaced."""
     usual = isinstance(module, torch.nn.Module) and isinstance(given, dict)
     with ExitStack() as stack:
         for recorder in watching.recorders:
@@ -127,10 +132,10 @@ def _functional_call(module: Any, given: Any, *args: Any, **kwargs: Any) -> Any:
 
 @functools.wraps(torch.nn.Parameter.__new__)
 def _new(kind: type, data: Any = None, *args: Any, **kwargs: Any) -> Any:
-    face = _parameter.original(kind, data, *args, **kwargs)
+    alias = _parameter.original(kind, data, *args, **kwargs)
     if isinstance(data, torch.Tensor):
-        _tell_of(face, data)
-    return face
+        _tell_of(alias, data)
+    return alias
 
 
 _parameter = UNSEEN.of(torch.nn.Parameter, "__new__")(staticmethod(_new))
@@ -139,9 +144,9 @@ _parameter = UNSEEN.of(torch.nn.Parameter, "__new__")(staticmethod(_new))
 @UNSEEN.of(torch.Tensor, "as_subclass")
 @functools.wraps(torch.Tensor.as_subclass)
 def _as_subclass(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-    face = _as_subclass.original(tensor, *args, **kwargs)
-    _tell_of(face, tensor)
-    return face
+    alias = _as_subclass.original(tensor, *args, **kwargs)
+    _tell_of(alias, tensor)
+    return alias
 
 
 def _tell_of(face: torch.Tensor, tensor: torch.Tensor) -> None:
@@ -151,7 +156,7 @@ def _tell_of(face: torch.Tensor, tensor: torch.Tensor) -> None:
 
 
 def _as_one_operation(home: Any, inner: str, name: str, parts: int) -> None:
-    """Have a function that makes a jagged tensor be one operation: torch does it in a dozen."""
+    """Turn a function that creates a jagged tensor into one operation, instead of torch's dozen."""
 
     def make(*args: Any, **kwargs: Any) -> Any:
         made = watched.original(*args, **kwargs)
@@ -162,11 +167,12 @@ def _as_one_operation(home: Any, inner: str, name: str, parts: int) -> None:
 
     @UNSEEN.of(home, inner)
     def watched(*args: Any, **kwargs: Any) -> Any:
-        given = tuple(collect_tensors((args, kwargs), []))
-        if not function_modes() or not has_torch_function(given):
+        tensors = tuple(collect_tensors((args, kwargs), []))
+        if not function_modes() or not has_torch_function(tensors):
             return watched.original(*args, **kwargs)
-        made = handle_torch_function(make, given, *args, **kwargs)
-        # Beside it some give what is in it: one operation gives no tensor twice.
+        made = handle_torch_function(make, tensors, *args, **kwargs)
+        # Some also return offsets and lengths. The operation returns only the jagged tensor, of
+        # which these are read.
         return (made, made.offsets(), made.lengths())[:parts] if parts > 1 else made
 
 
@@ -176,7 +182,7 @@ for _inner, _called in _names.items():
 
 
 def _with_stand_ins(cls: Any, *args: Any, **kwargs: Any) -> Any:
-    """Do what `Function.apply` does, which is no function of torch that a mode would see."""
+    """Call `Function.apply` with fake tensors: modes do not see it, as it is no torch function."""
     stand_ins = watching.stand_ins
     if stand_ins is not None:
         args, kwargs = stand_ins.among(args), stand_ins.among(kwargs)
@@ -204,12 +210,12 @@ for _kind in WORKS:
 
 @FLAGS.of(torch.nn.Module, "train")
 def _train(module: torch.nn.Module, mode: bool = True) -> Any:
-    """Do what `Module.train` does; it calls itself for each child, so each comes by here.
+    """Call `Module.train`, which calls itself for each child, so each child is seen here.
 
-    The model itself may switch modules that the run has not met yet: they are kept before. And
-    another thread may switch those that are kept: what it wants is what is so after the draw.
+    The model may switch modules that are not registered yet: their snapshot is taken before. If
+    another thread switches a module of a snapshot, its new mode remains after the trace.
     """
-    # Work that the run has handed over is the run's own.
+    # Work in other threads that the run has started belongs to the run.
     running = watching.thread or threading.get_ident()
     for keeper in tuple(keepers):
         if keeper.thread == running and not keeper.switched(module):

@@ -1,4 +1,4 @@
-"""Has a recorder watch a thread: its module calls, its operations and their kernels."""
+"""Watching of a thread by a recorder: all patches and modes for the duration of a block."""
 
 import sys
 import threading
@@ -23,7 +23,7 @@ from tbscope.utils.gc_pause import collecting_rarely
 
 __all__ = ["Watch", "deep_enough"]
 
-# What watching one operation takes of Python's limit, in the innermost module.
+# Python frames that the watching of one operation needs, in the innermost module.
 _OPERATION = 100
 
 
@@ -33,7 +33,7 @@ def _raise_limit() -> Callable[[], None]:
     sys.setrecursionlimit(raised)
 
     def put_back() -> None:
-        # Others may have set it meanwhile.
+        # The limit stays if other code has set it meanwhile.
         if sys.getrecursionlimit() == raised:
             sys.setrecursionlimit(before)
 
@@ -41,20 +41,19 @@ def _raise_limit() -> Callable[[], None]:
 
 
 deep_enough = Shared(_raise_limit)
-"""A block in which modules nest as deep as they do unwatched: Python limits nested calls.
+"""Block with a higher recursion limit, so that modules can nest as deeply as unwatched.
 
-Each watched call of a module takes a Python frame of its own beside the three or more that it
-takes anyway.
+Each watched module call takes one Python frame more than the three or more of the call itself.
 """
 
 
 class Watch(AbstractContextManager[None]):
-    """Has a recorder watch this thread.
+    """Watches this thread for a recorder.
 
     Args:
-        recorder: Who watches.
-        log: Where each call is noted; None for nowhere.
-        stand_ins: What functions are given in place of the model's tensors; None for nothing.
+        recorder: The recorder.
+        log: Log of the calls; None for no log.
+        stand_ins: Fake tensors that replace the model's tensors; None for no replacement.
     """
 
     def __init__(
@@ -68,7 +67,7 @@ class Watch(AbstractContextManager[None]):
         self._stand_ins = stand_ins
         self._log = log
         self._turn = threading.Lock()
-        # What is there once in the process, and what belongs to this thread.
+        # Resources of the process, and of this thread.
         self._process = ExitStack()
         self._here = ExitStack()
         self._calls = ExitStack()
@@ -77,17 +76,17 @@ class Watch(AbstractContextManager[None]):
 
     @property
     def is_here(self) -> bool:
-        """Whether it watches this thread."""
+        """Whether this watch is active in the running thread."""
         return self._recorder in watching.recorders
 
     @property
     def is_innermost(self) -> bool:
-        """Whether it watches this thread, and nothing does that has begun later."""
+        """Whether this watch is active in the running thread, and no later watch is."""
         return self.is_here and watching.recorders[-1] is self._recorder
 
     @property
     def _can_end(self) -> bool:
-        """Whether it can end: of the modes of a thread the innermost goes first."""
+        """Whether the watch can end now: the modes of a thread have to be left innermost first."""
         return (
             self.is_innermost and self._modes is not None and are_innermost(*reversed(self._modes))
         )
@@ -95,31 +94,31 @@ class Watch(AbstractContextManager[None]):
     def __enter__(self) -> None:
         settle()
         self.thread = threading.current_thread()
-        with ExitStack() as here, ExitStack() as stack:
-            outer = watching.recorders
-            here.callback(setattr, watching, "recorders", outer)
-            watching.recorders = (*outer, self._recorder)
+        with ExitStack() as thread_stack, ExitStack() as process_stack:
+            enclosing = watching.recorders
+            thread_stack.callback(setattr, watching, "recorders", enclosing)
+            watching.recorders = (*enclosing, self._recorder)
             self._calls.enter_context(MODULE_CALLS)
-            here.callback(self._calls.close)
-            stack.enter_context(deep_enough)
-            stack.enter_context(collecting_rarely())
-            stack.callback(self._stop_threads)
-            for each in (MODULE_CALLS, HANDED_OVER, UNOBSERVED, standing_by, SETTERS, UNSEEN):
-                stack.enter_context(each)
+            thread_stack.callback(self._calls.close)
+            process_stack.enter_context(deep_enough)
+            process_stack.enter_context(collecting_rarely())
+            process_stack.callback(self._stop_threads)
+            for block in (MODULE_CALLS, HANDED_OVER, UNOBSERVED, standing_by, SETTERS, UNSEEN):
+                process_stack.enter_context(block)
             if is_distributed():
-                stack.enter_context(WAITS)
+                process_stack.enter_context(WAITS)
             if self._stand_ins is not None:
-                here.callback(setattr, watching, "stand_ins", watching.stand_ins)
+                thread_stack.callback(setattr, watching, "stand_ins", watching.stand_ins)
                 watching.stand_ins = self._stand_ins
-                stack.enter_context(OWN_FUNCTIONS)
+                process_stack.enter_context(OWN_FUNCTIONS)
             modes = modes_of(self._recorder, self._log, stand_ins=self._stand_ins)
             if self._recorder.backward is not None:
                 self._recorder.backward.look_again()
-                stack.enter_context(watching_optimizers)
+                process_stack.enter_context(watching_optimizers)
             for mode in modes:
-                here.enter_context(mode)
+                thread_stack.enter_context(mode)
             self._modes = modes
-            self._process, self._here = stack.pop_all(), here.pop_all()
+            self._process, self._here = process_stack.pop_all(), thread_stack.pop_all()
 
     def _stop_threads(self) -> None:
         if self._recorder.strands is not None:
@@ -139,21 +138,21 @@ class Watch(AbstractContextManager[None]):
         settle()
 
     def abandon(self) -> None:
-        """Watch no longer; the thread of this ends it as soon as it comes by.
+        """Stop recording; the thread of the watch ends it at the next opportunity.
 
-        Nothing but the recorder changes now: this may run amid anything else.
+        Only the recorder changes now, because this may run at any point (in a finalizer).
         """
         self._recorder.paused = self._recorder.left = True
         abandoned.append(self.let_go)
 
     def let_go(self) -> bool:
-        """End as much of it as this thread can; return whether that is all."""
+        """End as much of the watch as this thread can; return whether it has ended completely."""
         with self._turn:
             self._process.close()
             if self._can_end:
                 self._here.close()
             elif self.thread.is_alive():
                 return False
-            # Else the modes have gone with their thread.
+            # Otherwise the modes are gone, together with their thread.
             self._calls.close()
             return True
