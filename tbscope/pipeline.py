@@ -19,14 +19,14 @@ from tbscope.drawing.layout import lay_out
 from tbscope.graphdef.run_metadata import run_metadata
 from tbscope.ir.graph import Graph, Node, copy_graph, require_graph
 from tbscope.ir.invariants import check_invariants
-from tbscope.ir.nodes import let_go
+from tbscope.ir.nodes import release_nodes
 from tbscope.ir.scopes import Scope
 from tbscope.options import Drawing, check_options, with_defaults
 from tbscope.passes.collapse_leaves import collapse_leaves
 from tbscope.passes.dead_code import mark_dead
 from tbscope.passes.detail_level import set_level
 from tbscope.passes.hide_views import hide_plumbing
-from tbscope.passes.tied_parameters import name_ties, part_lent
+from tbscope.passes.tied_parameters import copy_shared_parameters, copy_tied_parameters
 from tbscope.utils.gc_pause import not_collecting
 from tbscope.utils.option import shows_options
 
@@ -113,9 +113,9 @@ def _draw(graph: Graph, figures: Sequence[Figure] | None, options: Drawing) -> D
     elif options["hide"]:
         hide_plumbing(drawn, keep=("*",), hide=options["hide"])
     if leaves == "node":
-        name_ties(drawn)
+        copy_tied_parameters(drawn)
         collapse_leaves(drawn)
-        part_lent(drawn)
+        copy_shared_parameters(drawn)
     layout = lay_out(
         drawn,
         style=options["style"],
@@ -138,5 +138,5 @@ def _draw(graph: Graph, figures: Sequence[Figure] | None, options: Drawing) -> D
         labels = label_nodes(drawn, color_by, layout.facts, originals)
     stats = None if origin is None else place_figures(figures, origin, drawn, layout, stood_for)
     data = graph_def_bytes(drawn, layout, labels=labels)
-    let_go(set(drawn.nodes).difference(graph.nodes))
+    release_nodes(set(drawn.nodes).difference(graph.nodes))
     return Drawn(data, None if stats is None else run_metadata(stats))

@@ -9,11 +9,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tbscope.functions.canonicalize import _OF_A_RUN
-from tbscope.functions.definition import CallStep, Definition, Given, Read, Ref, Step, Use
+from tbscope.functions.definition import CallStep, Definition, InputRef, Ref, Step, StepRef, Use
 from tbscope.functions.functions import Functions
 from tbscope.ir.graph import Argument, Call, Graph, Nest, Node, Output, Value, copy_body
 from tbscope.ir.nodes import OPERATIONS
-from tbscope.ir.pytree import map_nest, walk
+from tbscope.ir.pytree import map_tree, walk
 
 if TYPE_CHECKING:
     from tbscope.ir.scopes import Scope
@@ -44,7 +44,7 @@ class _Body:
 
     def value(self, ref: Ref) -> Value:
         body = self
-        while isinstance(ref, Given):
+        while isinstance(ref, StepRef):
             assert ref.output is not None, "an operation is no value"
             part = body._part(ref.path)
             if isinstance(part, Node):
@@ -53,7 +53,7 @@ class _Body:
         return body.inputs[ref.place]
 
     def waited(self, ref: Ref) -> Node:
-        if isinstance(ref, Read):
+        if isinstance(ref, InputRef):
             return self.waits[ref.place]
         part = self._part(ref.path)
         assert isinstance(part, Node), "the way ends at a call"
@@ -65,7 +65,7 @@ class _Body:
 
         def changed(entry: Nest) -> Nest:
             old = next(held)
-            if not isinstance(entry, (Read, Given)):
+            if not isinstance(entry, (InputRef, StepRef)):
                 return entry
             value = self.value(entry)
             types = value.shape, value.dtype, value.device
@@ -76,7 +76,7 @@ class _Body:
                 value.producer, value.index, old.shape, old.dtype, old.device, old.sharding
             )
 
-        return map_nest(nest, changed)
+        return map_tree(nest, changed)
 
     def _part(self, path: tuple[int, ...]) -> "Node | _Body":
         part: Node | _Body = self
@@ -191,9 +191,11 @@ class _Expansion:
         node.arguments = [
             Argument(
                 name,
-                map_nest(
+                map_tree(
                     nest,
-                    lambda entry: body.value(entry) if isinstance(entry, (Read, Given)) else entry,
+                    lambda entry: (
+                        body.value(entry) if isinstance(entry, (InputRef, StepRef)) else entry
+                    ),
                 ),
             )
             for name, nest in step.arguments

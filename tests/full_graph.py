@@ -20,7 +20,7 @@ from tbscope.ir.graph import (
     Source,
     Value,
 )
-from tbscope.ir.metadata import Function, Run
+from tbscope.ir.metadata import CallFrame, Function
 from tests.build import GraphBuilder
 
 
@@ -32,8 +32,8 @@ def full() -> Graph:
     y = build.linear("Net/Linear[fc]", x, 3)
     graph, source = build.graph, Source("net.py", 3, "forward")
     first = build.node("first", y, 2.5, outputs=((3,), ()), dtype="int64", device="cuda:1")
-    outer = Run(Function("forward", ((1, 2), (3, 2**60))), None, 1)
-    run = Run(Function("", (), nested=True), outer, 2**55)
+    outer = CallFrame(Function("forward", ((1, 2), (3, 2**60))), None, 1)
+    run = CallFrame(Function("", (), nested=True), outer, 2**55)
     node = build.node(
         "all",
         *(x, first.outputs[1], [y, (x,)]),

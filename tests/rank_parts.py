@@ -3,7 +3,7 @@
 from collections import Counter
 
 from tbscope.ir.metadata import split_device
-from tbscope.ir.scopes import upward
+from tbscope.ir.scopes import self_and_ancestors
 
 
 def rows_of(graph, box):
@@ -51,8 +51,8 @@ def _is_between(node):
     """Tell whether a node stands where boxes of ranks are joined."""
     if node.collective is None or node.scope is None:
         return node.collective is not None
-    *_, top = upward(node.scope)
-    around = [one for one in upward(node.scope) if one.kind == "rank"]
+    *_, top = self_and_ancestors(node.scope)
+    around = [one for one in self_and_ancestors(node.scope) if one.kind == "rank"]
     return (node.scope is top and not around) or "between ranks" in node.scope.path.split("/")
 
 

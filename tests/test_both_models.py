@@ -10,7 +10,7 @@ from sweeps import counted
 from tbscope.page.flow import lost_exits
 from tbscope.page.glyphs import Series
 from tbscope.page.hierarchy import Hierarchy
-from tbscope.page.level_graph import find_siblings
+from tbscope.page.level_graph import read_levels
 from tbscope.page.scenes import read_scene
 
 PLAIN, CARDS = ("Add", "Mul"), ("Add", "Add", "NoOp")
@@ -85,7 +85,7 @@ def parts(glyph):
 @given(SEEDS, COUNTS, st.sampled_from([PLAIN, CARDS, CIRCLES]))
 def test_both_models_tell_the_same_of_any_level(seed, count, ops):
     hierarchy = Hierarchy(nodes_of(seed, count, ops))
-    for box, siblings in find_siblings(hierarchy, 1).items():
+    for box, siblings in read_levels(hierarchy, 1).items():
         by_glyphs, by_places = told_by_glyphs(hierarchy, box), told_by_places(box, siblings)
         if box is hierarchy.root:
             # The one sees the sides of boxes, the other the ends of the whole graph, too.
@@ -101,7 +101,7 @@ def test_both_models_tell_the_same_of_any_level(seed, count, ops):
 def test_where_the_flow_is_kept_no_end_of_it_is_lost(seed, count, ops):
     # What hangs on circles alone is cut off, too: `circles.py` draws those as nodes.
     hierarchy = Hierarchy(nodes_of(seed, count, ops))
-    for box, siblings in find_siblings(hierarchy, 1).items():
+    for box, siblings in read_levels(hierarchy, 1).items():
         keeps = siblings.grouped(siblings.series()).keeps_flow()
         event(f"kept: {keeps}")
         if keeps:
@@ -133,7 +133,7 @@ def test_what_is_read_through_a_circle_or_an_icon_is_data_or_not(circle, edge, d
     assert hierarchy.links(hierarchy.root)[x, a] == (int(data), int(not data))
     doors = hierarchy.doors
     assert (doors.entered, doors.left) == (({y}, set()) if data else (set(), set()))
-    found = find_siblings(hierarchy, 1)
+    found = read_levels(hierarchy, 1)
     assert found[hierarchy.root].links == {(0, 1): data}
     assert found[a].fed == ({0} if data else set())
 

@@ -9,12 +9,12 @@ from helper_models import Decoder, Detector, Helped, Seq2Seq, TimeMix, example
 from torch import nn
 
 import tbscope
-from tbscope.drawing.placement.function_boxes import Bundler
+from tbscope.drawing.placement.function_boxes import FunctionBoxes
 from tbscope.drawing.placement.split_levels import is_crowded
-from tbscope.ir.placement.borrowed_calls import Guests
+from tbscope.ir.placement.borrowed_calls import BorrowedPlacement
 from tbscope.page.glyphs import Box
 from tbscope.page.hierarchy import Hierarchy
-from tbscope.page.level_graph import find_siblings
+from tbscope.page.level_graph import read_levels
 from tbscope.page.templates import Structures
 from tbscope.utils.components import find_cycles
 
@@ -115,7 +115,7 @@ def test_what_a_generator_runs_in_turns_stands_with_whoever_asks_it():
 def test_what_is_in_boxes_is_found_once():
     net, inputs = example(Helped)
     graph = tbscope.trace(net, inputs)
-    bundler = Bundler(graph, Guests())
+    bundler = FunctionBoxes(graph, BorrowedPlacement())
     level = next(graph.scopes())
     assert bundler.bundle(level, "functions")
     found = len(bundler.found.all)
@@ -301,7 +301,7 @@ def test_the_same_operations_with_the_same_edges_are_drawn(kind, helpers):
 def test_levels_of_helpers_are_drawn_well():
     for kind in ALL:
         hierarchy = Hierarchy.of(drawn(kind))
-        assert not any(map(is_crowded, find_siblings(hierarchy).values()))
+        assert not any(map(is_crowded, read_levels(hierarchy).values()))
 
 
 @pytest.mark.parametrize("helpers", [True, False, None, "some", 1])

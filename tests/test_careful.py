@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 import tbscope
-from tbscope.sources.eager.record.nonfatal import CarefulRecorder
+from tbscope.sources.eager.record.nonfatal import NonfatalRecorder
 from tbscope.sources.eager.record.recorder import Recorder
 from tbscope.sources.eager.watch.module_calls import watched_call
 
@@ -22,7 +22,7 @@ def told():
 
 @pytest.fixture
 def recorder(told):
-    return CarefulRecorder("step", boundary=watched_call, open_ended=True, failed=told.append)
+    return NonfatalRecorder("step", boundary=watched_call, open_ended=True, failed=told.append)
 
 
 def test_whatever_tells_a_recorder_while_code_runs_tells_it_with_care():
@@ -34,7 +34,9 @@ def test_whatever_tells_a_recorder_while_code_runs_tells_it_with_care():
     }
     assert {"add_operation", "swapping", "about_to_write", "function"} <= names
     # This one is asked where others stand in for tensors, which is so in no training.
-    careless = {each for each in names if getattr(CarefulRecorder, each) is getattr(Recorder, each)}
+    careless = {
+        each for each in names if getattr(NonfatalRecorder, each) is getattr(Recorder, each)
+    }
     assert careless == {"is_known"}
 
 

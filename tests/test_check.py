@@ -12,7 +12,7 @@ from torch import nn
 
 import tbscope
 from tbscope.comparison.api import parse_limit
-from tbscope.comparison.build_structure import Reading
+from tbscope.comparison.build_structure import OutlinedGraph
 from tbscope.comparison.lock_file import outline_to_pin, pin_to_outline
 
 X = torch.ones(1, 2)
@@ -246,7 +246,7 @@ def test_a_pin_of_a_later_version_is_refused():
 
 
 def test_a_damaged_pin_is_an_error_or_another_architecture_and_never_a_crash():
-    text = outline_to_pin(Reading(tbscope.trace(net(), X)).outline)
+    text = outline_to_pin(OutlinedGraph(tbscope.trace(net(), X)).outline)
     taken = 0
     for start in range(0, len(text), 7):
         for damaged in (text[:start] + text[start + 1 :], text[:start] + "[" + text[start + 3 :]):
@@ -261,7 +261,7 @@ def test_a_damaged_pin_is_an_error_or_another_architecture_and_never_a_crash():
 
 
 def test_a_pin_that_names_a_block_before_it_is_told_is_refused():
-    outline = Reading(tbscope.trace(net(), X)).outline
+    outline = OutlinedGraph(tbscope.trace(net(), X)).outline
     data = json.loads(outline_to_pin(outline))
     data["blocks"].reverse()
     with pytest.raises(tbscope.ArgumentError, match="this is no pin of an architecture"):

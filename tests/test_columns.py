@@ -6,11 +6,11 @@ from tbscope.analysis.costs import Costs
 from tbscope.analysis.summary import part_row
 from tbscope.analysis.summary_columns import chosen_columns
 from tbscope.analysis.units import bytes_text, count_text, duration_text, flops_text
-from tbscope.ir.module_tree import Part
+from tbscope.ir.module_tree import ModulePart
 
 
 def row(**told):
-    return part_row(Part("Net", kind="module"), Costs(), depth=0, all_parameters=0) | told
+    return part_row(ModulePart("Net", kind="module"), Costs(), depth=0, all_parameters=0) | told
 
 
 def cell(column, **told):

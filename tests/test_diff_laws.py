@@ -13,7 +13,7 @@ from test_functions_laws import ALIKE, MUTATIONS, layers
 from test_random_models import WIDTH, models
 
 import tbscope
-from tbscope.comparison.build_structure import Reading
+from tbscope.comparison.build_structure import OutlinedGraph
 from tbscope.comparison.lock_file import outline_to_pin, pin_to_outline
 from tbscope.ir.nodes import OPERATIONS
 from tests.sweeps import sampled
@@ -42,7 +42,7 @@ def hold(one, other):
     assert tbscope.to_graph_def(union, color_by="difference").node
     fates = Counter(node.attributes["difference"] for node in operations(union))
     assert len(operations(other)) == fates.total() - fates["removed"]
-    assert bool(there) == (Reading(one).outline.digest != Reading(other).outline.digest)
+    assert bool(there) == (OutlinedGraph(one).outline.digest != OutlinedGraph(other).outline.digest)
 
 
 def operations(graph):
@@ -75,13 +75,13 @@ def test_of_two_random_models_all_is_told_and_mirrored(one, other):
 def test_a_random_model_does_not_differ_from_itself_nor_from_its_pin(model):
     one, other = trace(model), trace(model)
     assert not tbscope.diff(one, other)
-    outline = Reading(one).outline
+    outline = OutlinedGraph(one).outline
     assert pin_to_outline(outline_to_pin(outline)).digest == outline.digest
 
 
 @pytest.mark.parametrize("name", KINDS)
 def test_a_pin_tells_of_a_real_model_what_its_graph_does(name):
-    outline = Reading(real_graph(name)).outline
+    outline = OutlinedGraph(real_graph(name)).outline
     text = outline_to_pin(outline)
     read = pin_to_outline(text)
     assert outline_to_pin(read) == text

@@ -7,7 +7,7 @@ import pytest
 from tbscope.page.edges import Link
 from tbscope.page.flow import longest_chain, lost_exits
 from tbscope.page.hierarchy import Hierarchy
-from tbscope.page.level_graph import find_siblings
+from tbscope.page.level_graph import read_levels
 from tbscope.page.scenes import read_scene
 
 
@@ -143,7 +143,7 @@ def around_a_hub(*, read_outside):
     scene = read_scene(hierarchy, box)
     assert {glyph.label for glyph in scene.aside} == {"hub"}
     lost = [glyph.label for glyph in lost_exits(hierarchy, scene)]
-    assert find_siblings(hierarchy)[box].keeps_flow() is (lost == [])
+    assert read_levels(hierarchy)[box].keeps_flow() is (lost == [])
     return lost
 
 
@@ -164,4 +164,4 @@ def test_a_last_node_that_is_put_aside_is_missed():
     box = hierarchy.boxes["m"]
     lost = lost_exits(hierarchy, read_scene(hierarchy, box))
     assert [glyph.label for glyph in lost] == ["cat"]
-    assert not find_siblings(hierarchy)[box].keeps_flow()
+    assert not read_levels(hierarchy)[box].keeps_flow()

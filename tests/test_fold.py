@@ -6,7 +6,7 @@ from tbscope.analysis.collapse_repeats import equal_parts, lines_of
 from tbscope.analysis.costs import Costs
 from tbscope.analysis.summary import part_row
 from tbscope.ir.graph import Parameter
-from tbscope.ir.module_tree import Part, walk
+from tbscope.ir.module_tree import ModulePart, walk
 
 
 def lines(root, depth=None, costs=None):
@@ -23,9 +23,9 @@ def lines(root, depth=None, costs=None):
 
 
 def listed(*attributes, label="Linear"):
-    root = Part("Net", kind="module")
+    root = ModulePart("Net", kind="module")
     for attribute in attributes:
-        Part(label, parent=root, kind="module", attribute=attribute)
+        ModulePart(label, parent=root, kind="module", attribute=attribute)
     return root
 
 
@@ -91,7 +91,7 @@ def test_equal_parameters_fold_though_they_are_others():
 def test_what_is_inside_must_be_equal_and_is_one_line():
     root = listed("0", "1")
     for part in root.children:
-        Part("ReLU", parent=part, kind="module", attribute="act")
+        ModulePart("ReLU", parent=part, kind="module", attribute="act")
     assert lines(root)[1:] == [(1, "0-1", 2, 2), (2, "act", 1, 2)]
     root.children[1].children[0].attribute = "end"
     assert titles(root) == ["0", "act", "1", "end"]
@@ -101,13 +101,13 @@ def test_lines_in_folded_parts_fold_in_their_turn():
     root = listed("0", "1")
     for part in root.children:
         for attribute in ("0", "1", "2"):
-            Part("ReLU", parent=part, kind="module", attribute=attribute)
+            ModulePart("ReLU", parent=part, kind="module", attribute=attribute)
     assert lines(root)[1:] == [(1, "0-1", 2, 2), (2, "0-2", 3, 6)]
 
 
 def test_depth_is_how_many_parts_stand_around():
     root = listed("0", "1")
-    Part("ReLU", parent=root.children[1], attribute="act")
+    ModulePart("ReLU", parent=root.children[1], attribute="act")
     for depth, count in ((0, 1), (1, 3), (2, 4), (None, 4)):
         assert len(list(lines_of(root, depth, {}))) == count
         assert len(lines(root, depth)) == count

@@ -12,7 +12,7 @@ import tbscope
 from tbscope.analysis.collapse_repeats import equal_parts, lines_of
 from tbscope.analysis.costs import Costs
 from tbscope.analysis.summary import part_row
-from tbscope.ir.module_tree import ModuleTree, Part, walk
+from tbscope.ir.module_tree import ModulePart, ModuleTree, walk
 
 X = torch.ones(2, 4)
 
@@ -123,9 +123,9 @@ def test_definitions_are_asked_for_only_where_parts_are_numbered_on():
     def definitions():
         raise AssertionError("nothing is folded here")
 
-    root = Part("Net", kind="module")
+    root = ModulePart("Net", kind="module")
     for attribute in ("0", "2", "a"):
-        Part("Linear", parent=root, kind="module", attribute=attribute)
+        ModulePart("Linear", parent=root, kind="module", attribute=attribute)
     rows = rows_below(root)
     assert equal_parts(root, rows, definitions) == {}
     root.children[1].attribute = "1"

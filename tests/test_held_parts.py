@@ -9,7 +9,7 @@ from torch.nn import functional
 
 import tbscope
 from tbscope.ir.graph import Parameter
-from tbscope.ir.module_tree import ModuleTree, Part, held_below, numbers_in
+from tbscope.ir.module_tree import ModulePart, ModuleTree, numel_of, parameters_below
 from tbscope.overlays.overlay import make_overlay
 
 
@@ -266,14 +266,14 @@ def test_a_leaf_names_what_stands_below_it():
 
 def test_what_is_held_below_a_module_has_its_name_from_there_on():
     weight = Parameter("weight", "parameter", (3,), "float32", 12, True)
-    net = Part("Net", name="net", held=(weight,))
-    block = Part("block", parent=net, kind="scope")
-    first = Part("A", parent=block, name="net.a", held=(weight,))
+    net = ModulePart("Net", name="net", held=(weight,))
+    block = ModulePart("block", parent=net, kind="scope")
+    first = ModulePart("A", parent=block, name="net.a", held=(weight,))
     for part, name in ((first, "net.a.0"), (first, "net.a.1"), (net, "net.b")):
-        Part("B", parent=part, name=name, held=(weight,))
-    hidden = Part("Hidden", parent=net, kind="module", held=(weight,))
+        ModulePart("B", parent=part, name=name, held=(weight,))
+    hidden = ModulePart("Hidden", parent=net, kind="module", held=(weight,))
     assert (first.unregistered, hidden.unregistered) == (False, True)
-    assert [parameter.name for parameter in held_below(net)] == [
+    assert [parameter.name for parameter in parameters_below(net)] == [
         "a.weight",
         "a.0.weight",
         "a.1.weight",
@@ -324,7 +324,7 @@ def test_parameters_without_a_number_are_told_by_the_name_of_their_module():
     ("shape", "numbers"), [((3, 2), 6), ((3, None), 3), ((3, 0), 0), ((), 1), (None, 0)]
 )
 def test_a_size_that_is_not_known_leaves_the_others_to_count(shape, numbers):
-    assert numbers_in(Parameter("weight", "parameter", shape, "float32", 0, True)) == numbers
+    assert numel_of(Parameter("weight", "parameter", shape, "float32", 0, True)) == numbers
 
 
 def test_a_parameter_that_no_module_registers_too_is_no_shared_one():

@@ -14,7 +14,7 @@ from transformers import BatchEncoding, BertConfig, BertModel
 from tbscope.errors import InputError
 from tbscope.sources.torch.calling.bind import bind_inputs, callee_name, require_model
 from tbscope.sources.torch.calling.signatures import (
-    Arrangements,
+    BoundNames,
     argument_names,
     short_signature,
     signature_of,
@@ -565,7 +565,7 @@ def test_arguments_are_named_by_the_parameters_they_fill(fn, args, kwargs, expec
 
 
 def test_alike_calls_of_methods_are_arranged_alike_and_others_by_themselves():
-    arrangements, one, other = Arrangements(), Varied(), Varied()
+    arrangements, one, other = BoundNames(), Varied(), Varied()
     for args, kwargs in (
         ((1, 2), {"new": 5, "flag": 4}),
         ((6, 7), {"new": 8, "flag": 9}),

@@ -11,7 +11,7 @@ from torch import nn
 
 import tbscope
 from tbscope.overlays.overlay import make_overlay
-from tbscope.passes.tied_parameters import part_lent
+from tbscope.passes.tied_parameters import copy_shared_parameters
 from tbscope.pipeline import draw
 
 
@@ -152,7 +152,7 @@ class Calls:
 
     def part(self):
         """Part the parameter; give what each call reads of it."""
-        part_lent(self.build.graph)
+        copy_shared_parameters(self.build.graph)
         return [value.producer.inputs[1].producer for value in self.made]
 
 

@@ -14,7 +14,7 @@ from torch.utils import _pytree
 import tbscope
 from tbscope.ir.graph import Constant, Node, Value
 from tbscope.ir.pytree import walk
-from tbscope.sources.torch.calling.argument_values import Literals, collect_tensors
+from tbscope.sources.torch.calling.argument_values import ArgumentConverter, collect_tensors
 from tbscope.sources.torch.calling.pytree import tensor_leaves
 
 
@@ -61,7 +61,7 @@ def nest(thing):
         return values.setdefault(id(tensor), Value(node, 0, tuple(tensor.shape), "float32", "cpu"))
 
     found, known = [], []
-    return Literals(value_of).nest(thing, found, known), found, values
+    return ArgumentConverter(value_of).nest(thing, found, known), found, values
 
 
 X, Y = torch.ones(1), torch.ones(2)
@@ -125,7 +125,7 @@ def test_tensors_are_collected_as_often_as_they_are_told():
     pair = [torch.ones(1), (torch.ones(2),)]
     given = (pair, {"again": pair})
     tensors, values = [], []
-    Literals(lambda tensor: Constant("value")).nest(given, tensors, values)
+    ArgumentConverter(lambda tensor: Constant("value")).nest(given, tensors, values)
     collected = collect_tensors(given, [])
     assert len(collected) == len(values) == 4
     assert all(one is other for one, other in zip(collected, tensors, strict=True))

@@ -17,7 +17,7 @@ from torch import nn
 
 import tbscope
 from tbscope.ir.graph import Constant
-from tbscope.sources.torch.calling.argument_values import Literals
+from tbscope.sources.torch.calling.argument_values import ArgumentConverter
 
 ADDRESS = re.compile(r"0x[0-9a-f]{6,}|\d{11,}")
 
@@ -156,7 +156,7 @@ def test_a_deep_copy_that_its_memo_holds_is_no_operation():
 
 
 def nest(given):
-    return Literals(lambda tensor: tuple(tensor.shape)).nest(given)
+    return ArgumentConverter(lambda tensor: tuple(tensor.shape)).nest(given)
 
 
 @pytest.mark.parametrize(

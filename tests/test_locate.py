@@ -18,7 +18,7 @@ from torch.utils.tensorboard import SummaryWriter
 import tbscope
 from tbscope.sources.torch import source_location
 from tbscope.sources.torch.source_location import (
-    Locator,
+    CallSiteFinder,
     helper_name,
     is_foreign_file,
     raised_at,
@@ -155,7 +155,7 @@ def test_packages_of_others_are_the_users_also_below_the_library_of_python(monke
 
 
 def test_a_call_has_one_step_also_once_python_knows_what_is_called():
-    locator, spots = Locator(short_path.__code__), set()
+    locator, spots = CallSiteFinder(short_path.__code__), set()
 
     class Asked:
         def __len__(self):

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tbscope.ir.graph import Constant, Node, Value
-from tbscope.ir.pytree import form_of, map_nest, map_values, values_in, walk
+from tbscope.ir.pytree import form_of, map_tree, map_values, values_in, walk
 
 X, Y, Z = (Value(Node(name, "input", "input"), 0, (1,), "float32", "cpu") for name in "xyz")
 NESTS = st.recursive(
@@ -61,7 +61,7 @@ def test_values_are_replaced_where_they_stand():
 
 
 def test_leaves_are_changed_where_they_stand():
-    changed = map_nest(NEST, lambda leaf: leaf if isinstance(leaf, Value) else str(leaf))
+    changed = map_tree(NEST, lambda leaf: leaf if isinstance(leaf, Value) else str(leaf))
     assert changed == [X, ("1", {"k": Y}), X, "d"]
 
 
@@ -70,6 +70,6 @@ def test_all_ways_walk_alike(nest):
     leaves = [leaf for _, leaf in walk(nest)]
     assert list(values_in(nest)) == [leaf for leaf in leaves if type(leaf) is Value]
     seen = []
-    assert map_nest(nest, lambda leaf: seen.append(leaf) or leaf) == nest
+    assert map_tree(nest, lambda leaf: seen.append(leaf) or leaf) == nest
     assert seen == leaves
-    assert map_values(nest, {X: Z}) == map_nest(nest, lambda leaf: Z if leaf is X else leaf)
+    assert map_values(nest, {X: Z}) == map_tree(nest, lambda leaf: Z if leaf is X else leaf)

@@ -3,7 +3,7 @@
 import pytest
 
 from tbscope.ir.builder import GraphBuilder
-from tbscope.sources.onnx.export.alignment import Operation, side_by_side
+from tbscope.sources.onnx.export.alignment import Operation, align_operations
 
 
 def nodes(*told):
@@ -21,7 +21,7 @@ def program(*told):
 
 
 def pairs(ours, theirs):
-    found = side_by_side(nodes(*ours), program(*theirs))
+    found = align_operations(nodes(*ours), program(*theirs))
     return [(int(node.name) - 1, operation.name) for node, operation in found]
 
 

@@ -12,7 +12,7 @@ from versions import needs_torch
 import tbscope
 from tbscope.sources.eager.record.operation import Operations
 from tbscope.sources.torch.compat.tensors import storage_key
-from tbscope.sources.torch.operations import kernel_facts
+from tbscope.sources.torch.operations import kernel_info
 
 X = torch.rand(2, 3)
 
@@ -61,12 +61,12 @@ def test_a_function_inside_of_a_function_gives_to_the_operation_that_ran_it():
 def test_no_product_reads_a_copy_that_was_made_before_a_function_ran(runs_a_function):
     everything = Operations({}, keep_runs=False)
     operation = everything.begin()
-    copy = operation.run(kernel_facts(torch.ops.aten.clone.default), (X,), {})
+    copy = operation.run(kernel_info(torch.ops.aten.clone.default), (X,), {})
     if runs_a_function:
         # It may have given the memory of the copy to something else.
         with everything.function() as gave:
             gave(None)
-    operation.run(kernel_facts(torch.ops.aten.mm.default), (copy, copy.T), {})
+    operation.run(kernel_info(torch.ops.aten.mm.default), (copy, copy.T), {})
     (_, parts) = operation.work[0]
     read = storage_key(copy if runs_a_function else X)
     assert {key for _, keys in parts for key in keys} == {read}

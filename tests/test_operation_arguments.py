@@ -8,7 +8,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
 import tbscope
-from tbscope.sources.torch.operations import kernel_facts, operation_name, positional_names
+from tbscope.sources.torch.operations import kernel_info, operation_name, positional_names
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_an_operation_is_called_as_its_user_writes_it(functions, name):
     ],
 )
 def test_the_running_statistics_are_written_though_no_schema_says_so(kernel, flag):
-    facts = kernel_facts(getattr(torch.ops.aten, kernel).default)
+    facts = kernel_info(getattr(torch.ops.aten, kernel).default)
     names = [argument.name for argument in facts.kernel._schema.arguments]
     assert facts.writes == tuple((names.index(n), n) for n in ("running_mean", "running_var"))
     assert (None if facts.flag is None else names[facts.flag]) == flag

@@ -7,7 +7,7 @@ from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils import _pytree as pytree
 
 import tbscope
-from tbscope.sources.torch.subclasses import made_of, size_bytes_of
+from tbscope.sources.torch.subclasses import size_bytes_of, subclass_attributes
 from tests.agreement import check_whole, disagreements
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -141,4 +141,4 @@ def test_bytes_are_those_of_all_that_is_inside_of_another_type(tensor, size_byte
 
 
 def test_a_plain_tensor_is_made_of_nothing():
-    assert made_of(nn.Parameter(torch.ones(2))) == {}
+    assert subclass_attributes(nn.Parameter(torch.ones(2))) == {}

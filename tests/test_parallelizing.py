@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 import tbscope
-from tbscope.sources.torch.distributed import forget_plans
+from tbscope.sources.torch.distributed import clear_sharding_cache
 
 X = torch.ones(3, 8)
 MESH = {"dp": 2, "tp": 4}
@@ -210,7 +210,7 @@ def by_hand(rank):
 @pytest.mark.parametrize(("first", "then"), [(in_one_call, by_hand), (by_hand, in_one_call)])
 def test_each_run_of_a_process_has_groups_of_its_own(first, then):
     """torch keeps how it ran an operation, with the mesh of an earlier run in it."""
-    forget_plans()
+    clear_sharding_cache()
     assert [joined(make(rank)) for make, rank in ((first, 0), (then, 6))] == [
         [("all_gather", "dp", (0, 4)), ("all_reduce", "tp", (0, 1, 2, 3))],
         [("all_gather", "dp", (2, 6)), ("all_reduce", "tp", (4, 5, 6, 7))],

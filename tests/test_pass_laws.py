@@ -19,7 +19,7 @@ from tbscope.passes.collapse_leaves import collapse_leaves
 from tbscope.passes.dead_code import mark_dead
 from tbscope.passes.detail_level import set_level
 from tbscope.passes.hide_views import hide_plumbing
-from tbscope.passes.tied_parameters import part_lent
+from tbscope.passes.tied_parameters import copy_shared_parameters
 
 LEVELS = ("overview", "module", "op", "aten")
 OPTIONS = list(itertools.product(LEVELS, ("keep", "drop"), ((), ("*",)), (False, True)))
@@ -62,7 +62,7 @@ def passed(traced, level, dead, keep, hide):
     hide_plumbing(graph, keep=keep)
     hold(graph, before)
     collapse_leaves(graph)
-    part_lent(graph)
+    copy_shared_parameters(graph)
     hold(graph, before)
 
 

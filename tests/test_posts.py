@@ -11,15 +11,15 @@ import tbscope
 from tbscope.formats import compressed
 from tbscope.ir.graph import MeshDimension
 from tbscope.ranks import store_exchange
-from tbscope.ranks.store_exchange import Posts
+from tbscope.ranks.store_exchange import GraphExchange
 
 
 def exchanged(graphs):
     """Give what one rank collects of what others send, by rank, and the store that is left."""
     store = dist.HashStore()
     for graph in graphs:
-        assert Posts(store, "call").send(graph.rank, graph)
-    return dict(Posts(store, "call").collect([graph.rank for graph in graphs], 5)), store
+        assert GraphExchange(store, "call").send(graph.rank, graph)
+    return dict(GraphExchange(store, "call").collect([graph.rank for graph in graphs], 5)), store
 
 
 def test_what_is_sent_arrives_whole_and_nothing_stays_behind():
@@ -54,9 +54,9 @@ def test_ranks_that_recorded_the_same_are_read_once():
 
 def test_a_damaged_record_is_a_reason_and_no_error():
     store = dist.HashStore()
-    Posts(store, "call").send(0, plain(0))
+    GraphExchange(store, "call").send(0, plain(0))
     store.set("call/0/0", b"nothing")
-    assert dict(Posts(store, "call").collect([0], 5)) == {
+    assert dict(GraphExchange(store, "call").collect([0], 5)) == {
         0: "ArgumentError: the record of a graph is damaged why: zlib: Error -3 while "
         "decompressing data: incorrect header check fix: write it anew, or copy it anew"
     }
@@ -65,19 +65,21 @@ def test_a_damaged_record_is_a_reason_and_no_error():
 def test_a_graph_that_is_too_large_is_told_as_such(monkeypatch):
     monkeypatch.setattr(compressed, "_MOST_BYTES", 100)
     store, graph = dist.HashStore(), plain(0)
-    Posts(store, "call").send(0, graph)
-    (why,) = dict(Posts(store, "call").collect([0], 5)).values()
+    GraphExchange(store, "call").send(0, graph)
+    (why,) = dict(GraphExchange(store, "call").collect([0], 5)).values()
     assert why == f"its graph of {len(graph.nodes)} nodes is too large to send"
 
 
 def test_whoever_comes_after_the_end_is_told_and_whoever_comes_before_is_not():
     store = dist.HashStore()
-    assert dict(Posts(store, "call").collect([1], 0.01)) == {1: "it sent no graph within 0.01 s"}
-    assert not Posts(store, "call").send(1, plain(1))
-    assert Posts(store, "next").send(1, plain(1))
+    assert dict(GraphExchange(store, "call").collect([1], 0.01)) == {
+        1: "it sent no graph within 0.01 s"
+    }
+    assert not GraphExchange(store, "call").send(1, plain(1))
+    assert GraphExchange(store, "next").send(1, plain(1))
 
 
 def test_what_failed_is_told_at_once():
     store = dist.HashStore()
-    assert Posts(store, "call").fail(1, "RuntimeError: no")
-    assert dict(Posts(store, "call").collect([1], 5)) == {1: "RuntimeError: no"}
+    assert GraphExchange(store, "call").fail(1, "RuntimeError: no")
+    assert dict(GraphExchange(store, "call").collect([1], 5)) == {1: "RuntimeError: no"}

@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import BatchEncoding, DynamicCache
 
 from tbscope.errors import TraceError
-from tbscope.sources.eager.restore.preserve import Preserved
+from tbscope.sources.eager.restore.preserve import Snapshot
 from tbscope.sources.torch.compat.modules import set_default_device
 from tbscope.sources.torch.operations import SETTERS
 
@@ -52,7 +52,7 @@ class Telling(TorchDispatchMode):
 
 def run(action, *modules, inputs=None, **options):
     listed = [inner for module in modules for inner in module.modules()]
-    preserved = Preserved(listed, inputs, **options)
+    preserved = Snapshot(listed, inputs, **options)
     with preserved, Telling(preserved), TellingOfSetters(preserved):
         return action()
 
@@ -121,7 +121,7 @@ class TestModes:
         # As `DistributedDataParallel` in a model, whose other processes may draw nothing.
         module = nn.Linear(2, 2)
         module.require_forward_param_sync = module.require_backward_grad_sync = True
-        with Preserved([module]):
+        with Snapshot([module]):
             talks = module.require_forward_param_sync, module.require_backward_grad_sync
         assert talks == (False, False)
         assert module.require_forward_param_sync
@@ -250,7 +250,7 @@ class TestAttributes:
     def test_a_module_met_late_can_be_added(self):
         hidden = nn.BatchNorm1d(2)
 
-        with Preserved([], training=False) as preserved, Telling(preserved):
+        with Snapshot([], training=False) as preserved, Telling(preserved):
             preserved.add_module(hidden)
             assert not hidden.training
             hidden.running_mean.add_(1)
@@ -348,7 +348,7 @@ class TestContents:
 
     def test_a_small_view_does_not_copy_the_whole_of_a_large_storage(self):
         base = torch.zeros(1_000)
-        preserved = Preserved([], [base[10:12], base[20:21]])
+        preserved = Snapshot([], [base[10:12], base[20:21]])
         with preserved:
             preserved.about_to_write(base)
             base.fill_(7)
@@ -360,7 +360,7 @@ class TestContents:
         base, hidden = torch.zeros(4), nn.Module()
         hidden.register_buffer("part", base[:2])
         version = base._version
-        with Preserved([], base) as preserved, Telling(preserved):
+        with Snapshot([], base) as preserved, Telling(preserved):
             base.add_(1)
             preserved.add_module(hidden)
             base.add_(1)
@@ -369,7 +369,7 @@ class TestContents:
 
     def test_a_part_of_an_array_that_is_met_after_a_write_is_as_the_array_was(self):
         base, hidden = np.zeros(4), nn.Module()
-        with Preserved([], base) as preserved:
+        with Snapshot([], base) as preserved:
             base += 1
             hidden.part = base[:2]
             preserved.add_module(hidden)
@@ -615,7 +615,7 @@ class TestProcess:
     )
     def test_settings_of_torch_come_back(self, read, change):
         before = read()
-        with Preserved([]):
+        with Snapshot([]):
             change()
             assert read() != before
         assert read() == before
@@ -623,7 +623,7 @@ class TestProcess:
     def test_a_default_device_that_was_set_comes_back(self):
         torch.set_default_device("cpu")
         try:
-            with Preserved([]):
+            with Snapshot([]):
                 torch.set_default_device("meta")
             assert torch.get_default_device() == torch.device("cpu")
         finally:
@@ -724,7 +724,7 @@ class TestFailures:
 
     def test_a_block_that_could_not_begin_leaves_nothing_changed(self):
         model = Model()
-        preserved = Preserved([model, object()], training=False)  # type: ignore[list-item]
+        preserved = Snapshot([model, object()], training=False)  # type: ignore[list-item]
         with pytest.raises(AttributeError), preserved:
             raise AssertionError
         assert model.training
@@ -739,7 +739,7 @@ def test_watching_writes_runs_no_operation_that_a_mode_would_see():
             return func(*args, **(kwargs or {}))
 
     model, x = Model(), torch.zeros(2)
-    preserved = Preserved([model], x)
+    preserved = Snapshot([model], x)
     with Listening(), preserved:
         preserved.about_to_write(x)
         preserved.about_to_write(model.seen)

@@ -8,7 +8,7 @@ from torch import nn
 from torch.distributed.fsdp import fully_shard
 
 import tbscope
-from tbscope.analysis.costs import flops_here
+from tbscope.analysis.costs import local_flops
 from tbscope.ir.metadata import Sharding
 from tbscope.overlays.overlay import make_overlay
 
@@ -88,7 +88,7 @@ def test_a_rank_does_of_a_product_what_it_has_least_of(shardings, flops):
     node = build.op("matmul", x, weight, shape=(3, 2), flops=48).producer
     for value, told in zip((x, weight, node.outputs[0]), shardings, strict=True):
         value.sharding = told and Sharding(told[0], (told[1],), ("tp",))
-    assert flops_here(node) == flops
+    assert local_flops(node) == flops
 
 
 # -- overlays -------------------------------------------------------------------------------
@@ -136,7 +136,7 @@ def test_overlays_tell_what_a_rank_holds_and_does():
             node.inputs[1].sharding = Sharding((1, 2), HALF, ("tp",))
     (held,) = make_overlay(graph, "parameter_bytes_here")
     assert sorted(held.numbers.values()) == [8, 8]
-    (done,) = make_overlay(graph, "flops_here")
+    (done,) = make_overlay(graph, "local_flops")
     assert list(done.numbers.values()) == [6]
 
 

@@ -13,7 +13,7 @@ from same_graph import differences
 import tbscope
 from tbscope.formats.json import graph_from_json, graph_to_json
 from tbscope.ir.invariants import verify
-from tbscope.ir.scopes import upward
+from tbscope.ir.scopes import self_and_ancestors
 from tbscope.overlays.overlay import make_overlay
 from tests.sweeps import sampled
 
@@ -40,7 +40,7 @@ def graphs(tmp_path_factory):
 
 def rank_of(node):
     """Give the name of the box of ranks in which a node stands."""
-    return next(str(one.part) for one in upward(node.scope) if one.kind == "rank")
+    return next(str(one.part) for one in self_and_ancestors(node.scope) if one.kind == "rank")
 
 
 def joined(graph):

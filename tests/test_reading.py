@@ -3,7 +3,7 @@
 import pytest
 from tensorboard.compat.proto.graph_pb2 import GraphDef
 
-from tbscope.rules.lint_context import Reading, quote, shown_place
+from tbscope.rules.lint_context import LintContext, quote, shown_place
 
 
 def reading(*nodes):
@@ -11,7 +11,7 @@ def reading(*nodes):
     for node in nodes:
         name, *inputs = node.split(" ")
         graph_def.node.add(name=name, op="Op", input=inputs)
-    return Reading(graph_def)
+    return LintContext(graph_def)
 
 
 def test_the_last_output_that_is_read_is_known_of_each_node():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tbscope.ir.scope_io import crossings, first_calls
+from tbscope.ir.scope_io import first_calls, scope_inputs_outputs
 from tests.build import GraphBuilder
 
 
@@ -27,13 +27,13 @@ def scopes_of(build):
 
 
 def test_what_enters_is_read_inside_and_made_outside(build):
-    crossed, scopes, values = crossings(build.graph), scopes_of(build), build.values
+    crossed, scopes, values = scope_inputs_outputs(build.graph), scopes_of(build), build.values
     assert crossed[scopes["Net/Sequential[body]"]].entering == [values["x"]]
     assert crossed[scopes["Net/Linear[head]"]].entering == [values["hidden"]]
 
 
 def test_what_leaves_is_made_inside_and_read_outside_or_an_output(build):
-    crossed, scopes, values = crossings(build.graph), scopes_of(build), build.values
+    crossed, scopes, values = scope_inputs_outputs(build.graph), scopes_of(build), build.values
     # `first` is read by nobody outside.
     assert crossed[scopes["Net/Sequential[body]"]].leaving == [values["hidden"]]
     assert crossed[scopes["Net/Sequential[body]/Linear[0]"]].leaving == [values["first"]]
@@ -48,7 +48,7 @@ def test_what_enters_stands_as_it_is_read_and_what_leaves_as_it_is_made():
     first = build.op("neg", two, scope=part)
     second = build.op("add", one, two, scope=part)
     build.op("stack", second, first, first, scope=build.scope("Net"))
-    crossed = crossings(build.graph)[part]
+    crossed = scope_inputs_outputs(build.graph)[part]
     assert crossed.entering == [two, one]
     assert crossed.leaving == [first, second]
 
@@ -57,7 +57,9 @@ def test_what_crosses_is_told_of_the_call_in_which_a_scope_runs(build):
     scopes, values = scopes_of(build), build.values
     inner, head = scopes["Net/Sequential[body]/Linear[0]"], scopes["Net/Linear[head]"]
     body = scopes["Net/Sequential[body]"]
-    crossed = crossings(build.graph, {inner: head, body: scopes["Net"], head: scopes["Net"]}.get)
+    crossed = scope_inputs_outputs(
+        build.graph, {inner: head, body: scopes["Net"], head: scopes["Net"]}.get
+    )
     assert crossed[body].entering == [values["first"]]
     assert crossed[head].entering == [values["x"], values["hidden"]]
     assert crossed[head].leaving == [values["first"], values["second"]]

@@ -6,12 +6,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from tbscope.sources.eager.watch.patch import Replacements
+from tbscope.sources.eager.watch.patch import Patches
 
 
 def test_the_last_of_several_users_puts_the_originals_back():
     owner = SimpleNamespace(f=1, g=2)
-    replaced = Replacements()
+    replaced = Patches()
     f, g = replaced.of(owner, "f")(3), replaced.of(owner, "g")(4)
     with replaced:
         with replaced:
@@ -23,7 +23,7 @@ def test_the_last_of_several_users_puts_the_originals_back():
 
 def test_what_somebody_else_put_there_meanwhile_is_left_alone():
     owner = SimpleNamespace(f=1, g=2)
-    replaced = Replacements()
+    replaced = Patches()
     replaced.of(owner, "f")(3)
     replaced.of(owner, "g")(4)
     with replaced:
@@ -33,7 +33,7 @@ def test_what_somebody_else_put_there_meanwhile_is_left_alone():
 
 def test_another_name_counts_from_the_first_user_on_and_for_no_later_one():
     owner, names = SimpleNamespace(f=1, g=2), ["g"]
-    replaced = Replacements()
+    replaced = Patches()
     replaced.of(owner, lambda: names[-1])(3)
     with replaced:
         names.append("f")
@@ -51,7 +51,7 @@ def test_a_class_method_is_a_class_method_again_after_it():
     class Heir(Owner):
         pass
 
-    replaced = Replacements()
+    replaced = Patches()
     method = replaced.of(Owner, "name")(
         classmethod(lambda cls: method.original.__get__(None, cls)() + "!")
     )
@@ -68,7 +68,7 @@ def test_a_method_of_the_class_above_is_inherited_again_after_it():
     class Heir(Owner):
         pass
 
-    replaced = Replacements()
+    replaced = Patches()
     replaced.of(Heir, "name")(lambda self: "heir")
     with replaced:
         assert (Owner().name(), Heir().name()) == ("owner", "heir")
@@ -77,7 +77,7 @@ def test_a_method_of_the_class_above_is_inherited_again_after_it():
 
 @pytest.mark.parametrize("begins", [True, False])
 def test_a_finalizer_may_leave_a_block_while_its_thread_enters_or_leaves_it(begins):
-    owner, block = SimpleNamespace(f=1), Replacements()
+    owner, block = SimpleNamespace(f=1), Patches()
     block.of(owner, "f")(3)
     act = block.__enter__ if begins else partial(block.__exit__, None, None, None)
     lines = 0

@@ -10,7 +10,7 @@ import tbscope
 from tbscope.ir.graph import Argument, Constant
 from tbscope.passes.collapse_leaves import collapse_leaves
 from tbscope.passes.collapse_modules import collapse_modules
-from tbscope.sources.torch.operations import is_random, kernel_facts, role_of
+from tbscope.sources.torch.operations import is_random, kernel_info, role_of
 
 X = torch.rand(2, 3)
 
@@ -174,7 +174,7 @@ def test_a_random_operation_says_so():
     ("dropout", "train", "random"), [(0.5, True, True), (0.0, True, False), (0.5, False, False)]
 )
 def test_a_fused_recurrent_layer_is_random_only_with_dropout_in_training(dropout, train, random):
-    facts = kernel_facts(torch.ops.aten._cudnn_rnn.default)
+    facts = kernel_info(torch.ops.aten._cudnn_rnn.default)
     x = Constant("x")
     given = ([x], [x, x], True, 2, dropout, train, False, True)
     arguments = [Argument(None, nest) for nest in given]

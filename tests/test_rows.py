@@ -6,7 +6,7 @@ from build import GraphBuilder
 from tbscope.analysis.costs import Costs
 from tbscope.analysis.summary import add_rows, costs_row, part_row
 from tbscope.ir.graph import Argument, Call
-from tbscope.ir.module_tree import Part
+from tbscope.ir.module_tree import ModulePart
 
 BUILD = GraphBuilder()
 
@@ -17,7 +17,7 @@ def tensor(*shape):
 
 def row(*calls):
     """Give the row of a part with calls of these arguments and results."""
-    part = Part("Net", kind="module")
+    part = ModulePart("Net", kind="module")
     scope = BUILD.scope("Net")
     for given, gave in calls:
         arguments = [Argument(name, nest) for name, nest in given.items()]
@@ -51,7 +51,7 @@ def test_what_is_first_given_is_told():
 
 
 def test_an_argument_without_a_name_has_its_position():
-    part = Part("Net")
+    part = ModulePart("Net")
     given = [Argument(None, tensor(1)), Argument(None, 5), Argument(None, tensor(2))]
     part.calls.append(Call(BUILD.scope("Net"), "Net", "", given))
     told = part_row(part, Costs(), depth=0, all_parameters=0)["input"]
@@ -75,7 +75,7 @@ def test_flops_of_which_none_could_be_counted_are_no_zero():
 
 
 def test_a_row_of_several_parts_tells_sums():
-    part = Part("Net", kind="module")
+    part = ModulePart("Net", kind="module")
     part.holds.parameters = 3
     costs = Costs(flops=8, moved_bytes=4, duration_us=1.5)
     one = part_row(part, costs, depth=1, all_parameters=12)

@@ -7,7 +7,7 @@ from torch import nn
 import tbscope
 from tbscope.drawing.placement.split_hubs import in_short_runs
 from tbscope.page.hierarchy import Hierarchy
-from tbscope.page.level_graph import Siblings
+from tbscope.page.level_graph import LevelGraph
 from tbscope.page.scenes import read_scene
 
 
@@ -72,7 +72,7 @@ def test_a_level_of_which_too_many_would_be_left_is_cut_in_all_its_length():
 
 def level(lines, count=20):
     """Give a level of operations, each of which reads these, in the order of running."""
-    return Siblings(
+    return LevelGraph(
         [f"op{at}x" for at in range(count)],
         ["op"] * count,
         dict.fromkeys(lines, True),

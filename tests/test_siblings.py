@@ -4,13 +4,13 @@ import pytest
 
 from tbscope.page.constants import CROWD_SIZE
 from tbscope.page.hierarchy import Hierarchy
-from tbscope.page.level_graph import Siblings, bears_seeds, find_siblings
+from tbscope.page.level_graph import LevelGraph, bears_seeds, read_levels
 
 
 def level(count, edges=(), waits=()):
     """Give so many operations of different types, linked by data, and by waiting."""
     links = {**dict.fromkeys(waits, False), **dict.fromkeys(edges, True)}
-    return Siblings([f"n{at}_" for at in range(count)], [f"Op{at}" for at in range(count)], links)
+    return LevelGraph([f"n{at}_" for at in range(count)], [f"Op{at}" for at in range(count)], links)
 
 
 def chain(count):
@@ -21,7 +21,7 @@ def chain(count):
 
 
 def series(labels, op="Relu"):
-    return Siblings(labels, [op] * len(labels)).series()
+    return LevelGraph(labels, [op] * len(labels)).series()
 
 
 def test_five_in_a_row_are_folded_and_four_are_not():
@@ -46,8 +46,8 @@ def test_what_has_no_number_is_the_first_of_its_series():
 def test_series_are_of_one_type():
     labels = [f"n{at}" for at in range(10)]
     ops = ["Relu", "Tanh"] * 5
-    assert Siblings(labels, ops).series() == []
-    assert Siblings(labels, ["Relu"] * 5 + ["Tanh"] * 5).series() == [
+    assert LevelGraph(labels, ops).series() == []
+    assert LevelGraph(labels, ["Relu"] * 5 + ["Tanh"] * 5).series() == [
         [0, 1, 2, 3, 4],
         [5, 6, 7, 8, 9],
     ]
@@ -55,7 +55,7 @@ def test_series_are_of_one_type():
 
 @pytest.mark.parametrize("count", [4, 5])
 def test_a_level_is_folded_where_it_has_stacks(count):
-    siblings = Siblings(["x", *(f"fc{at}" for at in range(count))], ["Add", *["Linear"] * count])
+    siblings = LevelGraph(["x", *(f"fc{at}" for at in range(count))], ["Add", *["Linear"] * count])
     siblings.links = {(0, 1): True}
     folded = siblings.folded()
     assert (folded is siblings) == (count == 4)
@@ -75,7 +75,7 @@ def test_a_group_is_one_box_with_the_lines_of_its_members():
 @pytest.mark.parametrize("order", [1, -1])
 def test_one_line_of_data_makes_a_line_of_data(order):
     links = [((0, 1), True), ((0, 2), False)][::order]
-    siblings = Siblings(["a", "b", "c"], ["A", "B", "C"], dict(links))
+    siblings = LevelGraph(["a", "b", "c"], ["A", "B", "C"], dict(links))
     assert siblings.grouped([[1, 2]]).links == {(1, 0): True}
 
 
@@ -254,8 +254,8 @@ def listed(count, above=""):
 
 def test_only_boxes_of_many_children_are_looked_at():
     few = Hierarchy([*listed(CROWD_SIZE - 1, "few/"), *listed(CROWD_SIZE, "many/")])
-    assert [box.name for box in find_siblings(few)] == ["many"]
-    assert [box.name for box in find_siblings(few, fewest=2)] == ["", "few", "many"]
+    assert [box.name for box in read_levels(few)] == ["many"]
+    assert [box.name for box in read_levels(few, fewest=2)] == ["", "few", "many"]
 
 
 def test_the_level_of_the_root_knows_its_inputs_and_outputs():
@@ -267,20 +267,20 @@ def test_the_level_of_the_root_knows_its_inputs_and_outputs():
         ("out", "Output", ["n13_"]),
     ]
     hierarchy = Hierarchy(nodes)
-    (found,) = find_siblings(hierarchy).values()
+    (found,) = read_levels(hierarchy).values()
     assert found.ends == {0: "Input", 1: "Input", 17: "Output"}
     assert (found.fed, found.giving) == ({0, 1}, {17})
     assert (found.links[0, 2], found.links[15, 17]) == (True, True)
 
 
 def test_without_inputs_what_reads_nothing_begins_the_flow():
-    (found,) = find_siblings(Hierarchy(listed(CROWD_SIZE))).values()
+    (found,) = read_levels(Hierarchy(listed(CROWD_SIZE))).values()
     assert (found.ends, found.fed, found.giving) == ({}, {0}, {CROWD_SIZE - 1})
 
 
 def test_lines_between_boxes_stand_in_the_innermost_one_around_both():
     nodes = [("a/in/x", "X", []), ("a/out/y", "Y", ["a/in/x"]), ("b", "B", ["^a/out/y"])]
-    levels = {box.name: found for box, found in find_siblings(Hierarchy(nodes), 1).items()}
+    levels = {box.name: found for box, found in read_levels(Hierarchy(nodes), 1).items()}
     assert levels["a"].links == {(0, 1): True}
     assert levels[""].links == {(0, 1): False}
     assert (levels["a/in"].giving, levels["a/out"].fed) == ({0}, {0})
@@ -290,19 +290,19 @@ def test_lines_between_boxes_stand_in_the_innermost_one_around_both():
 
 def test_what_an_embedded_node_reads_is_read_by_its_reader():
     nodes = [("a", "A", []), ("c", "Const", ["a"]), ("b", "B", ["c"]), ("d", "D", ["a", "^b"])]
-    (found,) = find_siblings(Hierarchy(nodes), 1).values()
+    (found,) = read_levels(Hierarchy(nodes), 1).values()
     assert found.labels == ["a", "b", "d"]
     assert found.links == {(0, 1): True, (0, 2): True, (1, 2): False}
 
 
 def test_what_only_waits_in_a_box_feeds_it_nothing():
     nodes = [("a", "A", []), ("b/x", "X", ["^a"]), ("c/y", "Y", ["a"])]
-    levels = {box.name: found for box, found in find_siblings(Hierarchy(nodes), 1).items()}
+    levels = {box.name: found for box, found in read_levels(Hierarchy(nodes), 1).items()}
     assert (levels["b"].fed, levels["c"].fed) == (set(), {0})
 
 
 def test_a_node_that_reads_itself_through_an_embedded_one_has_no_line():
-    (found,) = find_siblings(Hierarchy([("c", "Const", ["b"]), ("b", "B", ["c"])]), 1).values()
+    (found,) = read_levels(Hierarchy([("c", "Const", ["b"]), ("b", "B", ["c"])]), 1).values()
     assert found.links == {}
 
 
@@ -327,11 +327,11 @@ def test_seeds_are_borne_where_they_put_nothing_aside_that_matters():
 
 def test_boxes_that_nobody_links_change_neither_stacks_nor_lines():
     nodes = [*listed(7), *[(f"r{at}", "R", ["n3_"]) for at in range(6)], ("b/x", "X", ["n3_"])]
-    (level, *_) = find_siblings(Hierarchy(nodes), 1).values()
+    (level, *_) = read_levels(Hierarchy(nodes), 1).values()
     more = level.with_boxes(3)
     assert more.labels[-3:] == ["0_template", "1_template", "2_template"]
     assert len(more) == len(level) + 3 == len(more.ops)
-    assert more.series() == level.series() == Siblings(more.labels, more.ops).series() != []
+    assert more.series() == level.series() == LevelGraph(more.labels, more.ops).series() != []
     assert (more.links, more.fed, more.giving) == (level.links, level.fed, level.giving)
 
 
@@ -339,6 +339,6 @@ def test_boxes_that_nobody_links_change_neither_stacks_nor_lines():
 def test_seeds_are_borne_alike_by_a_level_that_was_read_before(count):
     nodes = [*listed(7), *[(f"r{at}", f"R{at}", ["n3_"]) for at in range(6)]]
     hierarchy = Hierarchy([*nodes, ("out", "Output", ["n6_"])])
-    known = find_siblings(hierarchy, 1)[hierarchy.root]
+    known = read_levels(hierarchy, 1)[hierarchy.root]
     assert bears_seeds(hierarchy, count, known) == bears_seeds(hierarchy, count)
     assert not bears_seeds(hierarchy, 20, known)

@@ -26,7 +26,7 @@ from torch import nn
 import tbscope
 from tbscope.drawing import layout
 from tbscope.drawing.figures import Figure
-from tbscope.drawing.placement.containers import Stands
+from tbscope.drawing.placement.containers import Placement
 from tbscope.ir.graph import Graph
 from tbscope.page.hierarchy import Hierarchy
 from tbscope.page.series import find_series
@@ -451,7 +451,7 @@ def test_no_random_model_has_a_cycle_that_need_not_be(seed):
 @pytest.mark.parametrize("kind", [Embedding, Turns, Shared, Skips, Detector])
 def test_the_cycles_of_what_stands_where_it_ran_are_seen(kind, monkeypatch):
     graph = tbscope.trace(*example(kind))
-    monkeypatch.setattr(layout, "find_stands", lambda graph, **_: Stands(list(graph.scopes())))
+    monkeypatch.setattr(layout, "find_stands", lambda graph, **_: Placement(list(graph.scopes())))
     assert avoidable_cycles(graph, drawn(graph, None)) != []
 
 

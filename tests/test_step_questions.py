@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 import tbscope
-from tbscope.sources.torch.operations import QUESTIONS
+from tbscope.sources.torch.operations import METADATA_QUERIES
 
 OWN = tbscope.__file__.removesuffix("__init__.py")
 
@@ -43,7 +43,7 @@ def test_a_question_of_a_tensor_costs_one_call():
 
 def test_each_question_runs_no_kernel_and_gives_what_it_gives_outside():
     for tensor in (torch.ones(2, 3), torch.ones(2).to_sparse(), nn.Parameter(torch.ones(()))):
-        for ask in QUESTIONS:
+        for ask in METADATA_QUERIES:
             with tbscope.record() as recording:
                 given = ask(tensor)
             assert given == ask(tensor)

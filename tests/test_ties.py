@@ -8,7 +8,7 @@ from real_graphs import KINDS, real_graph, real_model
 from torch import nn
 
 import tbscope
-from tbscope.passes.tied_parameters import name_ties
+from tbscope.passes.tied_parameters import copy_tied_parameters
 
 
 class Net(nn.Module):
@@ -77,7 +77,7 @@ def test_a_tied_module_that_is_called_again_reads_the_same_node():
             return self.head(y) + self.head(-y)
 
     graph = tbscope.trace(Again(), IDS).copy()
-    name_ties(graph)
+    copy_tied_parameters(graph)
     tbscope.verify(graph)
     (held,) = [node for node in graph.nodes if node.name == "head.weight"]
     readers = [node for node in graph.nodes if held.outputs[0] in node.inputs]

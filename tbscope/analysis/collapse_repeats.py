@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from tbscope.analysis.summary_columns import Row
 from tbscope.functions.definition import Definition
-from tbscope.ir.module_tree import Part, walk
+from tbscope.ir.module_tree import ModulePart, walk
 from tbscope.ir.scopes import Scope
 
 __all__ = ["Definitions", "Line", "equal_parts", "lines_of"]
@@ -39,13 +39,15 @@ class Line(NamedTuple):
         times: The number of equal siblings.
     """
 
-    parts: list[Part]
+    parts: list[ModulePart]
     depth: int
     title: str
     times: int
 
 
-def lines_of(root: Part, depth: int | None, equal: Mapping[Part, int]) -> Iterator[Line]:
+def lines_of(
+    root: ModulePart, depth: int | None, equal: Mapping[ModulePart, int]
+) -> Iterator[Line]:
     """Yield the lines of a table; equal parts with consecutive numbers share a line (`0-1`).
 
     Each line below a shared line represents as many parts.
@@ -64,8 +66,8 @@ def lines_of(root: Part, depth: int | None, equal: Mapping[Part, int]) -> Iterat
 
 
 def equal_parts(
-    root: Part, rows: Mapping[Part, Row], definitions: Definitions
-) -> Mapping[Part, int]:
+    root: ModulePart, rows: Mapping[ModulePart, Row], definitions: Definitions
+) -> Mapping[ModulePart, int]:
     """Return a number for each part, equal for equal parts; empty if no siblings are consecutive.
 
     Modules are equal if their calls are uses of equal definitions, if their parameters agree in
@@ -81,7 +83,7 @@ def equal_parts(
         return {}
     definition_of = definitions()
     numbers: dict[tuple[Any, ...], int] = {}
-    number_of: dict[Part, int] = {}
+    number_of: dict[ModulePart, int] = {}
     # Children come first, because the key of a part contains the numbers of its children.
     for part in reversed(parts):
         row = rows[part]
@@ -102,10 +104,10 @@ def equal_parts(
     return number_of
 
 
-def _below(line: Line, equal: Mapping[Part, int]) -> Iterator[Line]:
+def _below(line: Line, equal: Mapping[ModulePart, int]) -> Iterator[Line]:
     """Yield the lines of the children of a line's parts, for all of these parts together."""
     # Runs of equal siblings; a sibling is listed with its counterparts in the line's other parts.
-    runs: list[list[list[Part]]] = []
+    runs: list[list[list[ModulePart]]] = []
     for together in zip(*(part.children for part in line.parts), strict=True):
         last, part = runs[-1][-1][0] if runs and equal else None, together[0]
         # The sum of a line would count a shared parameter of these parts twice.
@@ -123,12 +125,12 @@ def _below(line: Line, equal: Mapping[Part, int]) -> Iterator[Line]:
         yield Line([part for parts in run for part in parts], line.depth + 1, title, len(run))
 
 
-def _numbered_on(part: Part, after: Part) -> bool:
+def _numbered_on(part: ModulePart, after: ModulePart) -> bool:
     first, second = part.attribute or "", after.attribute or ""
     numbered = all(number.isascii() and number.isdecimal() for number in (first, second))
     return numbered and int(second) == int(first) + 1
 
 
-def _title(part: Part) -> str:
+def _title(part: ModulePart) -> str:
     """Return the name of a part for comparison; the numbers of unregistered modules are dropped."""
     return _ADOPTED if part.name is None and part.title.startswith(_ADOPTED) else part.title

@@ -11,20 +11,20 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from tbscope.ir.graph import Graph, Node, Parameter, Shape, Sharding, Value, require_graph
-from tbscope.ir.scope_io import OPERATIONS, STATE, inside_out
+from tbscope.ir.scope_io import OPERATIONS, STATE, children_first
 from tbscope.ir.scopes import Scope
 from tbscope.utils.validation import check_truth
 
 __all__ = [
     "Costs",
-    "bytes_here",
     "communication_bytes",
-    "flops_here",
     "graph_costs",
     "has_backward",
+    "local_bytes",
+    "local_flops",
+    "local_numel",
     "needs_gradient",
     "node_costs",
-    "numbers_here",
     "saved_bytes",
     "scope_costs",
     "scope_work",
@@ -165,7 +165,7 @@ def scope_work(graph: Graph) -> dict[Scope, Costs]:
         if uncounted and node.kernels:
             for name in uncounted_kernels(node, uncounted):
                 totals[node.scope].uncounted[name] += 1
-    for scope, parent in inside_out(graph.scopes()):
+    for scope, parent in children_first(graph.scopes()):
         if scope in totals:
             totals[parent].add(totals[scope])
     return totals
@@ -191,7 +191,7 @@ def scope_costs(graph: Graph) -> dict[Scope, Costs]:
             totals[node.scope].add(cost)
     for call in graph.calls:
         totals[call.scope].calls += 1
-    for scope, parent in inside_out(totals):
+    for scope, parent in children_first(totals):
         totals[parent].add(totals[scope])
     return totals
 
@@ -293,17 +293,17 @@ def saved_bytes(graph: Graph) -> dict[Node, int]:
 # -- local shards of distributed tensors -----------------------------------------------------
 
 
-def numbers_here(one: Parameter) -> int:
+def local_numel(one: Parameter) -> int:
     """Return the number of elements of a parameter on this rank."""
     return _numbers_in(one.shape if one.sharding is None else one.sharding.shape)
 
 
-def bytes_here(one: Parameter) -> int:
+def local_bytes(one: Parameter) -> int:
     """Return the bytes of a parameter on this rank."""
     return int(one.size_bytes * _share_here(one.shape, one.sharding))
 
 
-def flops_here(node: Node) -> int:
+def local_flops(node: Node) -> int:
     """Return the share of a node's floating-point operations that this rank computes.
 
     `Node.flops` counts for global tensors. A rank computes the smallest fraction that it has of any

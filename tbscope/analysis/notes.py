@@ -12,11 +12,11 @@ from itertools import chain
 from typing import NamedTuple
 
 from tbscope.ir.graph import Graph, Module, Node, Note, Parameter, Source, Value
-from tbscope.ir.module_tree import numbers_in
+from tbscope.ir.module_tree import numel_of
 from tbscope.ir.scope_io import STATE, with_above
 from tbscope.messages import first_of
 
-__all__ = ["Read", "find_notes"]
+__all__ = ["DataRead", "find_notes"]
 
 # Further notes on a subject are replaced by their number.
 _MOST_NOTES = 20
@@ -32,7 +32,7 @@ _PROTOCOLS = {"index": "__index__", "array": "__array__"}
 _NUMBER = re.compile(r"(?<![^._])[0-9]+(?![^.])")
 
 
-class Read(NamedTuple):
+class DataRead(NamedTuple):
     """One read of a tensor's data by Python.
 
     Attributes:
@@ -47,7 +47,7 @@ class Read(NamedTuple):
 
 
 def find_notes(
-    graph: Graph, *, reads: Iterable[Read], whole: bool, stood_in: Set[int] = frozenset()
+    graph: Graph, *, reads: Iterable[DataRead], whole: bool, stood_in: Set[int] = frozenset()
 ) -> list[Note]:
     """Return the notes of a completed run, the most important first.
 
@@ -69,9 +69,9 @@ def find_notes(
 # -- reads by Python -----------------------------------------------------------------------
 
 
-def _read_notes(reads: Iterable[Read]) -> Iterator[Note]:
+def _read_notes(reads: Iterable[DataRead]) -> Iterator[Note]:
     """Yield a note for each line of code that reads tensors, however often it does."""
-    lines: dict[tuple[str, object], list[Read]] = {}
+    lines: dict[tuple[str, object], list[DataRead]] = {}
     for read in reads:
         # Reads without a line are grouped by the operation that produced the tensor.
         line: object = read.source or read.value.producer.op
@@ -154,7 +154,7 @@ def _idle_notes(graph: Graph, idle: set[str], used: set[int]) -> list[Note]:
         for parameter in module.parameters:
             if parameter.kind == "parameter" and parameter.number not in seen:
                 seen.add(parameter.number)
-                group.parameters += numbers_in(parameter)
+                group.parameters += numel_of(parameter)
     by_size = sorted(groups.values(), key=lambda entry: -entry.parameters)
     notes = [Note(entry.text(), topic="unused") for entry in by_size if entry.parameters]
     empty = [entry for entry in groups.values() if not entry.parameters]
@@ -194,7 +194,7 @@ def _parameter_notes(unread: Iterable[tuple[str, Parameter]]) -> list[Note]:
             groups[_pattern(name)].append((name, parameter))
     notes = []
     for pattern, group in groups.items():
-        total = f"{sum(numbers_in(parameter) for _, parameter in group):,} numbers"
+        total = f"{sum(numel_of(parameter) for _, parameter in group):,} numbers"
         if len(group) == 1:
             text = f"no operation reads the parameter {group[0][0]} ({total})"
         else:

@@ -15,10 +15,10 @@ from tbscope.functions.definition import Definition
 from tbscope.functions.functions import Functions
 from tbscope.ir.graph import Graph, Nest, Shape, Value, require_graph
 from tbscope.ir.module_tree import (
+    ModulePart,
     ModuleTree,
-    Part,
-    lists_parameters,
-    numbers_in,
+    has_parameter_lists,
+    numel_of,
     parameter_key,
     walk,
 )
@@ -30,7 +30,7 @@ from tbscope.utils.validation import check_truth
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
-__all__ = ["Summary", "add_rows", "costs_row", "part_row", "tally"]
+__all__ = ["Summary", "add_rows", "costs_row", "count_by_class", "part_row"]
 
 # The indentation ends at this depth.
 _MOST_INDENTED = 30
@@ -49,7 +49,7 @@ _SUMMED = (
     *("activation_bytes", "moved_bytes", "saved_bytes", "duration_us"),
 )
 
-# The keys that are omitted from rows of operations and from the totals of `tally`.
+# The keys that are omitted from rows of operations and from the totals of `count_by_class`.
 _LEFT_OUT = ("profile", "uncounted", "reasons", "tied")
 
 
@@ -98,7 +98,7 @@ class Summary:
         self._root, costs = _parts_with_costs(graph)
         parts = list(walk(self._root))
         numbers = self._root.holds.parameters
-        self._rows: dict[Part, Row] = {}
+        self._rows: dict[ModulePart, Row] = {}
         for part in parts:
             enclosing = 0 if part.parent is None else self._rows[part.parent]["depth"] + 1
             row = part_row(part, costs[part], depth=enclosing, all_parameters=numbers)
@@ -165,11 +165,11 @@ class Summary:
         return [(line, add_rows([self._rows[part] for part in line.parts])) for line in lines]
 
 
-def _parts_with_costs(graph: Graph) -> tuple[Part, Mapping[Part, Costs]]:
+def _parts_with_costs(graph: Graph) -> tuple[ModulePart, Mapping[ModulePart, Costs]]:
     """Return the outermost part of a graph, and the costs of all operations in each part."""
-    tree = ModuleTree(graph, count_nodes=not lists_parameters(graph))
+    tree = ModuleTree(graph, count_nodes=not has_parameter_lists(graph))
     root = tree.top
-    costs: dict[Part, Costs] = defaultdict(Costs)
+    costs: dict[ModulePart, Costs] = defaultdict(Costs)
     for node, cost in node_costs(graph).items():
         costs[tree.part_of[node.scope] if node.scope else root].add(cost)
     # The only model of a graph is the root of the table, unless something ran outside of it.
@@ -190,7 +190,7 @@ def _parts_with_costs(graph: Graph) -> tuple[Part, Mapping[Part, Costs]]:
 # -- rows -----------------------------------------------------------------------------------
 
 
-def part_row(part: Part, costs: Costs, *, depth: int, all_parameters: int) -> Row:
+def part_row(part: ModulePart, costs: Costs, *, depth: int, all_parameters: int) -> Row:
     """Return the row of one part.
 
     Args:
@@ -223,7 +223,7 @@ def part_row(part: Part, costs: Costs, *, depth: int, all_parameters: int) -> Ro
         "varies": any(item != inputs[0] for item in inputs)
         or any(item != outputs[0] for item in outputs),
         "parameters": holds.parameters,
-        "own_parameters": sum(map(numbers_in, own.values())),
+        "own_parameters": sum(map(numel_of, own.values())),
         "trainable_parameters": holds.trainable,
         "shared_parameters": holds.shared,
         "share": holds.parameters / all_parameters if all_parameters else 0.0,
@@ -276,7 +276,7 @@ def _shapes(nest: Nest, path: str) -> dict[str, Shape | None]:
 # -- the lines below the table --------------------------------------------------------------
 
 
-def _totals(graph: Graph, parts: Sequence[Part], costs: Costs) -> Row:
+def _totals(graph: Graph, parts: Sequence[ModulePart], costs: Costs) -> Row:
     """Return the totals of a graph, under the keys of a row and four additional keys.
 
     The additional keys are: `unregistered_parameters`, `tied` for the names of tied parameters,
@@ -301,7 +301,7 @@ def _totals(graph: Graph, parts: Sequence[Part], costs: Costs) -> Row:
     }
 
 
-def _tied(parts: Sequence[Part]) -> list[tuple[str, ...]]:
+def _tied(parts: Sequence[ModulePart]) -> list[tuple[str, ...]]:
     """Return the names of each parameter with several names."""
     names: dict[int | str, dict[str, None]] = {}
     for part in parts:
@@ -357,7 +357,7 @@ def _footer(totals: Mapping[str, Any], *, counted: bool) -> Iterator[tuple[str, 
 # -- tallies ---------------------------------------------------------------------------------
 
 
-def tally(graph: Graph, summary: Summary) -> dict[str, Any]:
+def count_by_class(graph: Graph, summary: Summary) -> dict[str, Any]:
     """Return counts of the nodes, calls, operations and classes of a graph.
 
     Args:

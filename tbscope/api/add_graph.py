@@ -24,7 +24,7 @@ from tbscope.options import (
 )
 from tbscope.overlays.overlay import OverlayValues, make_overlay
 from tbscope.pipeline import draw
-from tbscope.ranks.gather import Gathering, gathering_of, lost_texts, pretended_ranks
+from tbscope.ranks.gather import Gathering, gathering_of, lost_texts, simulated_ranks
 from tbscope.ranks.merge import merge_ranks
 from tbscope.ranks.rank_options import Ranks
 from tbscope.run_options import RUNNING, WORLD
@@ -230,7 +230,7 @@ class _Asked(NamedTuple):
 
     def record(self) -> Graph:
         """Trace the model: once, or as several ranks of a simulated run, and merge the graphs."""
-        several = pretended_ranks(self.ranks, self.world)
+        several = simulated_ranks(self.ranks, self.world)
         if several is None:
             return self._graph_on(self.world)
         graphs = [self._graph_on({**self.world, "rank": rank}) for rank in several]

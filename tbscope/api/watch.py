@@ -14,7 +14,7 @@ from tbscope.options import Drawing, check_gathering, check_options
 from tbscope.ranks.gather import gathering_of
 from tbscope.ranks.rank_options import Ranks
 from tbscope.sources.torch.calling.bind import require_whole
-from tbscope.sources.torch.calling.signatures import with_article
+from tbscope.sources.torch.calling.signatures import describe_type
 from tbscope.sources.torch.compat.modules import ScriptModule
 from tbscope.sources.torch.distributed import process_rank
 from tbscope.utils.option import shows_options
@@ -24,7 +24,7 @@ from tbscope.writing.event_sinks import check_writer
 from tbscope.writing.tags import Entry
 
 if TYPE_CHECKING:
-    from tbscope.sources.eager.step_watcher import Waiting
+    from tbscope.sources.eager.step_watcher import TrainingWatch
 
 __all__ = ["Watched", "watch"]
 
@@ -38,7 +38,7 @@ class Watched:
 
     def __init__(self) -> None:
         self.graph: Graph | None = None
-        self._waiting: Waiting | None = None
+        self._waiting: TrainingWatch | None = None
 
     @property
     def is_over(self) -> bool:
@@ -148,9 +148,9 @@ def watch(
             take(lambda: _raise(text), 0)
 
     # Few users watch, and each import delays everybody's first graph.
-    from tbscope.sources.eager.step_watcher import Waiting
+    from tbscope.sources.eager.step_watcher import TrainingWatch
 
-    watched._waiting = Waiting(
+    watched._waiting = TrainingWatch(
         model,
         done=recorded,
         failed=recorded_nothing,
@@ -168,14 +168,14 @@ def _raise(text: str) -> Graph:
 def _check(model: object, every: object, optimizer: object) -> None:
     if not isinstance(model, torch.nn.Module):
         raise ArgumentError(
-            f"watch() was given {with_article(model)} as a model",
+            f"watch() was given {describe_type(model)} as a model",
             why="it is the calls of a torch.nn.Module that are awaited",
             fix="writer.watch(model), or tbscope.record() around any code",
         )
     require_whole(model)
     if isinstance(model, ScriptModule):
         raise ArgumentError(
-            f"watch() was given {with_article(model)}, which is scripted",
+            f"watch() was given {describe_type(model)}, which is scripted",
             why="torch runs the calls of what torch.jit has made without telling anyone",
             fix="watch the module from which it was made, or writer.add_graph(model, input)",
         )
@@ -187,7 +187,7 @@ def _check(model: object, every: object, optimizer: object) -> None:
         )
     if optimizer is not None and not isinstance(optimizer, torch.optim.Optimizer):
         raise ArgumentError(
-            f"optimizer={shown(optimizer)} is {with_article(optimizer)}",
+            f"optimizer={shown(optimizer)} is {describe_type(optimizer)}",
             why="it is a torch.optim.Optimizer whose step ends the graph",
             fix="leave it out for the first one that holds a parameter of the model",
         )

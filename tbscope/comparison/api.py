@@ -11,14 +11,14 @@ from decimal import Decimal
 from fnmatch import fnmatchcase
 from typing import Any, TypeAlias, Unpack
 
-from tbscope.comparison.build_structure import reading_of
+from tbscope.comparison.build_structure import outlined
 from tbscope.comparison.difference import Difference
 from tbscope.comparison.lock_file import outline_to_pin, pin_to_outline
 from tbscope.comparison.structure import Outline
 from tbscope.comparison.text import TOTALS, folded_names
 from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Graph
-from tbscope.ir.module_tree import lists_parameters
+from tbscope.ir.module_tree import has_parameter_lists
 from tbscope.ir.nodes import OPERATIONS
 from tbscope.messages import error_text, shown
 from tbscope.run_options import Tracing, run_options
@@ -85,7 +85,7 @@ def diff(before: Any, after: Any, input_to_model: Any = None, **run: Unpack[Trac
         if not any(map(runs, (before, after))):
             # `graph_of` refuses inputs and run options for a graph that is only loaded.
             graph_of(load(before), input_to_model, options)
-        return Difference(*(reading_of(load(model)) for model in sources))
+        return Difference(*(outlined(load(model)) for model in sources))
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +198,7 @@ def check(
         graph = graph_of(model if runs(model) else load(model), input_to_model, run_options(run))
         if "max_parameters" in limits:
             _require_parameters(graph)
-        reading = reading_of(graph)
+        reading = outlined(graph)
         outline = reading.outline
         failures = [*_too_large(outline, limits), *_unwanted(graph, patterns)]
         difference = None if before is None else Difference(before, reading)
@@ -210,7 +210,7 @@ def check(
 
 def _require_parameters(graph: Graph) -> None:
     """Refuse to count the parameters of a drawing, which contains at most their shapes."""
-    if not lists_parameters(graph) and any(node.kind == "parameter" for node in graph.nodes):
+    if not has_parameter_lists(graph) and any(node.kind == "parameter" for node in graph.nodes):
         raise ArgumentError(
             f"the parameters of {shown(graph.name)} cannot be counted",
             why="it was read from a drawing, which does not tell what its modules hold",

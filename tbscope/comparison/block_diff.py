@@ -13,9 +13,9 @@ from tbscope.comparison.matching import (
     matched_inputs,
     plain_arguments,
 )
-from tbscope.comparison.structure import Block, Held, Ref, Step
+from tbscope.comparison.structure import Block, Ref, StateTensor, Step
 
-__all__ = ["Detail", "Pair", "held_details", "renamed"]
+__all__ = ["BlockDiff", "Detail", "renamed", "state_details"]
 
 
 class Detail(NamedTuple):
@@ -41,7 +41,7 @@ class Detail(NamedTuple):
         return f"{self.what} {self.before} -> {self.after}"
 
 
-class Pair:
+class BlockDiff:
     """Comparison of two blocks.
 
     Args:
@@ -113,7 +113,7 @@ class Pair:
         yield from _differing(left.settings, right.settings, both=both)
         yield from _differing(left.arguments, right.arguments, "argument ", both=both)
         if not left.again and not right.again:
-            yield from held_details(left.state, right.state)
+            yield from state_details(left.state, right.state)
         if not left.class_name and not right.class_name:
             # Inputs and outputs of a graph are compared by name, in `Comparison`.
             return
@@ -188,7 +188,7 @@ class Pair:
             ran = [{step.op for step in block.steps} for block in (one.block, other.block)]
             if _are_leaves(one.block, other.block) and ran[0].isdisjoint(ran[1]):
                 self.replaced.add(match)
-                yield from held_details(one.block.state, other.block.state)
+                yield from state_details(one.block.state, other.block.state)
         if match.moved:
             places = _behind(self.left, match.left), _behind(self.right, match.right)
             yield Detail("moved", *places)
@@ -304,7 +304,7 @@ def _differing(
             yield Detail(f"{what}{name}", before or "", after or "")
 
 
-def held_details(one: Iterable[Held], other: Iterable[Held]) -> Iterator[Detail]:
+def state_details(one: Iterable[StateTensor], other: Iterable[StateTensor]) -> Iterator[Detail]:
     """Yield the differences between the parameters and buffers of two modules.
 
     If `trainable` changes in the same way for all parameters, the change is reported once.

@@ -5,26 +5,26 @@ from itertools import zip_longest
 from typing import Any
 
 from tbscope.analysis.costs import graph_costs
-from tbscope.comparison.structure import Block, Held, Outline, Port, Ref, Step, Uncalled
-from tbscope.functions.definition import CallStep, Definition, Given, Place, Read, Use
+from tbscope.comparison.structure import Block, Outline, Port, Ref, StateTensor, Step, Uncalled
+from tbscope.functions.definition import CallStep, Definition, InputRef, PathStep, StepRef, Use
 from tbscope.functions.definition import Step as Operation
 from tbscope.functions.functions import find_definitions
 from tbscope.ir.graph import Graph, Nest, Node, Parameter, Value, require_graph
 from tbscope.ir.invariants import check_invariants
-from tbscope.ir.module_tree import Holdings, numbers_in, parameters_in
+from tbscope.ir.module_tree import ParameterTotals, numel_of, parameters_in
 from tbscope.ir.nodes import STATE, nest_to_text, type_to_text
 from tbscope.ir.pytree import walk
 from tbscope.messages import one_line, without_addresses
 from tbscope.utils.components import inner_first
 from tbscope.utils.gc_pause import not_collecting
 
-__all__ = ["Reading", "reading_of"]
+__all__ = ["OutlinedGraph", "outlined"]
 
 # Inputs of the graph itself are not arguments of a call.
 _OF_GRAPH = {"argument": "input", "captured": "captured"}
 
 
-def reading_of(graph: Graph) -> "Reading":
+def outlined(graph: Graph) -> "OutlinedGraph":
     """Return the outline of a graph, together with the graph.
 
     Raises:
@@ -33,10 +33,10 @@ def reading_of(graph: Graph) -> "Reading":
     require_graph(graph, "diff")
     check_invariants(graph)
     with not_collecting():
-        return Reading(graph)
+        return OutlinedGraph(graph)
 
 
-class Reading:
+class OutlinedGraph:
     """A graph and its outline.
 
     Args:
@@ -77,12 +77,12 @@ class Reading:
         steps = tuple(self._step(use, at) for at in range(len(definition.steps)))
         refs: list[Ref] = []
 
-        def number(ref: Read | Given) -> str:
+        def number(ref: InputRef | StepRef) -> str:
             refs.append(self._ref(definition, ref))
             return f"%{len(refs) - 1}"
 
         settings = {name: _nest_text(it) for name, it in definition.hyperparameters.items()}
-        state: tuple[Held, ...] = ()
+        state: tuple[StateTensor, ...] = ()
         again = False
         if use.calls:
             call = use.call
@@ -139,7 +139,7 @@ class Reading:
         assert isinstance(part, Node), "an operation is a node"
         numbers = {ref: number for number, ref in reversed([*enumerate(step.inputs)])}
 
-        def number(ref: Read | Given) -> str:
+        def number(ref: InputRef | StepRef) -> str:
             return f"%{numbers.get(ref, self._ref(use.definition, ref))}"
 
         settings = {
@@ -182,9 +182,9 @@ class Reading:
                 labels.append(label if times == 1 else f"{label}~{times}")
         return labels
 
-    def _ref(self, definition: Definition, ref: Read | Given) -> Ref:
+    def _ref(self, definition: Definition, ref: InputRef | StepRef) -> Ref:
         """Return the block's `Ref` for a ref of the block's definition."""
-        if isinstance(ref, Read):
+        if isinstance(ref, InputRef):
             port = definition.inputs[ref.place]
             return Ref(port.name, role="state" if port.kind in STATE else "in")
         labels: list[str] = []
@@ -219,7 +219,7 @@ class Reading:
 
 def _totals(graph: Graph) -> dict[str, int]:
     costs = graph_costs(graph, backward=False)
-    totals = Holdings()
+    totals = ParameterTotals()
     for parameter in parameters_in(graph).values():
         totals.add(parameter)
     return {
@@ -251,15 +251,19 @@ def _type(typed: Value | Parameter) -> str:
     return type_to_text(typed, device=False)
 
 
-def _held(held: Parameter) -> Held:
-    return Held(held.name, held.kind, _type(held), held.requires_grad, numbers_in(held))
+def _held(held: Parameter) -> StateTensor:
+    return StateTensor(held.name, held.kind, _type(held), held.requires_grad, numel_of(held))
 
 
 def _nest_text(nest: Nest, tensor: Callable[[Any], str] = str) -> str:
     """Return a pytree as Python source text, equal in all processes: without memory addresses."""
 
     def entry(one: Nest) -> str:
-        return tensor(one) if type(one) in (Read, Given) else one_line(without_addresses(repr(one)))
+        return (
+            tensor(one)
+            if type(one) in (InputRef, StepRef)
+            else one_line(without_addresses(repr(one)))
+        )
 
     return nest_to_text(nest, entry)
 
@@ -272,14 +276,14 @@ def _constants(definition: Definition) -> Iterator[tuple[str, str]]:
     """
     for at, (name, nest) in enumerate(definition.arguments):
         entries = list(walk(nest, name or str(at)))
-        if not any(isinstance(entry, Read) for _, entry in entries):
+        if not any(isinstance(entry, InputRef) for _, entry in entries):
             entries = [(name or str(at), nest)]
         for path, entry in entries:
-            if not isinstance(entry, Read):
+            if not isinstance(entry, InputRef):
                 yield path, _nest_text(entry, lambda _: "%made")
 
 
-def _place_text(place: Place) -> str:
+def _place_text(place: PathStep) -> str:
     kind = "" if place.kind in ("module", "container") else f"{place.kind} "
     number = f".{place.number}" if place.number else ""
     name = "" if place.attribute is None else f"[{place.attribute}]"

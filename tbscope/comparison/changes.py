@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from tbscope.comparison.block_diff import Detail, Pair, held_details, renamed
+from tbscope.comparison.block_diff import BlockDiff, Detail, renamed, state_details
 from tbscope.comparison.matching import Match, alone, is_telling, matched_inputs, only_call
 from tbscope.comparison.structure import Block, Outline, Step
 
@@ -66,7 +66,7 @@ class Visit(NamedTuple):
             `matching.alone`), or None for any other block.
     """
 
-    pair: Pair
+    pair: BlockDiff
     names: tuple[str | None, str | None]
     alone: tuple[str | None, str | None] = (None, None)
 
@@ -101,7 +101,7 @@ class Comparison:
         self.left = left
         self.right = right
         self.follows = 0
-        self._pairs: dict[tuple[str, str, bool], Pair] = {}
+        self._pairs: dict[tuple[str, str, bool], BlockDiff] = {}
         self._names: dict[str, str] = {}
         # Changes that stem from a step on one side only, each with this step.
         self._lone: list[tuple[Change, Step]] = []
@@ -111,11 +111,11 @@ class Comparison:
         ran = [*self._inputs(), *self._moved(walked), *self._outputs()]
         self.changes: list[Change] = [*_joined(ran, list(self._uncalled())), *self._ties()]
 
-    def _pair(self, left: Block, right: Block, *, bare: bool = False) -> Pair:
+    def _pair(self, left: Block, right: Block, *, bare: bool = False) -> BlockDiff:
         """Return the comparison of two blocks, computed once for equal arguments."""
         key = (left.digest, right.digest, bare)
         if key not in self._pairs:
-            self._pairs[key] = Pair(left, right, bare=bare)
+            self._pairs[key] = BlockDiff(left, right, bare=bare)
         return self._pairs[key]
 
     # -- calls and operations ------------------------------------------------------------
@@ -129,8 +129,8 @@ class Comparison:
     def below(self, visit: Visit, match: Match) -> Visit | None:
         """Return the visit of two matched calls, or None if their blocks are not compared.
 
-        Equal blocks, and leaf modules that replace each other (`Pair.replaced`), are not compared.
-        Operations have no blocks.
+        Equal blocks, and leaf modules that replace each other (`BlockDiff.replaced`), are not
+        compared. Operations have no blocks.
         """
         left_step, right_step = visit.pair.steps_of(match)
         left, right = left_step.block, right_step.block
@@ -287,7 +287,7 @@ class Comparison:
             numbers = sum(tensor.numbers for tensor in module.state if tensor.kind == "parameter")
             if before is not None and after is not None:
                 fate, numbers = "changed", 0
-                details = list(held_details(before.state, after.state))
+                details = list(state_details(before.state, after.state))
                 if before.class_name != after.class_name and (before.state or after.state):
                     details.insert(0, Detail("class", before.class_name, after.class_name))
                 if not details:

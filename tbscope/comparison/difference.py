@@ -3,7 +3,7 @@
 from functools import cached_property
 from typing import Any
 
-from tbscope.comparison.build_structure import Reading
+from tbscope.comparison.build_structure import OutlinedGraph
 from tbscope.comparison.changes import Change, Comparison
 from tbscope.comparison.structure import Outline
 from tbscope.comparison.text import TOTALS, comparison_lines, counted, total_lines
@@ -31,10 +31,10 @@ class Difference:
         follows: Number of operations whose results change type only because their inputs do.
     """
 
-    def __init__(self, before: Reading | Outline, after: Reading | Outline) -> None:
+    def __init__(self, before: OutlinedGraph | Outline, after: OutlinedGraph | Outline) -> None:
         self._readings = before, after
-        self.before = before.outline if isinstance(before, Reading) else before
-        self.after = after.outline if isinstance(after, Reading) else after
+        self.before = before.outline if isinstance(before, OutlinedGraph) else before
+        self.after = after.outline if isinstance(after, OutlinedGraph) else after
         self._comparison = Comparison(self.before, self.after)
         self.changes: list[Change] = self._comparison.changes
         self.follows: int = self._comparison.follows
@@ -74,7 +74,7 @@ class Difference:
             ArgumentError: One of the two is a lock file, which contains no graph.
         """
         before, after = self._readings
-        if not isinstance(before, Reading) or not isinstance(after, Reading):
+        if not isinstance(before, OutlinedGraph) or not isinstance(after, OutlinedGraph):
             raise ArgumentError(
                 "a difference from a pin cannot be drawn",
                 why="a pin tells what a model is, and keeps no graph of it",

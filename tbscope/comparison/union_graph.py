@@ -6,7 +6,7 @@ scopes that match theirs; control dependencies lead from them to their remaining
 
 from dataclasses import replace
 
-from tbscope.comparison.build_structure import Reading
+from tbscope.comparison.build_structure import OutlinedGraph
 from tbscope.comparison.changes import Comparison, Visit
 from tbscope.functions.definition import Use
 from tbscope.ir.builder import claim_name
@@ -22,7 +22,7 @@ _FATE, _DETAILS = "difference", "differs"
 _GONE = Constant("gone")
 
 
-def union_graph(before: Reading, after: Reading, comparison: Comparison) -> Graph:
+def union_graph(before: OutlinedGraph, after: OutlinedGraph, comparison: Comparison) -> Graph:
     """Return the union of two graphs."""
     return _Union(before, after, comparison).graph
 
@@ -39,7 +39,7 @@ class _Union:
         graph: The union.
     """
 
-    def __init__(self, before: Reading, after: Reading, comparison: Comparison) -> None:
+    def __init__(self, before: OutlinedGraph, after: OutlinedGraph, comparison: Comparison) -> None:
         self._before = before.graph
         self._comparison = comparison
         self.graph = graph = after.graph.copy()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Graph, Nest, Node
 from tbscope.ir.metadata import ranks_text, split_device
-from tbscope.ir.scope_io import OPERATIONS, Nearest
+from tbscope.ir.scope_io import OPERATIONS, NearestProperty
 from tbscope.messages import near_names, shown
 from tbscope.utils.validation import ask, entries_of, is_word
 
@@ -171,7 +171,7 @@ def _labels_of(color_by: Mapping[Any, Any]) -> dict[str, str]:
 
 
 def _by_mapping(graph: Graph, labels: Mapping[str, str]) -> dict[Node, str]:
-    of_scope = Nearest[str](
+    of_scope = NearestProperty[str](
         lambda scope: labels.get(scope.qualified_name or "", labels.get(scope.path))
     )
     label_of: dict[Node, str] = {}
@@ -320,7 +320,7 @@ def _rank_labels(graph: Graph, *, by_stage: bool) -> dict[Node, str]:
         ranks_in.setdefault(part.scope, []).extend(part.ranks)
     # A graph of ranks that all ran the same operations has no box for them. The box of a rank has
     # an equal name in each phase of a training step.
-    box_around = Nearest[str](
+    box_around = NearestProperty[str](
         lambda scope: str(scope.part) if scope.kind == "rank" else None, top=""
     )
     labels: dict[Node, str] = {}

@@ -15,15 +15,15 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from tbscope.drawing.naming import UniqueNames
 from tbscope.drawing.placement.split_levels import (
     Groups,
-    divided,
     is_state,
     read_number,
+    split_level,
     stem_of_end,
 )
 from tbscope.page.constants import ASIDE_OP, BOX_ROOM, CHAIN_LIMIT, LIBRARY
 from tbscope.page.glyphs import Box
 from tbscope.page.hierarchy import Hierarchy
-from tbscope.page.level_graph import Siblings
+from tbscope.page.level_graph import LevelGraph
 from tbscope.page.op_types import RESERVED
 
 __all__ = ["find_chunks", "rename"]
@@ -37,7 +37,7 @@ _WORDS = re.compile(r"[_.-]+")
 
 def find_chunks(
     hierarchy: Hierarchy,
-    crowded: Mapping[Box, Siblings],
+    crowded: Mapping[Box, LevelGraph],
     *,
     bundles: Collection[str] = (),
     rounds: Collection[str] = (),
@@ -125,7 +125,7 @@ def _is_end(op: str) -> bool:
 class _Cutter:
     """Splits one level into chunks, and chunks that are still too large again."""
 
-    def __init__(self, level: Siblings, unique: UniqueNames, above: str) -> None:
+    def __init__(self, level: LevelGraph, unique: UniqueNames, above: str) -> None:
         self._level = level
         self._unique = unique
         self._above = above
@@ -155,7 +155,7 @@ class _Cutter:
                 listed = len(known) + sum(map(is_state, level.ops)) == len(level)
                 ends = {at for at, op in enumerate(level.ops) if _is_end(op)}
                 pinned, modules, rounds = set(), ends | known if listed else ends, set()
-            groups = divided(level, pinned, modules, rounds)
+            groups = split_level(level, pinned, modules, rounds)
             if path:
                 beside = set(range(len(level))).difference(*groups)
                 yield from ((places[at], path) for at in sorted(beside))

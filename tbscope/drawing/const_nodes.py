@@ -13,7 +13,7 @@ from tbscope.ir.graph import Graph, Node
 from tbscope.ir.nodes import sources_of
 from tbscope.ir.scope_io import OPERATIONS, OWNED, read_only_by
 
-__all__ = ["is_one_alone", "move_out_of_leaves", "parameters_to_draw", "read_by_stacks"]
+__all__ = ["has_isolated_stack", "parameters_to_draw", "read_by_stacks", "rename_beside_leaves"]
 
 _CONSTANTS = frozenset({"constant"})
 
@@ -79,7 +79,7 @@ def read_by_stacks(graph: Graph, stacks: Collection[Node]) -> set[Node]:
     return read_only_by(graph, set(stacks))
 
 
-def is_one_alone(graph: Graph, stacks: Collection[Node]) -> bool:
+def has_isolated_stack(graph: Graph, stacks: Collection[Node]) -> bool:
     """Whether some stack of blocks has no edge to or from an operation.
 
     In a root box, that stack would have circles and no neighbour.
@@ -92,7 +92,7 @@ def is_one_alone(graph: Graph, stacks: Collection[Node]) -> bool:
     return not joined.issuperset(stacks)
 
 
-def move_out_of_leaves(graph: Graph, names: Names, parameters: set[Node]) -> None:
+def rename_beside_leaves(graph: Graph, names: Names, parameters: set[Node]) -> None:
     """Rename the parameters of leaf modules that are drawn as nodes: `fc.weight` beside `fc`.
 
     As `fc/weight`, they would turn the node of the leaf module into a box.

@@ -17,7 +17,7 @@ from tbscope.drawing.figures import Figure, Number, Target
 from tbscope.drawing.layout import Layout
 from tbscope.graphdef.run_metadata import Stat
 from tbscope.ir.graph import Graph, Node, Value
-from tbscope.ir.scope_io import OPERATIONS, Nearest, add_with_above, upward
+from tbscope.ir.scope_io import OPERATIONS, NearestProperty, add_with_ancestors, self_and_ancestors
 from tbscope.ir.scopes import Scope
 from tbscope.page.constants import SERIES_SIZE
 from tbscope.page.op_types import is_embedded
@@ -79,7 +79,7 @@ def place_figures(
         The stats of all nodes, colour seeds included; 0 for a node without a figure. Empty if
         no figure feeds a colouring.
     """
-    places = _Places(origin, drawn, layout, stood_for)
+    places = _PlaceFinder(origin, drawn, layout, stood_for)
     times: dict[Place, float] = defaultdict(float)
     sizes: dict[Place, int] = defaultdict(int)
     for figure in figures:
@@ -103,7 +103,7 @@ def place_figures(
                 times[place] += number * figure.as_us
             if figure.as_bytes:
                 sizes[place] += round(number * figure.as_bytes)
-            for scope in upward(place.scope if isinstance(place, Node) else place):
+            for scope in self_and_ancestors(place.scope if isinstance(place, Node) else place):
                 numbers_in[scope].append(number)
         for card in layout.told:
             if card.scope in numbers_in:
@@ -158,7 +158,7 @@ def _drawn_places(drawn: Graph, layout: Layout) -> Iterator[tuple[Place, str, st
         device = next((value.device for value in chain(node.outputs, node.inputs)), "")
         if device:
             first = first or device
-            devices.update(dict.fromkeys(add_with_above(node.scope, on_device), device))
+            devices.update(dict.fromkeys(add_with_ancestors(node.scope, on_device), device))
         if not is_embedded(entry.op):
             yield node, entry.name, device or first or _DEVICE
     for card, entry in zip(layout.told, layout.cards, strict=True):
@@ -181,7 +181,7 @@ def _stacks(layout: Layout) -> dict[str, str]:
     return stack_of
 
 
-class _Places:
+class _PlaceFinder:
     """Finds the place of each node and each scope of a graph.
 
     Args:
@@ -207,8 +207,8 @@ class _Places:
         modules = {node.scope: node for node in drawn.nodes if node.kind == "module" and node.scope}
         modules |= {scope: node for scope, node in stood_for.items() if isinstance(scope, Scope)}
         self._cards = cards = {card.scope for card in layout.told}
-        self._module_around = Nearest[Node](modules.get)
-        self._told_around = Nearest[Place](
+        self._module_around = NearestProperty[Node](modules.get)
+        self._told_around = NearestProperty[Place](
             lambda scope: scope if scope in cards else modules.get(scope)
         )
         self._known: dict[Node, Place | None] = {}
@@ -279,7 +279,7 @@ class _Places:
         return row[min(bisect_left(row, at, key=itemgetter(0)), len(row) - 1)][1]
 
     @cached_property
-    def _rows(self) -> "Nearest[_Row | Scope]":
+    def _rows(self) -> "NearestProperty[_Row | Scope]":
         """The candidates in a scope: its drawn operations, its info card, or operations below."""
         own: dict[Scope | None, _Row] = {}
         inside: dict[Scope | None, _Row] = {}
@@ -287,10 +287,10 @@ class _Places:
             place = self._direct(twin) if twin.kind in OPERATIONS else None
             if place is not None:
                 own.setdefault(twin.scope, []).append((at, place))
-                for scope in (*upward(twin.scope), None):
+                for scope in (*self_and_ancestors(twin.scope), None):
                     inside.setdefault(scope, []).append((at, place))
 
         def near(scope: Scope) -> _Row | Scope | None:
             return own.get(scope) or (scope if scope in self._cards else inside.get(scope))
 
-        return Nearest(near, top=own.get(None) or inside.get(None))
+        return NearestProperty(near, top=own.get(None) or inside.get(None))

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from tbscope.analysis.costs import Costs
 from tbscope.graphdef.attributes import nest_to_text
 from tbscope.ir.graph import Call, Graph, Nest, Node, Value
-from tbscope.ir.module_tree import Holdings, Part, held_below
+from tbscope.ir.module_tree import ModulePart, ParameterTotals, parameters_below
 from tbscope.ir.nodes import type_text
 from tbscope.ir.scope_io import with_above
 from tbscope.ir.scopes import Scope
@@ -45,7 +45,7 @@ class Card(NamedTuple):
 
 
 def leaf_facts(
-    graph: Graph, work: Mapping[Scope, Costs], parts: Mapping[Scope, Part]
+    graph: Graph, work: Mapping[Scope, Costs], parts: Mapping[Scope, ModulePart]
 ) -> dict[Node, dict[str, Nest]]:
     """Return the facts on the info card of each node that represents a module.
 
@@ -65,7 +65,7 @@ def leaf_facts(
         part = parts[call.scope]
         tensors = list(call.parameters)
         if part.children or part.borrowed:
-            tensors += held_below(part)
+            tensors += parameters_below(part)
         types: dict[str, str] = {}
         for tensor in tensors:
             text = (
@@ -84,7 +84,7 @@ def leaf_facts(
 def module_cards(
     graph: Graph,
     work: Mapping[Scope, Costs],
-    parts: Mapping[Scope, Part],
+    parts: Mapping[Scope, ModulePart],
     embedded: Collection[Node] = (),
 ) -> Iterator[Card]:
     """Yield a card for each module call that is drawn as a box, in the order of the calls.
@@ -137,7 +137,7 @@ def _add_facts(
     facts: dict[str, Nest],
     call: Call,
     work: Costs | None,
-    holds: Holdings | None,
+    holds: ParameterTotals | None,
     *,
     types: Mapping[str, str] | None = None,
     number: int = 1,

@@ -16,24 +16,24 @@ from tbscope.drawing.chunks import find_chunks, rename
 from tbscope.drawing.class_prefixes import short_names
 from tbscope.drawing.color_seeds import NodeHead, seeds
 from tbscope.drawing.const_nodes import (
-    is_one_alone,
-    move_out_of_leaves,
+    has_isolated_stack,
     parameters_to_draw,
     read_by_stacks,
+    rename_beside_leaves,
 )
 from tbscope.drawing.info_cards import Card, blank_cards, leaf_facts, module_cards
-from tbscope.drawing.naming import Labels, Names, Style, name_graph, tell_keys
-from tbscope.drawing.placement.containers import STAGES, Helpers, Stage, Stands, find_stands
-from tbscope.drawing.placement.function_boxes import Bundler
+from tbscope.drawing.naming import Labels, Names, Style, append_state_keys, name_graph
+from tbscope.drawing.placement.containers import STAGES, Helpers, Placement, Stage, find_placement
+from tbscope.drawing.placement.function_boxes import FunctionBoxes
 from tbscope.drawing.placement.split_levels import MANY_LOOSE, MOST_LOOSE, count_loose, is_crowded
-from tbscope.drawing.series_folding import folded_in_vain, op_type_apart, op_types_apart
+from tbscope.drawing.series_folding import op_type_apart, op_types_apart, series_that_break_flow
 from tbscope.ir.graph import Graph, Nest, Node, Output, Value
 from tbscope.ir.module_tree import ModuleTree
-from tbscope.ir.placement.borrowed_calls import Guests, find_guests
+from tbscope.ir.placement.borrowed_calls import BorrowedPlacement, place_borrowed_calls
 from tbscope.ir.scope_io import OPERATIONS
 from tbscope.ir.scopes import Scope
 from tbscope.page.hierarchy import Hierarchy
-from tbscope.page.level_graph import bears_seeds, find_siblings
+from tbscope.page.level_graph import bears_seeds, read_levels
 from tbscope.page.op_types import op_type
 
 __all__ = ["Layout", "lay_out"]
@@ -105,10 +105,10 @@ def lay_out(
     """
     tree, work = ModuleTree(graph), work or {}
     embedded, short = read_by_stacks(graph, stacks), short_names(graph)
-    given = _Given(
+    given = _Options(
         graph,
         style=style,
-        root=False if is_one_alone(graph, stacks) else root,
+        root=False if has_isolated_stack(graph, stacks) else root,
         circles=circles,
         facts=leaf_facts(graph, work, tree.part_of),
         embedded=embedded,
@@ -116,7 +116,7 @@ def lay_out(
         also=also,
         short=short,
         tells_classes=labels == "class",
-        guests=find_guests(graph),
+        guests=place_borrowed_calls(graph),
     )
     tree.forget()
     drawing = _Drawing(given)
@@ -147,7 +147,7 @@ def lay_out(
 
 
 @dataclass(slots=True)
-class _Given:
+class _Options:
     """The graph and the options of a layout.
 
     Attributes:
@@ -175,7 +175,7 @@ class _Given:
     also: Collection[Scope]
     short: dict[str, str]
     tells_classes: bool
-    guests: Guests
+    guests: BorrowedPlacement
     boxed_ends: bool = True
 
 
@@ -197,10 +197,10 @@ class _Drawing:
         full: The number of loose operations on each level that has too many to be readable.
     """
 
-    def __init__(self, given: _Given, bundles: Stands | None = None) -> None:
+    def __init__(self, given: _Options, bundles: Placement | None = None) -> None:
         self.given, self.bundles = given, bundles
         graph, short = given.graph, given.short
-        stands = find_stands(graph, circles=given.circles, bundles=bundles, guests=given.guests)
+        stands = find_placement(graph, circles=given.circles, bundles=bundles, guests=given.guests)
         self._told = list(given.told)
         if given.also:
             # A list whose members are drawn beside each other has no box, and so no card.
@@ -234,7 +234,7 @@ class _Drawing:
         """
         given = self.given
         if no_circles:
-            move_out_of_leaves(given.graph, self.names, no_circles)
+            rename_beside_leaves(given.graph, self.names, no_circles)
             self._no_circles |= no_circles
         types = _OP_TYPES | (_CIRCLES if given.circles else {"constant": "Const"})
         safe = cache(op_type)
@@ -249,12 +249,12 @@ class _Drawing:
         ops.update({node: _CIRCLES[node.kind] for node in given.embedded})
         self._ops = ops
         self._join()
-        levels = find_siblings(self.hierarchy)
+        levels = read_levels(self.hierarchy)
         # Series that the page would put aside once folded are kept apart, and read again.
         in_vain = {
             f"{box.name}/{label}" if box.name else label
             for box, level in levels.items()
-            for label in folded_in_vain(level)
+            for label in series_that_break_flow(level)
         }
         if in_vain:
             entries: list[tuple[Node | Output, str]] = [*self.names.nodes.items()]
@@ -263,7 +263,7 @@ class _Drawing:
             ops.update({entry: op_type_apart(entry, ops[entry]) for entry in folded})
             self.hierarchy.forget()
             self._join()
-            levels = find_siblings(self.hierarchy)
+            levels = read_levels(self.hierarchy)
         self.levels = levels
         self.crowded = {box: level for box, level in levels.items() if is_crowded(level)}
         loose = {box: count_loose(level) for box, level in levels.items()}
@@ -341,7 +341,7 @@ class _Drawing:
                 break
             self._arrange(no_circles - self._no_circles)
         if self._moved and given.style == "tf":
-            tell_keys(given.graph, self.names)
+            append_state_keys(given.graph, self.names)
         if self._moved:
             self._join()
 
@@ -355,7 +355,7 @@ def _bundled(drawing: _Drawing, *, every: bool) -> _Drawing:
     """
     if not every and not drawing.crowded and not drawing.full:
         return drawing
-    bundler = Bundler(drawing.given.graph, drawing.given.guests)
+    bundler = FunctionBoxes(drawing.given.graph, drawing.given.guests)
     if not bundler.knows:
         return drawing
     if every:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from tbscope.drawing.placement.containers import Stands
+from tbscope.drawing.placement.containers import Placement
 from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Graph, Node, Parameter
 from tbscope.ir.scope_io import STATE
@@ -27,10 +27,10 @@ __all__ = [
     "Names",
     "Style",
     "UniqueNames",
+    "append_state_keys",
     "attribute_of",
     "check_style",
     "name_graph",
-    "tell_keys",
     "parameters_by_place",
 ]
 
@@ -142,7 +142,7 @@ def name_graph(
     *,
     root: bool | None = None,
     cards: Iterable[tuple[Scope, str]] = (),
-    stands: Stands | None = None,
+    stands: Placement | None = None,
     classes: Mapping[str, str] | None = None,
     boxed_ends: bool = False,
 ) -> Names:
@@ -175,7 +175,7 @@ def name_graph(
     """
     check_style(style)
     scopes = list(graph.scopes()) if stands is None else stands.all
-    namer = _Namer(style, Stands([]) if stands is None or callable(style) else stands, classes)
+    namer = _Namer(style, Placement([]) if stands is None or callable(style) else stands, classes)
     keep = style == "torch" if root is None else root
     top = None if keep else _root(graph, scopes)
     if root is None and classes is None and top:
@@ -244,7 +244,7 @@ def parameters_by_place(graph: Graph) -> dict[tuple[Scope | None, str], Paramete
     }
 
 
-def tell_keys(graph: Graph, names: Names) -> None:
+def append_state_keys(graph: Graph, names: Names) -> None:
     """Rename parameters and buffers in other boxes, so that names end in the state_dict key.
 
     Args:
@@ -267,7 +267,7 @@ def tell_keys(graph: Graph, names: Names) -> None:
 class _Namer:
     """Names the scopes, nodes and outputs of one graph."""
 
-    def __init__(self, style: Style, stands: Stands, classes: Mapping[str, str] | None) -> None:
+    def __init__(self, style: Style, stands: Placement, classes: Mapping[str, str] | None) -> None:
         self.names = Names()
         self._classes = classes
         self._stands = stands

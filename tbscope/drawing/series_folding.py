@@ -15,14 +15,14 @@ from operator import itemgetter
 
 from tbscope.drawing.naming import Names, attribute_of, parameters_by_place
 from tbscope.ir.graph import Graph, Nest, Node, Output, Parameter, Value
-from tbscope.ir.pytree import form_of, map_nest
+from tbscope.ir.pytree import form_of, map_tree
 from tbscope.ir.scope_io import STATE
 from tbscope.ir.scopes import Scope
 from tbscope.page.constants import CHAIN_LIMIT, SERIES_SIZE
-from tbscope.page.level_graph import Siblings
+from tbscope.page.level_graph import LevelGraph
 from tbscope.page.op_types import is_embedded, op_type
 
-__all__ = ["folded_in_vain", "op_type_apart", "op_types_apart"]
+__all__ = ["op_type_apart", "op_types_apart", "series_that_break_flow"]
 
 _DIGITS = "0123456789"
 _DIGIT = re.compile("[0-9]")
@@ -111,7 +111,7 @@ def _kind(
         parameter = parameters().get((thing.scope, attribute_of(thing)))
         alike["requires_grad"] = None if parameter is None else parameter.requires_grad
     # Only constants count among the arguments, since values are shown by edges.
-    arguments = [(key, map_nest(nest, _constant)) for key, nest in thing.arguments]
+    arguments = [(key, map_tree(nest, _constant)) for key, nest in thing.arguments]
     return types, form_of((alike, arguments)) or repr((alike, arguments))
 
 
@@ -119,7 +119,7 @@ def _constant(given: Nest) -> Nest:
     return None if isinstance(given, Value) else given
 
 
-def folded_in_vain(level: Siblings) -> list[str]:
+def series_that_break_flow(level: LevelGraph) -> list[str]:
     """Return the labels of a level's series if folding them breaks the flow.
 
     Examples are layers of a list between which their parent runs operations: their stack has

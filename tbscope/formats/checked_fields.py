@@ -14,17 +14,17 @@ from typing import Any, NamedTuple
 from tbscope.messages import shown
 
 __all__ = [
+    "BOOLEAN",
+    "INTEGER",
     "NUMBER",
     "TEXT",
-    "TRUTH",
-    "WHOLE",
     "FieldError",
     "Kind",
-    "Record",
+    "Schema",
+    "literal",
     "mapping",
     "optional",
-    "several",
-    "word",
+    "sequence",
 ]
 
 # The limit for integers: a float can represent it, with room for sums and products.
@@ -58,7 +58,7 @@ class Kind(NamedTuple):
     read: Callable[[Any, Any], Any]
 
 
-class Record:
+class Schema:
     """The fields of one class: an instance is written as a row, a list of them as columns.
 
     Args:
@@ -170,12 +170,12 @@ def _read_whole(_: Any, data: Any) -> Any:
 
 
 TEXT = _plain("a text", str)
-TRUTH = _plain("true or false", bool)
+BOOLEAN = _plain("true or false", bool)
 NUMBER = _plain("a number", int, float)
-WHOLE = Kind(None, _read_whole)
+INTEGER = Kind(None, _read_whole)
 
 
-def word(words: tuple[str, ...]) -> Kind:
+def literal(words: tuple[str, ...]) -> Kind:
     """Return the kind of a field with a fixed set of texts."""
 
     def read(_: Any, data: Any) -> Any:
@@ -202,7 +202,7 @@ def optional(kind: Kind) -> Kind:
     return Kind(kind.write and write, read)
 
 
-def several(kind: Kind, make: type = tuple) -> Kind:
+def sequence(kind: Kind, make: type = tuple) -> Kind:
     """Return the kind of a field that is a tuple, or a list, of fields of one kind."""
 
     def write(writer: Any, values: list[Any]) -> list[Any]:

@@ -14,17 +14,17 @@ from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_ty
 
 from tbscope.errors import ArgumentError, GraphError
 from tbscope.formats.checked_fields import (
+    BOOLEAN,
+    INTEGER,
     NUMBER,
     TEXT,
-    TRUTH,
-    WHOLE,
     FieldError,
     Kind,
-    Record,
+    Schema,
+    literal,
     mapping,
     optional,
-    several,
-    word,
+    sequence,
 )
 from tbscope.ir.graph import (
     Argument,
@@ -45,7 +45,7 @@ from tbscope.ir.graph import (
     Value,
 )
 from tbscope.ir.invariants import check_invariants
-from tbscope.ir.metadata import Function, Run
+from tbscope.ir.metadata import CallFrame, Function
 from tbscope.ir.scopes import Scope
 from tbscope.messages import shown
 
@@ -359,27 +359,27 @@ def _kind_of(hint: Any) -> Kind:
         return _KINDS[hint]
     origin, inner = get_origin(hint), get_args(hint)
     if origin is Literal:
-        return word(inner)
+        return literal(inner)
     if origin in (Union, UnionType):
         (inner_hint,) = (argument for argument in inner if argument is not NoneType)
         return optional(_kind_of(inner_hint))
     if origin in (tuple, list):
-        return several(_kind_of(inner[0]), origin)
+        return sequence(_kind_of(inner[0]), origin)
     return mapping(_kind_of(inner[1])) if inner else _record(hint).row()
 
 
-def _record(make: Any, **others: Kind | None) -> Record:
+def _record(make: Any, **others: Kind | None) -> Schema:
     """Return the record of a class; `others` sets kinds of fields, or omits a field (None)."""
     hints = get_type_hints(make) or get_type_hints(make.__init__)
     kinds = {name: _kind_of(hints[name]) for name in signature(make).parameters} | others
-    return Record(make, {name: kind for name, kind in kinds.items() if kind is not None})
+    return Schema(make, {name: kind for name, kind in kinds.items() if kind is not None})
 
 
 _KINDS: dict[Any, Kind] = {
     str: TEXT,
-    int: WHOLE,
+    int: INTEGER,
     float: NUMBER,
-    bool: TRUTH,
+    bool: BOOLEAN,
     Any: Kind(_Writer.nests, _Reader.nest),
     Node: Kind(_Writer.nodes, _Reader.node),
     Value: Kind(_Writer.values, _Reader.value),
@@ -390,11 +390,11 @@ _KINDS: dict[Any, Kind] = {
     Source: _row_of("sources"),
     Parameter: _row_of("parameters"),
     Function: _row_of("functions"),
-    Run: _row_of("runs"),
+    CallFrame: _row_of("runs"),
 }
-_TYPES = several(Kind(_Writer.types_of, _row_of("types").read), list)
+_TYPES = sequence(Kind(_Writer.types_of, _row_of("types").read), list)
 # Rows refer to earlier rows and to earlier tables only.
-_TABLES: dict[str, Record] = {
+_TABLES: dict[str, Schema] = {
     "shardings": _record(Sharding),
     "types": _record(_Type),
     "collectives": _record(Collective),
@@ -402,9 +402,9 @@ _TABLES: dict[str, Record] = {
     "sources": _record(Source),
     "parameters": _record(Parameter),
     "functions": _record(Function),
-    "runs": _record(Run),
+    "runs": _record(CallFrame),
     "nodes": _record(Node, outputs=_TYPES),
-    "other_nodes": Record(Node, {"name": TEXT, "op": TEXT, "kind": _kind_of(NodeKind)}),
+    "other_nodes": Schema(Node, {"name": TEXT, "op": TEXT, "kind": _kind_of(NodeKind)}),
     "other_values": _record(Value),
     "calls": _record(Call),
     "modules": _record(Module),

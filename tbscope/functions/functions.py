@@ -1,8 +1,8 @@
 """Functions: the result of `graph.functions()`, the definitions of a graph and all their uses.
 
-Each call is reduced to a canonical form (`Reading`) and hashed; calls with equal digests share a
-definition. Inner calls come first, so that a call's digest contains the digests of the definitions
-that it uses. Names, types, source lines and measurements are not part of a digest.
+Each call is reduced to a canonical form (`CanonicalCall`) and hashed; calls with equal digests
+share a definition. Inner calls come first, so that a call's digest contains the digests of the
+definitions that it uses. Names, types, source lines and measurements are not part of a digest.
 """
 
 from collections.abc import Sequence
@@ -10,8 +10,8 @@ from hashlib import blake2b
 from typing import Any, overload
 
 from tbscope.errors import NotFoundError
-from tbscope.functions.canonicalize import CallTree, Reading
-from tbscope.functions.definition import CallStep, Definition, Given, Input, Use
+from tbscope.functions.canonicalize import CallTree, CanonicalCall
+from tbscope.functions.definition import CallStep, Definition, Input, StepRef, Use
 from tbscope.ir.builder import claim_name
 from tbscope.ir.graph import Call, Graph, require_graph
 from tbscope.ir.pytree import walk
@@ -117,7 +117,7 @@ def find_definitions(graph: Graph) -> Use:
     definitions: dict[str, Definition] = {}
     # Inner calls come first, so that their uses exist when an outer call is read.
     for scope in reversed(tree.parts):
-        reading = Reading(scope, tree, graph)
+        reading = CanonicalCall(scope, tree, graph)
         digest = _digest(reading)
         definition = definitions.get(digest)
         if definition is None:
@@ -146,7 +146,7 @@ def find_definitions(graph: Graph) -> Use:
     return main_use
 
 
-def _define(reading: Reading, digest: str) -> Definition:
+def _define(reading: CanonicalCall, digest: str) -> Definition:
     names: set[str] = set()
     inputs = []
     for entry, value in zip(reading.entries, reading.inputs, strict=True):
@@ -175,18 +175,18 @@ def _let_escape(definition: Definition) -> None:
         trees += step.inputs
     for tree in trees:
         for _, ref in walk(tree):
-            inner, path = definition, ref.path if isinstance(ref, Given) else ()
+            inner, path = definition, ref.path if isinstance(ref, StepRef) else ()
             while len(path) > 1:
                 step = inner.steps[path[0]]
                 assert isinstance(step, CallStep), "the way leads through calls"
                 inner, path = step.definition, path[1:]
-                inner.escapes.add(Given(path, ref.output))
+                inner.escapes.add(StepRef(path, ref.output))
 
 
 # -- digests --------------------------------------------------------------------------------
 
 
-def _digest(reading: Reading) -> str:
+def _digest(reading: CanonicalCall) -> str:
     structure = (
         reading.signatures,
         # Entries of captured tensors have no name: only their position is part of the digest.

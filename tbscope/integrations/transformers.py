@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tbscope.integrations.callback import DrawingCallback, warn_of_none
 from tbscope.ir.graph import Graph
-from tbscope.sources.eager.step_watcher import Waiting
+from tbscope.sources.eager.step_watcher import TrainingWatch
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -32,7 +32,7 @@ class GraphCallback(DrawingCallback, TrainerCallback):
     warning.
     """
 
-    _waiting: Waiting | None = None
+    _waiting: TrainingWatch | None = None
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **trained: Any) -> None:
         """Wait for the model's next call."""
@@ -40,7 +40,7 @@ class GraphCallback(DrawingCallback, TrainerCallback):
             return
         self._begun = True
         with self._going_on():
-            self._waiting = Waiting(
+            self._waiting = TrainingWatch(
                 trained["model"],
                 done=self._take,
                 failed=warn_of_none,

@@ -11,14 +11,21 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from tbscope.ir.graph import Call, Graph, Nest, Node, Note, Output, Value
-from tbscope.ir.nodes import STATE, Body, copy_arguments, let_go
+from tbscope.ir.nodes import STATE, Body, copy_arguments, release_nodes
 from tbscope.ir.pytree import map_values
 from tbscope.ir.scopes import Scope
 
-__all__ = ["Editor", "cut_call", "read_there", "replace_calls", "replace_nodes", "twin_of"]
+__all__ = [
+    "Editor",
+    "clear_call_values",
+    "copy_source",
+    "replace_calls",
+    "replace_inputs",
+    "replace_nodes",
+]
 
 
-def twin_of(node: Node, name: str, scope: Scope | None) -> Node:
+def copy_source(node: Node, name: str, scope: Scope | None) -> Node:
     """Return a copy of a source, with another name and in another scope.
 
     Args:
@@ -35,7 +42,7 @@ def twin_of(node: Node, name: str, scope: Scope | None) -> Node:
     return copy
 
 
-def read_there(node: Node, values: Mapping[Value, Value]) -> None:
+def replace_inputs(node: Node, values: Mapping[Value, Value]) -> None:
     """Replace some values that one node reads; other nodes still read the old values."""
     node.inputs = [values.get(value, value) for value in node.inputs]
     node.arguments = copy_arguments(node.arguments, values)
@@ -51,7 +58,7 @@ def replace_calls(graph: Graph, calls: Sequence[Call]) -> None:
     graph.calls = list(calls)
 
 
-def cut_call(call: Call) -> None:
+def clear_call_values(call: Call) -> None:
     """Remove the values of a call from it, because they are inside of a collapsed box."""
     call.arguments, call.results = [], None
 
@@ -132,7 +139,7 @@ class Editor:
         into.kernels = into.kernels + node.kernels
         if into.body is not None:
             # The body would lack the kernels of the merged node.
-            let_go(into.body.nodes)
+            release_nodes(into.body.nodes)
             into.body = None
         for value in node.outputs:
             self.give(value, into)
@@ -168,7 +175,7 @@ class Editor:
                 self._edit(node)
             graph.outputs = [self._output(output) for output in graph.outputs]
         if values or self._words:
-            named = _InCalls(values, self._words)
+            named = _CallValues(values, self._words)
             for call in graph.calls:
                 call.arguments = copy_arguments(call.arguments, named)
                 call.results = map_values(call.results, named)
@@ -176,7 +183,9 @@ class Editor:
             # Its body stays as it is: the nodes in its place may be those of the body.
             node.outputs.clear()
         # Parameters are excluded, since a copied graph may share them with its original.
-        let_go([node for node in gone if node not in self._instead and node.kind not in STATE])
+        release_nodes(
+            [node for node in gone if node not in self._instead and node.kind not in STATE]
+        )
         # These may be methods of the pass: cutting the reference cycle frees pass and editor.
         self._reading = self._giving = None
 
@@ -246,7 +255,7 @@ class Editor:
         return replace(note, node=None) if node in self._gone else note
 
 
-class _InCalls:
+class _CallValues:
     """The replacements of values in calls, where each call still shows the types that it saw.
 
     If views between a value and its replacement are removed, the call refers to a value of its

@@ -16,7 +16,7 @@ from itertools import takewhile
 from typing import Any
 
 from tbscope.errors import ArgumentError, NotFoundError
-from tbscope.ir.late_methods import Functions, Table, way_up
+from tbscope.ir.late_methods import Functions, Table, late_method
 from tbscope.ir.metadata import (
     Collective,
     Constant,
@@ -221,7 +221,7 @@ class Graph:
         Raises:
             ArgumentError: A column does not exist, or the depth is not a number of modules.
         """
-        table: Table = way_up("Graph.summary")(self, depth=depth, columns=columns, fold=fold)
+        table: Table = late_method("Graph.summary")(self, depth=depth, columns=columns, fold=fold)
         return table
 
     def functions(self) -> Functions:
@@ -231,7 +231,7 @@ class Graph:
         inner graph; parameters and shapes may differ. `print(graph.functions())` prints each
         definition once, and the graph of their uses.
         """
-        functions: Functions = way_up("Graph.functions")(self)
+        functions: Functions = late_method("Graph.functions")(self)
         return functions
 
     def save(self, path: Any, *, depth: int | None = None, **drawing: Any) -> None:
@@ -250,11 +250,11 @@ class Graph:
                 does not exist, or does not fit the format; or a program that draws the format is
                 not installed.
         """
-        way_up("Graph.save")(self, path, depth=depth, **drawing)
+        late_method("Graph.save")(self, path, depth=depth, **drawing)
 
     def _repr_html_(self) -> str:
         """The page of `save("graph.html")` in an iframe, for notebooks."""
-        return str(way_up("Graph._repr_html_")(self))
+        return str(late_method("Graph._repr_html_")(self))
 
     def copy(self) -> "Graph":
         """Return a graph of new nodes, values and calls, which passes may change.
@@ -323,7 +323,7 @@ def copy_graph(graph: Graph, *, state: bool) -> Graph:
                 copied, old.index, old.shape, old.dtype, old.device, old.sharding
             )
             copied.outputs.append(new)
-    in_calls = _Twins(nodes, values)
+    in_calls = _CopiedCallValues(nodes, values)
     return replace(
         graph,
         nodes=list(nodes.values()),
@@ -368,7 +368,7 @@ def copy_body(body: Body, nodes: dict[Node, Node], values: dict[Value, Value]) -
     )
 
 
-class _Twins:
+class _CopiedCallValues:
     """Values for the calls of a copied graph: copied values, with the types that the calls saw.
 
     After a pass has removed views, a call may refer to a value that is not in any node's outputs:
@@ -388,7 +388,7 @@ class _Twins:
         return value if copied is None else copied
 
 
-def _copy_call(call: Call, values: _Twins) -> Call:
+def _copy_call(call: Call, values: _CopiedCallValues) -> Call:
     return Call(
         call.scope,
         call.class_name,

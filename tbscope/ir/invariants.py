@@ -37,10 +37,10 @@ class Invariant(NamedTuple):
 
     name: str
     description: str
-    check: Callable[["_Held"], Iterator[str]]
+    check: Callable[["_GraphIndex"], Iterator[str]]
 
 
-class _Held(NamedTuple):
+class _GraphIndex(NamedTuple):
     """The collections of one graph that several checks use, computed once.
 
     Attributes:
@@ -78,9 +78,9 @@ def check_invariants(graph: Graph) -> None:
     """
     nodes = graph.nodes
     values = frozenset(chain.from_iterable([node.outputs for node in nodes]))
-    held = _Held(graph, frozenset(nodes), values, list(graph.scopes()))
+    indexed = _GraphIndex(graph, frozenset(nodes), values, list(graph.scopes()))
     broken = [
-        f"{invariant.name}: {text}" for invariant in INVARIANTS for text in invariant.check(held)
+        f"{invariant.name}: {text}" for invariant in INVARIANTS for text in invariant.check(indexed)
     ]
     if not broken:
         return
@@ -99,8 +99,8 @@ def check_invariants(graph: Graph) -> None:
 # -- names ----------------------------------------------------------------------
 
 
-def _names(held: _Held) -> Iterator[str]:
-    graph = held.graph
+def _names(indexed: _GraphIndex) -> Iterator[str]:
+    graph = indexed.graph
     names = [node.name for node in graph.nodes]
     distinct = set(names)
     if len(distinct) < len(names):
@@ -110,8 +110,8 @@ def _names(held: _Held) -> Iterator[str]:
         yield f"a node of op {graph.nodes[names.index('')].op!r} has no name"
 
 
-def _output_names(held: _Held) -> Iterator[str]:
-    graph = held.graph
+def _output_names(indexed: _GraphIndex) -> Iterator[str]:
+    graph = indexed.graph
     for name, count in _repeated(output.name for output in graph.outputs):
         yield f"{count} outputs are named {name!r}"
 
@@ -119,8 +119,8 @@ def _output_names(held: _Held) -> Iterator[str]:
 # -- edges ----------------------------------------------------------------------
 
 
-def _ownership(held: _Held) -> Iterator[str]:
-    graph = held.graph
+def _ownership(indexed: _GraphIndex) -> Iterator[str]:
+    graph = indexed.graph
     for node in graph.nodes:
         outputs = node.outputs
         # Most nodes have one output, and are checked by this line alone.
@@ -133,9 +133,9 @@ def _ownership(held: _Held) -> Iterator[str]:
                 yield f"output {index} of {_say(node)} has the index {value.index}"
 
 
-def _edges(held: _Held) -> Iterator[str]:
-    graph = held.graph
-    nodes, values = held.nodes, held.values
+def _edges(indexed: _GraphIndex) -> Iterator[str]:
+    graph = indexed.graph
+    nodes, values = indexed.nodes, indexed.values
     for node in graph.nodes:
         if node.inputs and not values.issuperset(node.inputs):
             for value in node.inputs:
@@ -158,8 +158,8 @@ def _edges(held: _Held) -> Iterator[str]:
                 )
 
 
-def _positions(held: _Held) -> Iterator[str]:
-    for node in held.graph.nodes:
+def _positions(indexed: _GraphIndex) -> Iterator[str]:
+    for node in indexed.graph.nodes:
         count = len(node.inputs)
         if node.writes and not 0 <= min(node.writes) <= max(node.writes) < count:
             yield f"{_say(node)} writes into its inputs {node.writes}, of which it has {count}"
@@ -171,9 +171,9 @@ def _positions(held: _Held) -> Iterator[str]:
                 )
 
 
-def _order(held: _Held) -> Iterator[str]:
-    graph = held.graph
-    values = held.values
+def _order(indexed: _GraphIndex) -> Iterator[str]:
+    graph = indexed.graph
+    values = indexed.values
     indices: dict[Node, int] | None = None
     produced: set[Value] = set()
     for index, node in enumerate(graph.nodes):
@@ -193,8 +193,8 @@ def _order(held: _Held) -> Iterator[str]:
 # -- nodes and values -----------------------------------------------------------
 
 
-def _kinds(held: _Held) -> Iterator[str]:
-    graph = held.graph
+def _kinds(indexed: _GraphIndex) -> Iterator[str]:
+    graph = indexed.graph
     for node in graph.nodes:
         kind = node.kind
         if kind == "op":
@@ -205,15 +205,15 @@ def _kinds(held: _Held) -> Iterator[str]:
             yield f"{_say(node)} is of the kind {kind!r} and reads values"
 
 
-def _inputs(held: _Held) -> Iterator[str]:
-    graph = held.graph
+def _inputs(indexed: _GraphIndex) -> Iterator[str]:
+    graph = indexed.graph
     listed = set(graph.inputs)
     if len(listed) < len(graph.inputs):
         yield "a node stands twice among the inputs"
     for node in graph.inputs:
         if node.kind != "input":
             yield f"{_say(node)} is among the inputs and of the kind {node.kind!r}"
-        if node not in held.nodes:
+        if node not in indexed.nodes:
             yield f"{_say(node)} is among the inputs and not among the nodes"
     for node in graph.nodes:
         if node.kind == "input":
@@ -223,8 +223,8 @@ def _inputs(held: _Held) -> Iterator[str]:
                 yield f"{_say(node)} is of the kind 'input' and not at the top level"
 
 
-def _types(held: _Held) -> Iterator[str]:
-    graph = held.graph
+def _types(indexed: _GraphIndex) -> Iterator[str]:
+    graph = indexed.graph
     for node in graph.nodes:
         for value in node.outputs:
             shape: object = value.shape
@@ -246,14 +246,14 @@ def _types(held: _Held) -> Iterator[str]:
 # -- scopes ---------------------------------------------------------------------
 
 
-def _calls(held: _Held) -> Iterator[str]:
-    graph = held.graph
+def _calls(indexed: _GraphIndex) -> Iterator[str]:
+    graph = indexed.graph
     called = {call.scope for call in graph.calls}
     if len(called) < len(graph.calls):
         # A call may rerun in its scope, with another number.
         for (scope, number), count in _repeated((call.scope, call.number) for call in graph.calls):
             yield f"{count} calls have the scope {scope} and the number {number}"
-    for scope in held.scopes:
+    for scope in indexed.scopes:
         if scope.kind not in _SCOPE_KINDS:
             yield f"the scope {scope} is of the kind {scope.kind!r}, which is none"
         elif scope.kind == "module" and scope not in called:
@@ -262,19 +262,19 @@ def _calls(held: _Held) -> Iterator[str]:
             yield f"the scope {scope} is of the kind {scope.kind!r}, and a call has it"
 
 
-def _phases(held: _Held) -> Iterator[str]:
-    graph = held.graph
+def _phases(indexed: _GraphIndex) -> Iterator[str]:
+    graph = indexed.graph
     if not _PHASES.issuperset([node.phase for node in graph.nodes]):
         for node in graph.nodes:
             if node.phase not in _PHASES:
                 yield f"{_say(node)} is of the phase {node.phase!r}, which is none"
-    for scope in held.scopes:
+    for scope in indexed.scopes:
         if scope.phase not in _PHASES:
             yield f"the scope {scope} is of the phase {scope.phase!r}, which is none"
 
 
-def _collectives(held: _Held) -> Iterator[str]:
-    graph = held.graph
+def _collectives(indexed: _GraphIndex) -> Iterator[str]:
+    graph = indexed.graph
     for node in graph.nodes:
         joined = node.collective
         if joined is None:
@@ -288,8 +288,8 @@ def _collectives(held: _Held) -> Iterator[str]:
                 break
 
 
-def _shardings(held: _Held) -> Iterator[str]:
-    graph = held.graph
+def _shardings(indexed: _GraphIndex) -> Iterator[str]:
+    graph = indexed.graph
     for node in graph.nodes:
         for value in node.outputs:
             here = value.sharding
@@ -304,11 +304,11 @@ def _shardings(held: _Held) -> Iterator[str]:
                 yield f"%{value.name} has the shape {value.shape!r}, and here {here.shape!r} of it"
 
 
-def _parts(held: _Held) -> Iterator[str]:
-    graph = held.graph
+def _parts(indexed: _GraphIndex) -> Iterator[str]:
+    graph = indexed.graph
     for rank, count in _repeated(rank for part in graph.parts for rank in part.ranks):
         yield f"rank {rank} stands in {count} parts"
-    boxes = {scope.path for scope in held.scopes if scope.kind == "rank"} if graph.parts else ()
+    boxes = {scope.path for scope in indexed.scopes if scope.kind == "rank"} if graph.parts else ()
     for part in graph.parts:
         if not part.ranks:
             yield f"a part {part.scope!r} is of no rank"
@@ -318,8 +318,8 @@ def _parts(held: _Held) -> Iterator[str]:
             yield f"the part of {part} stands in {part.scope!r}, which is the scope of no rank"
 
 
-def _paths(held: _Held) -> Iterator[str]:
-    paths = [scope.path for scope in held.scopes]
+def _paths(indexed: _GraphIndex) -> Iterator[str]:
+    paths = [scope.path for scope in indexed.scopes]
     if len(set(paths)) < len(paths):
         for path, count in _repeated(paths):
             yield f"{count} scopes have the path {path}"

@@ -10,7 +10,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any, Protocol
 
-__all__ = ["WAYS_UP", "Functions", "Table", "way_up"]
+__all__ = ["WAYS_UP", "Functions", "Table", "late_method"]
 
 WAYS_UP = {
     "Graph.summary": ("tbscope.analysis.summary", "Summary"),
@@ -62,7 +62,7 @@ class Functions(Protocol):
 
 
 @cache
-def way_up(method: str) -> Any:
+def late_method(method: str) -> Any:
     """Return the implementation of a late method, and import its module at the first call."""
     module, name = WAYS_UP[method]
     return getattr(import_module(module), name)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
 __all__ = [
+    "CallFrame",
     "Collective",
     "CollectiveKind",
     "Constant",
@@ -17,7 +18,6 @@ __all__ = [
     "Parameter",
     "Part",
     "Profile",
-    "Run",
     "Shape",
     "Sharding",
     "Source",
@@ -395,7 +395,7 @@ class Function:
 
 
 @dataclass(slots=True, eq=False)
-class Run:
+class CallFrame:
     """One call frame of a function; compared by identity.
 
     Attributes:
@@ -406,16 +406,16 @@ class Run:
     """
 
     function: Function
-    around: "Run | None" = None
+    around: "CallFrame | None" = None
     step: int = 0
 
-    def chain(self) -> list["Run"]:
+    def chain(self) -> list["CallFrame"]:
         """Return this run and its callers, the outermost first."""
         runs = [self]
         while (around := runs[-1].around) is not None:
             runs.append(around)
         return runs[::-1]
 
-    def outermost(self) -> "Run":
+    def outermost(self) -> "CallFrame":
         """Return the outermost caller of this run, or the run itself."""
         return self.chain()[0]

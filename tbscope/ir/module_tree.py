@@ -12,17 +12,17 @@ from typing import Any, Literal, TypeAlias
 
 from tbscope.ir.graph import Call, Graph, Module, Node, Parameter
 from tbscope.ir.nodes import STATE
-from tbscope.ir.scopes import Scope, upward
+from tbscope.ir.scopes import Scope, self_and_ancestors
 
 __all__ = [
-    "Holdings",
+    "ModulePart",
     "ModuleTree",
-    "Part",
+    "ParameterTotals",
     "PartKind",
-    "held_below",
-    "lists_parameters",
-    "numbers_in",
+    "has_parameter_lists",
+    "numel_of",
     "parameter_key",
+    "parameters_below",
     "parameters_in",
     "walk",
 ]
@@ -35,7 +35,7 @@ _Place: TypeAlias = tuple[object, object]
 
 
 @dataclass(slots=True, eq=False)
-class Holdings:
+class ParameterTotals:
     """Totals over parameters and buffers, each counted once.
 
     Attributes:
@@ -63,7 +63,7 @@ class Holdings:
 
     def add(self, parameter: Parameter) -> None:
         """Count a parameter or buffer; an uninitialized one has no elements."""
-        count = numbers_in(parameter)
+        count = numel_of(parameter)
         self.tensors += 1
         if parameter.kind == "buffer":
             self.buffers += count
@@ -74,7 +74,7 @@ class Holdings:
         if parameter.requires_grad:
             self.trainable += count
 
-    def add_all(self, other: "Holdings") -> None:
+    def add_all(self, other: "ParameterTotals") -> None:
         """Add the totals of a part below, except `shared`: both owners may be in this part."""
         self.parameters += other.parameters
         self.trainable += other.trainable
@@ -84,7 +84,7 @@ class Holdings:
         self.tensors += other.tensors
 
 
-def numbers_in(parameter: Parameter) -> int:
+def numel_of(parameter: Parameter) -> int:
     """Return the number of elements of a parameter or buffer; 0 before it is initialized."""
     shape = parameter.shape
     if shape is None:
@@ -95,7 +95,7 @@ def numbers_in(parameter: Parameter) -> int:
 
 
 @dataclass(slots=True, eq=False, repr=False)
-class Part:
+class ModulePart:
     """A module with its calls, or a block named by the user.
 
     Attributes:
@@ -115,17 +115,17 @@ class Part:
 
     label: str
     _: KW_ONLY
-    parent: "Part | None" = None
+    parent: "ModulePart | None" = None
     kind: PartKind = "unused"
     class_name: str = ""
     attribute: str | None = None
     name: str | None = None
     held: tuple[Parameter, ...] = ()
     borrowed: tuple[Parameter, ...] = ()
-    children: "list[Part]" = field(default_factory=list)
+    children: "list[ModulePart]" = field(default_factory=list)
     scopes: list[Scope] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
-    holds: Holdings = field(default_factory=Holdings)
+    holds: ParameterTotals = field(default_factory=ParameterTotals)
 
     def __post_init__(self) -> None:
         if self.parent is not None:
@@ -142,7 +142,7 @@ class Part:
         return self.kind in ("module", "container") and self.name is None
 
 
-def walk(root: Part) -> Iterator[Part]:
+def walk(root: ModulePart) -> Iterator[ModulePart]:
     """Yield a part and all parts below it, parents first, in the author's order."""
     pending = [root]
     while pending:
@@ -151,7 +151,7 @@ def walk(root: Part) -> Iterator[Part]:
         pending.extend(reversed(part.children))
 
 
-def held_below(root: Part) -> Iterator[Parameter]:
+def parameters_below(root: ModulePart) -> Iterator[Parameter]:
     """Yield the parameters below a module, each with its relative name (`qkv.weight`).
 
     Parameters of unregistered modules are left out.
@@ -164,7 +164,7 @@ def held_below(root: Part) -> Iterator[Parameter]:
                 yield parameter._replace(name=f"{part.name}.{parameter.name}"[start:])
 
 
-def parameter_key(part: Part, parameter: Parameter) -> int | str:
+def parameter_key(part: ModulePart, parameter: Parameter) -> int | str:
     """Return the key of a parameter in the graph; tied parameters have equal keys."""
     if parameter.number >= 0:
         return parameter.number
@@ -182,7 +182,7 @@ def parameters_in(graph: Graph) -> dict[int | str, Parameter]:
     return parameters
 
 
-def lists_parameters(graph: Graph) -> bool:
+def has_parameter_lists(graph: Graph) -> bool:
     """Whether a graph's modules list their parameters; those read from a drawing do not."""
     return bool(graph.modules) or any(call.parameters for call in graph.calls)
 
@@ -201,9 +201,9 @@ class ModuleTree:
     """
 
     def __init__(self, graph: Graph, *, count_nodes: bool = False) -> None:
-        self.top = Part(graph.name, kind="graph")
-        self.part_of: dict[Scope, Part] = {}
-        self._parts: dict[_Place, Part] = {}
+        self.top = ModulePart(graph.name, kind="graph")
+        self.part_of: dict[Scope, ModulePart] = {}
+        self._parts: dict[_Place, ModulePart] = {}
         # The models, each with an empty name; its index distinguishes equal qualified names.
         self._roots: list[Module] = []
         self._add_modules(graph)
@@ -242,7 +242,7 @@ class ModuleTree:
             root = len(self._roots) - 1
             parent_name, _, attribute = name.rpartition(".")
             parent_part = self._parts.get((root, parent_name)) if name else None
-            self._parts[(root, name)] = Part(
+            self._parts[(root, name)] = ModulePart(
                 module.class_name.rpartition(".")[2],
                 parent=parent_part or self.top,
                 class_name=module.class_name,
@@ -269,7 +269,7 @@ class ModuleTree:
                     for parameter in call.parameters
                     if parameter.number in owners
                 ]
-                for scope in upward(call.scope) if models else ():
+                for scope in self_and_ancestors(call.scope) if models else ():
                     if scope.qualified_name == "":
                         roots[scope] = models[0]
         for scope in graph.scopes():
@@ -282,7 +282,7 @@ class ModuleTree:
                 key = (parent_part, (scope.part.label, scope.part.attribute))
             part = self._parts.get(key)
             if part is None:
-                part = Part(
+                part = ModulePart(
                     scope.part.label, parent=parent_part, attribute=scope.part.attribute, name=name
                 )
                 self._parts[key] = part
@@ -328,13 +328,13 @@ def _parameter_of(node: Node, number: int) -> Parameter:
     )
 
 
-def _count(parts: list[Part]) -> None:
+def _count(parts: list[ModulePart]) -> None:
     """Count each parameter once in every enclosing part.
 
     The parameters of an unregistered module do not count in registered parents, since
     `model.parameters()` does not include them.
     """
-    parts_of: dict[int | str, dict[Part, Parameter]] = {}
+    parts_of: dict[int | str, dict[ModulePart, Parameter]] = {}
     for part in parts:
         for parameter in (*part.held, *part.borrowed):
             parts_of.setdefault(parameter_key(part, parameter), {})[part] = parameter
@@ -355,24 +355,24 @@ def _count(parts: list[Part]) -> None:
         _count_shared(parameters)
 
 
-def _counted_above(part: Part) -> Part | None:
+def _counted_above(part: ModulePart) -> ModulePart | None:
     """Return the next enclosing part in which the parameters of a part count, or None."""
     parent = part.parent
     return None if parent is None or (part.unregistered and not parent.unregistered) else parent
 
 
-def _count_shared(held: dict[Part, Parameter]) -> None:
+def _count_shared(held: dict[ModulePart, Parameter]) -> None:
     """Count a parameter of several parts once in each part that contains at least one of them."""
     parameter = next(iter(held.values()))
     # Unregistered modules are not part of the model, so they do not make a parameter shared.
     owners = {part for part in held if part.name is not None} or {*held}
-    owners_inside: Counter[Part] = Counter()
+    owners_inside: Counter[ModulePart] = Counter()
     for part in held:
-        enclosing: Part | None = part
+        enclosing: ModulePart | None = part
         while enclosing is not None:
             owners_inside[enclosing] += part in owners
             enclosing = _counted_above(enclosing)
     for part, count in owners_inside.items():
         part.holds.add(parameter)
         if parameter.kind == "parameter" and count < len(owners):
-            part.holds.shared += numbers_in(parameter)
+            part.holds.shared += numel_of(parameter)

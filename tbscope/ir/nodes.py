@@ -13,25 +13,25 @@ from functools import partial
 from typing import Any, Literal, NamedTuple
 
 from tbscope.ir.metadata import (
+    CallFrame,
     Collective,
     Gradient,
     Measured,
     Parameter,
-    Run,
     Shape,
     Sharding,
     Source,
     item_size_bytes,
 )
-from tbscope.ir.pytree import Nest, Replacement, map_nest, map_values
+from tbscope.ir.pytree import Nest, Replacement, map_tree, map_values
 from tbscope.ir.scopes import Phase, Scope
 from tbscope.messages import one_line
 
 __all__ = [
+    "EFFECT_ATTRIBUTES",
     "OPERATIONS",
     "OWNED",
     "STATE",
-    "TOLD",
     "Argument",
     "Body",
     "Call",
@@ -44,10 +44,10 @@ __all__ = [
     "Value",
     "constants_of",
     "copy_arguments",
-    "let_go",
     "nest_to_text",
     "node_names",
     "node_to_text",
+    "release_nodes",
     "sources_of",
     "type_text",
     "type_to_text",
@@ -65,7 +65,7 @@ to another type or device, and a "copy" copies it. A "maker" builds a tensor fro
 equal in every run (`arange`). The source that saw the operation run sets the role; passes never
 decide by the name of an operation.
 """
-TOLD = ("error", "fills", "gradient_of", "read_by_python")
+EFFECT_ATTRIBUTES = ("error", "fills", "gradient_of", "read_by_python")
 """Attributes of nodes that ran for an effect besides their results.
 
 The node raised an error, filled an existing tensor by `out=`, set the gradient of a parameter, or
@@ -189,7 +189,7 @@ class Node:
     random: bool = False
     writes: tuple[int, ...] = ()
     phase: Phase = "forward"
-    run: Run | None = None
+    run: CallFrame | None = None
     step: int = 0
     collective: Collective | None = None
 
@@ -243,7 +243,7 @@ def sources_of(node: Node) -> list[Node]:
     return [*[value.producer for value in node.inputs], *node.control_inputs]
 
 
-def let_go(nodes: Iterable[Node]) -> None:
+def release_nodes(nodes: Iterable[Node]) -> None:
     """Clear the outputs and bodies of nodes that are no longer needed.
 
     A node and its values refer to each other, so without this only the garbage collector could
@@ -252,7 +252,7 @@ def let_go(nodes: Iterable[Node]) -> None:
     for node in nodes:
         node.outputs.clear()
         if node.body is not None:
-            let_go(node.body.nodes)
+            release_nodes(node.body.nodes)
 
 
 def copy_arguments(arguments: list[Argument], values: Replacement) -> list[Argument]:
@@ -313,7 +313,7 @@ class Call:
     source: Source | None = None
     defined: Source | None = None
     number: int = 0
-    run: Run | None = None
+    run: CallFrame | None = None
     step: int = 0
     caller: Scope | None = None
     called_as: str = ""
@@ -478,5 +478,5 @@ def constants_of(node: Node) -> tuple[str, ...]:
     def without_values(entry: Nest) -> Nest:
         return None if isinstance(entry, Value) else entry
 
-    plain = ((name, repr(map_nest(nest, without_values))) for name, nest in node.arguments)
+    plain = ((name, repr(map_tree(nest, without_values))) for name, nest in node.arguments)
     return tuple(f"{name}={text}" if name else text for name, text in plain)

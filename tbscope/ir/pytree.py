@@ -4,7 +4,7 @@ import marshal
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol, TypeAlias
 
-__all__ = ["PLAIN", "Nest", "Replacement", "form_of", "map_nest", "map_values", "values_in", "walk"]
+__all__ = ["PLAIN", "Nest", "Replacement", "form_of", "map_tree", "map_values", "values_in", "walk"]
 
 Nest: TypeAlias = Any
 """A `Value`, a constant (bool, int, float, complex, str, None, or a `Constant` text),
@@ -59,15 +59,15 @@ def values_in(nest: Nest) -> Iterator[Any]:
         yield nest
 
 
-def map_nest(nest: Nest, change: Callable[[Any], Nest]) -> Nest:
+def map_tree(nest: Nest, change: Callable[[Any], Nest]) -> Nest:
     """Return a pytree with each value and constant replaced by `change` of it."""
     kind = type(nest)
     if kind is list:
-        return [map_nest(entry, change) for entry in nest]
+        return [map_tree(entry, change) for entry in nest]
     if kind is tuple:
-        return tuple([map_nest(entry, change) for entry in nest])
+        return tuple([map_tree(entry, change) for entry in nest])
     if kind is dict:
-        return {key: map_nest(entry, change) for key, entry in nest.items()}
+        return {key: map_tree(entry, change) for key, entry in nest.items()}
     return change(nest)
 
 
@@ -81,7 +81,7 @@ class Replacement(Protocol):
 def map_values(nest: Nest, values: Replacement) -> Nest:
     """Return a pytree with some values replaced."""
     kind = type(nest)
-    # A loop of its own instead of `map_nest`: copying a graph spends much of its time here.
+    # A loop of its own instead of `map_tree`: copying a graph spends much of its time here.
     if kind is list:
         return [map_values(entry, values) for entry in nest]
     if kind is tuple:

@@ -9,12 +9,12 @@ from typing import NamedTuple
 from tbscope.ir.graph import Argument, Call, Graph, Node, Value
 from tbscope.ir.nodes import OPERATIONS, OWNED, STATE, NodeKind
 from tbscope.ir.scopes import (
-    Inherited,
-    Nearest,
+    InheritedProperty,
+    NearestProperty,
     Scope,
-    add_with_above,
-    inside_out,
-    upward,
+    add_with_ancestors,
+    children_first,
+    self_and_ancestors,
     with_above,
 )
 
@@ -22,16 +22,16 @@ __all__ = [
     "OPERATIONS",
     "OWNED",
     "STATE",
-    "Crossing",
-    "Inherited",
-    "Nearest",
-    "add_with_above",
-    "crossings",
+    "InheritedProperty",
+    "NearestProperty",
+    "ScopeIO",
+    "add_with_ancestors",
+    "children_first",
     "describe_calls",
     "first_calls",
-    "inside_out",
     "read_only_by",
-    "upward",
+    "scope_inputs_outputs",
+    "self_and_ancestors",
     "with_above",
 ]
 
@@ -46,7 +46,7 @@ def read_only_by(graph: Graph, nodes: Set[Node]) -> set[Node]:
     return sources.difference([output.value.producer for output in graph.outputs])
 
 
-class Crossing(NamedTuple):
+class ScopeIO(NamedTuple):
     """The values that cross the border of a call's scope, each once.
 
     Attributes:
@@ -64,9 +64,9 @@ def first_calls(graph: Graph) -> dict[Scope, Call]:
     return {call.scope: call for call in reversed(graph.calls)}
 
 
-def crossings(
+def scope_inputs_outputs(
     graph: Graph, around: Callable[[Scope], Scope | None] | None = None
-) -> dict[Scope, Crossing]:
+) -> dict[Scope, ScopeIO]:
     """Return the entering and leaving values of each call's scope, in one walk over all edges.
 
     Args:
@@ -104,7 +104,7 @@ def crossings(
         cross(output.value, ())
     order = {node: at for at, node in enumerate(graph.nodes)}
     return {
-        scope: Crossing(
+        scope: ScopeIO(
             [*entered],
             sorted(leaving[scope], key=lambda value: (order[value.producer], value.index)),
         )
@@ -125,11 +125,11 @@ def describe_calls(
     Args:
         graph: The graph.
         calls: The calls.
-        around: As for `crossings`.
+        around: As for `scope_inputs_outputs`.
         owned: The kinds of nodes whose values are not arguments.
         in_order: Whether arguments have the order of the graph instead of the order of reading.
     """
-    crossed = crossings(graph, around)
+    crossed = scope_inputs_outputs(graph, around)
     order = {node: at for at, node in enumerate(graph.nodes)} if in_order else {}
     for call in calls:
         entering, leaving = (

@@ -18,16 +18,16 @@ from tbscope.messages import shown
 
 __all__ = [
     "PHASE_BOXES",
-    "Inherited",
-    "Nearest",
+    "InheritedProperty",
+    "NearestProperty",
     "Phase",
     "Scope",
     "ScopeKind",
     "ScopePart",
-    "add_with_above",
-    "inside_out",
+    "add_with_ancestors",
+    "children_first",
     "parse_scope_path",
-    "upward",
+    "self_and_ancestors",
     "with_above",
 ]
 
@@ -186,7 +186,7 @@ class Scope:
 
     def ancestors(self) -> Iterator["Scope"]:
         """Return the enclosing scopes, innermost first."""
-        return upward(self.parent)
+        return self_and_ancestors(self.parent)
 
     def __str__(self) -> str:
         return self.path
@@ -201,7 +201,7 @@ class Scope:
 _Found = TypeVar("_Found")
 
 
-class Inherited(Generic[_Found]):
+class InheritedProperty(Generic[_Found]):
     """A cached property of scopes, computed from the scope and its parent's property.
 
     Each scope is computed once, so the cost for a graph is its number of scopes, independent of
@@ -231,7 +231,7 @@ class Inherited(Generic[_Found]):
         return value
 
 
-class Nearest(Inherited[_Found | None]):
+class NearestProperty(InheritedProperty[_Found | None]):
     """The property of the innermost scope that has one, among a scope and its ancestors.
 
     Args:
@@ -249,14 +249,14 @@ class Nearest(Inherited[_Found | None]):
         super().__init__(own_or_inherited, top=top)
 
 
-def upward(scope: Scope | None) -> Iterator[Scope]:
+def self_and_ancestors(scope: Scope | None) -> Iterator[Scope]:
     """Return a scope and its ancestors, the innermost first; nothing for None."""
     while scope is not None:
         yield scope
         scope = scope.parent
 
 
-def add_with_above(scope: Scope | None, found: MutableSet[Scope]) -> Sequence[Scope]:
+def add_with_ancestors(scope: Scope | None, found: MutableSet[Scope]) -> Sequence[Scope]:
     """Add a scope and its ancestors to a set that contains all ancestors of its members.
 
     Returns:
@@ -284,7 +284,7 @@ def with_above(scopes: Iterable[Scope | None]) -> set[Scope]:
     return with_ancestors
 
 
-def inside_out(scopes: Iterable[Scope]) -> Iterator[tuple[Scope, Scope]]:
+def children_first(scopes: Iterable[Scope]) -> Iterator[tuple[Scope, Scope]]:
     """Yield each scope that has a parent with this parent, the innermost first.
 
     Args:

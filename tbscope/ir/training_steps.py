@@ -13,7 +13,7 @@ from tbscope.ir.editing import Editor, replace_calls
 from tbscope.ir.graph import Graph, Node, Note, Value
 from tbscope.ir.nodes import constants_of
 from tbscope.ir.scope_io import OPERATIONS
-from tbscope.ir.scopes import PHASE_BOXES, Scope, upward
+from tbscope.ir.scopes import PHASE_BOXES, Scope, self_and_ancestors
 from tbscope.messages import first_of, shown
 
 __all__ = ["changed_operations", "fold_steps"]
@@ -78,7 +78,8 @@ def _between(graph: Graph, steps: int) -> list[list[Node]] | None:
 
 
 def _top(scope: Scope | None) -> Scope | None:
-    # A loop of its own, because this runs for each node: `upward` would cost a call per ancestor.
+    # A loop of its own, because this runs for each node: `self_and_ancestors` would cost a call per
+    # ancestor.
     while scope is not None and scope.parent is not None:
         scope = scope.parent
     return scope
@@ -110,11 +111,15 @@ def _fold(graph: Graph, steps: Sequence[list[Node]]) -> None:
             if constants_of(node) != constants_of(kept):
                 differ[f"{kept.op} in {kept.scope}" if kept.scope else kept.op] = None
             # Equal steps have equal paths, so the scopes correspond pairwise.
-            scopes = zip(upward(node.scope), upward(kept.scope), strict=True)
+            scopes = zip(
+                self_and_ancestors(node.scope), self_and_ancestors(kept.scope), strict=True
+            )
             gone.update(scope for scope, kept_scope in scopes if scope is not kept_scope)
         dropped.update(step)
     if dropped:
-        replace_calls(graph, [call for call in graph.calls if gone.isdisjoint(upward(call.scope))])
+        replace_calls(
+            graph, [call for call in graph.calls if gone.isdisjoint(self_and_ancestors(call.scope))]
+        )
         dropped.update(_unread(graph, dropped))
         editor.drop(dropped)
         editor.apply()
@@ -151,7 +156,7 @@ def _rows(step: Iterable[Node]) -> list[object]:
     for node in step:
         path = [
             (scopes.setdefault(scope, len(scopes)), scope.part.label, scope.part.attribute)
-            for scope in upward(node.scope)
+            for scope in self_and_ancestors(node.scope)
         ]
         reads = [made.get(value, _type(value)) for value in node.inputs]
         for value in node.outputs:
@@ -189,7 +194,7 @@ def _line(node: Node) -> str:
         scope.part.label
         if scope.part.attribute is None
         else f"{scope.part.label}[{scope.part.attribute}]"
-        for scope in upward(node.scope)
+        for scope in self_and_ancestors(node.scope)
     ]
     shapes = ", ".join(str(list(value.shape or ())) for value in node.outputs)
     location = f" in {'/'.join(reversed(parts))}" if parts else ""

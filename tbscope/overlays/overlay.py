@@ -9,10 +9,10 @@ from typing import Any, NamedTuple, TypeAlias
 
 from tbscope.analysis.costs import (
     Costs,
-    bytes_here,
     communication_bytes,
-    flops_here,
     has_backward,
+    local_bytes,
+    local_flops,
     node_costs,
     saved_bytes,
 )
@@ -29,7 +29,7 @@ from tbscope.drawing.figures import (
 from tbscope.drawing.naming import attribute_of
 from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Call, Graph, Node, Parameter
-from tbscope.ir.module_tree import ModuleTree, Part, numbers_in, parameter_key, walk
+from tbscope.ir.module_tree import ModulePart, ModuleTree, numel_of, parameter_key, walk
 from tbscope.ir.scope_io import OPERATIONS, STATE
 from tbscope.ir.scopes import Scope
 from tbscope.messages import error_text, shown
@@ -235,7 +235,7 @@ def held_parameters(graph: Graph) -> Iterator[Held]:
                     places.setdefault(parameter_key(part, parameter), node)
     for part in parts:
         owner = part.calls[0].scope.path if part.name is None and part.calls else part.name
-        around: Part | None = part
+        around: ModulePart | None = part
         while around is not None and not around.calls:
             around = around.parent
         for parameter in part.held:
@@ -293,7 +293,7 @@ def _backward_flops(graph: Graph) -> _Made:
 
 def _flops_here(graph: Graph) -> _Made:
     nodes = (node for node in graph.nodes if node.kind in OPERATIONS and node.flops is not None)
-    return {node: flops_here(node) for node in nodes}
+    return {node: local_flops(node) for node in nodes}
 
 
 def communication(graph: Graph, mesh: str | None = None) -> _Made:
@@ -346,7 +346,7 @@ def _time(graph: Graph) -> _Made:
 BUILT_IN: Mapping[str, Callable[[Graph], _Made]] = {
     "flops": _flops,
     "backward_flops": _backward_flops,
-    "parameters": _of_parameters(numbers_in),
+    "parameters": _of_parameters(numel_of),
     "parameter_bytes": _of_parameters(lambda one: one.size_bytes),
     "activation_bytes": _of_costs(lambda costs: costs.activation_bytes),
     "moved_bytes": _of_costs(lambda costs: costs.moved_bytes),
@@ -356,7 +356,7 @@ BUILT_IN: Mapping[str, Callable[[Graph], _Made]] = {
     "calls": lambda graph: {call.scope: 1 for call in graph.calls},
     "operations": _of_costs(lambda costs: costs.operations),
     "communication_bytes": communication,
-    "parameter_bytes_here": _of_parameters(bytes_here),
-    "flops_here": _flops_here,
+    "parameter_bytes_here": _of_parameters(local_bytes),
+    "local_flops": _flops_here,
 }
 """The functions that make the numbers of each built-in overlay, or its figures."""

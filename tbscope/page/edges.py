@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeAlias
 from tbscope.page.glyphs import Box, Glyph, Item
 from tbscope.page.op_types import is_circle
 
-__all__ = ["Doors", "Edges", "Link", "Links", "read_through"]
+__all__ = ["Crossings", "Edges", "Link", "Links", "read_through"]
 
 
 class Link(NamedTuple):
@@ -32,7 +32,7 @@ _DATA, _CONTROL = Link(1, 0), Link(0, 1)
 
 
 @dataclass(frozen=True, slots=True)
-class Doors:
+class Crossings:
     """The glyphs at which data enters or leaves their boxes.
 
     Attributes:
@@ -56,7 +56,7 @@ class Edges:
 
     def __init__(self, items: Iterable[Item]) -> None:
         self.links: dict[Box, dict[tuple[Glyph, Glyph], Link]] = {}
-        self.doors = Doors()
+        self.doors = Crossings()
         for item in items:
             if not item.embedded:
                 for source in item.sources:

@@ -12,7 +12,7 @@ from typing import Self
 
 from tensorboard.compat.proto.graph_pb2 import GraphDef
 
-from tbscope.page.edges import Doors, Edges, Links
+from tbscope.page.edges import Crossings, Edges, Links
 from tbscope.page.glyphs import Box, Item
 from tbscope.page.op_types import is_embedded
 
@@ -85,7 +85,7 @@ class Hierarchy:
         return self._walked().links.get(box, {})
 
     @property
-    def doors(self) -> Doors:
+    def doors(self) -> Crossings:
         """The glyphs at which data enters or leaves their boxes."""
         return self._walked().doors
 

@@ -20,13 +20,13 @@ from tbscope.page.hierarchy import Hierarchy
 from tbscope.page.high_degree import find_crowded
 from tbscope.page.series import fold
 
-__all__ = ["Siblings", "bears_seeds", "find_siblings"]
+__all__ = ["LevelGraph", "bears_seeds", "read_levels"]
 
 _Steps = dict[int, list[int]]
 
 
 @dataclass(slots=True, eq=False)
-class Siblings:
+class LevelGraph:
     """The children of one box, or some of them, by index.
 
     Stacks are cached, so a level must not change after `series` was called.
@@ -48,7 +48,7 @@ class Siblings:
     giving: set[int] = field(default_factory=set)
     ends: dict[int, str] = field(default_factory=dict)
     _stacks: list[list[int]] | None = field(default=None, init=False, repr=False)
-    _folded: "Siblings | None" = field(default=None, init=False, repr=False)
+    _folded: "LevelGraph | None" = field(default=None, init=False, repr=False)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -59,7 +59,7 @@ class Siblings:
             self._stacks = list(fold(self.labels, self.ops).values())
         return self._stacks
 
-    def folded(self) -> "Siblings":
+    def folded(self) -> "LevelGraph":
         """Return the level with each of its stacks as one child, as the page draws it."""
         stacks = self.series()
         if not stacks:
@@ -68,15 +68,15 @@ class Siblings:
             self._folded = self.grouped(stacks)
         return self._folded
 
-    def with_boxes(self, count: int) -> "Siblings":
+    def with_boxes(self, count: int) -> "LevelGraph":
         """Return the level with a number of additional boxes that have no lines."""
         labels = [*self.labels, *(f"{number}_template" for number in range(count))]
-        level = Siblings(labels, self.ops + [""] * count, self.links, self.fed, self.giving)
+        level = LevelGraph(labels, self.ops + [""] * count, self.links, self.fed, self.giving)
         # The page folds no boxes, so the stacks do not change.
         level._stacks = self.series()
         return level
 
-    def grouped(self, groups: Iterable[Sequence[int]]) -> "Siblings":
+    def grouped(self, groups: Iterable[Sequence[int]]) -> "LevelGraph":
         """Return the level with each group of children replaced by one box without a name.
 
         The groups come first, then the remaining children in their order.
@@ -98,15 +98,15 @@ class Siblings:
             if ends[0] != ends[1]:
                 links[ends] = data or links.get(ends, False)
         fed = {group_of[index] for index in self.fed}
-        return Siblings(labels, ops, links, fed, {group_of[index] for index in self.giving})
+        return LevelGraph(labels, ops, links, fed, {group_of[index] for index in self.giving})
 
-    def parts(self, groups: Sequence[Sequence[int]]) -> list["Siblings"]:
+    def parts(self, groups: Sequence[Sequence[int]]) -> list["LevelGraph"]:
         """Return the level inside of the box of each group."""
         whereto: dict[int, tuple[int, int]] = {}
         parts = []
         for number, members in enumerate(groups):
             whereto.update((place, (number, at)) for at, place in enumerate(members))
-            part = Siblings([self.labels[at] for at in members], [self.ops[at] for at in members])
+            part = LevelGraph([self.labels[at] for at in members], [self.ops[at] for at in members])
             part.fed.update(at for at, place in enumerate(members) if place in self.fed)
             part.giving.update(at for at, place in enumerate(members) if place in self.giving)
             parts.append(part)
@@ -221,13 +221,13 @@ class Siblings:
         return onwards, backwards
 
 
-def find_siblings(hierarchy: Hierarchy, fewest: int = CROWD_SIZE) -> dict[Box, Siblings]:
+def read_levels(hierarchy: Hierarchy, fewest: int = CROWD_SIZE) -> dict[Box, LevelGraph]:
     """Return the level of each box with at least that many children, outer boxes first."""
     boxes = (hierarchy.root, *hierarchy.boxes.values())
     return _levels(hierarchy, [box for box in boxes if len(box.children) >= fewest])
 
 
-def bears_seeds(hierarchy: Hierarchy, count: int, known: Siblings | None = None) -> bool:
+def bears_seeds(hierarchy: Hierarchy, count: int, known: LevelGraph | None = None) -> bool:
     """Whether the flow of the root stays whole with a number of boxes for the function panel.
 
     The page counts these boxes among the children of the root when it looks for high degrees,
@@ -236,7 +236,7 @@ def bears_seeds(hierarchy: Hierarchy, count: int, known: Siblings | None = None)
     Args:
         hierarchy: All nodes without these boxes, already in chunks where needed.
         count: The number of boxes.
-        known: The level of the root, if `find_siblings` has returned it; None to read it here.
+        known: The level of the root, if `read_levels` has returned it; None to read it here.
 
     Source: render.ts, `buildSubhierarchy`
     """
@@ -247,13 +247,13 @@ def bears_seeds(hierarchy: Hierarchy, count: int, known: Siblings | None = None)
     return level.with_boxes(count).folded().keeps_flow()
 
 
-def _levels(hierarchy: Hierarchy, boxes: list[Box]) -> dict[Box, Siblings]:
-    levels: dict[Box, Siblings] = {}
+def _levels(hierarchy: Hierarchy, boxes: list[Box]) -> dict[Box, LevelGraph]:
+    levels: dict[Box, LevelGraph] = {}
     places: dict[Glyph, int] = {}
     for box in boxes:
         children = box.children
         ops = [child.op if isinstance(child, Item) else "" for child in children.values()]
-        levels[box] = Siblings(list(children), ops)
+        levels[box] = LevelGraph(list(children), ops)
         places.update((child, place) for place, child in enumerate(children.values()))
     if levels:
         _link(hierarchy, levels, places)
@@ -263,7 +263,7 @@ def _levels(hierarchy: Hierarchy, boxes: list[Box]) -> dict[Box, Siblings]:
 
 
 def _link(
-    hierarchy: Hierarchy, levels: Mapping[Box, Siblings], places: Mapping[Glyph, int]
+    hierarchy: Hierarchy, levels: Mapping[Box, LevelGraph], places: Mapping[Glyph, int]
 ) -> None:
     entered, left = hierarchy.doors.entered, hierarchy.doors.left
     for box, level in levels.items():
@@ -278,7 +278,7 @@ def _link(
                 level.giving.add(index)
 
 
-def _find_ends(level: Siblings, children: Iterable[Box | Item]) -> None:
+def _find_ends(level: LevelGraph, children: Iterable[Box | Item]) -> None:
     """Mark the inputs and outputs of the whole graph, and the boxes that begin with one.
 
     Without inputs, the children that read nothing count as fed; without outputs, the children

@@ -10,10 +10,10 @@ from tbscope.ir.editing import Editor
 from tbscope.ir.graph import Call, Graph, Node, Value
 from tbscope.ir.nodes import sources_of
 from tbscope.ir.pytree import values_in
-from tbscope.ir.scope_io import add_with_above, first_calls
+from tbscope.ir.scope_io import add_with_ancestors, first_calls
 from tbscope.ir.scopes import Scope
 
-__all__ = ["collapse_leaves", "stand_for"]
+__all__ = ["collapse_leaves", "represent_call"]
 
 
 def collapse_leaves(graph: Graph) -> None:
@@ -51,7 +51,7 @@ def collapse_leaves(graph: Graph) -> None:
     for call, node, counters in leaves:
         if node in open_ones:
             continue
-        stand_for(node, call)
+        represent_call(node, call)
         for counter in counters:
             editor.fold(counter, node)
     if into:
@@ -98,7 +98,7 @@ def _alone(graph: Graph) -> Iterator[tuple[Scope, Node, list[Node]]]:
             continue
         if scope not in occupied:
             occupied.add(scope)
-            add_with_above(scope.parent, crowded)
+            add_with_ancestors(scope.parent, crowded)
         if node.kind == "op":
             ran.setdefault(scope, []).append(node)
             # A node with neither inputs nor kernels, but with a control dependency, carries
@@ -124,7 +124,7 @@ def _alone(graph: Graph) -> Iterator[tuple[Scope, Node, list[Node]]]:
                 yield scope, main_op, others
 
 
-def stand_for(node: Node, call: Call) -> None:
+def represent_call(node: Node, call: Call) -> None:
     """Turn a node into the node of kind "module" that represents the call in its scope.
 
     The attribute `operation` records the former op of the node, unless that equals the label

@@ -5,12 +5,12 @@ from collections.abc import Iterable, Mapping
 
 from tbscope.ir.editing import Editor
 from tbscope.ir.graph import Argument, Call, Graph, Node, Value
-from tbscope.ir.nodes import TOLD, sources_of
+from tbscope.ir.nodes import EFFECT_ATTRIBUTES, sources_of
 from tbscope.ir.pytree import values_in
-from tbscope.ir.scope_io import OPERATIONS, STATE, Nearest, first_calls, with_above
-from tbscope.passes.collapse_leaves import stand_for
+from tbscope.ir.scope_io import OPERATIONS, STATE, NearestProperty, first_calls, with_above
+from tbscope.passes.collapse_leaves import represent_call
 
-__all__ = ["collapse_modules", "join", "read_outside"]
+__all__ = ["collapse_modules", "merge_call", "read_outside"]
 
 _MOST_OPERATIONS = 200
 
@@ -42,13 +42,13 @@ def collapse_modules(graph: Graph) -> None:
     outer = read_outside(graph, inside)
     editor = Editor(graph)
     for call, nodes in groups.items():
-        join(call, nodes, outer.get(call, {}), editor)
+        merge_call(call, nodes, outer.get(call, {}), editor)
     editor.apply()
 
 
 def _leaf_calls(graph: Graph) -> dict[Node, Call]:
     """Return the call of the enclosing leaf module for each operation that ran in one."""
-    enclosing_call = Nearest(first_calls(graph).get)
+    enclosing_call = NearestProperty(first_calls(graph).get)
     calls = {node: enclosing_call(node.scope) for node in graph.nodes if node.kind in OPERATIONS}
     call_of = {node: call for node, call in calls.items() if call is not None}
     parents = with_above(call.scope.parent for call in dict.fromkeys(call_of.values()))
@@ -98,7 +98,7 @@ def read_outside(graph: Graph, inside: Mapping[Node, Call]) -> dict[Call, dict[V
     return used
 
 
-def join(call: Call, nodes: list[Node], given: Iterable[Value], editor: Editor) -> Node:
+def merge_call(call: Call, nodes: list[Node], given: Iterable[Value], editor: Editor) -> Node:
     """Replace the operations of a call by one node of kind "module".
 
     A call that already consists of a single node of kind "module" keeps that node.
@@ -161,10 +161,10 @@ def join(call: Call, nodes: list[Node], given: Iterable[Value], editor: Editor) 
     if text != module_node.op:
         module_node.attributes["operations"] = text[:_MOST_OPERATIONS]
     for node in nodes:
-        for name in TOLD:
+        for name in EFFECT_ATTRIBUTES:
             if name in node.attributes:
                 module_node.attributes[name] = node.attributes[name]
-    stand_for(module_node, call)
+    represent_call(module_node, call)
     # The node takes the place of the last operation, so that all of its inputs precede it.
     editor.put_instead(nodes[-1], [module_node])
     editor.drop(nodes)

@@ -4,7 +4,7 @@ from typing import Literal, TypeAlias
 
 from tbscope.ir.editing import Editor
 from tbscope.ir.graph import Constant, Graph, Node, Value
-from tbscope.ir.nodes import OPERATIONS, TOLD
+from tbscope.ir.nodes import EFFECT_ATTRIBUTES, OPERATIONS
 from tbscope.ir.scope_io import read_only_by
 
 __all__ = ["Dead", "mark_dead"]
@@ -20,9 +20,9 @@ def mark_dead(graph: Graph, dead: Dead = "keep") -> None:
 
     An operation is alive if an output or a note refers to it, if it has no outputs (such as
     `save`, which runs for its side effect), if it is a collective, if it has an attribute in
-    `TOLD` (an error, for example), or if it writes into a tensor that existed before the run:
-    an input, a parameter or a buffer. So is each node that an alive node reads, or on which
-    it has a control dependency.
+    `EFFECT_ATTRIBUTES` (an error, for example), or if it writes into a tensor that existed before
+    the run: an input, a parameter or a buffer. So is each node that an alive node reads, or on
+    which it has a control dependency.
 
     Args:
         graph: Changed in place. With `dead="keep"`, a dead operation gets the attribute
@@ -70,7 +70,7 @@ def _with_effects(graph: Graph) -> set[Node]:
         if (
             node.collective is not None
             or not node.outputs
-            or (node.attributes and not node.attributes.keys().isdisjoint(TOLD))
+            or (node.attributes and not node.attributes.keys().isdisjoint(EFFECT_ATTRIBUTES))
         ):
             effective.add(node)
         if outer.isdisjoint(node.inputs):

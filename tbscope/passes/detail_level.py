@@ -17,12 +17,12 @@ from operator import itemgetter
 from typing import Literal, NamedTuple, TypeAlias
 
 from tbscope.functions.functions import Functions
-from tbscope.ir.editing import Editor, cut_call, replace_calls, replace_nodes
+from tbscope.ir.editing import Editor, clear_call_values, replace_calls, replace_nodes
 from tbscope.ir.graph import Call, Graph, Node
 from tbscope.ir.nodes import sources_of
-from tbscope.ir.scope_io import OPERATIONS, STATE, Nearest, upward, with_above
+from tbscope.ir.scope_io import OPERATIONS, STATE, NearestProperty, self_and_ancestors, with_above
 from tbscope.ir.scopes import Scope, ScopePart
-from tbscope.passes.collapse_modules import collapse_modules, join, read_outside
+from tbscope.passes.collapse_modules import collapse_modules, merge_call, read_outside
 from tbscope.passes.expand_kernels import expand_kernels
 from tbscope.utils.components import in_order
 
@@ -144,7 +144,7 @@ class _Stacking:
         # The operations in each scope, at any depth.
         self._below: dict[Scope, list[Node]] = defaultdict(list)
         for node in graph.nodes:
-            for scope in upward(node.scope) if node.kind in OPERATIONS else ():
+            for scope in self_and_ancestors(node.scope) if node.kind in OPERATIONS else ():
                 self._below[scope].append(node)
         self._runs: list[list[Scope]] = []
         self._held: list[list[Node]] = []
@@ -218,7 +218,7 @@ class _Stacking:
         graph = self._graph
         if not self._runs:
             return []
-        stack_around = Nearest[int](
+        stack_around = NearestProperty[int](
             {scope: index for index, run in enumerate(self._runs) for scope in run}.get
         )
         calls_in: dict[int | None, list[Call]] = defaultdict(list)
@@ -235,7 +235,7 @@ class _Stacking:
         editor = Editor(graph)
         stacks = []
         for call, run, members in zip(stack_calls, self._runs, self._held, strict=True):
-            node = join(call, members, outer.get(call, {}), editor)
+            node = merge_call(call, members, outer.get(call, {}), editor)
             node.attributes["blocks"] = len(run)
             member_set = set(members)
             candidates = with_above(member.scope for member in members)
@@ -250,7 +250,7 @@ class _Stacking:
                 if call.scope not in shown:
                     continue
                 # The tensors that the call received and returned are inside the stack now.
-                cut_call(call)
+                clear_call_values(call)
             calls.append(call)
         replace_calls(graph, calls)
         _sort(graph)

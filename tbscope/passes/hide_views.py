@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 
 from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Graph, Node, Value
-from tbscope.ir.nodes import TOLD
+from tbscope.ir.nodes import EFFECT_ATTRIBUTES
 from tbscope.ir.pytree import values_in
-from tbscope.ir.scope_io import OPERATIONS, STATE, add_with_above, read_only_by
+from tbscope.ir.scope_io import OPERATIONS, STATE, add_with_ancestors, read_only_by
 from tbscope.messages import shown
 from tbscope.passes.replace_uses import Bypass, step_text
 from tbscope.passes.user_hidden import Patterns, check_found, find_hidden
@@ -53,9 +53,9 @@ def hide_plumbing(graph: Graph, *, keep: Sequence[str] = (), hide: Sequence[str]
     """Remove plumbing from a graph, and the operations and modules that the user hides.
 
     A view, cast or copy stays if it has a control dependency on an operation (unless nothing
-    reads it), if it has an attribute in `TOLD` (Python read its value, for example), if a note
-    is about it, if it is a copy that is written into afterwards, or if its scope would have no
-    operation left. Arguments and results of calls afterwards refer to the value before the
+    reads it), if it has an attribute in `EFFECT_ATTRIBUTES` (Python read its value, for example),
+    if a note is about it, if it is a copy that is written into afterwards, or if its scope would
+    have no operation left. Arguments and results of calls afterwards refer to the value before the
     plumbing, with the shape and dtype that the call saw; outputs keep their own value as well
     (`Output.given`).
 
@@ -105,8 +105,9 @@ def _candidates(graph: Graph, keep: Sequence[str], hidden: Set[Node]) -> set[Nod
             continue
         if patterns is not None and patterns.keys(node):
             kept.add(node)
-        # Nodes with an attribute in `TOLD` stay, since readers look for that fact there.
-        reported = node.attributes and not node.attributes.keys().isdisjoint(TOLD)
+        # Nodes with an attribute in `EFFECT_ATTRIBUTES` stay, since readers look for that fact
+        # there.
+        reported = node.attributes and not node.attributes.keys().isdisjoint(EFFECT_ATTRIBUTES)
         may_go = node.kind == "op" and node not in kept and not reported
         if may_go and _reads_one(node) and (not node.control_inputs or node in unread):
             views.append(node)
@@ -118,7 +119,7 @@ def _candidates(graph: Graph, keep: Sequence[str], hidden: Set[Node]) -> set[Nod
         ):
             makers.append(node)
         else:
-            add_with_above(node.scope, shown)
+            add_with_ancestors(node.scope, shown)
     if patterns is not None:
         check_found(graph, "keep", patterns)
     # A copy that is written into afterwards stays: its original is another tensor.
@@ -129,7 +130,7 @@ def _candidates(graph: Graph, keep: Sequence[str], hidden: Set[Node]) -> set[Nod
         scope = node.scope
         is_written = node in written and node.role != "view"
         if is_written or (scope is not None and scope not in shown):
-            add_with_above(scope, shown)
+            add_with_ancestors(scope, shown)
         else:
             plumbing.add(node)
     of_circles = [node for node in plumbing if node.inputs[0].producer.kind in STATE]

@@ -21,7 +21,7 @@ _MOST_STEPS = 4
 _MOST_TEXT = 300
 
 
-class _Way(NamedTuple):
+class _RemovedPath(NamedTuple):
     """The removed operations between two nodes that remain, as text.
 
     Attributes:
@@ -40,9 +40,9 @@ class _Way(NamedTuple):
         between = (f"({hidden} more)",) if hidden else ()
         return " > ".join((*self.steps[:-1], *between, *self.steps[-1:]))
 
-    def further(self, text: str) -> "_Way":
+    def further(self, text: str) -> "_RemovedPath":
         """Return this path with one more operation at its end."""
-        return _Way(self.value, (*self.steps[:_MOST_STEPS], text), self.length + 1)
+        return _RemovedPath(self.value, (*self.steps[:_MOST_STEPS], text), self.length + 1)
 
 
 class Bypass:
@@ -55,7 +55,7 @@ class Bypass:
     """
 
     def __init__(self, graph: Graph, plumbing: Set[Node], removed: Set[Node]) -> None:
-        self._ways: dict[Value, _Way] = {}
+        self._ways: dict[Value, _RemovedPath] = {}
         self._dropped = plumbing | removed
         # The number of uses of each value, those as argument or result of a call included.
         uses = [value for node in graph.nodes for value in node.inputs]
@@ -68,7 +68,7 @@ class Bypass:
                 elif type(nest) not in PLAIN:
                     uses += values_in(nest)
         self._reads = Counter(uses)
-        self._thens: dict[Node, _Way] = {}
+        self._thens: dict[Node, _RemovedPath] = {}
         self._signatures = graph.signatures
         self._editor = Editor(graph, reading=self._tell, giving=self._given)
 
@@ -94,7 +94,7 @@ class Bypass:
             or value in self._ways
         ):
             return False
-        path = self._thens.get(producer) or _Way(value)
+        path = self._thens.get(producer) or _RemovedPath(value)
         self._thens[producer] = path.further(step_text(node))
         self._editor.give(node.outputs[0], producer, 0)
         return True
@@ -107,7 +107,7 @@ class Bypass:
             source: The value that its readers read instead.
             text: The operation or module between the two, for the attribute `via`.
         """
-        path = self._ways.get(source) or _Way(source)
+        path = self._ways.get(source) or _RemovedPath(source)
         self._ways[value] = path.further(text)
 
     def apply(self, sources: Set[Node]) -> None:

@@ -12,18 +12,18 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tbscope.ir.editing import read_there, replace_nodes, twin_of
+from tbscope.ir.editing import copy_source, replace_inputs, replace_nodes
 from tbscope.ir.graph import Graph, Node, Value
 from tbscope.ir.nodes import sources_of
-from tbscope.ir.scope_io import OPERATIONS, OWNED, STATE, upward
+from tbscope.ir.scope_io import OPERATIONS, OWNED, STATE, self_and_ancestors
 
 if TYPE_CHECKING:
     from tbscope.ir.scopes import Scope
 
-__all__ = ["name_ties", "part_lent"]
+__all__ = ["copy_shared_parameters", "copy_tied_parameters"]
 
 
-def name_ties(graph: Graph) -> None:
+def copy_tied_parameters(graph: Graph) -> None:
     """Add a node for each further name of a tied parameter, beside the readers in that module.
 
     So a search for any of its keys in the `state_dict` finds a node. The attribute `tied_to` of
@@ -83,7 +83,7 @@ def _other_names(graph: Graph) -> dict[tuple[Node, str | None], str]:
     }
 
 
-def part_lent(graph: Graph) -> None:
+def copy_shared_parameters(graph: Graph) -> None:
     """Add a node of a shared parameter for each further call, if one call is alone in its box.
 
     The node is named like the parameter, with `~2`, `~3` and so on behind it; its attribute
@@ -132,13 +132,13 @@ def _give_twins(graph: Graph, named: Callable[[Node, Node], str | None]) -> None
             if name is None:
                 continue
             if name not in copies:
-                twin = copies[name] = twin_of(value.producer, name, node.scope)
+                twin = copies[name] = copy_source(value.producer, name, node.scope)
                 twin.attributes.setdefault("tied_to", value.producer.name)
                 # The copy precedes its first reader.
                 nodes.append(twin)
             twins[value] = copies[name].outputs[0]
         if twins:
-            read_there(node, twins)
+            replace_inputs(node, twins)
         nodes.append(node)
     replace_nodes(graph, nodes)
 
@@ -188,8 +188,8 @@ def _alone(graph: Graph, asked: set[Node]) -> set[Node]:
         for source in sources_of(node):
             if source.kind in OWNED:
                 continue
-            if source in alone and boxes[source] in upward(node.scope):
+            if source in alone and boxes[source] in self_and_ancestors(node.scope):
                 alone.discard(source)
-            if node in alone and boxes[node] in upward(source.scope):
+            if node in alone and boxes[node] in self_and_ancestors(source.scope):
                 alone.discard(node)
     return alone

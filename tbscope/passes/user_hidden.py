@@ -11,8 +11,8 @@ from typing import TypeAlias
 
 from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Graph, Node, Value
-from tbscope.ir.nodes import TOLD
-from tbscope.ir.scope_io import OPERATIONS, OWNED, Inherited
+from tbscope.ir.nodes import EFFECT_ATTRIBUTES
+from tbscope.ir.scope_io import OPERATIONS, OWNED, InheritedProperty
 from tbscope.ir.scopes import Scope
 from tbscope.messages import near_names, shown
 from tbscope.passes.replace_uses import step_text
@@ -42,7 +42,7 @@ class Patterns:
             return (*above, scope) if any(map(matches, _names(scope))) else above
 
         self._matches = cache(matches)
-        self._around = Inherited[tuple[Scope, ...]](matching, top=())
+        self._around = InheritedProperty[tuple[Scope, ...]](matching, top=())
 
     def keys(self, node: Node) -> list[_Key]:
         """Return the enclosing modules that match, outermost first, then the node if it matches."""
@@ -134,14 +134,15 @@ def find_hidden(graph: Graph, hide: Sequence[str]) -> dict[Node, _LeftOut | None
 def _bound(graph: Graph) -> set[Node]:
     """Return the nodes that cannot be hidden: an edge would not represent all that they do.
 
-    The reason is a note, a control dependency in either direction, or an attribute in `TOLD`.
+    The reason is a note, a control dependency in either direction, or an attribute in
+    `EFFECT_ATTRIBUTES`.
     """
     bound = {note.node for note in graph.notes if note.node is not None}
     for node in graph.nodes:
         if node.control_inputs:
             bound.update(node.control_inputs)
             bound.add(node)
-        if not node.attributes.keys().isdisjoint(TOLD):
+        if not node.attributes.keys().isdisjoint(EFFECT_ATTRIBUTES):
             bound.add(node)
     for output in graph.outputs:
         bound.update(output.control_inputs)

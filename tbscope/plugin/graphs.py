@@ -19,7 +19,7 @@ from tensorboard.compat.proto.graph_pb2 import GraphDef
 from tensorboard.data import provider
 from tensorboard.plugins.graph import graph_util, metadata
 
-from tbscope.comparison.build_structure import reading_of
+from tbscope.comparison.build_structure import outlined
 from tbscope.comparison.difference import Difference
 from tbscope.drawing.categories import KINDS
 from tbscope.errors import ArgumentError
@@ -32,8 +32,8 @@ from tbscope.page.glyphs import Box
 from tbscope.saving.box_tree import FIGURES, Glyph, Picture, picture_of
 from tbscope.saving.levels import Levels, figure_by_names
 from tbscope.sources.graphdef.loading import graph_def_of_bytes
-from tbscope.sources.logs.event_files import files_of_run, found_in_file
-from tbscope.sources.logs.events import Found, plain_tag
+from tbscope.sources.logs.event_files import contents_of_file, files_of_run
+from tbscope.sources.logs.events import LoggedContent, plain_tag
 from tbscope.sources.logs.keras import graph_def_of_keras
 from tbscope.utils.gc_pause import not_collecting
 
@@ -119,7 +119,7 @@ def _files(logdir: str, run: str) -> list[str]:
         raise _missing(error_text(error), "see that the log directory is there") from error
 
 
-def _event(files: list[str], place: Place, wall_time: float) -> Found:
+def _event(files: list[str], place: Place, wall_time: float) -> LoggedContent:
     """Return the contents of the event with a drawing.
 
     Raises:
@@ -129,7 +129,7 @@ def _event(files: list[str], place: Place, wall_time: float) -> Found:
     why = "no event file of the run has this graph"
     for path in files:
         try:
-            for found in found_in_file(path):
+            for found in contents_of_file(path):
                 same = (found.tag, found.step, found.wall_time) == (tag, place.step, wall_time)
                 if same and found.kind != "figures":
                     return found
@@ -428,7 +428,7 @@ def _picture_of_difference(before: Graph, after: Graph) -> Picture:
     Raises:
         GraphError: One of the graphs breaks an invariant.
     """
-    difference = Difference(reading_of(before), reading_of(after))
+    difference = Difference(outlined(before), outlined(after))
     picture = picture_of(difference.graph, color_by="difference")
     glyphs: list[Glyph] = [*picture.boxes, *picture.items]
     named = {one.name: one for one in glyphs}

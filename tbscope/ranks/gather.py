@@ -11,18 +11,18 @@ from tbscope.ir.metadata import ranks_text
 from tbscope.messages import error_text, shown
 from tbscope.ranks.merge import merge_ranks
 from tbscope.ranks.rank_options import Ranks, check_unfolded
-from tbscope.ranks.store_exchange import Posts
+from tbscope.ranks.store_exchange import GraphExchange
 from tbscope.sources.torch.distributed import (
     is_distributed,
-    is_pretended,
-    is_started_with_others,
+    is_launched_in_group,
+    is_simulated,
     process_rank,
     shared_store,
     world_size,
 )
 from tbscope.sources.torch.fake_process_group import size_of_world
 
-__all__ = ["Gathering", "gathering_of", "lost_error", "lost_texts", "pretended_ranks"]
+__all__ = ["Gathering", "gathering_of", "lost_error", "lost_texts", "simulated_ranks"]
 
 # Counter of gathering calls in this process; equal on all ranks, as they run the same program.
 _calls = count()
@@ -45,7 +45,7 @@ def gathering_of(ranks: Ranks, timeout_s: float) -> "Gathering | None":
     if isinstance(ranks, str) and ranks == "mine":
         return None
     world = world_size() if is_distributed() else 0
-    if world == 0 and is_started_with_others():
+    if world == 0 and is_launched_in_group():
         raise ArgumentError(
             f"ranks={shown(ranks)} asks processes that have not met",
             why="a launcher started several, and no process group is there",
@@ -69,7 +69,7 @@ def _wanted(ranks: Ranks, world: int) -> list[int]:
     return selected
 
 
-def pretended_ranks(ranks: Ranks, world: Mapping[str, Any]) -> list[int] | None:
+def simulated_ranks(ranks: Ranks, world: Mapping[str, Any]) -> list[int] | None:
     """Return the ranks that a model is traced as, or None if it is traced once.
 
     Args:
@@ -189,20 +189,20 @@ class Gathering:
         return merged
 
 
-def _posts() -> Posts:
+def _posts() -> GraphExchange:
     """Return the exchange of this call, whose name is equal on all ranks.
 
     Raises:
         ArgumentError: The process group is simulated, without other processes.
     """
     number = next(_calls)
-    if is_pretended():
+    if is_simulated():
         raise ArgumentError(
             "the other ranks send no graphs: they are pretended",
             why="the process group is torch's fake one, of this process alone",
             fix="tbscope.merge_ranks([...]) of what is traced as each rank",
         )
-    return Posts(shared_store("tbscope"), str(number))
+    return GraphExchange(shared_store("tbscope"), str(number))
 
 
 @contextmanager

@@ -12,8 +12,8 @@ from typing import Any
 
 from tbscope.ir.graph import Argument, Call, Graph, Node, Parameter, Value
 from tbscope.ir.metadata import device_on, ranks_text
-from tbscope.ir.pytree import map_nest
-from tbscope.ir.scopes import Nearest, Scope, ScopePart
+from tbscope.ir.pytree import map_tree
+from tbscope.ir.scopes import NearestProperty, Scope, ScopePart
 
 __all__ = ["RankCopy"]
 
@@ -52,7 +52,9 @@ class RankCopy:
         self._scopes: dict[Scope, Scope] = {}
         # Boxes of this copy, with their indices in the order of phases.
         self._boxes: dict[Scope | None, int] = {self.box: 0}
-        self._box_around = Nearest[Scope](lambda scope: scope if scope in self._boxes else None)
+        self._box_around = NearestProperty[Scope](
+            lambda scope: scope if scope in self._boxes else None
+        )
         self.graph = graph.copy()
         if self.box is not None:
             self._add_scopes(self.graph.scopes(), self.box, {} if phases is None else phases)
@@ -123,9 +125,9 @@ class RankCopy:
             scope=self._scopes.get(call.scope, call.scope),
             caller=call.caller and self._scopes.get(call.caller, call.caller),
             arguments=[
-                Argument(name, map_nest(nest, self._value)) for name, nest in call.arguments
+                Argument(name, map_tree(nest, self._value)) for name, nest in call.arguments
             ],
-            results=map_nest(call.results, self._value),
+            results=map_tree(call.results, self._value),
             parameters=self._owned(call.parameters),
         )
 

@@ -13,7 +13,7 @@ from tbscope.ir.graph import Node
 from tbscope.ir.nodes import sources_of
 from tbscope.utils.components import in_order
 
-__all__ = ["Joint", "find_joints"]
+__all__ = ["Joint", "match_parts"]
 
 
 class Joint(NamedTuple):
@@ -31,7 +31,7 @@ class Joint(NamedTuple):
     order: list[Node]
 
 
-def find_joints(parts: Sequence[Sequence[Node]], part_of: Mapping[int, int]) -> Joint:
+def match_parts(parts: Sequence[Sequence[Node]], part_of: Mapping[int, int]) -> Joint:
     """Find the collectives and messages between several parts.
 
     Args:

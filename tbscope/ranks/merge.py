@@ -20,10 +20,10 @@ from tbscope.ir.invariants import check_invariants
 from tbscope.ir.metadata import Part, device_on, dimensions_at, ranks_text, split_device
 from tbscope.ir.nodes import constants_of
 from tbscope.ir.scope_io import STATE
-from tbscope.ir.scopes import Scope, ScopePart, upward
+from tbscope.ir.scopes import Scope, ScopePart, self_and_ancestors
 from tbscope.messages import error_text, shown
 from tbscope.ranks.graph_copy import RankCopy
-from tbscope.ranks.match_collectives import Joint, find_joints
+from tbscope.ranks.match_collectives import Joint, match_parts
 from tbscope.ranks.rank_classes import groups_of, sizes_of
 from tbscope.ranks.rank_options import check_unfolded
 from tbscope.ranks.rank_shares import figures_of, whole_model, with_stages
@@ -191,7 +191,7 @@ def _side_by_side(groups: Sequence[Sequence[Graph]]) -> Graph:
     merged.outputs = _outputs(copies)
     merged.notes = _notes(copies)
     part_of = {rank: place for place, part in enumerate(parts) for rank in part.ranks}
-    joint = find_joints([copy.graph.nodes for copy in copies], part_of)
+    joint = match_parts([copy.graph.nodes for copy in copies], part_of)
     _name(copies, joint.order)
     replace_nodes(merged, joint.order)
     _join(merged, joint, {node: copy for copy in copies for node in copy.graph.nodes})
@@ -356,7 +356,7 @@ def _join(merged: Graph, joint: Joint, copy_of: Mapping[Node, RankCopy]) -> None
 
 def _phase_around(nodes: Iterable[Node]) -> Scope | None:
     """Return the phase box that contains all of the nodes, or None for the top level."""
-    outermost = {scope for node in nodes for scope in [None, *upward(node.scope)][-1:]}
+    outermost = {scope for node in nodes for scope in [None, *self_and_ancestors(node.scope)][-1:]}
     place = outermost.pop()
     return None if outermost or place is None or place.phase == "forward" else place
 

@@ -4,14 +4,14 @@ from collections.abc import Iterator, Sequence
 from graphlib import CycleError, TopologicalSorter
 
 from tbscope.analysis.costs import (
-    bytes_here,
     communication_bytes,
-    flops_here,
-    numbers_here,
+    local_bytes,
+    local_flops,
+    local_numel,
 )
 from tbscope.ir.graph import Graph, Parameter
 from tbscope.ir.metadata import Part
-from tbscope.ir.module_tree import numbers_in
+from tbscope.ir.module_tree import numel_of
 from tbscope.ir.scope_io import OPERATIONS
 from tbscope.ranks.rank_classes import is_message
 
@@ -23,9 +23,9 @@ def figures_of(graph: Graph) -> dict[str, int]:
     parameters = [parameter for _, parameter in _parameters(graph)]
     operations = [node for node in graph.nodes if node.kind in OPERATIONS]
     return {
-        "parameters": sum(map(numbers_here, parameters)),
-        "parameter_bytes": sum(map(bytes_here, parameters)),
-        "flops": sum(map(flops_here, operations)),
+        "parameters": sum(map(local_numel, parameters)),
+        "parameter_bytes": sum(map(local_bytes, parameters)),
+        "flops": sum(map(local_flops, operations)),
         "activation_bytes": sum(node.allocated_bytes for node in operations),
         "communication_bytes": sum(communication_bytes(graph).values()),
     }
@@ -43,7 +43,7 @@ def whole_model(parts: Sequence[tuple[Part, Sequence[Graph]]]) -> dict[str, int]
             for name, parameter in _parameters(graph):
                 parameters.setdefault((part.stage, name), parameter)
     return {
-        "model_parameters": sum(map(numbers_in, parameters.values())),
+        "model_parameters": sum(map(numel_of, parameters.values())),
         "model_parameter_bytes": sum(parameter.size_bytes for parameter in parameters.values()),
     }
 

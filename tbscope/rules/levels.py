@@ -10,7 +10,7 @@ from tbscope.page.flow import longest_chain, lost_exits
 from tbscope.page.function_library import is_library
 from tbscope.page.glyphs import Box, Glyph, Series
 from tbscope.page.scenes import Scene
-from tbscope.rules.lint_context import Fault, Reading, Rule, quote, shown_place
+from tbscope.rules.lint_context import Fault, LintContext, Rule, quote, shown_place
 from tbscope.utils.components import find_cycles
 
 __all__ = ["RULES"]
@@ -20,7 +20,7 @@ _OWN = frozenset({"kernels", "module", "name", "scope", "source"})
 _SHAPES = "_output_shapes"
 
 
-def _wide_level(reading: Reading) -> Iterator[Fault]:
+def _wide_level(reading: LintContext) -> Iterator[Fault]:
     """Find levels with so many shapes that their layout is slow.
 
     Source: measured: 100 shapes take a second, 300 take two or three, 1,000 take ten
@@ -35,7 +35,7 @@ def _wide_level(reading: Reading) -> Iterator[Fault]:
             )
 
 
-def _long_chain(reading: Reading) -> Iterator[Fault]:
+def _long_chain(reading: LintContext) -> Iterator[Fault]:
     """Find chains that are too long for the page's layout.
 
     Source: dagre's `rank/util.js`, `longestPath`; measured: 2,000 in a chain fail
@@ -53,7 +53,7 @@ def _long_chain(reading: Reading) -> Iterator[Fault]:
                 )
 
 
-def _drawings(reading: Reading) -> Iterator[tuple[str, list[Glyph], Links]]:
+def _drawings(reading: LintContext) -> Iterator[tuple[str, list[Glyph], Links]]:
     """Yield each level that is laid out at once (boxes, stacks): its name, glyphs and lines."""
     for scene in reading.scenes:
         yield (
@@ -69,7 +69,7 @@ def _drawings(reading: Reading) -> Iterator[tuple[str, list[Glyph], Links]]:
                 yield glyph.name, list(glyph.members), links
 
 
-def _false_series(reading: Reading) -> Iterator[Fault]:
+def _false_series(reading: LintContext) -> Iterator[Fault]:
     """Find stacks of siblings that are not alike.
 
     Siblings are alike if all are calls of one module, or if their shapes and attributes are
@@ -92,7 +92,7 @@ def _false_series(reading: Reading) -> Iterator[Fault]:
             )
 
 
-def _box_cycle(reading: Reading) -> Iterator[Fault]:
+def _box_cycle(reading: LintContext) -> Iterator[Fault]:
     """Find boxes whose data leaves them and, along lines of their level, enters them again.
 
     Source: tf_graph_common/layout.ts: some lines of a cycle run against all others
@@ -137,7 +137,7 @@ def _facts(node: Any) -> dict[str, bytes]:
     }
 
 
-def _lost_output(reading: Reading) -> Iterator[Fault]:
+def _lost_output(reading: LintContext) -> Iterator[Fault]:
     """Find last operations of the data flow to which no drawn line leads from its beginning.
 
     Source: tf_graph_common/render.ts:1989-2255, `extractHighDegrees`
@@ -155,7 +155,7 @@ def _lost_output(reading: Reading) -> Iterator[Fault]:
                     )
 
 
-def _lone_node(reading: Reading) -> Iterator[Fault]:
+def _lone_node(reading: LintContext) -> Iterator[Fault]:
     """Find operations that the page puts aside: in their box, only circles or icons are linked.
 
     Source: tf_graph_common/render.ts:2221-2255, `extractHighDegrees`

@@ -12,7 +12,7 @@ from tbscope.page.glyphs import Series
 from tbscope.page.hierarchy import Hierarchy, parse_input
 from tbscope.page.scenes import Scene, read_scenes
 
-__all__ = ["Fault", "Reading", "Rule", "Severity", "quote", "shown_place"]
+__all__ = ["Fault", "LintContext", "Rule", "Severity", "quote", "shown_place"]
 
 _SHOWN = 60
 _INDEX = re.compile(r"[^:]+:([0-9]+)")
@@ -45,7 +45,7 @@ class Rule(NamedTuple):
     """
 
     severity: Severity
-    check: "Callable[[Reading], Iterator[Fault]]"
+    check: "Callable[[LintContext], Iterator[Fault]]"
 
     @property
     def name(self) -> str:
@@ -53,7 +53,7 @@ class Rule(NamedTuple):
         return self.check.__name__.strip("_").replace("_", "-")
 
 
-class Reading:
+class LintContext:
     """A GraphDef with the tree of boxes and the levels that the page makes of it, on demand.
 
     Attributes:

@@ -9,7 +9,7 @@ from typing import Any
 
 from tbscope.errors import ArgumentError
 from tbscope.rules import levels, names, nodes
-from tbscope.rules.lint_context import Reading, Severity
+from tbscope.rules.lint_context import LintContext, Severity
 
 __all__ = ["RULES", "Finding", "lint"]
 
@@ -51,7 +51,7 @@ def lint(graph_def: Any) -> list[Finding]:
         ArgumentError: `graph_def` is no GraphDef.
     """
     _check_graph_def(graph_def)
-    reading = Reading(graph_def)
+    reading = LintContext(graph_def)
     return [
         Finding(rule.name, *fault, rule.severity) for rule in RULES for fault in rule.check(reading)
     ]

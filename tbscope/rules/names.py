@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from tbscope.page.function_library import is_of_legend
 from tbscope.page.hierarchy import parse_input
 from tbscope.page.op_types import RESERVED, is_embedded
-from tbscope.rules.lint_context import Fault, Reading, Rule, quote
+from tbscope.rules.lint_context import Fault, LintContext, Rule, quote
 
 __all__ = ["RULES"]
 
@@ -16,7 +16,7 @@ ODD = re.compile(r"""[!"$%&'*;<=?@^`{|}\x00-\x20\x7f]""")
 """Characters that the page does not escape when it colours shapes."""
 
 
-def _empty_graph(reading: Reading) -> Iterator[Fault]:
+def _empty_graph(reading: LintContext) -> Iterator[Fault]:
     """Find a GraphDef without nodes and functions.
 
     Source: tensorboard/plugins/graph/tf_graph_loader: "The graph is empty".
@@ -29,7 +29,7 @@ def _empty_graph(reading: Reading) -> Iterator[Fault]:
         )
 
 
-def _broken_name(reading: Reading) -> Iterator[Fault]:
+def _broken_name(reading: LintContext) -> Iterator[Fault]:
     """Find names that the page cannot place, or that no input can name.
 
     Source: tf_graph_common/op.ts:554; render.ts:350, :903, `buildSubhierarchy`; graph.ts:928,
@@ -60,7 +60,7 @@ def _broken_name(reading: Reading) -> Iterator[Fault]:
             yield Fault(name, why, f"name it {quote(mended)}" if name else "give it a name")
 
 
-def _reserved_name(reading: Reading) -> Iterator[Fault]:
+def _reserved_name(reading: LintContext) -> Iterator[Fault]:
     """Find first parts of names, and inputs, that are keys of every JavaScript object.
 
     `length` is a key of lists only: the page does not draw a box or node of that name.
@@ -88,7 +88,7 @@ def _reserved_name(reading: Reading) -> Iterator[Fault]:
                 )
 
 
-def _duplicate_name(reading: Reading) -> Iterator[Fault]:
+def _duplicate_name(reading: LintContext) -> Iterator[Fault]:
     """Find names that several nodes have on the page.
 
     Source: tf_graph_common/graph.ts:1198-1215, `build`
@@ -108,7 +108,7 @@ def _duplicate_name(reading: Reading) -> Iterator[Fault]:
             )
 
 
-def _scope_constant(reading: Reading) -> Iterator[Fault]:
+def _scope_constant(reading: LintContext) -> Iterator[Fault]:
     """Find constants and summaries with the name of a box.
 
     Source: tf_graph_common/graph.ts:1348, `mapStrictHierarchy`, which omits the last name
@@ -123,7 +123,7 @@ def _scope_constant(reading: Reading) -> Iterator[Fault]:
             )
 
 
-def _odd_character(reading: Reading) -> Iterator[Fault]:
+def _odd_character(reading: LintContext) -> Iterator[Fault]:
     """Find characters in names that the page does not escape when it colours shapes.
 
     Source: tf_graph_common/util.ts:259; node.ts:740-747
@@ -144,7 +144,7 @@ def _odd_character(reading: Reading) -> Iterator[Fault]:
             )
 
 
-def _non_ascii(reading: Reading) -> Iterator[Fault]:
+def _non_ascii(reading: LintContext) -> Iterator[Fault]:
     """Find names, op types and devices that are not ASCII.
 
     Source: tf_graph_common/parser.ts:147, :170, which splits the text at any byte

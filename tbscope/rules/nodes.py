@@ -8,14 +8,14 @@ from tbscope.page.function_library import is_of_legend
 from tbscope.page.glyphs import Item
 from tbscope.page.hierarchy import parse_input
 from tbscope.page.op_types import REFERENCE, RESERVED, is_circle, is_embedded
-from tbscope.rules.lint_context import Fault, Reading, Rule, quote
+from tbscope.rules.lint_context import Fault, LintContext, Rule, quote
 
 __all__ = ["RULES"]
 
 # -- op types ------------------------------------------------------------------------------
 
 
-def _reserved_op(reading: Reading) -> Iterator[Fault]:
+def _reserved_op(reading: LintContext) -> Iterator[Fault]:
     """Find op types that are keys of every JavaScript object.
 
     Source: tf_graph_common/hierarchy.ts:664, `addNodes`; template.ts:73, `getSignature`
@@ -30,7 +30,7 @@ def _reserved_op(reading: Reading) -> Iterator[Fault]:
             )
 
 
-def _swallowed_op(reading: Reading) -> Iterator[Fault]:
+def _swallowed_op(reading: LintContext) -> Iterator[Fault]:
     """Find operations that are drawn as constants or summaries only because of their op type.
 
     A constant reads no data and has one output; nothing reads a summary.
@@ -54,7 +54,7 @@ def _swallowed_op(reading: Reading) -> Iterator[Fault]:
             )
 
 
-def _does_what_no_constant_does(reading: Reading, node: Any) -> str:
+def _does_what_no_constant_does(reading: LintContext, node: Any) -> str:
     for text in node.input:
         if text and text[0] != "^":
             return f"reads {quote(text)}"
@@ -62,7 +62,7 @@ def _does_what_no_constant_does(reading: Reading, node: Any) -> str:
     return f"gives {last + 1} outputs" if last else ""
 
 
-def _unread_constant(reading: Reading) -> Iterator[Fault]:
+def _unread_constant(reading: LintContext) -> Iterator[Fault]:
     """Find circles and icons that are not drawn, as there is no node beside which to draw them.
 
     Source: tf_graph_common/graph.ts:1225-1268, `build`
@@ -87,7 +87,7 @@ def _unread_constant(reading: Reading) -> Iterator[Fault]:
             )
 
 
-def _function_op(reading: Reading) -> Iterator[Fault]:
+def _function_op(reading: LintContext) -> Iterator[Fault]:
     """Find nodes that become function calls because a box of the function panel has their op.
 
     Source: tf_graph_common/render.ts:866, `buildSubhierarchy`
@@ -106,7 +106,7 @@ def _function_op(reading: Reading) -> Iterator[Fault]:
             )
 
 
-def _reference_edge(reading: Reading) -> Iterator[Fault]:
+def _reference_edge(reading: LintContext) -> Iterator[Fault]:
     """Find edges that are drawn backwards, as writes to a variable.
 
     Source: tf_graph_common/graph.ts:1000-1016, `refEdges`
@@ -130,7 +130,7 @@ def _reference_edge(reading: Reading) -> Iterator[Fault]:
                 )
 
 
-def _no_op(reading: Reading) -> Iterator[Fault]:
+def _no_op(reading: LintContext) -> Iterator[Fault]:
     """Find data that flows through nodes or boxes that the page puts aside.
 
     Source: tf_graph_common/render.ts:172, `outExtractTypes`
@@ -157,7 +157,7 @@ def _no_op(reading: Reading) -> Iterator[Fault]:
 # -- inputs --------------------------------------------------------------------------------
 
 
-def _dangling_input(reading: Reading) -> Iterator[Fault]:
+def _dangling_input(reading: LintContext) -> Iterator[Fault]:
     """Find inputs that name nothing, or a box; an empty input only separates two others.
 
     Source: tf_graph_common/hierarchy.ts:790, `addEdges`; render.ts, `traceInputs`, throws
@@ -183,7 +183,7 @@ def _dangling_input(reading: Reading) -> Iterator[Fault]:
                 )
 
 
-def _self_input(reading: Reading) -> Iterator[Fault]:
+def _self_input(reading: LintContext) -> Iterator[Fault]:
     """Find nodes that read themselves.
 
     Source: tf_graph_common/graph.ts:981, `addEdgeToGraph`
@@ -198,7 +198,7 @@ def _self_input(reading: Reading) -> Iterator[Fault]:
                 )
 
 
-def _collapsed_edges(reading: Reading) -> Iterator[Fault]:
+def _collapsed_edges(reading: LintContext) -> Iterator[Fault]:
     """Find inputs whose edge the page drops, as the input before names the same node.
 
     Source: tf_graph_common/graph.ts:961, `normalizeInputs`
@@ -226,7 +226,7 @@ def _count(lost: list[str]) -> str:
     return "an input comes" if len(lost) == 1 else f"{len(lost)} inputs come"
 
 
-def _missing_shape(reading: Reading) -> Iterator[Fault]:
+def _missing_shape(reading: LintContext) -> Iterator[Fault]:
     """Find outputs that some node reads and that have no shape.
 
     Circles and icons need no shape, and nodes of the function panel are only patterns.
@@ -251,7 +251,7 @@ def _missing_shape(reading: Reading) -> Iterator[Fault]:
 # -- attributes ---------------------------------------------------------------------------
 
 
-def _large_attribute(reading: Reading) -> Iterator[Fault]:
+def _large_attribute(reading: LintContext) -> Iterator[Fault]:
     """Find attributes of more than 1 KB; shapes of outputs may have any length.
 
     Source: tensorboard/plugins/graph/tf_graph_dashboard/tf-graph-dashboard-loader.ts:116-129
@@ -268,7 +268,7 @@ def _large_attribute(reading: Reading) -> Iterator[Fault]:
                 )
 
 
-def _attribute_text(reading: Reading) -> Iterator[Fault]:
+def _attribute_text(reading: LintContext) -> Iterator[Fault]:
     """Find texts that the page shows with escapes: several lines, or non-ASCII characters.
 
     Source: tf_graph_common/parser.ts:20-33, :316-341, which decodes no escapes
@@ -285,7 +285,7 @@ def _attribute_text(reading: Reading) -> Iterator[Fault]:
                 )
 
 
-def _attribute_number(reading: Reading) -> Iterator[Fault]:
+def _attribute_number(reading: LintContext) -> Iterator[Fault]:
     """Find integers that a JavaScript number cannot represent exactly.
 
     Source: tf_graph_common/parser.ts:20-33, `parseValue`

@@ -16,9 +16,9 @@ from tbscope.page.glyphs import Box, Item
 from tbscope.page.hierarchy import Hierarchy
 from tbscope.pipeline import draw
 from tbscope.sources.graphdef.ops import (
+    attribute_value,
     device_of,
     dtype_of,
-    fact_of,
     op_of,
     plain_op,
     reference_of,
@@ -214,7 +214,7 @@ class Picture:
             return None
         for name in (key_by_worth(key), key):
             if name in node.attr:
-                return fact_of(node.attr[name])
+                return attribute_value(node.attr[name])
         return None
 
     def reads(self, item: Item) -> list[Read]:
@@ -253,7 +253,7 @@ class Picture:
             # The attribute `dtype` is one dtype for all outputs, or a list.
             node = self._nodes[glyph]
             shapes = shapes_of(node)
-            several = fact_of(node.attr["dtype"]) if "dtype" in node.attr else None
+            several = attribute_value(node.attr["dtype"]) if "dtype" in node.attr else None
             dtypes = several if isinstance(several, list) else [dtype_of(node)] * len(shapes)
             self._outputs[glyph] = tuple(
                 Tensor(sizes, str(one)) for sizes, one in zip(shapes, dtypes, strict=False)
@@ -322,7 +322,7 @@ class Picture:
         node = self._nodes.get(glyph)
         if node is None or "class" not in node.attr:
             return ""
-        return str(fact_of(node.attr["class"])).rpartition(".")[2]
+        return str(attribute_value(node.attr["class"])).rpartition(".")[2]
 
     def second_line(self, glyph: Box | Item) -> str:
         """The text below a label: the equal blocks, or the class unless the label contains it."""

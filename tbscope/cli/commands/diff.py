@@ -44,10 +44,10 @@ def diff(
     tbscope diff runs/monday runs/friday
     """  # noqa: D301
     one, other = graphs_of_targets([before, after], **run)
-    from tbscope.comparison.build_structure import Reading
+    from tbscope.comparison.build_structure import OutlinedGraph
     from tbscope.comparison.difference import Difference
 
-    difference = Difference(Reading(one), Reading(other))
+    difference = Difference(OutlinedGraph(one), OutlinedGraph(other))
     if as_json:
         give_json(difference.to_dict(), output)
     else:

@@ -32,11 +32,11 @@ def stats(*, as_json: bool, output: Path | None, **run: Any) -> None:
     tbscope stats runs/net
     tbscope stats model.onnx --json
     """  # noqa: D301
-    from tbscope.analysis.summary import Summary, tally
+    from tbscope.analysis.summary import Summary, count_by_class
 
     graph = graph_of_target(**run)
     summary = Summary(graph)
-    counted = {"graph": graph.name, **tally(graph, summary)}
+    counted = {"graph": graph.name, **count_by_class(graph, summary)}
     if as_json:
         give_json({"version": 1, **counted}, output)
     else:

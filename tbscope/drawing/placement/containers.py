@@ -20,13 +20,13 @@ from typing import Literal, TypeAlias
 
 from tbscope.ir.graph import Graph, Node
 from tbscope.ir.nodes import sources_of
-from tbscope.ir.placement.borrowed_calls import Guests
+from tbscope.ir.placement.borrowed_calls import BorrowedPlacement
 from tbscope.ir.scope_io import OWNED, STATE
 from tbscope.ir.scopes import Scope, ScopePart
 from tbscope.page.constants import LEVEL_LIMIT, SLOW_LIMIT
 from tbscope.utils.components import find_cycles
 
-__all__ = ["STAGES", "Helpers", "Stage", "Stands", "find_stands"]
+__all__ = ["STAGES", "Helpers", "Placement", "Stage", "find_placement"]
 
 Helpers: TypeAlias = Literal["auto", "all", "none"]
 """The helper functions and loops that are boxes: those on levels that are too full ("auto"), every
@@ -48,7 +48,7 @@ _MOST_READERS = 4
 
 
 @dataclass(slots=True)
-class Stands:
+class Placement:
     """The placement of nodes and scopes that are not drawn in their own scope.
 
     Attributes:
@@ -68,13 +68,13 @@ class Stands:
     free: list[Scope] = field(default_factory=list)
 
 
-def find_stands(
+def find_placement(
     graph: Graph,
     *,
     circles: bool,
-    bundles: Stands | None,
-    guests: Guests,
-) -> Stands:
+    bundles: Placement | None,
+    guests: BorrowedPlacement,
+) -> Placement:
     """Return the placement with which no two boxes read each other, as far as possible.
 
     Args:
@@ -84,7 +84,7 @@ def find_stands(
             for none.
         guests: The calls and nodes that are drawn in the box of their caller.
     """
-    stands = Stands(list(graph.scopes()))
+    stands = Placement(list(graph.scopes()))
     stands.scopes |= guests.hosts
     stands.parts |= guests.parts
     stands.nodes |= guests.nodes
@@ -104,7 +104,7 @@ def find_stands(
     return stands
 
 
-def _spare_boxes(stands: Stands, pieces: list[Scope]) -> None:
+def _spare_boxes(stands: Placement, pieces: list[Scope]) -> None:
     """Dissolve the pieces of lists that contain a single scope and no operation.
 
     Args:
@@ -132,7 +132,7 @@ class _Placing:
         leaves: The node of each leaf module that is drawn as a node.
     """
 
-    def __init__(self, graph: Graph, stands: Stands, *, circles: bool) -> None:
+    def __init__(self, graph: Graph, stands: Placement, *, circles: bool) -> None:
         self.stands = stands
         self._graph = graph
         self._hidden = OWNED if circles else frozenset({"constant"})

@@ -5,8 +5,8 @@ call of a function are drawn in a box of the function's name, and each iteration
 box (`step.0`, `step.1`). All operations between the first and the last of a call frame, or of an
 iteration, ran in it; so a box of this kind does not read its own results.
 
-A call frame is a `Run`: one call of one function. The operations of a level are grouped by the
-call frames that they share (`_Unit.chain`), and those of one frame into iterations by the steps
+A call frame is a `CallFrame`: one call of one function. The operations of a level are grouped by
+the call frames that they share (`_Unit.chain`), and those of one frame into iterations by the steps
 at which they ran (`_Unit.steps`): a step lower than the preceding one begins a new iteration.
 """
 
@@ -16,19 +16,19 @@ from dataclasses import replace
 from itertools import groupby, takewhile
 from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
-from tbscope.drawing.placement.containers import Stage, Stands
+from tbscope.drawing.placement.containers import Placement, Stage
 from tbscope.ir.graph import Graph, Node
-from tbscope.ir.metadata import Run
+from tbscope.ir.metadata import CallFrame
 from tbscope.ir.nodes import sources_of
-from tbscope.ir.placement.borrowed_calls import Guests
-from tbscope.ir.scope_io import OPERATIONS, Nearest, with_above
+from tbscope.ir.placement.borrowed_calls import BorrowedPlacement
+from tbscope.ir.scope_io import OPERATIONS, NearestProperty, with_above
 from tbscope.ir.scopes import Scope, ScopePart
 from tbscope.utils.components import find_cycles
 
-__all__ = ["Bundler"]
+__all__ = ["FunctionBoxes"]
 
 _Thing: TypeAlias = Node | Scope
-_Key = TypeVar("_Key", Run, int)
+_Key = TypeVar("_Key", CallFrame, int)
 _Loop: TypeAlias = tuple[int, int]
 
 # The fewest operations beside its modules that make an iteration worth a box.
@@ -47,7 +47,7 @@ class _Unit(NamedTuple):
     """
 
     thing: _Thing
-    chain: tuple[Run, ...]
+    chain: tuple[CallFrame, ...]
     steps: tuple[int, ...]
     modules: frozenset[str]
     lists: tuple[Scope, ...] = ()
@@ -63,7 +63,7 @@ class _Called(NamedTuple):
         number: The number of calls that began before this one.
     """
 
-    run: Run | None
+    run: CallFrame | None
     step: int
     name: str
     number: int
@@ -79,11 +79,11 @@ class _Event(NamedTuple):
     """
 
     step: int
-    within: Run | None
+    within: CallFrame | None
     members: list[_Unit]
 
 
-class Bundler:
+class FunctionBoxes:
     """Makes boxes for the functions and loop iterations of one graph, level by level, on request.
 
     Args:
@@ -96,8 +96,8 @@ class Bundler:
         knows: Whether the call frame of any operation is recorded.
     """
 
-    def __init__(self, graph: Graph, guests: Guests) -> None:
-        self.found = Stands()
+    def __init__(self, graph: Graph, guests: BorrowedPlacement) -> None:
+        self.found = Placement()
         self.changed = False
         self._graph, self._guests = graph, guests
         self._own: dict[Scope | None, dict[Node, None]] = defaultdict(dict)
@@ -108,7 +108,7 @@ class Bundler:
         # Cached, since each stage reads the units of a level; cleared when a unit moves.
         self._known_units: dict[Scope | None, list[_Unit]] = {}
         # The module call of each outermost call frame, which is its forward or a decorator of it.
-        self._forwards: dict[Run, Scope] = {}
+        self._forwards: dict[CallFrame, Scope] = {}
         operations = [node for node in graph.nodes if node.kind in OPERATIONS]
         self.knows = any(node.run is not None for node in operations)
         for at, node in enumerate(operations):
@@ -128,7 +128,7 @@ class Bundler:
             if call.number == 0:
                 name = call.qualified_name or call.scope.path
                 self._calls[call.scope] = _Called(call.run, call.step, name, len(self._calls))
-        called = Nearest[Scope](lambda scope: scope if scope in self._calls else None)
+        called = NearestProperty[Scope](lambda scope: scope if scope in self._calls else None)
         for node in graph.nodes:
             if node.run is not None and node not in guests.nodes:
                 caller = called(node.scope)
@@ -163,7 +163,7 @@ class Bundler:
         chain, steps = _shared(inner)
         return _Unit(scope, chain, steps, modules)
 
-    def _called(self, scope: Scope) -> tuple[tuple[Run, ...], tuple[int, ...]]:
+    def _called(self, scope: Scope) -> tuple[tuple[CallFrame, ...], tuple[int, ...]]:
         """Return the call frames in which a module was called, and the position in each.
 
         If the caller is a module drawn outside of the enclosing boxes (beside it, such as an
@@ -201,7 +201,7 @@ class Bundler:
         """
         units = self._units(level)
         # Grouped by the outermost call frame: hooks do not run inside of forward.
-        outermost: dict[Run, list[_Unit]] = {}
+        outermost: dict[CallFrame, list[_Unit]] = {}
         for unit in units:
             if unit.chain:
                 outermost.setdefault(unit.chain[0], []).append(unit)
@@ -236,11 +236,11 @@ class Bundler:
         mixed = [
             one for one in units if isinstance(one.thing, Scope) and one.thing not in self._calls
         ]
-        wanted: list[tuple[Run, list[_Unit]]] = []
+        wanted: list[tuple[CallFrame, list[_Unit]]] = []
         pending = [(known, depth)]
         while pending:
             members, depth = pending.pop()
-            groups: dict[Run, list[_Unit]] = {}
+            groups: dict[CallFrame, list[_Unit]] = {}
             for unit in members:
                 if len(unit.chain) > depth:
                     groups.setdefault(unit.chain[depth], []).append(unit)
@@ -257,7 +257,7 @@ class Bundler:
                 self._move(unit.thing, level, box)
 
     def _is_function(
-        self, run: Run, inside: list[_Unit], mixed: list[_Unit], *, whole: bool
+        self, run: CallFrame, inside: list[_Unit], mixed: list[_Unit], *, whole: bool
     ) -> bool:
         """Whether a call frame is worth a box: it ran several units, and is no forward.
 
@@ -277,7 +277,7 @@ class Bundler:
             return False
         return not any(self._ran_partly_in(unit, run) for unit in mixed if run not in unit.chain)
 
-    def _ran_partly_in(self, unit: _Unit, run: Run) -> bool:
+    def _ran_partly_in(self, unit: _Unit, run: CallFrame) -> bool:
         """Whether a part of a box, which is no module call, ran in a call frame."""
         if not isinstance(unit.thing, Scope) or unit.thing in self._calls:
             return False
@@ -448,7 +448,7 @@ class Bundler:
                 self._renumber(scope)
 
 
-def _told(run: Run | None, step: int) -> tuple[tuple[Run, ...], tuple[int, ...]]:
+def _told(run: CallFrame | None, step: int) -> tuple[tuple[CallFrame, ...], tuple[int, ...]]:
     """Return the call frames around a call site, outermost first, and the position in each."""
     if run is None:
         return (), ()
@@ -456,7 +456,7 @@ def _told(run: Run | None, step: int) -> tuple[tuple[Run, ...], tuple[int, ...]]
     return tuple(chain), (*(frame.step for frame in chain[1:]), step)
 
 
-def _shared(units: list[_Unit]) -> tuple[tuple[Run, ...], tuple[int, ...]]:
+def _shared(units: list[_Unit]) -> tuple[tuple[CallFrame, ...], tuple[int, ...]]:
     """Return the call frames that all units share, and the first unit's position in each."""
     if not units:
         return (), ()
@@ -465,7 +465,7 @@ def _shared(units: list[_Unit]) -> tuple[tuple[Run, ...], tuple[int, ...]]:
     return units[0].chain[:depth], units[0].steps[:depth]
 
 
-def _named_best(run: Run, inside: list[_Unit], depth: int) -> Run:
+def _named_best(run: CallFrame, inside: list[_Unit], depth: int) -> CallFrame:
     """Return the call frame with the best name among frames that ran the same units.
 
     That is the outermost frame of a function that has a name and is not nested (a decorator's
@@ -476,7 +476,7 @@ def _named_best(run: Run, inside: list[_Unit], depth: int) -> Run:
     return (plain or named or [run])[0]
 
 
-def _is_forward(run: Run) -> bool:
+def _is_forward(run: CallFrame) -> bool:
     """Whether a call frame is a module's own forward, possibly inside of decorators' wrappers."""
     callers = run.chain()[:-1]
     return run.function.name == "forward" and all(frame.function.nested for frame in callers)

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import chain, takewhile
 
-from tbscope.page.level_graph import Siblings
+from tbscope.page.level_graph import LevelGraph
 
 __all__ = ["in_short_runs"]
 
@@ -20,7 +20,7 @@ _MOST_TRIED = 60
 
 
 def in_short_runs(
-    level: Siblings, rows: list[list[int]], *, fewest: int, most: int
+    level: LevelGraph, rows: list[list[int]], *, fewest: int, most: int
 ) -> Iterator[list[list[int]]]:
     """Yield candidate groupings of a few operations of a level.
 
@@ -51,7 +51,9 @@ def in_short_runs(
         chosen = best
 
 
-def _runs(level: Siblings, rows: list[list[int]], taken: set[int], sizes: range) -> list[list[int]]:
+def _runs(
+    level: LevelGraph, rows: list[list[int]], taken: set[int], sizes: range
+) -> list[list[int]]:
     """Return runs of operations that begin at a neighbour of a hub, fewest neighbours first.
 
     Args:
@@ -75,7 +77,7 @@ def _runs(level: Siblings, rows: list[list[int]], taken: set[int], sizes: range)
     return [run for _, _, run in sorted(ranked)[:_MOST_TRIED]]
 
 
-def _count_leaving(level: Siblings, row: list[int]) -> list[int]:
+def _count_leaving(level: LevelGraph, row: list[int]) -> list[int]:
     """Return the number of children outside that have a line to each prefix of a row."""
     linked: dict[int, set[int]] = {index: set() for index in row}
     for start, end in level.links:

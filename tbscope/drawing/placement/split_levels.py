@@ -1,7 +1,7 @@
 """Split of levels into chunks, if the page could not draw a level, or not draw it whole.
 
-Children are indices in a `Siblings`. `divided` generates candidate groupings, the mildest first,
-and returns the first after which the page draws the level well. Without modules among the
+Children are indices in a `LevelGraph`. `split_level` generates candidate groupings, the mildest
+first, and returns the first after which the page draws the level well. Without modules among the
 children, that is the whole search; with modules, groupings that leave them in place come first,
 and groupings that move them only follow if the page would stay blank or lose an exit of the
 flow. `drawing/chunks.py` names the chunks.
@@ -24,7 +24,7 @@ from tbscope.page.constants import (
     SLOW_LIMIT,
     STACK_LIMIT,
 )
-from tbscope.page.level_graph import Siblings
+from tbscope.page.level_graph import LevelGraph
 from tbscope.utils.components import find_cycles
 
 __all__ = [
@@ -32,10 +32,10 @@ __all__ = [
     "MOST_LOOSE",
     "Groups",
     "count_loose",
-    "divided",
     "is_crowded",
     "is_state",
     "read_number",
+    "split_level",
     "stem_of_end",
 ]
 
@@ -68,8 +68,8 @@ _STATE_OPS = frozenset({"Parameter", "Buffer"})
 _NUMBER = re.compile("[0-9]+")
 
 
-def divided(
-    level: Siblings, pinned: set[int], modules: set[int], rounds: set[int] = _NOTHING
+def split_level(
+    level: LevelGraph, pinned: set[int], modules: set[int], rounds: set[int] = _NOTHING
 ) -> Groups:
     """Return the groups of children that become chunks, in order; empty for a level drawn well.
 
@@ -113,7 +113,7 @@ def divided(
 
 
 def _beside_modules(
-    level: Siblings, ways: Iterable[Groups], kept: set[int], modules: set[int]
+    level: LevelGraph, ways: Iterable[Groups], kept: set[int], modules: set[int]
 ) -> Groups | None:
     """Return the best of these groupings, or an empty one, all of which leave modules in place.
 
@@ -121,13 +121,13 @@ def _beside_modules(
         A grouping; None if the page would stay blank with each of them.
     """
 
-    def is_fine(way: Groups, left: Siblings, most: int) -> bool:
+    def is_fine(way: Groups, left: LevelGraph, most: int) -> bool:
         """Whether the remaining level is whole, makes no cycle, and has few enough operations."""
         if not _fits(left, most) or _count_loose(level, way, kept) > LEVEL_LIMIT:
             return False
         return left.folded().keeps_flow() and not _makes_cycle(level, way)
 
-    tried: list[tuple[Groups, Siblings]] = []
+    tried: list[tuple[Groups, LevelGraph]] = []
     for way in chain([[]], ways):
         left = level.grouped(way) if way else level
         tried.append((way, left))
@@ -158,7 +158,7 @@ def _beside_modules(
     return way if _fits(left, CHAIN_LIMIT) else None
 
 
-def _with_modules(level: Siblings, way: Groups, pinned: set[int]) -> Iterator[Groups]:
+def _with_modules(level: LevelGraph, way: Groups, pinned: set[int]) -> Iterator[Groups]:
     """Yield groupings that add boxes of a few modules or parameters to another grouping.
 
     The mildest come first: a box of parameters, boxes of consecutively numbered children (calls of
@@ -178,7 +178,7 @@ def _with_modules(level: Siblings, way: Groups, pinned: set[int]) -> Iterator[Gr
         yield _joined(way, [sorted(chain(*(units[at] for at in run))) for run in runs])
 
 
-def _alike(level: Siblings, places: set[int]) -> Iterator[Groups]:
+def _alike(level: LevelGraph, places: set[int]) -> Iterator[Groups]:
     """Yield a grouping with a box for children with equal sources and equal readers, if any."""
     reads, feeds = _neighbours(level, places)
     by_neighbours: dict[tuple[frozenset[int], frozenset[int]], list[int]] = {}
@@ -194,7 +194,7 @@ def _alike(level: Siblings, places: set[int]) -> Iterator[Groups]:
 
 
 def _neighbours(
-    level: Siblings, places: Iterable[int]
+    level: LevelGraph, places: Iterable[int]
 ) -> tuple[dict[int, set[int]], dict[int, set[int]]]:
     """Return the sources of each child, without parameters, and its readers."""
     reads: dict[int, set[int]] = {place: set() for place in places}
@@ -214,7 +214,7 @@ def _joined(way: Groups, groups: Groups) -> Groups:
     return groups + [group for group in rest if group]
 
 
-def _first_whole(level: Siblings, ways: Iterable[Groups]) -> Groups:
+def _first_whole(level: LevelGraph, ways: Iterable[Groups]) -> Groups:
     """Return the first grouping after which all exits of a level are reached, else an empty one."""
     for way in ways:
         left = level.grouped(way)
@@ -225,12 +225,12 @@ def _first_whole(level: Siblings, ways: Iterable[Groups]) -> Groups:
     return []
 
 
-def _is_cut(level: Siblings, way: Groups) -> bool:
+def _is_cut(level: LevelGraph, way: Groups) -> bool:
     """Whether a grouping changes a level: a single chunk of all children would not."""
     return len(way) > 1 or (bool(way) and len(way[0]) < len(level) - 1)
 
 
-def _first_drawn_well(level: Siblings, ways: Iterable[Groups]) -> Groups:
+def _first_drawn_well(level: LevelGraph, ways: Iterable[Groups]) -> Groups:
     """Return the first grouping after which the page draws a level well, or else the last one.
 
     A grouping that makes a cycle is returned only if no other one draws the level well.
@@ -245,7 +245,7 @@ def _first_drawn_well(level: Siblings, ways: Iterable[Groups]) -> Groups:
     return circling or groups
 
 
-def _count_loose(level: Siblings, groups: Groups, kept: set[int]) -> int:
+def _count_loose(level: LevelGraph, groups: Groups, kept: set[int]) -> int:
     """Return the number of operations that are in none of the groups."""
     inside = set(chain.from_iterable(groups))
     return sum(
@@ -253,14 +253,14 @@ def _count_loose(level: Siblings, groups: Groups, kept: set[int]) -> int:
     )
 
 
-def _loses_waits(level: Siblings) -> bool:
+def _loses_waits(level: LevelGraph) -> bool:
     """Whether the page cuts the control lines of a child of a level because they are too many."""
     counts = Counter(start for (start, _), data in level.links.items() if not data)
     counts += Counter(end for (_, end), data in level.links.items() if not data)
     return any(count > CONTROL_LIMIT for count in counts.values())
 
 
-def _makes_cycle(level: Siblings, groups: Groups) -> bool:
+def _makes_cycle(level: LevelGraph, groups: Groups) -> bool:
     """Whether a grouping puts a box on a cycle whose members were on none."""
     if not groups:
         return False
@@ -270,7 +270,7 @@ def _makes_cycle(level: Siblings, groups: Groups) -> bool:
     return any(before.isdisjoint(groups[number]) for number in boxes)
 
 
-def _of_operations(level: Siblings, kept: set[int]) -> Iterator[Groups]:
+def _of_operations(level: LevelGraph, kept: set[int]) -> Iterator[Groups]:
     """Yield groupings of operations that leave modules and inputs in place.
 
     Operations share a chunk only if no module is on a path from one to the other.
@@ -295,7 +295,7 @@ def _of_operations(level: Siblings, kept: set[int]) -> Iterator[Groups]:
                 yield alike + parts
 
 
-def _with_state(level: Siblings, groups: Groups, state: set[int]) -> Groups:
+def _with_state(level: LevelGraph, groups: Groups, state: set[int]) -> Groups:
     """Return the groups, each with the parameters that only this group reads.
 
     Args:
@@ -314,7 +314,7 @@ def _with_state(level: Siblings, groups: Groups, state: set[int]) -> Groups:
     ]
 
 
-def _rows(level: Siblings, kept: set[int]) -> list[list[int]]:
+def _rows(level: LevelGraph, kept: set[int]) -> list[list[int]]:
     """Return the operations in rows, so that no kept child is on a path within a row."""
     sources: dict[int, list[int]] = {}
     for start, end in level.links:
@@ -331,7 +331,7 @@ def _rows(level: Siblings, kept: set[int]) -> list[list[int]]:
     return list(rows.values())
 
 
-def _outputs(level: Siblings) -> Groups:
+def _outputs(level: LevelGraph) -> Groups:
     """Return the outputs of the whole graph as one group, if they are many."""
     outputs = [index for index, word in level.ends.items() if word == "Output"]
     return [outputs] if len(outputs) >= _FEWEST_ENDS else []
@@ -343,14 +343,14 @@ def is_state(op: str) -> bool:
     return op.partition("[")[0] in _STATE_OPS
 
 
-def is_crowded(level: Siblings) -> bool:
+def is_crowded(level: LevelGraph) -> bool:
     """Whether the page cannot draw a level well: it has too many glyphs, or loses its flow."""
     if len(level) < CROWD_SIZE:
         return False
     return not _fits(level, LEVEL_LIMIT) or not level.folded().keeps_flow()
 
 
-def _fits(level: Siblings, most: int) -> bool:
+def _fits(level: LevelGraph, most: int) -> bool:
     """Whether the page lays out at most this number of glyphs at once, on the level or in a stack.
 
     A stack may have `STACK_LIMIT` members in any case.
@@ -360,7 +360,7 @@ def _fits(level: Siblings, most: int) -> bool:
     return len(level.folded()) <= most
 
 
-def count_loose(level: Siblings) -> int:
+def count_loose(level: LevelGraph) -> int:
     """Return the number of nodes of a level that are no inputs or outputs and no info cards."""
     return sum(
         bool(op) and op != ASIDE_OP and place not in level.ends
@@ -368,7 +368,7 @@ def count_loose(level: Siblings) -> int:
     )
 
 
-def _proposals(level: Siblings, kept: set[int]) -> Iterator[Groups]:
+def _proposals(level: LevelGraph, kept: set[int]) -> Iterator[Groups]:
     """Yield groupings of a level into sections, the mildest first.
 
     If nothing is kept, the last one always makes the level small enough.
@@ -400,7 +400,7 @@ def _proposals(level: Siblings, kept: set[int]) -> Iterator[Groups]:
 
 
 def _of_numbered(
-    level: Siblings, places: set[int], *, side_by_side: bool = False, first_too: bool = False
+    level: LevelGraph, places: set[int], *, side_by_side: bool = False, first_too: bool = False
 ) -> Iterator[Groups]:
     """Yield groupings with boxes of consecutively numbered children, like members of a list.
 
@@ -438,7 +438,7 @@ def _of_numbered(
         yield groups
 
 
-def _side_by_side(level: Siblings, group: list[int]) -> list[int]:
+def _side_by_side(level: LevelGraph, group: list[int]) -> list[int]:
     """Return a group with its own parameters if all members have equal sources and readers.
 
     Otherwise the result is empty.
@@ -454,7 +454,7 @@ def _side_by_side(level: Siblings, group: list[int]) -> list[int]:
     return [*group, *(state for state, readers in of_state.items() if readers <= reads.keys())]
 
 
-def _ends(level: Siblings, known: set[int]) -> Groups:
+def _ends(level: LevelGraph, known: set[int]) -> Groups:
     """Return the inputs, and the outputs, as groups if they are more than two.
 
     Args:
@@ -468,7 +468,7 @@ def _ends(level: Siblings, known: set[int]) -> Groups:
     return [ends for ends in groups if len(ends) > 2]
 
 
-def _alike_ends(level: Siblings) -> Groups:
+def _alike_ends(level: LevelGraph) -> Groups:
     """Return groups of inputs, and of outputs, whose names begin alike (`past.0`, `past.1`)."""
     by_stem: dict[tuple[str, str], list[int]] = {}
     for place, word in level.ends.items():
@@ -478,7 +478,7 @@ def _alike_ends(level: Siblings) -> Groups:
     return [places for places in by_stem.values() if len(places) >= _FEWEST_ENDS]
 
 
-def _without_rare(level: Siblings, places: list[int]) -> list[int]:
+def _without_rare(level: LevelGraph, places: list[int]) -> list[int]:
     """Return children without those before and after the most frequent numbered list.
 
     All are returned if those are many, or if less than a tenth of the children are in the list.
@@ -498,7 +498,7 @@ def _without_rare(level: Siblings, places: list[int]) -> list[int]:
     return places[first:last] if little and count * 10 >= len(places) else places
 
 
-def _is_list(level: Siblings, places: list[int]) -> bool:
+def _is_list(level: LevelGraph, places: list[int]) -> bool:
     """Whether most children are numbered: the members of a list, or calls of a module."""
     return sum(read_number(level.labels[index]) is not None for index in places) * 2 > len(places)
 
@@ -508,7 +508,7 @@ def _size(count: int, most: int, *, smallest: int) -> int:
     return next(size for size in _SIZES if size >= smallest and count <= size * most)
 
 
-def _sections(level: Siblings, places: list[int], size: int) -> Groups:
+def _sections(level: LevelGraph, places: list[int], size: int) -> Groups:
     """Return children in sections of about this size, split where few edges cross.
 
     A section has at least four fifths of the size, and the last at most seven fifths.
@@ -530,7 +530,7 @@ def _sections(level: Siblings, places: list[int], size: int) -> Groups:
     return sections
 
 
-def _crossings(level: Siblings, places: Sequence[int]) -> list[int]:
+def _crossings(level: LevelGraph, places: Sequence[int]) -> list[int]:
     """Return the number of children that are linked across each possible cut.
 
     A child before the cut counts once, however many children behind it have a link to it.

@@ -17,22 +17,22 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from tbscope.ir.graph import Call, Graph, Node
-from tbscope.ir.metadata import Run
+from tbscope.ir.metadata import CallFrame
 from tbscope.ir.nodes import sources_of
 from tbscope.ir.placement.level_links import Unit, level_links, unit_of
-from tbscope.ir.placement.reentrant_modules import find_returns
-from tbscope.ir.scope_io import OWNED, Inherited, Nearest, upward
+from tbscope.ir.placement.reentrant_modules import place_reentrant_work
+from tbscope.ir.scope_io import OWNED, InheritedProperty, NearestProperty, self_and_ancestors
 from tbscope.ir.scopes import Scope, ScopePart
 from tbscope.utils.components import find_cycles
 
-__all__ = ["Guests", "find_guests", "is_shared"]
+__all__ = ["BorrowedPlacement", "is_shared", "place_borrowed_calls"]
 
 _NONE: tuple[Scope, ...] = ()
 _HOLDING = frozenset({"module", "container"})
 
 
 @dataclass(slots=True)
-class Guests:
+class BorrowedPlacement:
     """The placement of calls and operations in the boxes of their callers.
 
     Attributes:
@@ -81,7 +81,7 @@ class Guests:
                 continue
             attribute = call.called_as if host is call.caller else ""
             attribute = attribute or _path_in(scope, host)
-            while host not in upward(scope) and "." in attribute:
+            while host not in self_and_ancestors(scope) and "." in attribute:
                 list_name, _, rest = attribute.partition(".")
                 if (host, list_name) not in lists:
                     break
@@ -92,13 +92,13 @@ class Guests:
             numbers[host, part] += 1
 
 
-def find_guests(graph: Graph) -> Guests:
+def place_borrowed_calls(graph: Graph) -> BorrowedPlacement:
     """Return the calls and operations that are drawn in the box of their caller.
 
     Args:
         graph: A graph, as recorded or as drawn.
     """
-    guests = Guests()
+    guests = BorrowedPlacement()
     homes = _homes(graph)
     callers = dict(_borrowed(graph, homes))
     if callers:
@@ -109,7 +109,7 @@ def find_guests(graph: Graph) -> Guests:
     elif not homes:
         return guests
     _add_visits(graph, homes, guests)
-    for unit, host in find_returns(graph, guests.hosts, guests.nodes).items():
+    for unit, host in place_reentrant_work(graph, guests.hosts, guests.nodes).items():
         guests.take([unit], host)
     if guests.hosts:
         guests.tell_parts(graph)
@@ -117,7 +117,7 @@ def find_guests(graph: Graph) -> Guests:
     return guests
 
 
-def _add_gradients(graph: Graph, guests: Guests) -> None:
+def _add_gradients(graph: Graph, guests: BorrowedPlacement) -> None:
     """Move the gradients of moved calls, too: their paths are the calls' paths in a phase's box."""
     of_path = {scope.parts: scope for scope in graph.scopes()}
     calls = {scope.parts: (scope, guests.hosts[scope]) for scope in guests.parts}
@@ -128,7 +128,9 @@ def _add_gradients(graph: Graph, guests: Guests) -> None:
             guests.parts[scope] = guests.parts[call]
 
 
-def _borrowed(graph: Graph, homes: Mapping[Run | None, Scope]) -> Iterator[tuple[Scope, Scope]]:
+def _borrowed(
+    graph: Graph, homes: Mapping[CallFrame | None, Scope]
+) -> Iterator[tuple[Scope, Scope]]:
     """Yield the scope of each call of a module that the caller does not contain, with the caller.
 
     The order is the order of the calls.
@@ -139,8 +141,12 @@ def _borrowed(graph: Graph, homes: Mapping[Run | None, Scope]) -> Iterator[tuple
         home = call.caller if call.caller in callers else homes.get(_outermost(call.run))
         if call.number or home is None or home is call.scope.parent:
             continue
-        around = list(upward(call.scope.parent))
-        if home not in around and call.scope not in upward(home) and not _is_of(home, around):
+        around = list(self_and_ancestors(call.scope.parent))
+        if (
+            home not in around
+            and call.scope not in self_and_ancestors(home)
+            and not _is_of(home, around)
+        ):
             yield call.scope, home
 
 
@@ -160,10 +166,14 @@ def is_shared(call: Call) -> bool:
     The box of the second module takes no part in the call, so the call is placed with its caller.
     """
     holder = _holder(call.scope)
-    return bool(call.called_as) and holder is not None and holder not in upward(call.caller)
+    return (
+        bool(call.called_as)
+        and holder is not None
+        and holder not in self_and_ancestors(call.caller)
+    )
 
 
-def _add_circling(graph: Graph, callers: Mapping[Scope, Scope], guests: Guests) -> None:
+def _add_circling(graph: Graph, callers: Mapping[Scope, Scope], guests: BorrowedPlacement) -> None:
     """Place calls with their callers if the box that contains their module would be on a cycle.
 
     A placement that does not break the cycle is taken back.
@@ -171,8 +181,10 @@ def _add_circling(graph: Graph, callers: Mapping[Scope, Scope], guests: Guests) 
     levels: dict[Scope | None, list[Scope]] = defaultdict(list)
     for scope, caller in callers.items():
         if scope not in guests.hosts:
-            around = set(upward(caller))
-            levels[next((outer for outer in upward(scope) if outer in around), None)].append(scope)
+            around = set(self_and_ancestors(caller))
+            levels[
+                next((outer for outer in self_and_ancestors(scope) if outer in around), None)
+            ].append(scope)
     for level, scopes in levels.items():
         circling = _circling(graph, level, guests)
         tried = [scope for scope in scopes if unit_of(scope, level) in circling]
@@ -182,7 +194,9 @@ def _add_circling(graph: Graph, callers: Mapping[Scope, Scope], guests: Guests) 
         guests.leave(scope for scope in tried if unit_of(scope, level) in circling)
 
 
-def _add_visits(graph: Graph, homes: Mapping[Run | None, Scope], guests: Guests) -> None:
+def _add_visits(
+    graph: Graph, homes: Mapping[CallFrame | None, Scope], guests: BorrowedPlacement
+) -> None:
     """Place a caller's work inside a module with the caller, if the module would be on a cycle.
 
     The work consists of methods of the module, and of calls of its submodules.
@@ -224,7 +238,7 @@ def _path_in(scope: Scope, host: Scope) -> str:
         return ""
     path, ancestor = [scope], scope.parent
     while ancestor is not None and ancestor is not host:
-        if ancestor.kind != "container" and host not in upward(ancestor):
+        if ancestor.kind != "container" and host not in self_and_ancestors(ancestor):
             break
         path.append(ancestor)
         ancestor = ancestor.parent
@@ -233,30 +247,30 @@ def _path_in(scope: Scope, host: Scope) -> str:
 
 def _inside(scope: Scope | None, home: Scope) -> list[Scope]:
     """Return a scope and its ancestors below `home`, innermost first; empty if not inside it."""
-    path = list(upward(scope))
+    path = list(self_and_ancestors(scope))
     return path[: path.index(home)] if home in path else []
 
 
-def _circling(graph: Graph, home: Scope | None, guests: Guests) -> set[Unit]:
+def _circling(graph: Graph, home: Scope | None, guests: BorrowedPlacement) -> set[Unit]:
     links = level_links(graph, home, hosts=guests.hosts, nodes=guests.nodes)
     return {unit for cycle in find_cycles(links) for unit in cycle}
 
 
-def _homes(graph: Graph) -> dict[Run | None, Scope]:
+def _homes(graph: Graph) -> dict[CallFrame | None, Scope]:
     """Return the home of each function that no other function called: the scope of its module."""
-    called: dict[Run | None, set[Scope]] = defaultdict(set)
+    called: dict[CallFrame | None, set[Scope]] = defaultdict(set)
     for call in graph.calls:
         called[_outermost(call.run)].add(call.scope)
     working = set().union(*called.values())
     # Kernels are in the box of their operation, inside of the call. An operation that receives a
     # gradient from another rank is in the box of a backward pass, which is no caller.
-    nearest = Nearest[Scope](
+    nearest = NearestProperty[Scope](
         lambda scope: scope if scope in working or _is_of_hand(scope) else None
     )
-    homes: dict[Run | None, Scope] = {}
+    homes: dict[CallFrame | None, Scope] = {}
     # Functions that ran operations only in their callees, which may be methods of other modules.
-    unsure: set[Run | None] = set()
-    last: Run | None = None
+    unsure: set[CallFrame | None] = set()
+    last: CallFrame | None = None
     for node in graph.nodes:
         run = node.run
         if run is last or run is None or node.kind != "op" or node.phase != "forward":
@@ -270,7 +284,7 @@ def _homes(graph: Graph) -> dict[Run | None, Scope]:
             unsure.discard(first)
     for run in unsure:
         # A function that called a module is outside of it, even if a method of the module ran.
-        outermost = [scope for scope in upward(homes[run]) if scope in called[run]]
+        outermost = [scope for scope in self_and_ancestors(homes[run]) if scope in called[run]]
         if outermost:
             holder = _holder(outermost[-1])
             if holder is None:
@@ -288,7 +302,7 @@ def _homes(graph: Graph) -> dict[Run | None, Scope]:
         if holder is None or holder in called[run]:
             continue
         home = homes.setdefault(run, holder)
-        homes[run] = holder if home in upward(holder) else home
+        homes[run] = holder if home in self_and_ancestors(holder) else home
     return homes
 
 
@@ -296,7 +310,7 @@ def _is_of_hand(scope: Scope) -> bool:
     return scope.kind == "hand" and scope.phase == "forward"
 
 
-def _outermost(run: Run | None) -> Run | None:
+def _outermost(run: CallFrame | None) -> CallFrame | None:
     while run is not None and run.around is not None:
         run = run.around
     return run
@@ -322,13 +336,13 @@ class _Neighbours:
         self._callers = callers
         self._boxes = {scope: _box_around(scope, caller) for scope, caller in callers.items()}
         # The borrowed calls that enclose each scope, the outermost first.
-        self._borrowed = Inherited[tuple[Scope, ...]](self._tell, top=_NONE)
+        self._borrowed = InheritedProperty[tuple[Scope, ...]](self._tell, top=_NONE)
         # For each call: whether it reads values from inside (True) and outside (False) of the box
         # of its caller; and the same for its readers.
         self._reads: dict[Scope, set[bool]] = {scope: set() for scope in callers}
         self._feeds: dict[Scope, set[bool]] = {scope: set() for scope in callers}
         called = {call.scope for call in graph.calls}
-        is_called = Nearest[bool](lambda scope: scope in called or None)
+        is_called = NearestProperty[bool](lambda scope: scope in called or None)
         for output in graph.outputs:
             for scope in self._borrowed(output.value.producer.scope):
                 self._feeds[scope].add(False)
@@ -392,11 +406,11 @@ class _Neighbours:
             if moved in seen:
                 return False
             seen.add(moved)
-            path = list(upward(scope))
+            path = list(self_and_ancestors(scope))
             if box in path[: path.index(moved) + 1]:
                 return True
             scope = self._callers[moved]
-        return box in upward(scope)
+        return box in self_and_ancestors(scope)
 
 
 def _module_of(scope: Scope) -> tuple[Scope | None, str, str | None]:
@@ -405,7 +419,7 @@ def _module_of(scope: Scope) -> tuple[Scope | None, str, str | None]:
 
 def _box_around(scope: Scope, caller: Scope) -> Scope:
     """Return the outermost scope around a caller that does not enclose the call, or the caller."""
-    around = set(upward(scope))
+    around = set(self_and_ancestors(scope))
     box = caller
     while box.parent is not None and box.parent not in around:
         box = box.parent

@@ -11,14 +11,14 @@ from itertools import takewhile
 from tbscope.ir.graph import Graph, Node
 from tbscope.ir.nodes import sources_of
 from tbscope.ir.placement.level_links import Unit, level_links
-from tbscope.ir.scope_io import OWNED, upward
+from tbscope.ir.scope_io import OWNED, self_and_ancestors
 from tbscope.ir.scopes import Scope
 from tbscope.utils.components import find_cycles
 
-__all__ = ["find_returns"]
+__all__ = ["place_reentrant_work"]
 
 
-def find_returns(
+def place_reentrant_work(
     graph: Graph, hosts: Mapping[Scope, Scope], nodes: Mapping[Node, Scope]
 ) -> dict[Unit, Scope]:
     """Return the units to move out of never-called modules, so that their boxes form no cycle.
@@ -102,7 +102,7 @@ def _late_units(graph: Graph, box: Scope, places: _Places) -> Iterator[Unit]:
         if node.kind in OWNED or node.phase != "forward":
             continue
         sources = sources_of(node)
-        path = [] if node in nodes else list(upward(node.scope))
+        path = [] if node in nodes else list(self_and_ancestors(node.scope))
         if box not in path or not hosts.keys().isdisjoint(path[: path.index(box)]):
             if any(source in inside or source in led_to for source in sources):
                 led_to.add(node)

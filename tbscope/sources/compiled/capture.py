@@ -22,8 +22,8 @@ from tbscope.sources.compiled.break_reasons import (
     source_in,
 )
 from tbscope.sources.compiled.results import GraphBreak
-from tbscope.sources.compiled.user_names import FrameNames, Names
-from tbscope.sources.fx.aliasing import type_nest
+from tbscope.sources.compiled.user_names import FrameNames, ModelNames
+from tbscope.sources.fx.aliasing import types_of_metadata
 from tbscope.sources.fx.scopes import is_call
 from tbscope.sources.fx.source_lines import own_line
 from tbscope.sources.fx.walk import attribute_at
@@ -38,11 +38,11 @@ from tbscope.sources.torch.compat.compiler import (
 )
 from tbscope.sources.torch.source_location import is_foreign_file
 
-__all__ = ["Capture", "Captured", "Given"]
+__all__ = ["Capture", "CapturedGraph", "GraphInput"]
 
 
 @dataclass(slots=True)
-class Given:
+class GraphInput:
     """Input of a captured graph.
 
     Attributes:
@@ -66,7 +66,7 @@ among its outputs."""
 
 
 @dataclass(slots=True)
-class Captured:
+class CapturedGraph:
     """Graph that the compiler captured.
 
     Attributes:
@@ -90,7 +90,7 @@ class Captured:
     owner: str | None
     recompiled: str | None
     module: torch.fx.GraphModule
-    given: list[Given]
+    given: list[GraphInput]
     runs: int = 0
     origins: list[Origin | None] = field(default_factory=list)
     outputs: list[str | None] = field(default_factory=list)
@@ -116,7 +116,7 @@ class Capture:
 
     def __init__(
         self,
-        names: Names | None,
+        names: ModelNames | None,
         *,
         inner: Callable[..., Any] | None = None,
         alone: bool = False,
@@ -125,7 +125,7 @@ class Capture:
         self._inner = inner
         self.alone = alone
         self._reasons = new_reasons(0)[1] if alone else 0
-        self.events: list[Captured | GraphBreak] = []
+        self.events: list[CapturedGraph | GraphBreak] = []
         self.codes: set[CodeType] = set()
         self.inputs: dict[str, Any] = {}
         self.passed: dict[str, str] = {}
@@ -134,13 +134,13 @@ class Capture:
         self.running: Callable[[], AbstractContextManager[Any]] = nullcontext
 
     @property
-    def graphs(self) -> list[Captured]:
+    def graphs(self) -> list[CapturedGraph]:
         """Graphs that were captured, in order."""
-        return [event for event in self.events if isinstance(event, Captured)]
+        return [event for event in self.events if isinstance(event, CapturedGraph)]
 
     def know(self, path: str, tensor: torch.Tensor) -> None:
         """Record an input of the model."""
-        self.inputs[path] = type_nest(tensor)
+        self.inputs[path] = types_of_metadata(tensor)
         self._note(tensor, path)
 
     def outputs(self, leaves: Iterable[tuple[str, torch.Tensor]]) -> None:
@@ -167,7 +167,7 @@ class Capture:
         self.note_breaks(reason)
         self.codes.add(frame.code)
         if self.names is None:
-            self.names = Names(_owner(frame.code, frame.variables))
+            self.names = ModelNames(_owner(frame.code, frame.variables))
         captured = self._captured(module, frame)
         self.events.append(captured)
         if reason is not None and reason.breaks:
@@ -210,7 +210,7 @@ class Capture:
             GraphBreak(reason_text(reason.text), reason.text, source, None, len(self.graphs))
         )
 
-    def _captured(self, module: torch.fx.GraphModule, frame: Any) -> Captured:
+    def _captured(self, module: torch.fx.GraphModule, frame: Any) -> CapturedGraph:
         assert self.names is not None
         code = frame.code
         names = FrameNames(self.names, frame.variables, frame.globals, code.co_freevars)
@@ -224,7 +224,7 @@ class Capture:
         owner = _owner(code, frame.variables)
         own_name = None if owner is None else names.known(owner)
         enclosing = {own_name: (own_name, type(owner))} if own_name else {}
-        return Captured(
+        return CapturedGraph(
             len(self.graphs),
             _function(code, frame.variables),
             _defined(code),
@@ -236,7 +236,7 @@ class Capture:
 
     # -- tensors between graphs -----------------------------------------------------------
 
-    def _watched(self, captured: Captured, run: Callable[..., Any]) -> Callable[..., Any]:
+    def _watched(self, captured: CapturedGraph, run: Callable[..., Any]) -> Callable[..., Any]:
         def runs(*args: Any) -> Any:
             captured.runs += 1
             first = captured.runs == 1
@@ -263,21 +263,25 @@ class Capture:
         return known[1] if known is not None and known[0]() is tensor else None
 
 
-def _given(node: torch.fx.Node, names: FrameNames) -> Given:
+def _given(node: torch.fx.Node, names: FrameNames) -> GraphInput:
     text, example = source_text(node), example_of(node)
-    typed = type_nest(node.meta.get("example_value"))
+    typed = types_of_metadata(node.meta.get("example_value"))
     if not isinstance(example, torch.Tensor):
         is_tensor = isinstance(node.meta.get("example_value"), torch.Tensor)
-        return Given("input" if is_tensor else "number", names.path(text)[0], typed)
+        return GraphInput("input" if is_tensor else "number", names.path(text)[0], typed)
     state = names.held(example)
     if state is not None:
-        return Given(*state, typed)
+        return GraphInput(*state, typed)
     name, was_there = names.path(text)
     if isinstance(example, torch.nn.Parameter):
-        return Given("parameter", name, typed, example)
+        return GraphInput("parameter", name, typed, example)
     if "._buffers[" in text:
-        return Given("buffer", name, typed, example)
-    return Given("constant", name, typed, example) if was_there else Given("input", name, typed)
+        return GraphInput("buffer", name, typed, example)
+    return (
+        GraphInput("constant", name, typed, example)
+        if was_there
+        else GraphInput("input", name, typed)
+    )
 
 
 def copied(

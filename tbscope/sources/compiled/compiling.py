@@ -13,24 +13,24 @@ from tbscope.sources.compiled.break_reasons import reason_text, source_in
 from tbscope.sources.compiled.capture import Capture
 from tbscope.sources.compiled.graphs import graphs_of
 from tbscope.sources.compiled.results import CompiledGraphs
-from tbscope.sources.compiled.user_names import Names, modules_reached
+from tbscope.sources.compiled.user_names import ModelNames, modules_reached
 from tbscope.sources.eager.measure.meter_modes import WriteWatch
-from tbscope.sources.eager.restore.preserve import Preserved
-from tbscope.sources.eager.thread_state import alone, one_at_a_time
+from tbscope.sources.eager.restore.preserve import Snapshot
+from tbscope.sources.eager.thread_state import alone, trace_lock
 from tbscope.sources.eager.trace import name_of, owner_of, trace
-from tbscope.sources.fx.aliasing import type_nest
+from tbscope.sources.fx.aliasing import types_of_metadata
 from tbscope.sources.torch.calling.bind import bind_inputs
 from tbscope.sources.torch.calling.pytree import result_leaves, tensor_leaves
 from tbscope.sources.torch.calling.signatures import argument_names
 from tbscope.sources.torch.compat.compiler import (
-    as_dynamo_does,
     context_with,
+    disable_module_compile,
+    find_backend,
     is_of_compiler,
     is_unsupported,
-    kept_compiler,
+    isolated_compiler,
     quiet_compiler,
     stack_of,
-    stop_own_compiling,
 )
 from tbscope.sources.torch.compat.modules import uncompiled
 from tbscope.sources.torch.compat.tensors import quiet_fake_mode
@@ -74,7 +74,7 @@ def compile_graphs(
     model = uncompiled(model) if isinstance(model, torch.nn.Module) else model
     args, kwargs = bind_inputs(model, args, kwargs)
     try:
-        with one_at_a_time(), collecting_rarely(), alone():
+        with trace_lock(), collecting_rarely(), alone():
             return _captured(
                 model,
                 args,
@@ -110,8 +110,8 @@ def _captured(
 ) -> CompiledGraphs:
     """Run a model; return the captured graphs."""
     modules = modules_reached(model)
-    preserved = Preserved(modules, (args, kwargs, model), training=training)
-    capture = Capture(Names(owner_of(model)), alone=True)
+    preserved = Snapshot(modules, (args, kwargs, model), training=training)
+    capture = Capture(ModelNames(owner_of(model)), alone=True)
     arguments = argument_names(model, args, kwargs)
     with ExitStack() as stack:
         stack.enter_context(preserved)
@@ -121,8 +121,8 @@ def _captured(
             for parameter in _tensors_of(modules, "_parameters"):
                 if parameter.grad is not None:
                     preserved.about_to_write(parameter.grad)
-        stop_own_compiling(modules)
-        stack.enter_context(kept_compiler(capture, lambda: list(capture.codes)))
+        disable_module_compile(modules)
+        stack.enter_context(isolated_compiler(capture, lambda: list(capture.codes)))
         # Python code may write into these tensors between two graphs.
         for buffer in _tensors_of(modules, "_buffers"):
             preserved.about_to_write(buffer)
@@ -158,7 +158,7 @@ def _captured(
                 why="it met no function of the user's with an operation on a tensor",
                 fix=f"tbscope.trace({title}, ...) draws what runs without it",
             )
-        types = [(path, type_nest(tensor)) for path, tensor in leaves]
+        types = [(path, types_of_metadata(tensor)) for path, tensor in leaves]
         graphs = graphs_of(capture, title, types)
     graphs.overview.notes += map(Note, preserved.left)
     return graphs
@@ -199,7 +199,7 @@ class CompileBackend:
         inner: Any = backend
         if isinstance(inner, str):
             try:
-                inner = as_dynamo_does(inner)
+                inner = find_backend(inner)
             except LookupError as error:
                 raise ArgumentError(
                     f"compile_backend was given {shown(backend)}, which is no backend",

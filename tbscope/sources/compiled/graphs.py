@@ -9,12 +9,12 @@ import torch
 
 from tbscope.ir.graph import Argument, Constant, Graph, Node, Note
 from tbscope.ir.scopes import Scope
-from tbscope.sources.compiled.capture import Capture, Captured, Given
+from tbscope.sources.compiled.capture import Capture, CapturedGraph, GraphInput
 from tbscope.sources.compiled.results import CompiledGraphs, GraphBreak
-from tbscope.sources.compiled.user_names import Names
+from tbscope.sources.compiled.user_names import ModelNames
 from tbscope.sources.fx.aliasing import UNKNOWN, Held, Slot, TensorType, slots_in
 from tbscope.sources.fx.reader import Reader
-from tbscope.sources.fx.scopes import Places, class_name_of
+from tbscope.sources.fx.scopes import ProgramScopes, class_name_of
 from tbscope.sources.fx.walk import Walk, class_in, hyperparameters_of
 
 __all__ = ["graphs_of"]
@@ -30,7 +30,7 @@ def graphs_of(
         title: The name of the model, if it is a function.
         results: The types of the model's results, by path.
     """
-    names = capture.names or Names(None)
+    names = capture.names or ModelNames(None)
     whole = _is_whole(capture)
     overview = _Overview(capture, names, title).graph(results)
     graphs = {
@@ -50,11 +50,11 @@ def _is_whole(capture: Capture) -> bool:
     return len(capture.events) == len(graphs) == 1 and graphs[0].runs <= 1
 
 
-def _title(captured: Captured) -> str:
+def _title(captured: CapturedGraph) -> str:
     return f"{captured.number} {captured.function}"
 
 
-def _notes(captured: Captured) -> list[Note]:
+def _notes(captured: CapturedGraph) -> list[Note]:
     owner = f" of {captured.owner}" if captured.owner else ""
     often = "" if captured.runs == 1 else f"; it ran {captured.runs:,} times"
     notes = [
@@ -68,9 +68,9 @@ def _notes(captured: Captured) -> list[Note]:
     return notes
 
 
-def _graph(names: Names, title: str, captured: Captured) -> Graph:
+def _graph(names: ModelNames, title: str, captured: CapturedGraph) -> Graph:
     """Return the graph of one captured graph."""
-    reading = Reading(names, title, captured.given)
+    reading = CaptureConverter(names, title, captured.given)
     inputs = [
         reading.add_input(each.name, each.type) if each.kind == "input" else reading.held(each)
         for each in captured.given
@@ -95,10 +95,10 @@ def _outputs(
 class _Overview:
     """Overview of a capture: a box for each graph, with the breaks between them."""
 
-    def __init__(self, capture: Capture, names: Names, title: str) -> None:
+    def __init__(self, capture: Capture, names: ModelNames, title: str) -> None:
         inputs = [each for captured in capture.graphs for each in captured.given]
         self._capture = capture
-        self._reading = Reading(names, title, inputs)
+        self._reading = CaptureConverter(names, title, inputs)
         self._whole = _is_whole(capture)
         self._inputs: dict[str, Slot] = {}
         self._gave: dict[tuple[int, int], Slot] = {}
@@ -144,7 +144,7 @@ class _Overview:
         graph.notes[:0] = notes
         return graph
 
-    def _read(self, captured: Captured) -> list[tuple[int, Slot]]:
+    def _read(self, captured: CapturedGraph) -> list[tuple[int, Slot]]:
         reading = self._reading
         values = [self._known(captured, index, each) for index, each in enumerate(captured.given)]
         missing = [index for index, slot in enumerate(values) if slot is None]
@@ -184,7 +184,7 @@ class _Overview:
         if all(value.producer is not self._last for value in first.inputs):
             first.control_inputs.append(self._last)
 
-    def _known(self, captured: Captured, at: int, each: Given) -> Any:
+    def _known(self, captured: CapturedGraph, at: int, each: GraphInput) -> Any:
         """Return the value for an input of a graph, or None for an input of unknown origin."""
         if each.kind != "input":
             return self._reading.held(each)
@@ -240,7 +240,7 @@ def _typed(told: Any) -> TensorType:
     return told if isinstance(told, TensorType) else UNKNOWN
 
 
-class Reading:
+class CaptureConverter:
     """Graph to which the nodes of captured graphs are added.
 
     Args:
@@ -253,11 +253,11 @@ class Reading:
         root: The scope of the model.
     """
 
-    def __init__(self, names: Names, title: str, given: Sequence[Given]) -> None:
+    def __init__(self, names: ModelNames, title: str, given: Sequence[GraphInput]) -> None:
         self._modules = names.modules()
         root = names.root
         label = type(root).__name__ if root is not None else title
-        places = _FramePlaces(label, self._modules)
+        places = _FrameScopes(label, self._modules)
         if root is not None:
             places.open_root(class_name_of(type(root)))
         else:
@@ -276,7 +276,7 @@ class Reading:
         typed = _typed(told)
         return Slot(typed, self.reader.state.add_source("input", name, typed))
 
-    def held(self, given: Given) -> Held:
+    def held(self, given: GraphInput) -> Held:
         """Return the value of an input that is state or a number."""
         if given.kind == "number":
             return given.type if given.type is not None else Constant(given.name)
@@ -320,7 +320,7 @@ class Reading:
         return self.reader.finish(outputs, result, self._modules, whole=whole)
 
 
-class _FramePlaces(Places):
+class _FrameScopes(ProgramScopes):
     """Scopes of captured graphs."""
 
     def __init__(self, label: str, modules: Mapping[str, torch.nn.Module]) -> None:

@@ -14,11 +14,11 @@ from typing import Any
 import torch
 
 from tbscope.sources.fx.state import state_of
-from tbscope.sources.torch.compat.compiler import compiled_from
+from tbscope.sources.torch.compat.compiler import original_of
 from tbscope.sources.torch.compat.modules import uncompiled
 from tbscope.sources.torch.source_location import is_foreign_file
 
-__all__ = ["FrameNames", "Names", "modules_reached"]
+__all__ = ["FrameNames", "ModelNames", "modules_reached"]
 
 _START = re.compile(r"(?P<where>[LG])\[(?P<quote>['\"])(?P<name>.*?)(?P=quote)\]")
 _STEP = re.compile(r"\[(['\"])(?P<key>.*?)\1\]|\[(?P<index>-?\d+)\]|\.(?P<attribute>\w+)")
@@ -29,7 +29,7 @@ _REACHED = frozenset({"func", "args", "keywords", "__self__"})
 
 
 @dataclass(slots=True)
-class Names:
+class ModelNames:
     """Names of modules and tensors in the frames of a model.
 
     Attributes:
@@ -64,7 +64,7 @@ class FrameNames:
 
     def __init__(
         self,
-        names: Names,
+        names: ModelNames,
         variables: Mapping[str, Any],
         globals_: Mapping[str, Any],
         around: Collection[str],
@@ -176,7 +176,7 @@ def modules_reached(function: Callable[..., Any]) -> list[torch.nn.Module]:
             pending += [value.__self__, value.__func__]
         elif isinstance(value, FunctionType):
             # Wrappers by `functools.wraps` and by the compiler lead to the function inside.
-            pending += [getattr(value, "__wrapped__", None), compiled_from(value)]
+            pending += [getattr(value, "__wrapped__", None), original_of(value)]
             if not is_foreign_file(value.__code__.co_filename):
                 pending += _variables_of(value)
         elif type(value) in (list, tuple, dict):

@@ -16,12 +16,12 @@ from tbscope.messages import shown
 from tbscope.sources.eager.record.describe_calls import describe_calls
 from tbscope.sources.eager.record.manual_updates import box_updates
 from tbscope.sources.eager.record.recorder import Recorder
-from tbscope.sources.eager.thread_state import settle
+from tbscope.sources.eager.thread_state import finalize_abandoned
 from tbscope.sources.eager.watch.module_calls import watched_call
 from tbscope.sources.eager.watch.watch import Watch
 from tbscope.sources.torch.calling.bind import require_made, require_whole
 from tbscope.sources.torch.calling.pytree import tensor_leaves
-from tbscope.sources.torch.calling.signatures import with_article
+from tbscope.sources.torch.calling.signatures import describe_type
 from tbscope.utils.gc_pause import collect_recent, collecting_rarely
 from tbscope.utils.validation import check_truth
 
@@ -196,7 +196,7 @@ class Recording:
         if refused is not None:
             with self._collecting:
                 self.__del__()
-                settle()
+                finalize_abandoned()
             if error is None:
                 raise refused
             error.add_note(str(refused))
@@ -274,7 +274,7 @@ def _module(model: object) -> torch.nn.Module:
         require_whole(model)
         return model
     raise ArgumentError(
-        f"record() was given {with_article(model)} as a model",
+        f"record() was given {describe_type(model)} as a model",
         why="only a torch.nn.Module has parts with names",
         fix="leave it out: what the region calls is recorded either way",
     )

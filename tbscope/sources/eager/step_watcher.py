@@ -1,9 +1,9 @@
 """Recording of a model's next call, and of the training step around it.
 
-The training loop needs no changes. While a `Waiting` waits for a call, the model has two hooks, and
-compiled functions run as written. While it waits for the backward pass and the optimizer, patches
-of autograd and hooks of all optimizers report theirs. Operations between the call and the backward
-pass (a loss) are not watched: their names come from autograd's own graph.
+The training loop needs no changes. While a `TrainingWatch` waits for a call, the model has two
+hooks, and compiled functions run as written. While it waits for the backward pass and the
+optimizer, patches of autograd and hooks of all optimizers report theirs. Operations between the
+call and the backward pass (a loss) are not watched: their names come from autograd's own graph.
 """
 
 import sys
@@ -19,28 +19,28 @@ import torch
 from tbscope.ir.graph import Graph, Note
 from tbscope.messages import error_text
 from tbscope.sources.eager.record.describe_calls import describe_calls
-from tbscope.sources.eager.record.nonfatal import CarefulRecorder
+from tbscope.sources.eager.record.nonfatal import NonfatalRecorder
 from tbscope.sources.eager.thread_state import waiting, watching
-from tbscope.sources.eager.watch.compiler_bypass import standing_by
+from tbscope.sources.eager.watch.compiler_bypass import running_eagerly
 from tbscope.sources.eager.watch.module_calls import watched_call
 from tbscope.sources.eager.watch.optimizer_hooks import watching_optimizers
 from tbscope.sources.eager.watch.unobserved_changes import SETTERS
 from tbscope.sources.eager.watch.watch import Watch
-from tbscope.sources.torch.autograd import functions_of, leads_to, needs_gradient
+from tbscope.sources.torch.autograd import backward_reaches, needs_gradient, reachable_nodes
 from tbscope.sources.torch.calling.pytree import result_leaves
-from tbscope.sources.torch.compat.modules import around_calls, is_compiled_in_place, is_tracing
+from tbscope.sources.torch.compat.modules import is_compiled_in_place, is_tracing, wrap_calls
 from tbscope.sources.torch.compat.tensors import functorch_inner, in_forward_mode
 
 if TYPE_CHECKING:
     from tbscope.sources.eager.record.scope_stack import Frame
 
-__all__ = ["Waiting"]
+__all__ = ["TrainingWatch"]
 
 # Recorded calls of a model between two optimizer steps; further calls are only counted.
 _MOST_CALLS = 8
 
 
-class Waiting:
+class TrainingWatch:
     """Records the next call of a model, and on request the rest of the training step.
 
     An error of ours ends the waiting and never the training loop.
@@ -103,12 +103,12 @@ class Waiting:
         self._wait()
 
     @property
-    def _recorder(self) -> CarefulRecorder | None:
+    def _recorder(self) -> NonfatalRecorder | None:
         hook = self._hook()
         return None if hook is None else hook.recorder
 
     @_recorder.setter
-    def _recorder(self, recorder: CarefulRecorder | None) -> None:
+    def _recorder(self, recorder: NonfatalRecorder | None) -> None:
         hook = self._hook()
         if hook is not None:
             hook.recorder = recorder
@@ -134,10 +134,10 @@ class Waiting:
 
     def _wait(self) -> None:
         """Wait for the next call, from now on."""
-        self._eager.enter_context(standing_by)
+        self._eager.enter_context(running_eagerly)
         model = self._model()
         if model is not None:
-            self._eager.enter_context(around_calls(model, self._call_watched))
+            self._eager.enter_context(wrap_calls(model, self._call_watched))
         if self._backward:
             self._step.enter_context(SETTERS)
             self._step.enter_context(watching_optimizers)
@@ -148,7 +148,7 @@ class Waiting:
         """Count the calls of a model that is compiled in place: such calls may run no hooks."""
         if model is not None and not self._counts_compiled and is_compiled_in_place(model):
             self._counts_compiled = True
-            self._hooks.enter_context(around_calls(model, self._call_compiled))
+            self._hooks.enter_context(wrap_calls(model, self._call_compiled))
 
     def _call_watched(self, call: Callable[[], Any]) -> Any:
         """Run a call that may be recorded; drop the recording if it is interrupted.
@@ -211,8 +211,8 @@ class Waiting:
             self._begun = True
             self._frame = self._recorder.enter_call(model, args, kwargs, caller)
 
-    def _new_recorder(self, model: torch.nn.Module) -> CarefulRecorder:
-        recorder = CarefulRecorder(
+    def _new_recorder(self, model: torch.nn.Module) -> NonfatalRecorder:
+        recorder = NonfatalRecorder(
             "step", boundary=watched_call, open_ended=True, failed=self._tell
         )
         recorder.registry.add_root(model)
@@ -307,13 +307,13 @@ class Waiting:
         results = (result() for result in self._results)
         outputs = [tensor for tensor in results if tensor is not None]
         tensors = [root for root in roots if isinstance(root, torch.Tensor)]
-        if leads_to(tensors, [*outputs, *self._parameters()]):
+        if backward_reaches(tensors, [*outputs, *self._parameters()]):
             return True
         # `torch.func.grad` replaces the parameters by wrapped tensors.
         wrapped = [tensor for tensor in tensors if functorch_inner(tensor) is not None]
         backward = None if self._recorder is None else self._recorder.backward
         return backward is not None and any(
-            backward.made(function) is not None for function in functions_of(wrapped)
+            backward.made(function) is not None for function in reachable_nodes(wrapped)
         )
 
     def _parameters(self) -> list[torch.nn.Parameter]:
@@ -451,7 +451,7 @@ class _Hook:
 
     def __init__(self, function: Callable[..., None]) -> None:
         self._function = function
-        self.recorder: CarefulRecorder | None = None
+        self.recorder: NonfatalRecorder | None = None
 
     def __call__(self, *args: Any) -> None:
         """Call the function, unless the compiler or torch.jit traces the model."""
@@ -472,7 +472,7 @@ class _Opened:
         frame: The Python frame that began it.
     """
 
-    def __init__(self, recorder: CarefulRecorder, frame: FrameType) -> None:
+    def __init__(self, recorder: NonfatalRecorder, frame: FrameType) -> None:
         self._watch = Watch(recorder)
         self._watch.__enter__()
         # The frame itself, not its id: a later frame may have the same address.

@@ -22,9 +22,9 @@ __all__ = [
     "StepWatcher",
     "abandoned",
     "alone",
-    "one_at_a_time",
-    "settle",
+    "finalize_abandoned",
     "step_watchers",
+    "trace_lock",
     "waiting",
     "watching",
 ]
@@ -90,7 +90,7 @@ os.register_at_fork(after_in_child=_renew)
 
 
 @contextmanager
-def one_at_a_time() -> Iterator[None]:
+def trace_lock() -> Iterator[None]:
     """Wait until no other thread traces a model, and block other threads during the block."""
     with _drawing:
         yield
@@ -101,7 +101,7 @@ def step_watchers() -> tuple[StepWatcher, ...]:
     return () if watching.looks_away else tuple(waiting)
 
 
-def settle() -> None:
+def finalize_abandoned() -> None:
     """End the abandoned watches, as far as this thread can end them."""
     for end_watch in [*abandoned]:
         if end_watch() and end_watch in abandoned:

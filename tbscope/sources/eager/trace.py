@@ -17,22 +17,22 @@ from tbscope.sources.eager.measure.profiling import check_profile, profile_graph
 from tbscope.sources.eager.measure.repeats import Repeats, check_measurable
 from tbscope.sources.eager.record.describe_calls import describe_calls
 from tbscope.sources.eager.record.recorder import Recorder
-from tbscope.sources.eager.restore.preserve import Preserved
-from tbscope.sources.eager.thread_state import alone, one_at_a_time
-from tbscope.sources.eager.trace_error import Told, trace_error
+from tbscope.sources.eager.restore.preserve import Snapshot
+from tbscope.sources.eager.thread_state import alone, trace_lock
+from tbscope.sources.eager.trace_error import RunContext, trace_error
 from tbscope.sources.eager.watch.call_log import CallLog
 from tbscope.sources.eager.watch.module_calls import watched_call
-from tbscope.sources.eager.watch.unobserved_changes import FLAGS
+from tbscope.sources.eager.watch.unobserved_changes import TRAIN_EVAL
 from tbscope.sources.eager.watch.watch import Watch
-from tbscope.sources.torch.calling.bind import Made, bind_inputs, require_made
+from tbscope.sources.torch.calling.bind import DummyInputs, bind_inputs, require_made
 from tbscope.sources.torch.calling.deferred_results import computed
 from tbscope.sources.torch.calling.pytree import result_leaves, tensor_leaves
-from tbscope.sources.torch.calling.signatures import argument_names, with_article
+from tbscope.sources.torch.calling.signatures import argument_names, describe_type
 from tbscope.sources.torch.compat.compiler import never_compiled
 from tbscope.sources.torch.compat.modules import uncompiled
 from tbscope.sources.torch.compat.tensors import outside_modes
-from tbscope.sources.torch.fake import StandIns, faked
-from tbscope.sources.torch.fake_process_group import parallelized, world_of
+from tbscope.sources.torch.fake import FakeTensors, faked
+from tbscope.sources.torch.fake_process_group import parallelized_copy, simulated_world
 from tbscope.sources.torch.module_names import class_label, switches_itself
 from tbscope.sources.torch.source_location import raised_in_tbscope
 from tbscope.utils.gc_pause import collecting_rarely
@@ -113,24 +113,24 @@ def trace(
             why="on stand-ins nothing is computed but shapes",
             fix="leave one of the two out",
         )
-    world = world_of(asked["world_size"], asked["rank"], mesh, parallelize)
+    world = simulated_world(asked["world_size"], asked["rank"], mesh, parallelize)
     # Enclosing recordings and step watchers must not record this run.
-    with one_at_a_time(), collecting_rarely(), alone(), FLAGS, world as spans:
+    with trace_lock(), collecting_rarely(), alone(), TRAIN_EVAL, world as spans:
         if parallelize is not None:
             # `parallelize` may draw random numbers, so the generators are restored.
-            with Preserved(()):
-                model = parallelized(model, parallelize, spans, fake=asked["fake"])
+            with Snapshot(()):
+                model = parallelized_copy(model, parallelize, spans, fake=asked["fake"])
         spread = (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel)
         while isinstance(model, spread):
             # The wrapper would wait for other devices or processes, so the module inside runs.
             model = model.module
         # The model's own inputs (`example_input_array`) may be drawn at random.
-        with Preserved(()) if input_to_model is None else nullcontext():
+        with Snapshot(()) if input_to_model is None else nullcontext():
             args, keywords = bind_inputs(
                 model,
                 input_to_model,
                 asked["kwargs"],
-                made=Made(asked["input_size"], asked["dtypes"], fake=asked["fake"]),
+                made=DummyInputs(asked["input_size"], asked["dtypes"], fake=asked["fake"]),
             )
         run = _Run(model, args, keywords, asked, steps=steps, given=input_to_model)
         graph = run.trace()
@@ -178,8 +178,8 @@ class _Run:
         if self.steps:
             check_measurable(self._modules, argument_names(model, self.args, self.kwargs))
         inputs = self.args, self.kwargs, model
-        self._preserved = Preserved(self._modules, inputs, training=self._training)
-        self._stand_ins: StandIns | None = None
+        self._preserved = Snapshot(self._modules, inputs, training=self._training)
+        self._stand_ins: FakeTensors | None = None
         self._adopted: list[torch.nn.Module] = []
         self._stepping: list[torch.optim.Optimizer] = []
         # Modules that were switched by their own `train()` or `eval()`.
@@ -232,7 +232,7 @@ class _Run:
                     raise
                 describe_calls(recorder)
                 if not self.asked["partial"]:
-                    context = Told(grad=self._grad, fake=fake, given=self.given)
+                    context = RunContext(grad=self._grad, fake=fake, given=self.given)
                     raise trace_error(error, recorder, context) from error
                 recorder.end_with(error, without_addresses(error_text(error)))
             else:
@@ -390,7 +390,7 @@ def _loss_of(result: Any, loss: Callable[[Any], Any] | None, *, backward: bool) 
         tensor, name = getattr(result, "loss", result), "the model's result"
     if not isinstance(tensor, torch.Tensor):
         raise ArgumentError(
-            f"{name} is no loss: it is {with_article(tensor)}",
+            f"{name} is no loss: it is {describe_type(tensor)}",
             why="a loss is a tensor",
             fix=_FIX,
         )

@@ -15,7 +15,7 @@ from tbscope.sources.eager.watch import dtensor_mode, modes, module_calls
 from tbscope.sources.torch.calling.dummy_inputs import size_advice
 from tbscope.sources.torch.source_location import OWN_FILES, raised_at
 
-__all__ = ["Told", "trace_error"]
+__all__ = ["RunContext", "trace_error"]
 
 # Files of tbscope that are on the traceback of every error of the model.
 _PASSAGES = (modes.__file__, dtensor_mode.__file__, module_calls.__file__)
@@ -36,7 +36,7 @@ _MOST_OF_VALUE = 200
 _MOST_OF_PATH = 400
 
 
-class Told(NamedTuple):
+class RunContext(NamedTuple):
     """Circumstances of a run that raised.
 
     Attributes:
@@ -50,7 +50,7 @@ class Told(NamedTuple):
     given: Any = None
 
 
-def trace_error(error: Exception, recorder: Recorder, told: Told) -> TraceError:
+def trace_error(error: Exception, recorder: Recorder, told: RunContext) -> TraceError:
     """Return the error for a model that raised while it was traced.
 
     Args:
@@ -89,7 +89,7 @@ def _is_ours(error: Exception) -> bool:
     return _CALLS_TORCH not in getline(file, line)
 
 
-def _by_text(text: str, told: Told) -> str:
+def _by_text(text: str, told: RunContext) -> str:
     """Return advice that follows from the text of an error, or ""."""
     if "does not require grad" in text and not told.grad:
         return "the model differentiates in forward: pass grad=True"
@@ -111,7 +111,7 @@ def _by_text(text: str, told: Told) -> str:
     return ""
 
 
-def _by_code(error: Exception, place: Source | None, told: Told) -> str:
+def _by_code(error: Exception, place: Source | None, told: RunContext) -> str:
     """Return advice on a size passed as input, or on a mistake in the model's own code."""
     sizes = "" if isinstance(error, KeyError | NameError) else size_advice(told.given)
     if sizes or place is None or not isinstance(error, _SLIPS):
@@ -120,7 +120,7 @@ def _by_code(error: Exception, place: Source | None, told: Told) -> str:
     return f"see {place}: the model's own code raised, or what it calls there{fake}"
 
 
-def _by_call(call: Call | None, text: str, told: Told) -> str:
+def _by_call(call: Call | None, text: str, told: RunContext) -> str:
     """Return advice on the arguments of the innermost call that failed."""
     advice = "" if call is None else _misplaced(call, text)
     if advice:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 
 from tbscope.ir.graph import Constant, Node, Shape, Value, item_size_bytes
-from tbscope.sources.torch.calling.pytree import INSIDE, is_walked, leaves_in, rebuilt
+from tbscope.sources.torch.calling.pytree import DESCEND, is_walked, leaves_in, rebuilt
 
 __all__ = [
     "UNKNOWN",
@@ -25,11 +25,11 @@ __all__ = [
     "device_name",
     "dtype_name",
     "is_symbol",
-    "replaced",
     "slots_in",
     "slots_of",
-    "type_nest",
+    "tree_replace",
     "types_in",
+    "types_of_metadata",
 ]
 
 _SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -71,7 +71,7 @@ def is_symbol(thing: object) -> bool:
     return isinstance(thing, _SYMBOLS)
 
 
-def type_nest(told: Any) -> Any:
+def types_of_metadata(told: Any) -> Any:
     """Return the metadata of a node with a `TensorType` in place of each tensor.
 
     Args:
@@ -83,7 +83,7 @@ def type_nest(told: Any) -> Any:
 
 
 def _told_of(thing: Any) -> Any:
-    """Return the type or the constant for an entry of a pytree, or `INSIDE` for a container."""
+    """Return the type or the constant for an entry of a pytree, or `DESCEND` for a container."""
     if isinstance(thing, torch.Tensor):
         return _type_of(thing)
     if is_symbol(thing):
@@ -96,9 +96,9 @@ def _told_of(thing: Any) -> Any:
             return _typed(fields.shape, fields.dtype, "cpu", getattr(thing, "stride", None))
         if isinstance(thing, torch.Size):
             return thing if _are_numbers(thing) else tuple(map(_told_of, thing))
-        return INSIDE
+        return DESCEND
     if is_walked(type(thing)):
-        return INSIDE
+        return DESCEND
     return thing if isinstance(thing, _TOLD_AS_IT_IS) else None
 
 
@@ -108,7 +108,7 @@ _TOLD_AS_IT_IS = (
 )
 
 
-def replaced(nest: Any, kind: type, change: Callable[[Any], Any]) -> Any:
+def tree_replace(nest: Any, kind: type, change: Callable[[Any], Any]) -> Any:
     """Return a copy of a pytree in which `change` has replaced each instance of a class."""
     if type(nest) is kind:
         return change(nest)
@@ -116,7 +116,7 @@ def replaced(nest: Any, kind: type, change: Callable[[Any], Any]) -> Any:
     def each(thing: Any) -> Any:
         if type(thing) is kind:
             return change(thing)
-        return INSIDE if is_walked(type(thing)) else thing
+        return DESCEND if is_walked(type(thing)) else thing
 
     return rebuilt(nest, each)
 
@@ -232,7 +232,7 @@ def slots_in(held: Held) -> Iterator[Slot]:
 
 def slots_of(told: Any) -> Held:
     """Return a pytree with a new slot in place of each tensor type; other leaves are unchanged."""
-    return replaced(told, TensorType, Slot)
+    return tree_replace(told, TensorType, Slot)
 
 
 def add_value(node: Node, typed: TensorType) -> Value:

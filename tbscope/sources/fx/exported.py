@@ -12,9 +12,9 @@ from tbscope.sources.fx.archive import load_program
 from tbscope.sources.fx.detect import is_exported
 from tbscope.sources.fx.io_names import input_paths, results_of
 from tbscope.sources.fx.reader import Reader
-from tbscope.sources.fx.scopes import Places
+from tbscope.sources.fx.scopes import ProgramScopes
 from tbscope.sources.fx.walk import Walk, classes_in
-from tbscope.sources.torch.calling.signatures import with_article
+from tbscope.sources.torch.calling.signatures import describe_type
 from tbscope.sources.torch.containers import container_class
 from tbscope.utils.gc_pause import collecting_rarely
 from tbscope.utils.validation import check_truth
@@ -47,7 +47,7 @@ def from_export(exported_program_or_path: Any, *, trusted: bool = False) -> Grap
         return _of_file(program, trusted=trusted)
     if not is_exported(program):
         raise ArgumentError(
-            f"from_export was given {with_article(program)}",
+            f"from_export was given {describe_type(program)}",
             why="it takes an ExportedProgram, or the path of a .pt2 file",
             fix="tbscope.from_export(torch.export.export(model, (x,)))",
         )
@@ -76,7 +76,7 @@ def _graph_of(program: Any) -> Graph:
     names = [entry.fqn.partition("@")[0] for entry in program.module_call_graph]
     classes = classes_in(module)
     root_class = classes.get("")
-    places = Places(
+    places = ProgramScopes(
         root_class or "ExportedProgram",
         lambda name: classes.get(name) or container_class(names, name),
     )

@@ -10,16 +10,16 @@ from tbscope.ir.graph import Graph
 from tbscope.sources.fx.aliasing import (
     UNKNOWN,
     slots_of,
-    type_nest,
+    types_of_metadata,
 )
 from tbscope.sources.fx.detect import is_graph_module
 from tbscope.sources.fx.io_names import input_paths, result_paths, results_of
 from tbscope.sources.fx.reader import Reader
-from tbscope.sources.fx.scopes import Places
+from tbscope.sources.fx.scopes import ProgramScopes
 from tbscope.sources.fx.state import state_of
 from tbscope.sources.fx.walk import Walk, class_in, classes_in
-from tbscope.sources.torch.calling.signatures import with_article
-from tbscope.sources.torch.compat.tensors import flat, is_guard, plan_of
+from tbscope.sources.torch.calling.signatures import describe_type
+from tbscope.sources.torch.compat.tensors import flat, is_guard, tree_specs_of
 from tbscope.utils.gc_pause import collecting_rarely
 
 __all__ = ["from_fx"]
@@ -43,7 +43,7 @@ def from_fx(graph_module: torch.fx.GraphModule, *inputs: Any) -> Graph:
     """
     if not is_graph_module(graph_module):
         raise ArgumentError(
-            f"from_fx was given {with_article(graph_module)}",
+            f"from_fx was given {describe_type(graph_module)}",
             why="it takes a torch.fx.GraphModule",
             fix="tbscope.from_fx(torch.fx.symbolic_trace(model), x)",
         )
@@ -62,13 +62,13 @@ def _graph_of(module: torch.fx.GraphModule, inputs: Sequence[Any]) -> Graph:
     classes = classes_in(module)
 
     label = classes.get("") or type(module).__name__.strip("<>")
-    places = Places(label, lambda name: classes.get(name) or class_in(parts, name))
+    places = ProgramScopes(label, lambda name: classes.get(name) or class_in(parts, name))
     places.open_root(label)
     reader = Reader(places, *state_of(modules))
-    plan, out_plan, names = plan_of(module)
+    plan, out_plan, names = tree_specs_of(module)
     nodes = [node for node in module.graph.nodes if node.op == "placeholder"]
     for node, value in zip(nodes, _given(nodes, plan, inputs), strict=True):
-        types = type_nest(value) if value is not _NOTHING else reader.type_of(node)
+        types = types_of_metadata(value) if value is not _NOTHING else reader.type_of(node)
         if types is None and value is _NOTHING:
             types = node.args[0] if node.args else UNKNOWN
         reader.held[node] = slots_of(types)

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from tbscope.sources.fx.aliasing import Held, Slot, replaced
+from tbscope.sources.fx.aliasing import Held, Slot, tree_replace
 from tbscope.sources.torch.calling.pytree import result_leaves, tensor_leaves
 from tbscope.sources.torch.compat.tensors import filled
 
@@ -95,7 +95,7 @@ def result_paths(held: Held, name: str = "", *, public: bool = True) -> list[tup
         marks[id(tensors[-1])] = slot
         return tensors[-1]
 
-    tree = replaced(held, Slot, mark)
+    tree = tree_replace(held, Slot, mark)
     leaves = tensor_leaves(tree, name, public=public) if name else result_leaves(tree)
     return [(path, marks[id(tensor)]) for path, tensor in leaves]
 
@@ -118,4 +118,4 @@ def _filled(plan: Any, marks: Sequence[Any]) -> Any:
 
 
 def _unmarked(nest: Any, held: Mapping[int, Any]) -> Held:
-    return replaced(nest, torch.Tensor, lambda tensor: held.get(id(tensor), tensor))
+    return tree_replace(nest, torch.Tensor, lambda tensor: held.get(id(tensor), tensor))

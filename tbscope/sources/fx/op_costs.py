@@ -20,12 +20,12 @@ from tbscope.sources.fx.aliasing import (
     Held,
     Slot,
     TensorType,
-    replaced,
     slots_in,
-    type_nest,
+    tree_replace,
     types_in,
+    types_of_metadata,
 )
-from tbscope.sources.torch.calling.pytree import INSIDE, is_walked, leaves_in, rebuilt
+from tbscope.sources.torch.calling.pytree import DESCEND, is_walked, leaves_in, rebuilt
 from tbscope.sources.torch.compat.tensors import (
     DispatchMode,
     fake_mode,
@@ -35,12 +35,12 @@ from tbscope.sources.torch.compat.tensors import (
     storage_key,
 )
 from tbscope.sources.torch.flops import Formulas
-from tbscope.sources.torch.operations import KernelFacts, kernel_facts, role_of
+from tbscope.sources.torch.operations import KernelInfo, kernel_info, role_of
 
 if TYPE_CHECKING:
     from tbscope.sources.torch.flops import KernelWork
 
-__all__ = ["Done", "Workshop", "gives_tensor", "shown_slots", "written_slots"]
+__all__ = ["FakeRunner", "OpEffects", "aliased_slots", "returns_tensor", "written_slots"]
 
 
 # Operations for which each device has kernels of its own.
@@ -49,7 +49,7 @@ _BY_DEVICE = re.compile(r"attention|lstm|gru|rnn|transformer", re.IGNORECASE)
 _ON_ANY_DEVICE = "torch.nn.modules."
 
 
-class Done(NamedTuple):
+class OpEffects(NamedTuple):
     """Costs and effects of one operation.
 
     Attributes:
@@ -73,7 +73,7 @@ class Done(NamedTuple):
     role: Role | None = None
 
 
-class Workshop:
+class FakeRunner:
     """Runner of operations on fake tensors.
 
     Args:
@@ -84,11 +84,11 @@ class Workshop:
     def __init__(self, uncounted: dict[str, str]) -> None:
         self._formulas = Formulas(uncounted)
         self._uncounted = uncounted
-        self._known: dict[Any, Done | None] = {}
+        self._known: dict[Any, OpEffects | None] = {}
         self._mode: Any = None
-        self._composite: dict[KernelFacts, bool] = {}
+        self._composite: dict[KernelInfo, bool] = {}
 
-    def done_by(self, facts: KernelFacts, given: Given, told: Any) -> Done | None:
+    def done_by(self, facts: KernelInfo, given: Given, told: Any) -> OpEffects | None:
         """Return the costs of an operator, or None if its name and its schema have to suffice.
 
         Args:
@@ -121,7 +121,7 @@ class Workshop:
             try:
                 work = formula(args, kwargs, results[0] if type(told) is TensorType else results)
                 self._formulas.describe(node, [work], list(stand_ins.values()), results)
-                done = Done((facts.name,), node.flops, node.gradients, node.allocated_bytes)
+                done = OpEffects((facts.name,), node.flops, node.gradients, node.allocated_bytes)
             except Exception as error:  # noqa: BLE001 (a formula may be the user's code)
                 self._formulas.fail(facts, error)
             self._known[key] = done
@@ -133,7 +133,7 @@ class Workshop:
         given: Given,
         *,
         module: tuple[torch.nn.Module, list[tuple[torch.Tensor, Slot]]] | None = None,
-    ) -> Done | None:
+    ) -> OpEffects | None:
         """Return the costs and effects of an operation, or None if it cannot run on fake tensors.
 
         Args:
@@ -174,7 +174,7 @@ class Workshop:
         module: Any,
         *,
         on_meta: bool,
-    ) -> Done:
+    ) -> OpEffects:
         class_text = str(function if module is None else type(module[0]))
         by_device = _BY_DEVICE.search(class_text) or (
             module is not None and _ON_ANY_DEVICE not in class_text
@@ -200,14 +200,16 @@ class Workshop:
             results = list(leaves_in(result, torch.Tensor))
             node.kernels = kernels.names
             self._formulas.describe(node, kernels.work, read, results)
-        types = type_nest(result)
+        types = types_of_metadata(result)
         if device is not None:
             # Results are on the device of the first tensor that the operation reads.
             first_device = next((slot.type.device for slot in stand_ins), "cpu")
-            types = replaced(types, TensorType, lambda typed: typed._replace(device=first_device))
+            types = tree_replace(
+                types, TensorType, lambda typed: typed._replace(device=first_device)
+            )
         places = {storage_key(tensor): index for index, tensor in enumerate(read)}
         written = {places.get(key) for key in kernels.written}
-        return Done(
+        return OpEffects(
             tuple(kernels.names),
             node.flops,
             node.gradients,
@@ -218,7 +220,7 @@ class Workshop:
             role_of(kernels.names, reads=bool(read)),
         )
 
-    def by_name(self, facts: KernelFacts, dtypes: list[str]) -> int | None:
+    def by_name(self, facts: KernelInfo, dtypes: list[str]) -> int | None:
         """Return the FLOPs of a kernel on tensors of unknown sizes: 0, or None if unknown."""
         formula = self._formulas[facts]
         if formula is None and facts.name not in self._uncounted:
@@ -244,7 +246,7 @@ class _Kernels(DispatchMode):  # type: ignore[no-untyped-call]
         self, kernel: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
-        facts = kernel_facts(kernel)
+        facts = kernel_info(kernel)
         if facts.query:
             return kernel(*args, **kwargs)
         written = [storage_key(tensor) for tensor in facts.written(args, kwargs)]
@@ -315,7 +317,7 @@ def _with(given: Any, stand_ins: dict[Slot, torch.Tensor], device: str | None = 
         if type(thing) is torch.device and device is not None:
             return torch.device(device)
         if type(thing) is not Slot:
-            return INSIDE if is_walked(type(thing)) else thing
+            return DESCEND if is_walked(type(thing)) else thing
         if thing not in stand_ins:
             tensor: Any = thing.type
             stand_ins[thing] = torch.empty_strided(
@@ -329,13 +331,13 @@ def _with(given: Any, stand_ins: dict[Slot, torch.Tensor], device: str | None = 
     return rebuilt(given, each)
 
 
-def gives_tensor(facts: KernelFacts) -> bool:
+def returns_tensor(facts: KernelInfo) -> bool:
     """Whether an operator returns a tensor."""
     schema = schema_of(facts.kernel)
     return schema is None or any("Tensor" in str(result.type) for result in schema.returns)
 
 
-def written_slots(facts: KernelFacts, given: Given) -> list[Slot]:
+def written_slots(facts: KernelInfo, given: Given) -> list[Slot]:
     """Return the slots into which an operator writes, from its schema."""
     if not facts.writes or (facts.flag is not None and not any(given[0][facts.flag :][:1])):
         return []
@@ -349,7 +351,7 @@ def _argument(given: Given, position: int, name: str) -> Held:
 
 
 @functools.lru_cache(maxsize=4096)
-def _shown_by(facts: KernelFacts) -> tuple[tuple[int, str] | None, ...]:
+def _shown_by(facts: KernelInfo) -> tuple[tuple[int, str] | None, ...]:
     """Return for each result of an operator the argument whose memory it may share.
 
     Returns:
@@ -372,7 +374,7 @@ def _shown_by(facts: KernelFacts) -> tuple[tuple[int, str] | None, ...]:
     return tuple(aliased)
 
 
-def shown_slots(facts: KernelFacts, given: Given, told: Any) -> dict[int, Slot]:
+def aliased_slots(facts: KernelInfo, given: Given, told: Any) -> dict[int, Slot]:
     """Return the slots whose memory the results of an operator share, by position of the result."""
     arguments = _shown_by(facts)
     slots: dict[int, Slot] = {}

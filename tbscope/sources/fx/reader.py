@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from tbscope.analysis.notes import Read, find_notes
+from tbscope.analysis.notes import DataRead, find_notes
 from tbscope.ir.graph import Argument, Constant, Graph, Module, Node, Source, Value
 from tbscope.ir.scope_io import describe_calls
 from tbscope.ir.scopes import Scope
@@ -23,30 +23,30 @@ from tbscope.sources.fx.aliasing import (
     TensorType,
     add_value,
     is_symbol,
-    replaced,
     slots_in,
-    type_nest,
+    tree_replace,
     types_in,
+    types_of_metadata,
 )
 from tbscope.sources.fx.io_names import result_paths
 from tbscope.sources.fx.op_costs import (
-    Done,
-    Workshop,
-    gives_tensor,
-    shown_slots,
+    FakeRunner,
+    OpEffects,
+    aliased_slots,
+    returns_tensor,
     written_slots,
 )
-from tbscope.sources.fx.scopes import Places
+from tbscope.sources.fx.scopes import ProgramScopes
 from tbscope.sources.fx.source_lines import source_of
 from tbscope.sources.fx.state import State
-from tbscope.sources.torch.calling.argument_values import FILLED, Literals
+from tbscope.sources.torch.calling.argument_values import FILLED, ArgumentConverter
 from tbscope.sources.torch.calling.pytree import children, fields_of, key_text
 from tbscope.sources.torch.operations import (
     RANDOM,
-    KernelFacts,
+    KernelInfo,
     add_signature,
     is_random,
-    kernel_facts,
+    kernel_info,
     operation_name,
     positional_names,
     role_of,
@@ -105,13 +105,13 @@ class Reader:
     """
 
     def __init__(
-        self, places: Places, kinds: Mapping[str, Any], tensors: Mapping[str, Any]
+        self, places: ProgramScopes, kinds: Mapping[str, Any], tensors: Mapping[str, Any]
     ) -> None:
         self.places = places
         self.builder = places.builder
         self.graph = places.builder.graph
         self.state = State(places, kinds, tensors)
-        self.work = Workshop(self.graph.uncounted)
+        self.work = FakeRunner(self.graph.uncounted)
         self.read_out: list[tuple[Slot, str, Source | None]] = []
         self.held: dict[torch.fx.Node, Held] = {}
         self.between: dict[Any, Mapping[str, Any]] = {}
@@ -119,7 +119,7 @@ class Reader:
         self._node: ProgramNode = None
         self._place: tuple[Scope | None, Source | None] | None = None
         # Names of operators, by kernel.
-        self._operations: dict[KernelFacts, str] = {}
+        self._operations: dict[KernelInfo, str] = {}
         # Used scopes: they contain an operation, at any depth.
         self._busy: set[Scope | None] = set()
         # Results of identities, each with the scope of the call of which it may be the only
@@ -148,7 +148,7 @@ class Reader:
         if root is not None:
             # Private attributes are no inputs yet: here they are None.
             named_arguments = [
-                (name, replaced(held, Slot, lambda slot: slot if slot.value else None))
+                (name, tree_replace(held, Slot, lambda slot: slot if slot.value else None))
                 for name, held in arguments
             ]
             # Recorded before any node is read: the program may write into tensors, and change
@@ -188,7 +188,7 @@ class Reader:
             call.parameters = own.get(call.qualified_name or "", ())
         for name in dict.fromkeys(["", *names, *own]):
             graph.modules.append(Module(name, places.class_of(name), own.get(name, ())))
-        reads = [Read(slot.read(), by, source) for slot, by, source in self.read_out]
+        reads = [DataRead(slot.read(), by, source) for slot, by, source in self.read_out]
         graph.notes += find_notes(graph, reads=reads, whole=whole)
         return self.builder.finish()
 
@@ -221,7 +221,7 @@ class Reader:
         for key in ("val", "example_value", "tensor_meta"):
             metadata = meta.get(key)
             if metadata is not None:
-                return type_nest(metadata)
+                return types_of_metadata(metadata)
         return None
 
     def line(self, node: ProgramNode) -> Source | None:
@@ -270,13 +270,17 @@ class Reader:
         """Read a node that calls an operator of torch; return its result."""
         target: Any = node.target
         given = self.given(node)
-        facts = kernel_facts(target)
+        facts = kernel_info(target)
         types = self.type_of(node)
         if types is None and not facts.writes and "val" not in node.meta:
             # Without metadata, a run on fake tensors has the types.
             effects = self.work.run(target, given)
             types = (
-                effects.results if effects is not None else UNKNOWN if gives_tensor(facts) else None
+                effects.results
+                if effects is not None
+                else UNKNOWN
+                if returns_tensor(facts)
+                else None
             )
         done = None
         if type(types) is TensorType or next(types_in(types), None) is not None:
@@ -376,7 +380,7 @@ class Reader:
             return told
         self.enter(node)
         arguments, read = self.arguments(given)
-        appended = self.append(name, node, arguments, read, done or Done())
+        appended = self.append(name, node, arguments, read, done or OpEffects())
         if done is None:
             appended.role = role_of([f"aten::{name}"], reads=bool(read))
             # Without a run the name decides: `add_` and `append` write into their first tensor.
@@ -396,10 +400,10 @@ class Reader:
     def _append(
         self,
         fx_node: ProgramNode,
-        facts: KernelFacts,
+        facts: KernelInfo,
         given: Given,
         told: Any,
-        done: Done | None,
+        done: OpEffects | None,
     ) -> Held:
         target: Any = fx_node.target
         name = self._operations.get(facts)
@@ -411,7 +415,7 @@ class Reader:
         # here.
         self.enter(fx_node)
         arguments, read = self.arguments(given, facts.filled)
-        node = self.append(name, fx_node, arguments, read, done or Done(kernels=(facts.name,)))
+        node = self.append(name, fx_node, arguments, read, done or OpEffects(kernels=(facts.name,)))
         if not RANDOM.isdisjoint([facts.name, *node.kernels]):
             node.random = is_random([facts.name], arguments, positional_names(target)) or (
                 facts.name not in RANDOM and is_random(node.kernels, arguments, ())
@@ -424,10 +428,10 @@ class Reader:
             node.flops = self.work.by_name(facts, [each.dtype for each in result_types])
             if facts.makes_tensor and not facts.writes:
                 node.allocated_bytes = sum([each.size_bytes for each in result_types])
-        written, shown = written_slots(facts, given), shown_slots(facts, given, told)
+        written, shown = written_slots(facts, given), aliased_slots(facts, given, told)
         return self.give(node, told, read, written, shown)
 
-    def give_done(self, node: Node, told: Any, read: list[Slot], done: Done) -> Held:
+    def give_done(self, node: Node, told: Any, read: list[Slot], done: OpEffects) -> Held:
         """Add the outputs of an operation, with the writes and aliases of a run on fake tensors."""
         tensors = list(dict.fromkeys(read))
         written = [tensors[index] for index in done.written]
@@ -457,7 +461,7 @@ class Reader:
         fx_node: ProgramNode,
         arguments: list[Argument],
         read: Sequence[Slot],
-        done: Done,
+        done: OpEffects,
     ) -> Node:
         """Append an operation that was entered and reads these slots, without outputs."""
         scope, source = self.where(fx_node)
@@ -513,7 +517,7 @@ class Reader:
                 return shown
             return Slot(typed, value, writes=shown.writes, at=at)
 
-        results = replaced(told, TensorType, each)
+        results = tree_replace(told, TensorType, each)
         result_slots = list(slots_in(results))
         for slot in written:
             # A written tensor that is not returned is an additional output.
@@ -536,7 +540,7 @@ def _is_state(slot: Slot) -> bool:
 
 _UNNAMED: Any = Constant("<Tensor>")
 # The tensors of a program have names; a tensor that a user's container makes has none.
-_constant = Literals(lambda _: _UNNAMED).nest
+_constant = ArgumentConverter(lambda _: _UNNAMED).nest
 _PLAIN = frozenset({int, float, bool, str, complex, type(None)})
 # Types of arguments that are never abbreviated.
 _WHOLE = frozenset({float, bool, complex, type(None), Constant})

@@ -13,7 +13,7 @@ from tbscope.ir.builder import GraphBuilder
 from tbscope.ir.graph import Call, Source
 from tbscope.ir.scopes import Scope
 
-__all__ = ["Places", "class_name_of", "is_call", "label_of"]
+__all__ = ["ProgramScopes", "class_name_of", "is_call", "label_of"]
 
 _Stack: TypeAlias = tuple[tuple[Any, Any], ...]
 _NOT_ASKED = (object(), None)
@@ -39,7 +39,7 @@ def is_call(entry: Any) -> TypeGuard[tuple[str, str | type]]:
     return pair and isinstance(entry[0], str) and isinstance(entry[1], str | type)
 
 
-class Places:
+class ProgramScopes:
     """Scopes of a program, each opened by the first node in it.
 
     Args:

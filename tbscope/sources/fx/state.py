@@ -9,10 +9,10 @@ import torch
 from tbscope.ir.builder import SourceKind
 from tbscope.ir.graph import Parameter, Value
 from tbscope.ir.scopes import Scope
-from tbscope.sources.fx.aliasing import UNKNOWN, Slot, TensorType, add_value, type_nest
-from tbscope.sources.fx.scopes import Places
+from tbscope.sources.fx.aliasing import UNKNOWN, Slot, TensorType, add_value, types_of_metadata
+from tbscope.sources.fx.scopes import ProgramScopes
 from tbscope.sources.torch.compat.tensors import storage_key
-from tbscope.sources.torch.subclasses import content_of, made_of, size_bytes_of
+from tbscope.sources.torch.subclasses import content_of, size_bytes_of, subclass_attributes
 
 __all__ = ["State", "state_of"]
 
@@ -28,7 +28,7 @@ class State:
 
     def __init__(
         self,
-        places: Places,
+        places: ProgramScopes,
         kinds: Mapping[str, Literal["parameter", "buffer"]],
         tensors: Mapping[str, Any],
     ) -> None:
@@ -74,7 +74,7 @@ class State:
         tensor = self._tensors.get(name)
         typed = told if isinstance(told, TensorType) else None
         if typed is None and isinstance(tensor, torch.Tensor):
-            typed = type_nest(tensor)
+            typed = types_of_metadata(tensor)
         return typed or UNKNOWN
 
     def _make(self, name: str, kind: SourceKind, typed: TensorType) -> Value:
@@ -83,7 +83,10 @@ class State:
         if kind == "constant":
             attributes = content_of(tensor) if isinstance(tensor, torch.Tensor) else {}
         elif tensor is not None:
-            attributes = {"requires_grad": bool(tensor.requires_grad), **made_of(tensor)}
+            attributes = {
+                "requires_grad": bool(tensor.requires_grad),
+                **subclass_attributes(tensor),
+            }
         scope = self._places.home(name.rpartition(".")[0])
         return self.add_source(kind, name, typed, scope=scope, attributes=attributes)
 

@@ -20,16 +20,16 @@ from tbscope.sources.fx.aliasing import (
     Slot,
     TensorType,
     slots_in,
-    type_nest,
+    types_of_metadata,
 )
 from tbscope.sources.fx.functions import call_python
-from tbscope.sources.fx.op_costs import Done
+from tbscope.sources.fx.op_costs import OpEffects
 from tbscope.sources.fx.reader import Reader
 from tbscope.sources.fx.scopes import class_name_of, is_call, label_of
 from tbscope.sources.torch.calling.hyperparameters import hyperparameters
 from tbscope.sources.torch.compat.tensors import is_guard, is_higher_order, is_operator
 from tbscope.sources.torch.containers import container_class
-from tbscope.sources.torch.operations import is_random, kernel_facts, operation_name
+from tbscope.sources.torch.operations import is_random, kernel_info, operation_name
 
 __all__ = ["Walk", "attribute_at", "class_in", "classes_in", "hyperparameters_of"]
 
@@ -154,7 +154,7 @@ class Walk:
         args = reader.given(node)
         tensors = dict(part.named_parameters(prefix=name)) | dict(part.named_buffers(prefix=name))
         own = [
-            (tensor, reader.state.slot(path, type_nest(tensor), tensor))
+            (tensor, reader.state.slot(path, types_of_metadata(tensor), tensor))
             for path, tensor in tensors.items()
         ]
         types = reader.type_of(node)
@@ -164,7 +164,7 @@ class Walk:
         arguments, read = reader.arguments(args)
         slots = list(dict.fromkeys([*read, *(slot for _, slot in own)]))
         appended = reader.append(
-            label_of(class_name_of(type(part))), node, arguments, slots, done or Done()
+            label_of(class_name_of(type(part))), node, arguments, slots, done or OpEffects()
         )
         call = reader.places.call_of.get(scope)
         if call is not None:
@@ -182,7 +182,7 @@ class Walk:
         reader = self.reader
         call_args = reader.given(node)
         target: Any = node.target
-        kernel = kernel_facts(target)
+        kernel = kernel_info(target)
         name = operation_name(target)
         entries = _flat(call_args)
         bodies = [entry for entry in entries if type(entry) is _Body]
@@ -200,7 +200,7 @@ class Walk:
             with reader.places.body(body.name, scope):
                 returned.update(dict.fromkeys(slots_in(self._read_body(body, operands))))
         arguments, read = reader.arguments(_named(call_args))
-        appended = reader.append(name, node, arguments, read, Done((kernel.name,), flops=0))
+        appended = reader.append(name, node, arguments, read, OpEffects((kernel.name,), flops=0))
         appended.inputs += [slot.read() for slot in returned if slot not in read]
         return reader.give(appended, types, read)
 

@@ -13,9 +13,9 @@ from tbscope.messages import cut
 __all__ = [
     "Op",
     "Reference",
+    "attribute_value",
     "device_of",
     "dtype_of",
-    "fact_of",
     "op_of",
     "plain_op",
     "reference_of",
@@ -84,7 +84,7 @@ def op_of(node: Any) -> Op:
             continue
         name = key.lstrip(" ")
         result.drawn |= name != key
-        result.facts[name] = fact_of(attr)
+        result.facts[name] = attribute_value(attr)
     result.dtype = dtype_of(node)
     return result
 
@@ -108,7 +108,7 @@ def dtype_of(node: Any) -> str:
         if name not in node.attr:
             continue
         attr = node.attr[name]
-        fact = fact_of(attr)
+        fact = attribute_value(attr)
         dtype = str(fact) if attr.HasField("type") else ""
         if name == "dtype" and isinstance(fact, str) and ", " not in fact:
             # tbscope's drawings write "float32", or "float32 x300" for very many results.
@@ -156,7 +156,7 @@ def _dtype(number: int) -> str:
     return "unknown" if name == "INVALID" else _DTYPES.get(name, name.lower())
 
 
-def fact_of(held: Any) -> Nest:
+def attribute_value(held: Any) -> Nest:
     """Return the value of an attribute as a constant."""
     kind = held.WhichOneof("value")
     if kind is None:

@@ -14,7 +14,7 @@ from tbscope.sources.graphdef.ops import Op
 if TYPE_CHECKING:
     from tbscope.ir.graph import Call
 
-__all__ = ["Path", "Scopes", "mended", "path_of_name", "path_of_scope", "with_calls"]
+__all__ = ["Path", "Scopes", "number_calls", "path_of_name", "path_of_scope", "restore_lists"]
 
 Path = tuple[ScopePart, ...]
 
@@ -63,7 +63,7 @@ def _without_lists(path: Path) -> Path:
     return tuple(part for part in path if part.label not in _LISTS)
 
 
-def mended(paths: Iterable[tuple[Path, Iterable[Path]]]) -> list[Path]:
+def restore_lists(paths: Iterable[tuple[Path, Iterable[Path]]]) -> list[Path]:
     """Return scope paths with the lists that torch has left out.
 
     torch writes `Net/Linear[0]` for the operations of `Net/ModuleList[layers]/Linear[0]`, and the
@@ -97,7 +97,7 @@ def _moved(path: Path, places: dict[Path, dict[Path, None]], deepest: int) -> Pa
     return path
 
 
-def with_calls(paths: list[Path], runs: list[bool]) -> list[Path]:
+def number_calls(paths: list[Path], runs: list[bool]) -> list[Path]:
     """Return scope paths in which each call of a module has a scope of its own.
 
     A call is a sequence of adjacent nodes in the order of execution: a module that is entered again

@@ -21,10 +21,10 @@ from tbscope.sources.graphdef.ops import Op, Reference, op_of
 from tbscope.sources.graphdef.paths import (
     Path,
     Scopes,
-    mended,
+    number_calls,
     path_of_name,
     path_of_scope,
-    with_calls,
+    restore_lists,
 )
 from tbscope.utils.files import path_of
 from tbscope.utils.gc_pause import collecting_rarely
@@ -92,7 +92,7 @@ def graph_of_message(message: Any, title: str = "", figures: Any = None) -> Grap
     """
     with collecting_rarely():
         try:
-            return _Reading(message, title, figures or {}).run()
+            return _GraphDefConverter(message, title, figures or {}).run()
         except GraphError as error:
             raise ArgumentError(
                 "no graph can be made of a GraphDef",
@@ -101,7 +101,7 @@ def graph_of_message(message: Any, title: str = "", figures: Any = None) -> Grap
             ) from error
 
 
-class _Reading:
+class _GraphDefConverter:
     """Conversion of one GraphDef."""
 
     def __init__(self, message: Any, title: str, figures: dict[str, Measured]) -> None:
@@ -195,11 +195,11 @@ class _Reading:
             for op in self._ops
         ]
         if any(owners):
-            paths = mended(zip(paths, owners, strict=True))
+            paths = restore_lists(zip(paths, owners, strict=True))
         runs = [
             op.op not in _FOLDED and bool(op.reads) and "scope" not in op.facts for op in self._ops
         ]
-        return with_calls(paths, runs)
+        return number_calls(paths, runs)
 
     # -- nodes ------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from mmap import mmap
 
-__all__ = ["WireError", "Field", "fields"]
+__all__ = ["Field", "WireError", "fields"]
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _MOST_DIGITS = 10

@@ -8,10 +8,10 @@ from typing import Any
 from tbscope.messages import error_text
 from tbscope.sources.file_kind import Readable, file_kind, open_file, reason_unopened
 from tbscope.sources.local_files import unreadable
-from tbscope.sources.logs.events import EventError, Found, graphs_in
+from tbscope.sources.logs.events import EventError, LoggedContent, graphs_in
 from tbscope.utils.files import masked_crc, path_of
 
-__all__ = ["DOING", "files_of_run", "found_in_file", "log_files"]
+__all__ = ["DOING", "contents_of_file", "files_of_run", "log_files"]
 
 DOING = "no graphs can be read"
 """First words of the errors about a log."""
@@ -102,7 +102,7 @@ def files_of_run(directory: str, run: str) -> list[str]:
     return [os.path.join(folder, name) for name in sorted(os.listdir(folder)) if _MARK in name]
 
 
-def found_in_file(path: str) -> Iterator[Found]:
+def contents_of_file(path: str) -> Iterator[LoggedContent]:
     """Yield the graphs and figures in an event file, in order.
 
     Raises:

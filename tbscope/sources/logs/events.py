@@ -17,7 +17,7 @@ from tbscope.formats.compressed import RECORD_FIELD
 from tbscope.messages import error_text
 from tbscope.sources.graphdef.wire_walk import Field, WireError, fields
 
-__all__ = ["EventError", "Found", "graphs_in", "plain_tag"]
+__all__ = ["EventError", "LoggedContent", "graphs_in", "plain_tag"]
 
 _WALL_TIME, _STEP, _GRAPH_DEF, _SUMMARY, _TAGGED = 1, 2, 4, 5, 8
 _WANTED = frozenset({_GRAPH_DEF, _SUMMARY, _TAGGED})
@@ -33,7 +33,7 @@ class EventError(Exception):
 
 
 @dataclass(slots=True)
-class Found:
+class LoggedContent:
     """Graph in a log, or figures for the graph of a run.
 
     Attributes:
@@ -55,7 +55,7 @@ class Found:
     figures: RunMetadata | None = None
 
 
-def graphs_in(event: bytes) -> Iterator[Found]:
+def graphs_in(event: bytes) -> Iterator[LoggedContent]:
     """Yield the graphs and figures in the bytes of an event.
 
     Raises:
@@ -85,13 +85,13 @@ def graphs_in(event: bytes) -> Iterator[Found]:
         raise EventError(f"holds an event that cannot be read: {error_text(error)}") from error
 
 
-def _found(number: int, event: bytes, start: int, end: int) -> Iterator[Found]:
+def _found(number: int, event: bytes, start: int, end: int) -> Iterator[LoggedContent]:
     # Most summaries contain no graph: a search for the plugin is quicker than parsing.
     if number == _SUMMARY and event.find(_PLUGINS, start, end) < 0:
         return
     data = event[start:end]
     if number == _GRAPH_DEF:
-        yield Found("graph_def", None, 0, 0, data)
+        yield LoggedContent("graph_def", None, 0, 0, data)
     elif number == _TAGGED:
         tagged = TaggedRunMetadata.FromString(data)
         yield from _of_metadata(tagged.tag, tagged.run_metadata)
@@ -102,12 +102,12 @@ def _found(number: int, event: bytes, start: int, end: int) -> Iterator[Found]:
             if not texts:
                 continue
             if plugin == _KERAS:
-                yield Found("keras", plain_tag(value.tag), 0, 0, texts[0])
+                yield LoggedContent("keras", plain_tag(value.tag), 0, 0, texts[0])
             elif plugin in (_GRAPH, _GRAPH_WITH_FIGURES):
                 yield from _of_metadata(value.tag, texts[0])
 
 
-def _of_metadata(tag: str, data: bytes) -> Iterator[Found]:
+def _of_metadata(tag: str, data: bytes) -> Iterator[LoggedContent]:
     """Yield the graphs of a RunMetadata with their figures, or the figures alone."""
     metadata = RunMetadata.FromString(data)
     has_figures = bool(metadata.step_stats.dev_stats)
@@ -116,9 +116,9 @@ def _of_metadata(tag: str, data: bytes) -> Iterator[Found]:
     if metadata.function_graphs:
         for graph in metadata.function_graphs:
             drawn = graph.pre_optimization_graph.SerializeToString()
-            yield Found("graph_def", tag, 0, 0, drawn, figures=figures)
+            yield LoggedContent("graph_def", tag, 0, 0, drawn, figures=figures)
     elif figures is not None:
-        yield Found("figures", tag, 0, 0, figures=figures)
+        yield LoggedContent("figures", tag, 0, 0, figures=figures)
 
 
 def plain_tag(tag: str) -> str:

@@ -8,8 +8,8 @@ from tensorboard.compat.proto.graph_pb2 import GraphDef
 
 from tbscope.errors import ArgumentError
 from tbscope.sources.graphdef.loading import graph_def_of_bytes
-from tbscope.sources.logs.event_files import found_in_file, log_files
-from tbscope.sources.logs.events import Found
+from tbscope.sources.logs.event_files import contents_of_file, log_files
+from tbscope.sources.logs.events import LoggedContent
 from tbscope.sources.logs.keras import graph_def_of_keras
 
 __all__ = ["LoggedMessage", "messages_in_log"]
@@ -28,7 +28,7 @@ class LoggedMessage:
 
     run: str
     file: str
-    found: Found
+    found: LoggedContent
 
     @property
     def size_bytes(self) -> int:
@@ -72,7 +72,7 @@ def messages_in_log(path: Any) -> Iterator[LoggedMessage | ArgumentError]:
     """
     for run, file in log_files(path, fix="tbscope ls runs/x"):
         try:
-            for found in found_in_file(file):
+            for found in contents_of_file(file):
                 if found.kind != "figures":
                     yield LoggedMessage(run, file, found)
         except ArgumentError as error:

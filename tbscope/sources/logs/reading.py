@@ -11,8 +11,8 @@ from tbscope.messages import shown
 from tbscope.sources.graphdef.loading import graph_def_of_bytes
 from tbscope.sources.graphdef.reading import graph_of_message
 from tbscope.sources.local_files import unreadable
-from tbscope.sources.logs.event_files import found_in_file, log_files
-from tbscope.sources.logs.events import Found
+from tbscope.sources.logs.event_files import contents_of_file, log_files
+from tbscope.sources.logs.events import LoggedContent
 from tbscope.sources.logs.keras import graph_def_of_keras
 from tbscope.utils.files import path_of
 from tbscope.utils.warning import warn
@@ -145,10 +145,10 @@ def _read(
         damaged: Called with the error of each file and each graph that cannot be read. The other
             files and graphs are read if it returns.
     """
-    found: list[tuple[str, str, Found]] = []
+    found: list[tuple[str, str, LoggedContent]] = []
     for run, path in files:
         try:
-            for one in found_in_file(path):
+            for one in contents_of_file(path):
                 found.append((run, path, one))
         except ArgumentError as error:
             damaged(error)
@@ -165,7 +165,9 @@ def _read(
     return graphs
 
 
-def _figures_of(run: str, one: Found, found: list[tuple[str, str, Found]]) -> dict[str, Measured]:
+def _figures_of(
+    run: str, one: LoggedContent, found: list[tuple[str, str, LoggedContent]]
+) -> dict[str, Measured]:
     """Return the figures of a graph; those for the graph of a run may be in separate events."""
     metadata = [one.figures] if one.figures is not None else []
     if one.tag is None:
@@ -185,7 +187,7 @@ def _figures_of(run: str, one: Found, found: list[tuple[str, str, Found]]) -> di
     return figures
 
 
-def _graph_of(one: Found, path: str, figures: dict[str, Measured]) -> Graph:
+def _graph_of(one: LoggedContent, path: str, figures: dict[str, Measured]) -> Graph:
     tag = "the graph of the run" if one.tag is None else f"the tag {shown(one.tag)}"
     try:
         if one.record:

@@ -17,8 +17,8 @@ from tbscope.ir.builder import GraphBuilder
 from tbscope.ir.graph import Argument, Nest, Source, Value
 from tbscope.ir.scopes import Scope
 from tbscope.messages import shown
-from tbscope.sources.onnx.call_instances import Places
-from tbscope.sources.onnx.metadata import Level, Origin, properties, whole_origin
+from tbscope.sources.onnx.call_instances import CallFinder
+from tbscope.sources.onnx.metadata import ModuleRef, Origin, any_origin, properties
 from tbscope.sources.onnx.operations import (
     NO_FORMULA,
     UNCOUNTED,
@@ -27,12 +27,19 @@ from tbscope.sources.onnx.operations import (
     is_random,
     role_of,
 )
-from tbscope.sources.onnx.origins import Way, common, filled, is_module, joined, within
+from tbscope.sources.onnx.origins import (
+    Way,
+    common,
+    fill_from_neighbours,
+    is_module,
+    join_name,
+    origin_in_function,
+)
 from tbscope.sources.onnx.scoping import Scopes
-from tbscope.sources.onnx.tensors import Held, attribute_value, held_in
+from tbscope.sources.onnx.tensors import Initializer, attribute_value, initializers_of
 from tbscope.sources.onnx.types import UNKNOWN, ValueType, infer_function, type_of, types_in
 
-__all__ = ["Body", "Reading", "broken", "check_functions", "function_key", "tell_symbols"]
+__all__ = ["Body", "ModelState", "broken", "check_functions", "function_key", "set_symbolic_shape"]
 
 # Each function that calls the next one twice doubles the number of nodes.
 _MOST_NODES = 200_000
@@ -51,7 +58,7 @@ def broken(why: str) -> ArgumentError:
 
 
 @dataclass(slots=True, eq=False)
-class Reading:
+class ModelState:
     """State that all lists of nodes of one model share while it is read.
 
     Attributes:
@@ -88,28 +95,28 @@ class Body:
         base: The qualified name of the module of the innermost module function; else empty.
     """
 
-    reading: Reading
+    reading: ModelState
     way: Way
     types: Mapping[str, Any]
-    held: Mapping[str, Held]
+    held: Mapping[str, Initializer]
     values: dict[str, Nest] = field(default_factory=dict)
     around: Scope | None = None
-    levels: tuple[Level, ...] = ()
+    levels: tuple[ModuleRef, ...] = ()
     outer: "Body | None" = None
     given: Mapping[str, str] | None = None
     base: str = ""
-    _places: Places = field(default_factory=Places)
+    _places: CallFinder = field(default_factory=CallFinder)
 
     def origins(self, nodes: Sequence[Any]) -> list[Origin | None]:
-        """Return the origin of each node; missing origins follow from the neighbours (`filled`)."""
-        return filled([self.way(node) or self._of_call(node) for node in nodes])
+        """Return the origin of each node; `fill_from_neighbours` infers the missing ones."""
+        return fill_from_neighbours([self.way(node) or self._of_call(node) for node in nodes])
 
     def _of_call(self, node: Any) -> Origin | None:
         """Return the origin of a call of a module's function, even outside modules; else None."""
         function = self._function(node)
         if function is None or not is_module(function):
             return None
-        return whole_origin(properties(node.metadata_props))
+        return any_origin(properties(node.metadata_props))
 
     def _function(self, node: Any) -> Any:
         return self.reading.functions.get(function_key(node.domain, node.op_type, node))
@@ -121,7 +128,7 @@ class Body:
         scopes = self.reading.scopes
         module_calls = [origin for origin in map(self._of_call, listed) if origin]
         # A ModuleList is recognized by the numbers of its modules, some of which may be functions.
-        scopes.learn(Level(joined(self.base, origin.name), None) for origin in module_calls)
+        scopes.learn(ModuleRef(join_name(self.base, origin.name), None) for origin in module_calls)
         scopes.learn([level for origin in origins if origin for level in origin.levels])
         for node, origin in zip(listed, origins, strict=True):
             scope, levels = self.around, self.levels
@@ -176,14 +183,14 @@ class Body:
     def _name_outside(self, name: str) -> str | None:
         return name if self.given is None else self.given.get(name)
 
-    def _hold(self, held: Held, reader: Scope | None) -> Value:
+    def _hold(self, held: Initializer, reader: Scope | None) -> Value:
         # A constant is drawn in the scope of its reader, a parameter in the scope of its module.
         scope = reader if held.kind == "constant" else self.reading.scopes.owner(held.name, reader)
         node = self.reading.build.append_source(held.kind, held.name, scope)
         node.attributes.update(held.attributes)
         return self.reading.build.add_value(node, held.shape, held.dtype)
 
-    def _add(self, node: Any, scope: Scope | None, levels: tuple[Level, ...]) -> None:
+    def _add(self, node: Any, scope: Scope | None, levels: tuple[ModuleRef, ...]) -> None:
         """Add an operation with its bodies; a short constant is a literal instead."""
         reading, build = self.reading, self.reading.build
         attributes = {
@@ -233,7 +240,7 @@ class Body:
         added.allocated_bytes = (
             0 if added.role == "view" else sum(attr.size_bytes or 0 for attr in added.outputs)
         )
-        tell_symbols(added.attributes, types)
+        set_symbolic_shape(added.attributes, types)
 
     def _constant(self, node: Any, attributes: Mapping[str, Nest]) -> bool:
         """Record a short constant as a literal, without a node; return whether the node is one."""
@@ -259,11 +266,11 @@ class Body:
     def _call(self, node: Any, function: Any, around: Scope | None) -> None:
         """Add the body of a function in a scope of its own; record its arguments and results."""
         reading, base = self.reading, self.base
-        level, way = Level(node.name, f"{function.domain}::{function.name}"), _of_nothing
+        level, way = ModuleRef(node.name, f"{function.domain}::{function.name}"), _of_nothing
         origin = self._of_call(node)
         if origin is not None:
-            base = joined(self.base, origin.name)
-            level, way = Level(base, origin.target), functools.partial(within, base)
+            base = join_name(self.base, origin.name)
+            level, way = ModuleRef(base, origin.target), functools.partial(origin_in_function, base)
         scope = reading.scopes.call(level, around)
         # A call may leave out inputs at the end: their outer names are empty.
         outer_names = dict(
@@ -299,7 +306,7 @@ class Body:
         graph: Any,
         read: Sequence[Nest],
         scope: Scope,
-        levels: tuple[Level, ...],
+        levels: tuple[ModuleRef, ...],
     ) -> list[Nest]:
         """Add a body of an operation in its scope; return the results of the body."""
         types = dict(types_in(graph))
@@ -307,7 +314,7 @@ class Body:
             self.reading,
             self.way,
             types,
-            held_in(graph),
+            initializers_of(graph),
             around=scope,
             levels=levels,
             outer=self,
@@ -417,7 +424,7 @@ def _is_literal(nest: Nest) -> bool:
     return isinstance(nest, bool | int | float | str)
 
 
-def tell_symbols(attributes: dict[str, Any], kinds: Sequence[ValueType]) -> None:
+def set_symbolic_shape(attributes: dict[str, Any], kinds: Sequence[ValueType]) -> None:
     """Set the attribute `symbolic_shape` if a size of a value has a name."""
     texts = [value_type.symbols for value_type in kinds]
     if any(texts):

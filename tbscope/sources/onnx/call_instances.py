@@ -7,12 +7,12 @@ it, or begins another call if the latest call has already run the operation of t
 
 from collections.abc import Mapping, Sequence
 
-from tbscope.sources.onnx.metadata import Level, Origin
+from tbscope.sources.onnx.metadata import ModuleRef, Origin
 
-__all__ = ["Place", "Places"]
+__all__ = ["CallFinder", "ModuleCall"]
 
 
-class Place:
+class ModuleCall:
     """One call of a module; compared by identity.
 
     Attributes:
@@ -24,18 +24,18 @@ class Place:
 
     __slots__ = ("done", "level", "number", "parent")
 
-    def __init__(self, level: Level, parent: "Place | None", number: int) -> None:
+    def __init__(self, level: ModuleRef, parent: "ModuleCall | None", number: int) -> None:
         self.level = level
         self.parent = parent
         self.number = number
         self.done: set[tuple[str, ...]] = set()
 
-    def path(self) -> list["Place"]:
+    def path(self) -> list["ModuleCall"]:
         """Return the calls down to this one, outermost first."""
         return [*(self.parent.path() if self.parent else []), self]
 
 
-class Places:
+class CallFinder:
     """The calls of one model, found node by node.
 
     Args:
@@ -45,12 +45,12 @@ class Places:
 
     def __init__(self, numbers: Mapping[str, Sequence[int]] | None = None) -> None:
         self._numbers = numbers or {}
-        self._before: list[Place] = []
-        self._last: dict[tuple[Place | None, Level], Place] = {}
-        self._known: dict[tuple[Place | None, Level, int], Place] = {}
-        self._count: dict[Level, int] = {}
+        self._before: list[ModuleCall] = []
+        self._last: dict[tuple[ModuleCall | None, ModuleRef], ModuleCall] = {}
+        self._known: dict[tuple[ModuleCall | None, ModuleRef, int], ModuleCall] = {}
+        self._count: dict[ModuleRef, int] = {}
 
-    def of(self, origin: Origin) -> Place | None:
+    def of(self, origin: Origin) -> ModuleCall | None:
         """Return the innermost call of the next node, or None for a node outside of all modules."""
         numbers = self._numbers.get(origin.name)
         if numbers is not None and len(numbers) == len(origin.levels):
@@ -63,18 +63,18 @@ class Places:
         self._before = path
         return path[-1] if path else None
 
-    def _exact(self, levels: Sequence[Level], numbers: Sequence[int]) -> list[Place]:
-        path: list[Place] = []
+    def _exact(self, levels: Sequence[ModuleRef], numbers: Sequence[int]) -> list[ModuleCall]:
+        path: list[ModuleCall] = []
         for level, number in zip(levels, numbers, strict=True):
             parent = path[-1] if path else None
             call = self._known.get((parent, level, number))
             if call is None:
-                call = self._known[parent, level, number] = Place(level, parent, number)
+                call = self._known[parent, level, number] = ModuleCall(level, parent, number)
             path.append(call)
         return path
 
-    def _found(self, origin: Origin) -> list[Place]:
-        path: list[Place] = []
+    def _found(self, origin: Origin) -> list[ModuleCall]:
+        path: list[ModuleCall] = []
         is_open = True
         names = [level.name for level in origin.levels]
         for depth, level in enumerate(origin.levels):
@@ -87,6 +87,6 @@ class Places:
             if call is None or (*names[depth + 1 :], origin.target) in call.done:
                 number = self._count.get(level, 0)
                 self._count[level] = number + 1
-                call = self._last[parent, level] = Place(level, parent, number)
+                call = self._last[parent, level] = ModuleCall(level, parent, number)
             path.append(call)
         return path

@@ -8,7 +8,7 @@ from tbscope.errors import ArgumentError
 from tbscope.messages import error_text, shown
 from tbscope.sources.file_signatures import kind_of_content
 from tbscope.sources.local_files import ELSEWHERE
-from tbscope.sources.onnx.optional_deps import need
+from tbscope.sources.onnx.optional_deps import import_extra
 from tbscope.sources.onnx.types import MOST_ELEMENTS
 from tbscope.utils.files import path_of
 
@@ -53,7 +53,7 @@ def load_model(given: Any) -> Any:
         ArgumentError: The argument is none of these, the file cannot be read, or the model has no
             graph.
     """
-    onnx = need("onnx")
+    onnx = import_extra("onnx")
     if isinstance(given, onnx.ModelProto):
         return _whole(given, "the message")
     path = path_of(given)

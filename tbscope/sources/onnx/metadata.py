@@ -21,15 +21,15 @@ __all__ = [
     "FOLDED",
     "NAMES",
     "NAMESPACE",
-    "Level",
+    "ModuleRef",
     "Origin",
+    "any_origin",
     "origin_by_metadata",
     "origin_by_name",
     "origin_by_parameters",
+    "origin_metadata",
     "properties",
     "texts_of",
-    "whole_origin",
-    "written",
 ]
 
 NAMES = "pkg.torch.onnx.name_scopes"
@@ -42,7 +42,7 @@ FOLDED = "pkg.onnxscript.optimizer.folded_from"
 _NOWHERE = "_empty_nn_module_stack"
 
 
-class Level(NamedTuple):
+class ModuleRef(NamedTuple):
     """One enclosing module of a node.
 
     Attributes:
@@ -63,7 +63,7 @@ class Origin(NamedTuple):
         target: The callee of the operation (`aten.linear.default`).
     """
 
-    levels: tuple[Level, ...]
+    levels: tuple[ModuleRef, ...]
     name: str
     target: str
 
@@ -79,21 +79,21 @@ def origin_by_metadata(found: Mapping[str, str]) -> Origin | None:
     Returns:
         The origin, or None if the exporter wrote none, or if the node is in no module.
     """
-    origin = whole_origin(found)
+    origin = any_origin(found)
     if origin is None or not origin.levels or origin.levels[0].name.startswith(_NOWHERE):
         return None
     return origin
 
 
-def whole_origin(found: Mapping[str, str]) -> Origin | None:
+def any_origin(found: Mapping[str, str]) -> Origin | None:
     """Return the origin in the metadata of a node, even in no module; None without metadata."""
     names, classes = texts_of(found.get(NAMES, "")), texts_of(found.get(CLASSES, ""))
     if not names or len(names) != len(classes):
         return None
-    return Origin(tuple(map(Level, names[:-1], classes[:-1])), names[-1], classes[-1])
+    return Origin(tuple(map(ModuleRef, names[:-1], classes[:-1])), names[-1], classes[-1])
 
 
-def written(origin: Origin) -> dict[str, str]:
+def origin_metadata(origin: Origin) -> dict[str, str]:
     """Return the metadata of an origin, as torch's exporter writes it."""
     names = [*(level.name for level in origin.levels), origin.name]
     classes = [*(level.class_name or "" for level in origin.levels), origin.target]
@@ -109,7 +109,7 @@ def origin_by_name(name: str, operation: str) -> Origin | None:
     steps = [step for step in name.split("/") if step]
     if len(steps) < 2:
         return None
-    levels: list[Level] = []
+    levels: list[ModuleRef] = []
     for step in steps[:-1]:
         class_name, _, own_name = step.rpartition("::")
         parent = levels[-1].name if levels else ""
@@ -117,7 +117,7 @@ def origin_by_name(name: str, operation: str) -> Origin | None:
         last = parent.rpartition(".")[2]
         if levels and last and own_name.startswith(f"{last}."):
             own_name = own_name[len(last) + 1 :]
-        levels.append(Level(f"{parent}.{own_name}" if parent else own_name, class_name or None))
+        levels.append(ModuleRef(f"{parent}.{own_name}" if parent else own_name, class_name or None))
     return Origin(tuple(levels), steps[-1], operation)
 
 
@@ -128,7 +128,7 @@ def origin_by_parameters(parameters: Iterable[str], operation: str) -> Origin | 
         if owner and "/" not in parameter and not owner.startswith("."):
             steps = owner.split(".")
             names = [".".join(steps[: index + 1]) for index in range(len(steps))]
-            return Origin(tuple(Level(name, None) for name in names), operation, operation)
+            return Origin(tuple(ModuleRef(name, None) for name in names), operation, operation)
     return None
 
 

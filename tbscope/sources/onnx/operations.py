@@ -7,7 +7,7 @@ from itertools import takewhile
 from typing import Any
 
 from tbscope.ir.graph import Role, Shape
-from tbscope.sources.onnx.optional_deps import need
+from tbscope.sources.onnx.optional_deps import import_extra
 
 __all__ = ["NO_FORMULA", "UNCOUNTED", "flops_of", "input_names", "is_random", "role_of"]
 
@@ -94,7 +94,7 @@ def input_names(operator: str, domain: str, version: int, count: int) -> list[st
     """
     try:
         names = _names_in_schema(operator, domain, version)
-    except need("onnx").defs.SchemaError:
+    except import_extra("onnx").defs.SchemaError:
         names = ()
     return [*names, *[None] * count][:count]
 
@@ -102,7 +102,7 @@ def input_names(operator: str, domain: str, version: int, count: int) -> list[st
 @functools.lru_cache(maxsize=4096)
 def _names_in_schema(operator: str, domain: str, version: int) -> tuple[str, ...]:
     """Return the names of the inputs before the first variadic one."""
-    defs = need("onnx").defs
+    defs = import_extra("onnx").defs
     variadic = defs.OpSchema.FormalParameterOption.Variadic
     entries = defs.get_schema(operator, version, domain).inputs
     return tuple(

@@ -5,10 +5,10 @@ from typing import Any
 
 from tbscope.errors import ArgumentError
 
-__all__ = ["need"]
+__all__ = ["import_extra"]
 
 
-def need(package: str) -> Any:
+def import_extra(package: str) -> Any:
     """Import a package of the extra.
 
     Args:

@@ -5,7 +5,7 @@ from itertools import takewhile
 from typing import Any, TypeAlias
 
 from tbscope.sources.onnx.metadata import (
-    Level,
+    ModuleRef,
     Origin,
     origin_by_metadata,
     origin_by_name,
@@ -13,7 +13,16 @@ from tbscope.sources.onnx.metadata import (
     properties,
 )
 
-__all__ = ["OF_MODULE", "Way", "common", "filled", "is_module", "joined", "way_of", "within"]
+__all__ = [
+    "OF_MODULE",
+    "Way",
+    "common",
+    "fill_from_neighbours",
+    "is_module",
+    "join_name",
+    "origin_finder",
+    "origin_in_function",
+]
 
 OF_MODULE = "tbscope.module"
 """Metadata key of a function that is a module, with the full name of its class.
@@ -26,7 +35,7 @@ Way: TypeAlias = Callable[[Any], Origin | None]
 """Function that returns the origin of a node, or None."""
 
 
-def joined(outer: str, inner: str) -> str:
+def join_name(outer: str, inner: str) -> str:
     """Return the qualified name of an object from its name inside of a module.
 
     >>> joined("layers.0", "q"), joined("", "fc"), joined("fc", "")
@@ -35,7 +44,7 @@ def joined(outer: str, inner: str) -> str:
     return ".".join(filter(None, [outer, inner]))
 
 
-def way_of(nodes: Iterable[Any], functions: Iterable[Any], parameters: Set[str]) -> Way:
+def origin_finder(nodes: Iterable[Any], functions: Iterable[Any], parameters: Set[str]) -> Way:
     """Return the function that finds the origins of a model's nodes.
 
     Metadata, node names and parameters are tried in this order: the first that has the origin of
@@ -63,7 +72,7 @@ def way_of(nodes: Iterable[Any], functions: Iterable[Any], parameters: Set[str])
     return next((way for way in ways if any(map(way, nodes))), by_metadata)
 
 
-def within(module: str, node: Any) -> Origin | None:
+def origin_in_function(module: str, node: Any) -> Origin | None:
     """Return the origin of a node in a function, with full module names, or None.
 
     Args:
@@ -74,7 +83,7 @@ def within(module: str, node: Any) -> Origin | None:
     if origin is None:
         return None
     # The first level is the module of the function itself.
-    levels = [level._replace(name=joined(module, level.name)) for level in origin.levels[1:]]
+    levels = [level._replace(name=join_name(module, level.name)) for level in origin.levels[1:]]
     return origin._replace(levels=tuple(levels))
 
 
@@ -83,7 +92,7 @@ def is_module(function: Any) -> bool:
     return any(entry.key == OF_MODULE for entry in function.metadata_props)
 
 
-def filled(told: Sequence[Origin | None]) -> list[Origin | None]:
+def fill_from_neighbours(told: Sequence[Origin | None]) -> list[Origin | None]:
     """Return origins; a missing origin has the modules that both neighbours have in common.
 
     A node that an exporter inserted between two nodes of a module belongs to that module.
@@ -107,7 +116,7 @@ def filled(told: Sequence[Origin | None]) -> list[Origin | None]:
     return origins
 
 
-def common(one: Sequence[Level], other: Sequence[Level]) -> tuple[Level, ...]:
+def common(one: Sequence[ModuleRef], other: Sequence[ModuleRef]) -> tuple[ModuleRef, ...]:
     """Return the common prefix of two sequences of levels."""
     pairs = zip(one, other, strict=False)
     return tuple([level for level, _ in takewhile(lambda pair: pair[0] == pair[1], pairs)])

@@ -8,16 +8,16 @@ from tbscope.ir.graph import Graph, Module, Node, Note, Parameter
 from tbscope.ir.scope_io import STATE, describe_calls
 from tbscope.sources.onnx.body import (
     Body,
-    Reading,
+    ModelState,
     broken,
     check_functions,
     function_key,
-    tell_symbols,
+    set_symbolic_shape,
 )
 from tbscope.sources.onnx.loading import load_model
-from tbscope.sources.onnx.origins import way_of
+from tbscope.sources.onnx.origins import origin_finder
 from tbscope.sources.onnx.scoping import Scopes, label_of
-from tbscope.sources.onnx.tensors import held_in
+from tbscope.sources.onnx.tensors import initializers_of
 from tbscope.sources.onnx.types import infer, type_of
 from tbscope.utils.files import path_of
 
@@ -61,16 +61,19 @@ def _read(model: Any, title: str) -> Graph:
     functions = {function_key(item.domain, item.name, item): item for item in model.functions}
     if functions:
         check_functions(model.graph.node, functions)
-    inferred, initializers = infer(model), held_in(model.graph)
+    inferred, initializers = infer(model), initializers_of(model.graph)
     parameters = {
         name for name, item in initializers.items() if item.kind == "parameter" and "." in name
     }
     build = GraphBuilder(model.graph.name or title or "graph")
     scopes = Scopes(build)
     versions = {entry.domain: entry.version for entry in model.opset_import}
-    reading = Reading(model, build, scopes, functions, versions)
+    reading = ModelState(model, build, scopes, functions, versions)
     body = Body(
-        reading, way_of(inferred.nodes, model.functions, parameters), inferred.types, initializers
+        reading,
+        origin_finder(inferred.nodes, model.functions, parameters),
+        inferred.types,
+        initializers,
     )
     for origin in body.origins(inferred.nodes):
         # The module with an empty name is the model: its class names the graph.
@@ -85,7 +88,7 @@ def _read(model: Any, title: str) -> Graph:
             body.values[entry.name] = value = build.add_input(
                 entry.name, value_type.shape, value_type.dtype
             )
-            tell_symbols(value.producer.attributes, [value_type])
+            set_symbolic_shape(value.producer.attributes, [value_type])
     body.add(inferred.nodes)
     for entry in model.graph.output:
         build.add_output(entry.name, body.value(entry.name, None))

@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from tbscope.ir.builder import GraphBuilder
-from tbscope.ir.scopes import Scope, ScopeKind, upward
-from tbscope.sources.onnx.call_instances import Place
-from tbscope.sources.onnx.metadata import Level
+from tbscope.ir.scopes import Scope, ScopeKind, self_and_ancestors
+from tbscope.sources.onnx.call_instances import ModuleCall
+from tbscope.sources.onnx.metadata import ModuleRef
 from tbscope.sources.torch.containers import container_class
 
 if TYPE_CHECKING:
@@ -36,13 +36,13 @@ class Scopes:
         # The full class name of each module in the file, by its qualified name; None if the file
         # has no class.
         self._classes: dict[str, str | None] = {}
-        self._of: dict[tuple[Scope | None, Place], Scope] = {}
+        self._of: dict[tuple[Scope | None, ModuleCall], Scope] = {}
         # The latest scope of each module, called or not, by enclosing scope and attribute.
         self._latest: dict[tuple[Scope | None, str], Scope] = {}
         self._named: dict[str, Scope] = {}
         self.calls: dict[Scope, Call] = {}
 
-    def of(self, place: Place | None, around: Scope | None) -> Scope | None:
+    def of(self, place: ModuleCall | None, around: Scope | None) -> Scope | None:
         """Return the scope of a module call, and open it and its parents if they are new.
 
         Args:
@@ -57,7 +57,7 @@ class Scopes:
             scope = opened
         return scope
 
-    def learn(self, levels: Iterable[Level]) -> None:
+    def learn(self, levels: Iterable[ModuleRef]) -> None:
         """Record modules before any is opened: a container's class follows from its members."""
         for level in levels:
             self._classes[level.name] = level.class_name or self._classes.get(level.name)
@@ -68,14 +68,14 @@ class Scopes:
         Of several calls of the module, the call that encloses the reader counts, else the first.
         """
         owner = name.rpartition(".")[0]
-        for scope in upward(reader):
+        for scope in self_and_ancestors(reader):
             if scope.qualified_name == owner:
                 return scope
         if owner in self._named:
             return self._named[owner]
         return reader
 
-    def call(self, level: Level, around: Scope | None) -> Scope:
+    def call(self, level: ModuleRef, around: Scope | None) -> Scope:
         """Open the scope of one call of a module or a function."""
         return self._open(level, around)
 
@@ -83,7 +83,7 @@ class Scopes:
         """Open a scope for the body of an operation."""
         return self._build.new_scope(label, parent=around, kind="function")
 
-    def _open(self, level: Level, around: Scope | None) -> Scope:
+    def _open(self, level: ModuleRef, around: Scope | None) -> Scope:
         parent_name = _name_around(around)
         relative_name = level.name
         if parent_name and relative_name.startswith(f"{parent_name}."):
@@ -138,5 +138,5 @@ class Scopes:
 
 def _name_around(scope: Scope | None) -> str | None:
     """Return the qualified name of the innermost enclosing module, or None; bodies have no name."""
-    names = (enclosing.qualified_name for enclosing in upward(scope))
+    names = (enclosing.qualified_name for enclosing in self_and_ancestors(scope))
     return next((name for name in names if name is not None), None)

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 from tbscope.ir.builder import SourceKind
 from tbscope.ir.graph import Constant, Nest, Shape
 from tbscope.sources.onnx.metadata import FOLDED, properties, texts_of
-from tbscope.sources.onnx.optional_deps import need
+from tbscope.sources.onnx.optional_deps import import_extra
 from tbscope.sources.onnx.types import dtype_name, size_of
 
-__all__ = ["Held", "attribute_value", "held_in", "is_made_up", "literal"]
+__all__ = ["Initializer", "attribute_value", "initializers_of", "is_made_up", "literal"]
 
 _KIND = "pkg.torch.export.graph_signature.InputSpec.kind"
 _KINDS: Mapping[str, SourceKind] = {
@@ -23,7 +23,7 @@ _MADE_UP = re.compile(r"(_?val_|const[a-z]*_?|onnx::\w+_|)[0-9_]+", re.IGNORECAS
 _MOST_SHOWN = 8
 
 
-class Held(NamedTuple):
+class Initializer(NamedTuple):
     """A tensor in a model: an initializer.
 
     Attributes:
@@ -44,7 +44,7 @@ class Held(NamedTuple):
     literal: Nest = None
 
 
-def held_in(graph: Any) -> dict[str, Held]:
+def initializers_of(graph: Any) -> dict[str, Initializer]:
     """Return the initializers of a graph by value name, sparse ones too."""
     metadata = {entry.name: properties(entry.metadata_props) for entry in graph.value_info}
     tensors = {
@@ -54,11 +54,11 @@ def held_in(graph: Any) -> dict[str, Held]:
     for sparse in graph.sparse_initializer:
         tensor = sparse.values
         dtype = dtype_name(tensor.data_type)
-        tensors[tensor.name] = Held(tensor.name, "parameter", tuple(sparse.dims), dtype, {})
+        tensors[tensor.name] = Initializer(tensor.name, "parameter", tuple(sparse.dims), dtype, {})
     return tensors
 
 
-def _held(name: str, tensor: Any, facts: Mapping[str, str]) -> Held:
+def _held(name: str, tensor: Any, facts: Mapping[str, str]) -> Initializer:
     shape = tuple(max(0, size) for size in tensor.dims)
     dtype = dtype_name(tensor.data_type)
     attributes: dict[str, Any] = {}
@@ -76,7 +76,7 @@ def _held(name: str, tensor: Any, facts: Mapping[str, str]) -> Held:
         attributes["data"] = next(
             (entry.value for entry in tensor.external_data if entry.key == "location"), "elsewhere"
         )
-    return Held(name, kind, shape, dtype, attributes, content)
+    return Initializer(name, kind, shape, dtype, attributes, content)
 
 
 def is_made_up(name: str) -> bool:
@@ -90,7 +90,7 @@ def is_made_up(name: str) -> bool:
 
 def literal(tensor: Any) -> Nest:
     """Return the content of a tensor with a few whole numbers, or a single number; else None."""
-    onnx = need("onnx")
+    onnx = import_extra("onnx")
     dtype = dtype_name(tensor.data_type)
     size = size_of(tensor)
     is_short = (
@@ -110,7 +110,7 @@ def literal(tensor: Any) -> Nest:
 
 def attribute_value(attribute: Any) -> Nest:
     """Return the content of an attribute of a node, as a constant."""
-    onnx = need("onnx")
+    onnx = import_extra("onnx")
     if attribute.type == attribute.TENSOR:
         content = literal(attribute.t)
         sizes = ", ".join(map(str, attribute.t.dims))

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from tbscope.ir.graph import Shape
 from tbscope.messages import error_text
-from tbscope.sources.onnx.optional_deps import need
+from tbscope.sources.onnx.optional_deps import import_extra
 
 __all__ = [
     "MOST_ELEMENTS",
@@ -59,7 +59,7 @@ MOST_ELEMENTS = 1024
 @functools.cache
 def dtype_name(number: int) -> str:
     """Return torch's name of a `TensorProto.DataType`, or `unknown`."""
-    onnx = need("onnx")
+    onnx = import_extra("onnx")
     try:
         name: str = onnx.TensorProto.DataType.Name(number)
     except ValueError:
@@ -101,7 +101,7 @@ def types_in(graph: Any) -> Iterator[tuple[str, Any]]:
 
 def _type_of_tensor(tensor: Any) -> Any:
     sizes = [max(0, size) for size in tensor.dims]
-    return need("onnx").helper.make_tensor_type_proto(tensor.data_type, sizes)
+    return import_extra("onnx").helper.make_tensor_type_proto(tensor.data_type, sizes)
 
 
 class Inferred(NamedTuple):
@@ -126,7 +126,7 @@ def infer(model: Any) -> Inferred:
     Args:
         model: A `ModelProto`, which is not changed.
     """
-    onnx = need("onnx")
+    onnx = import_extra("onnx")
     copy = onnx.ModelProto(
         # Before IR version 4, each initializer had to be an input, too.
         ir_version=max(model.ir_version, 4),

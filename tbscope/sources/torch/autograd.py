@@ -16,13 +16,13 @@ from tbscope.sources.torch.subclasses import type_names
 
 __all__ = [
     "accumulates_into",
-    "functions_of",
-    "gave_of",
+    "backward_reaches",
     "kept_gradient",
     "needs_gradient",
-    "leads_to",
-    "maker_of_saved",
     "operation_of",
+    "output_types",
+    "producer_of_saved",
+    "reachable_nodes",
     "running_node",
     "sequence_number",
 ]
@@ -42,7 +42,7 @@ def operation_of(node: Any) -> str:
     return _WORD.sub("_", name).lower() or "operation"
 
 
-def gave_of(node: Any) -> list[tuple[tuple[int, ...] | None, str, str]]:
+def output_types(node: Any) -> list[tuple[tuple[int, ...] | None, str, str]]:
     """Return shape, dtype and device of each output of the operation that created a node.
 
     The shape is None if one of its sizes is symbolic.
@@ -55,7 +55,7 @@ def gave_of(node: Any) -> list[tuple[tuple[int, ...] | None, str, str]]:
     return types
 
 
-def maker_of_saved(node: Any, saved: torch.Tensor) -> tuple[Any, int] | None:
+def producer_of_saved(node: Any, saved: torch.Tensor) -> tuple[Any, int] | None:
     """Return the autograd node that made a saved tensor, and the index among its outputs.
 
     The search runs none of the user's saved-tensor hooks.
@@ -105,7 +105,7 @@ def accumulates_into(node: Any) -> torch.Tensor | None:
     return leaf if isinstance(leaf, torch.Tensor) else None
 
 
-def leads_to(roots: Iterable[torch.Tensor], ends: Iterable[torch.Tensor]) -> bool:
+def backward_reaches(roots: Iterable[torch.Tensor], ends: Iterable[torch.Tensor]) -> bool:
     """Whether a backward pass from the tensors `roots` reaches one of the tensors `ends`."""
     leaves, producers = set[int](), set[Any]()
     for tensor in ends:
@@ -114,11 +114,11 @@ def leads_to(roots: Iterable[torch.Tensor], ends: Iterable[torch.Tensor]) -> boo
         else:
             producers.add(tensor.grad_fn)
     return any(
-        node in producers or id(accumulates_into(node)) in leaves for node in functions_of(roots)
+        node in producers or id(accumulates_into(node)) in leaves for node in reachable_nodes(roots)
     )
 
 
-def functions_of(roots: Iterable[torch.Tensor]) -> Iterator[Any]:
+def reachable_nodes(roots: Iterable[torch.Tensor]) -> Iterator[Any]:
     """Yield the autograd nodes that a backward pass from some tensors runs."""
     pending = [root.grad_fn for root in roots if root.grad_fn is not None]
     seen = set(pending)

@@ -10,7 +10,7 @@ from tbscope.sources.torch.calling.argument_values import collect_tensors
 from tbscope.sources.torch.compat.tensors import schema_of
 from tbscope.sources.torch.distributed import Groups
 
-__all__ = ["SAME", "Exchange", "exchange_of", "is_blocking", "is_wait"]
+__all__ = ["ASYNC_WRAPPERS", "Exchange", "exchange_of", "is_blocking", "is_wait"]
 
 
 class Exchange(NamedTuple):
@@ -94,7 +94,7 @@ _TAKEN = ("output_tensors", "output_tensor", "output_lists", "outputs", "output"
 _PEERS = ("root_rank", "dst", "src")
 _EXCHANGES: dict[str, Exchange | None] = {}
 
-SAME = ["_c10d_functional::_wrap_tensor_autograd"]
+ASYNC_WRAPPERS = ["_c10d_functional::_wrap_tensor_autograd"]
 """The kernels of an operation that returns its argument, wrapped in a tensor that waits on use."""
 
 

@@ -19,16 +19,16 @@ __all__ = [
     "WORKS",
     "Group",
     "Groups",
+    "clear_sharding_cache",
     "fake_store",
-    "forget_plans",
+    "is_boxed_work",
     "is_distributed",
+    "is_dtensor",
+    "is_launched_in_group",
     "is_of_c10d",
     "is_of_meshes",
-    "is_pretended",
-    "is_spread",
-    "is_started_with_others",
+    "is_simulated",
     "process_rank",
-    "same_work",
     "sharding_of",
     "shared_store",
     "world_size",
@@ -63,7 +63,7 @@ def world_size() -> int:
     return int(_distributed.get_world_size()) if is_distributed() else 1
 
 
-def is_started_with_others() -> bool:
+def is_launched_in_group() -> bool:
     """Whether a launcher started this process as one of several (WORLD_SIZE).
 
     The process groups may not be initialized yet.
@@ -72,7 +72,7 @@ def is_started_with_others() -> bool:
     return count.isdecimal() and int(count) > 1
 
 
-def is_pretended() -> bool:
+def is_simulated() -> bool:
     """Whether the other ranks are simulated: the backend is torch's fake process group."""
     return bool(_distributed.get_backend() == "fake")
 
@@ -103,7 +103,7 @@ def is_of_meshes(file: str) -> bool:
     return file.endswith(_MESH_FILES)
 
 
-def same_work(boxed: Any, work: Any) -> bool:
+def is_boxed_work(boxed: Any, work: Any) -> bool:
     """Whether a boxed `Work`, as a kernel returns it, is the `Work` that Python waits for."""
     try:
         return _distributed.Work.unbox(boxed) is work
@@ -111,13 +111,13 @@ def same_work(boxed: Any, work: Any) -> bool:
         return False
 
 
-def is_spread(kind: type) -> bool:
+def is_dtensor(kind: type) -> bool:
     """Whether tensors of a class are spread over ranks (`DTensor`)."""
     dtensor = sys.modules.get("torch.distributed.tensor")
     return dtensor is not None and issubclass(kind, dtensor.DTensor)
 
 
-def forget_plans() -> None:
+def clear_sharding_cache() -> None:
     """Clear torch's cache of sharding decisions for DTensor operations.
 
     A cached decision refers to the device mesh for which it was made. The mesh of a later run in
@@ -304,7 +304,7 @@ def _device_meshes() -> list[Any]:
 
 def sharding_of(tensor: Any) -> Sharding | None:
     """Return the local shape and the placements of a DTensor, or None for any other tensor."""
-    if not is_spread(type(tensor)):
+    if not is_dtensor(type(tensor)):
         return None
     shape = tuple(size if type(size) is int else None for size in tensor._local_tensor.shape)
     placements = tuple(map(_placement_text, tensor.placements))

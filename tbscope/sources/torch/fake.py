@@ -24,13 +24,13 @@ from tbscope.sources.torch.compat.tensors import (
     without_modes,
 )
 
-__all__ = ["StandIns", "faked"]
+__all__ = ["FakeTensors", "faked"]
 
 _tensor: Any = torch.Tensor
 _TAKES_GRADIENT = _tensor.grad.__get__
 
 
-class StandIns:
+class FakeTensors:
     """Fake tensors for the parameters and buffers of modules, kept outside the modules.
 
     Args:
@@ -161,18 +161,18 @@ class StandIns:
 
 
 @contextmanager
-def faked() -> Iterator[StandIns]:
+def faked() -> Iterator[FakeTensors]:
     """Make this thread compute only shapes, during a block.
 
     After the block, `functools` caches that contain fake tensors are cleared.
 
     Yields:
-        A `StandIns` without fake tensors so far.
+        A `FakeTensors` without fake tensors so far.
     """
     mode = fake_mode()
     try:
         with quiet_fake_mode(), mode:
-            yield StandIns(mode)
+            yield FakeTensors(mode)
     finally:
         # Every cached function of the process refers to its class.
         for cache in gc.get_referrers(_CACHE):

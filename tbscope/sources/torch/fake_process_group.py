@@ -15,10 +15,10 @@ import torch
 
 from tbscope.errors import ArgumentError
 from tbscope.messages import error_text, shown
-from tbscope.sources.torch.distributed import fake_store, forget_plans, is_distributed
+from tbscope.sources.torch.distributed import clear_sharding_cache, fake_store, is_distributed
 from tbscope.utils.validation import entries_of, is_text
 
-__all__ = ["Parallelize", "fake_world", "parallelized", "size_of_world", "world_of"]
+__all__ = ["Parallelize", "fake_world", "parallelized_copy", "simulated_world", "size_of_world"]
 
 _MOST_RANKS = 2**31
 
@@ -82,7 +82,7 @@ def fake_world(
             fix="call torch.distributed.destroy_process_group() before, or trace without it",
         )
     store = fake_store()
-    forget_plans()
+    clear_sharding_cache()
     try:
         torch.distributed.init_process_group("fake", store=store, rank=rank, world_size=world_size)
         if sizes is None:
@@ -95,7 +95,7 @@ def fake_world(
         # The block may have destroyed the group itself, or the group may never have begun.
         if is_distributed():
             torch.distributed.destroy_process_group()
-        forget_plans()
+        clear_sharding_cache()
 
 
 def _sizes(mesh: object) -> dict[str, int] | None:
@@ -124,7 +124,7 @@ Parallelize: TypeAlias = Callable[[Any, Any], Any]
 _FIX = "parallelize=lambda model, mesh: parallelize_module(model, mesh['tp'], plan)"
 
 
-def world_of(
+def simulated_world(
     world_size: Any, rank: Any, mesh: Any, parallelize: object
 ) -> AbstractContextManager[Any]:
     """Return the context of a simulated run in which to trace a model; it yields the device mesh.
@@ -170,7 +170,7 @@ def size_of_world(world_size: Any, mesh: Any) -> Any:
     return world_size if world_size is not None or sizes is None else prod(sizes.values())
 
 
-def parallelized(model: Any, parallelize: Parallelize, mesh: Any, *, fake: bool) -> Any:
+def parallelized_copy(model: Any, parallelize: Parallelize, mesh: Any, *, fake: bool) -> Any:
     """Return the callable that a rank runs: a copy of the model, spread over the ranks.
 
     Args:

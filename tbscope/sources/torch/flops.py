@@ -30,7 +30,7 @@ from tbscope.sources.torch.compat.tensors import (
     storage_keys_of,
     without_functions,
 )
-from tbscope.sources.torch.operations import KernelFacts
+from tbscope.sources.torch.operations import KernelInfo
 
 __all__ = ["FORMULAS", "Copies", "Formula", "Formulas", "KernelWork"]
 
@@ -215,7 +215,7 @@ FORMULAS: dict[str, Formula] = {
 """Our formulas by the name of the kernel; a formula that a user registers with torch precedes."""
 
 
-class Formulas(dict[KernelFacts, Formula | None]):
+class Formulas(dict[KernelInfo, Formula | None]):
     """Formulas of the kernels of a run, looked up at first use; None for a kernel without one.
 
     Args:
@@ -229,7 +229,7 @@ class Formulas(dict[KernelFacts, Formula | None]):
         # on the call.
         self._allocates: dict[str, bool | None] = {}
 
-    def __missing__(self, facts: KernelFacts) -> Formula | None:
+    def __missing__(self, facts: KernelInfo) -> Formula | None:
         formula = _formula_of(facts)
         if formula is None and _computes(facts):
             self.uncounted[facts.name] = NO_FORMULA
@@ -241,7 +241,7 @@ class Formulas(dict[KernelFacts, Formula | None]):
         self[facts] = formula
         return formula
 
-    def fail(self, facts: KernelFacts, error: Exception) -> None:
+    def fail(self, facts: KernelInfo, error: Exception) -> None:
         """Record that a formula raised: formulas may be the user's code."""
         reason = f"its formula raised {type(error).__name__}: {error}"
         self.uncounted.setdefault(facts.name, reason.replace("\n", " "))
@@ -344,7 +344,7 @@ class Copies(dict[int | None, int | None]):
         return flops, [(cost, tuple([self.get(key, key) for key in keys])) for cost, keys in parts]
 
 
-def _formula_of(facts: KernelFacts) -> Formula | None:
+def _formula_of(facts: KernelInfo) -> Formula | None:
     # torch's formulas take the arguments of the kernel, and its result as `out_val`.
     packet = getattr(facts.kernel, "overloadpacket", facts.kernel)
     formula, ours = flop_counter.flop_registry.get(packet), FORMULAS.get(facts.name)
@@ -405,7 +405,7 @@ _MOVES = re.compile(
 )
 
 
-def _computes(facts: KernelFacts) -> bool:
+def _computes(facts: KernelInfo) -> bool:
     """Whether a kernel does arithmetic, and so should have a FLOPs formula."""
     if facts.higher_order:
         # Operations inside are recorded one by one, except those of a Triton kernel.

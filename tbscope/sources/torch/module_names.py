@@ -14,18 +14,18 @@ import torch
 from torch.nn.modules.lazy import LazyModuleMixin
 
 from tbscope.sources.torch.compat.modules import ScriptModule, uncompiled
-from tbscope.sources.torch.distributed import is_spread
+from tbscope.sources.torch.distributed import is_dtensor
 
 if TYPE_CHECKING:
     from tbscope.ir.scopes import Scope
 
-__all__ = ["ModulePlace", "Registry", "TensorPlace", "class_label", "switches_itself"]
+__all__ = ["ModuleEntry", "Registry", "TensorEntry", "class_label", "switches_itself"]
 
 _Module = torch.nn.Module
 
 
 @dataclass(eq=False, kw_only=True, slots=True)
-class ModulePlace:
+class ModuleEntry:
     """The entry of a module in the registry: its path in the module tree, its parent and class.
 
     Attributes:
@@ -48,13 +48,13 @@ class ModulePlace:
     module: torch.nn.Module
     name: str
     attribute: str | None
-    parent: "ModulePlace | None"
+    parent: "ModuleEntry | None"
     registered: bool
     qualified_name: str | None = None
     label: str = ""
     lazy: bool = False
     wrapper: torch.nn.Module | None = None
-    adopter: "ModulePlace | None" = None
+    adopter: "ModuleEntry | None" = None
     first_scope: "Scope | None" = None
 
     def __post_init__(self) -> None:
@@ -65,7 +65,7 @@ class ModulePlace:
         self.lazy = isinstance(module, LazyModuleMixin)
         self.qualified_name = self.name if self.registered else None
 
-    def path_of(self, other: "ModulePlace") -> str:
+    def path_of(self, other: "ModuleEntry") -> str:
         """Return the shortest path from this module to a descendant; empty if it is none."""
         pending, seen = deque([("", self.module)]), {id(self.module)}
         while pending:
@@ -81,14 +81,14 @@ class ModulePlace:
 
 
 @dataclass(eq=False, slots=True)
-class TensorPlace:
+class TensorEntry:
     """The entry of a parameter or buffer: its owner, its attribute and its number in the registry.
 
     A tied tensor has one entry, for its first name in the tree.
     """
 
     tensor: torch.Tensor
-    owner: ModulePlace
+    owner: ModuleEntry
     attribute: str
     kind: Literal["parameter", "buffer"]
     number: int
@@ -131,10 +131,10 @@ class Registry:
     """
 
     def __init__(self) -> None:
-        self.by_module: dict[int, ModulePlace] = {}
-        self._tensors: dict[int, TensorPlace] = {}
+        self.by_module: dict[int, ModuleEntry] = {}
+        self._tensors: dict[int, TensorEntry] = {}
         # Tied tensors under their further names, by the `id` of the module and the attribute.
-        self._shared: dict[tuple[int, str], TensorPlace] = {}
+        self._shared: dict[tuple[int, str], TensorEntry] = {}
         # Tensors added by `put_together`, kept alive so that their `id` stays unique.
         self._held: list[torch.Tensor] = []
 
@@ -144,9 +144,9 @@ class Registry:
         *,
         name: str = "",
         attribute: str | None = None,
-        parent: ModulePlace | None = None,
+        parent: ModuleEntry | None = None,
         registered: bool = True,
-    ) -> ModulePlace:
+    ) -> ModuleEntry:
         """Register a module and everything below it.
 
         Args:
@@ -161,13 +161,13 @@ class Registry:
         existing = self.by_module.get(id(module))
         if existing is not None:
             return existing
-        root = ModulePlace(
+        root = ModuleEntry(
             module=module, name=name, attribute=attribute, parent=parent, registered=registered
         )
         self._grow([root])
         return root
 
-    def _grow(self, pending: list[ModulePlace]) -> None:
+    def _grow(self, pending: list[ModuleEntry]) -> None:
         """Register modules, the last of the list first, with all modules below them."""
         # Depth first and in order, like named_modules(), but without its recursion.
         while pending:
@@ -179,7 +179,7 @@ class Registry:
                 self.by_module[id(entry.wrapper)] = entry
             self.refresh(entry, pending)
 
-    def _add_tensors(self, place: ModulePlace) -> None:
+    def _add_tensors(self, place: ModuleEntry) -> None:
         module, tensors = place.module, self._tensors
         tables: tuple[tuple[Literal["parameter", "buffer"], dict[str, Any]], ...] = (
             ("parameter", module._parameters),
@@ -191,19 +191,19 @@ class Registry:
                 if tensor is None:
                     continue
                 if entry is None:
-                    tensors[id(tensor)] = TensorPlace(tensor, place, name, kind, len(tensors))
+                    tensors[id(tensor)] = TensorEntry(tensor, place, name, kind, len(tensors))
                 elif entry.owner is not place or entry.attribute != name:
                     self._shared[id(module), name] = entry
 
-    def module(self, module: torch.nn.Module) -> ModulePlace | None:
+    def module(self, module: torch.nn.Module) -> ModuleEntry | None:
         """Return the entry of a module or of its wrapper, or None if it is not registered."""
         return self.by_module.get(id(module))
 
-    def tensor(self, tensor: torch.Tensor) -> TensorPlace | None:
+    def tensor(self, tensor: torch.Tensor) -> TensorEntry | None:
         """Return the entry of a parameter or buffer, or None for any other tensor."""
         return self._tensors.get(id(tensor))
 
-    def knows(self, place: ModulePlace, names: list[str]) -> bool:
+    def knows(self, place: ModuleEntry, names: list[str]) -> bool:
         """Whether a module owned a tensor of each of these names when it was registered."""
         attributes = {entry.attribute for entry in self._tensors.values() if entry.owner is place}
         return attributes.issuperset(names)
@@ -221,7 +221,7 @@ class Registry:
         if entry is not None:
             self._tensors[id(twin)] = entry
 
-    def put_together(self, place: ModulePlace, name: str, tensor: torch.Tensor) -> None:
+    def put_together(self, place: ModuleEntry, name: str, tensor: torch.Tensor) -> None:
         """Register an unsharded parameter, which a module has for a while instead of its shard.
 
         Args:
@@ -235,7 +235,7 @@ class Registry:
                 self._held.append(tensor)
                 return
 
-    def refresh(self, place: ModulePlace, pending: list[ModulePlace] | None = None) -> None:
+    def refresh(self, place: ModuleEntry, pending: list[ModuleEntry] | None = None) -> None:
         """Register tensors and children that a module received late (lazy modules, late children).
 
         Args:
@@ -246,7 +246,7 @@ class Registry:
         self._add_tensors(place)
         prefix = f"{place.name}." if place.name else ""
         children = [
-            ModulePlace(
+            ModuleEntry(
                 module=child,
                 name=prefix + name,
                 attribute=name,
@@ -262,7 +262,7 @@ class Registry:
         else:
             pending += children
 
-    def places(self) -> list[ModulePlace]:
+    def places(self) -> list[ModuleEntry]:
         """Return the entry of every registered module, parents first."""
         # A compiled module is in the table twice: itself and its wrapper.
         return list(dict.fromkeys(self.by_module.values()))
@@ -287,12 +287,12 @@ class Registry:
             if module is not None
         ]
 
-    def spread(self) -> dict[tuple[int, str], TensorPlace]:
+    def spread(self) -> dict[tuple[int, str], TensorEntry]:
         """Return the entries of DTensors, by the `id` of the module and the attribute."""
         # The tensors of a model have few classes, mostly without DTensor, so the classes are
         # checked first.
         kinds = {type(entry.tensor) for entry in self._tensors.values()}
-        kinds = {kind for kind in kinds if is_spread(kind)}
+        kinds = {kind for kind in kinds if is_dtensor(kind)}
         if not kinds:
             return {}
         shared = {key: entry for key, entry in self._shared.items() if type(entry.tensor) in kinds}

@@ -28,22 +28,22 @@ from tbscope.sources.torch.compat.tensors import (
 )
 
 __all__ = [
-    "ASKS_GRADIENT",
     "COPIES_DEEP",
-    "CUTS_UNSEEN",
+    "GET_GRADIENT",
     "KERNELS",
-    "LOOPS",
-    "QUESTIONS",
+    "LOOP_OPERATORS",
+    "METADATA_QUERIES",
     "RANDOM",
     "READS",
-    "SETS_GRADIENT",
     "SETTERS",
     "SET_DATA",
-    "KernelFacts",
+    "SET_GRADIENT",
+    "UNSEEN_DETACH",
+    "KernelInfo",
     "add_signature",
     "body_name",
     "is_random",
-    "kernel_facts",
+    "kernel_info",
     "operation_name",
     "positional_names",
     "role_of",
@@ -89,16 +89,16 @@ The getter of `grad` is one of them, since its caller may write into the gradien
 """
 
 
-SETS_GRADIENT: Any = _tensor.grad.__set__
+SET_GRADIENT: Any = _tensor.grad.__set__
 """The setter of `grad`, for scripts that set gradients themselves: `weight.grad = ...`."""
 
-ASKS_GRADIENT: Any = _tensor.grad.__get__
+GET_GRADIENT: Any = _tensor.grad.__get__
 """The getter of `grad`: `weight.grad`."""
 
 COPIES_DEEP: Any = torch.Tensor.__deepcopy__
 """The method that copies a tensor for `copy.deepcopy`; its memo contains earlier copies."""
 
-QUESTIONS: frozenset[Any] = frozenset(
+METADATA_QUERIES: frozenset[Any] = frozenset(
     {
         *(
             getattr(torch.Tensor, name).__get__
@@ -117,7 +117,7 @@ An optimizer makes seven such queries per parameter, beside nine operations.
 """
 
 
-CUTS_UNSEEN = frozenset({"detach_"})
+UNSEEN_DETACH = frozenset({"detach_"})
 """Operations that only cut gradients: dispatch modes do not see their kernels."""
 
 # Kernels whose schemas declare no writes: by name, the positions of the written arguments, and the
@@ -147,7 +147,7 @@ _COPIES = frozenset({"aten::clone", "aten::_to_copy"})
 _SILENT_VIEWS = frozenset({"aten::_unsafe_view"})
 
 
-class KernelFacts:
+class KernelInfo:
     """Properties of one kernel, read from its schema.
 
     Attributes:
@@ -231,10 +231,10 @@ def _makes_tensor(name: str, schema: Any) -> bool:
 
 # By `id`, since operators compute their hash in Python. The entry keeps the kernel alive, so that
 # the `id` stays unique.
-KERNELS: dict[int, KernelFacts] = {}
+KERNELS: dict[int, KernelInfo] = {}
 """The facts of the kernels seen so far, for direct look-ups at each kernel that runs."""
 
-LOOPS = frozenset({"while_loop"})
+LOOP_OPERATORS = frozenset({"while_loop"})
 """Higher-order operations that call a condition function before each iteration of a body."""
 
 RANDOM: set[str] = set()
@@ -245,11 +245,11 @@ _SEEDED = torch.Tag.nondeterministic_seeded
 _NOT_RANDOM = frozenset({"aten::_fused_sdp_choice", "aten::_nested_tensor_softmax_with_shape"})
 
 
-def kernel_facts(kernel: Any) -> KernelFacts:
+def kernel_info(kernel: Any) -> KernelInfo:
     """Return the facts of a kernel, from its schema at the first call and cached afterwards."""
     facts = KERNELS.get(id(kernel))
     if facts is None:
-        facts = KERNELS[id(kernel)] = KernelFacts(kernel)
+        facts = KERNELS[id(kernel)] = KernelInfo(kernel)
         if _SEEDED in getattr(kernel, "tags", ()) and facts.name not in _NOT_RANDOM:
             RANDOM.add(facts.name)
     return facts
@@ -352,7 +352,7 @@ def is_random(
     Fused attention and recurrent layers draw some only in a call with dropout.
 
     Args:
-        kernels: Its kernels by name; `kernel_facts` has seen each of them before.
+        kernels: Its kernels by name; `kernel_info` has seen each of them before.
         arguments: Its arguments.
         names: The names of its positional arguments; None for unknown names, and maybe fewer.
     """

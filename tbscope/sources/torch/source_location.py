@@ -20,11 +20,11 @@ from tbscope.ir.graph import Source
 __all__ = [
     "LOADING",
     "OWN_FILES",
-    "Locator",
+    "CallSiteFinder",
     "Spot",
     "helper_name",
     "is_foreign_file",
-    "is_handed_on",
+    "is_only_dispatched",
     "is_own_file",
     "raised_at",
     "raised_in_tbscope",
@@ -110,7 +110,7 @@ def raised_in_tbscope(error: BaseException) -> bool:
     return bool(frames) and is_own_file(frames[-1][0].f_code.co_filename)
 
 
-def is_handed_on(frame: FrameType | None, caller: int) -> bool:
+def is_only_dispatched(frame: FrameType | None, caller: int) -> bool:
     """Whether C++ called an operation, and dispatch modes merely passed it on.
 
     Args:
@@ -189,7 +189,7 @@ Spot: TypeAlias = tuple[Source | None, int]
 _BEFORE_CALL = dis.opmap.get("PRECALL")
 
 
-class Locator:
+class CallSiteFinder:
     """Finds the call sites of frames, with a cache of files and lines.
 
     Args:

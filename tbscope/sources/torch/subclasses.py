@@ -33,16 +33,16 @@ __all__ = [
     "Region",
     "Write",
     "Writes",
+    "any_wrapper",
     "content_of",
-    "hands_on",
-    "held_tensors",
-    "holds_others",
+    "inner_tensors",
     "is_wrapper",
-    "lies_in",
-    "made_of",
+    "may_have_inner_tensors",
     "same_storage",
+    "shares_storage_with",
     "size_bytes_of",
     "storage_keys",
+    "subclass_attributes",
     "type_names",
 ]
 
@@ -65,7 +65,7 @@ def is_wrapper(kind: type) -> bool:
 
 
 @cache
-def hands_on(kinds: tuple[type, ...]) -> bool:
+def any_wrapper(kinds: tuple[type, ...]) -> bool:
     """Whether one of these classes of tensors handles kernels itself.
 
     Fake tensors do not count: they are the plain tensors of a fake run.
@@ -74,7 +74,7 @@ def hands_on(kinds: tuple[type, ...]) -> bool:
 
 
 @cache
-def holds_others(kind: type) -> bool:
+def may_have_inner_tensors(kind: type) -> bool:
     """Whether the content of a tensor of this class may be in other tensors inside it.
 
     True for classes with a `__torch_function__` or `__torch_dispatch__` of their own. No operation
@@ -87,7 +87,7 @@ def holds_others(kind: type) -> bool:
     return is_wrapper(kind) or all(function is not default for default in defaults)
 
 
-def held_tensors(tensor: torch.Tensor) -> list[tuple[str, torch.Tensor]]:
+def inner_tensors(tensor: torch.Tensor) -> list[tuple[str, torch.Tensor]]:
     """Return the inner tensors of a tensor of a subclass, with the names of their attributes.
 
     `__tensor_flatten__` names them. Without it, all attributes and slots are searched, and in a
@@ -119,8 +119,8 @@ def memory_of(tensor: torch.Tensor) -> list[torch.Tensor]:
         return [tensor]
     with outside_modes():
         inner: list[Any] = parts_of(tensor)
-    if not inner and holds_others(type(tensor)):
-        inner = [inner_tensor for _, inner_tensor in held_tensors(tensor)]
+    if not inner and may_have_inner_tensors(type(tensor)):
+        inner = [inner_tensor for _, inner_tensor in inner_tensors(tensor)]
     tensors = [tensor] if has_storage else []
     for inner_tensor in inner:
         if inner_tensor is not tensor:
@@ -136,15 +136,17 @@ def size_bytes_of(tensor: torch.Tensor) -> int:
     a whole.
     """
     size_bytes = tensor.numel() * tensor.element_size()
-    if type(tensor) in PLAIN or not holds_others(type(tensor)):
+    if type(tensor) in PLAIN or not may_have_inner_tensors(type(tensor)):
         return size_bytes
-    inner = [inner_tensor for _, inner_tensor in held_tensors(tensor) if inner_tensor is not tensor]
+    inner = [
+        inner_tensor for _, inner_tensor in inner_tensors(tensor) if inner_tensor is not tensor
+    ]
     if not inner or (len(inner) == 1 and inner[0].dtype == tensor.dtype):
         return size_bytes
     return sum(map(size_bytes_of, inner))
 
 
-def made_of(tensor: torch.Tensor) -> dict[str, Any]:
+def subclass_attributes(tensor: torch.Tensor) -> dict[str, Any]:
     """Return the inner tensors of a tensor as attributes of its node; empty for a plain tensor.
 
     Returns:
@@ -152,12 +154,12 @@ def made_of(tensor: torch.Tensor) -> dict[str, Any]:
         of each inner tensor (`qdata: int8 (64, 64), scale: float32 (64, 1)`).
     """
     kind = type(tensor)
-    if kind in PLAIN or not holds_others(kind):
+    if kind in PLAIN or not may_have_inner_tensors(kind):
         return {}
     attributes: dict[str, Any] = {"tensor_class": f"{kind.__module__}.{kind.__qualname__}"}
     texts = [
         f"{name}: {type_names(inner.dtype, inner.device)[0]} {tuple(inner.shape)}"
-        for name, inner in held_tensors(tensor)
+        for name, inner in inner_tensors(tensor)
     ]
     if texts:
         attributes["holds"] = ", ".join(texts)
@@ -377,6 +379,6 @@ def storage_keys(tensors: Iterable[torch.Tensor]) -> set[int]:
     return {key for tensor in tensors for key, _ in _parts(tensor)}
 
 
-def lies_in(tensor: torch.Tensor, keys: set[int]) -> bool:
+def shares_storage_with(tensor: torch.Tensor, keys: set[int]) -> bool:
     """Whether a tensor, or one of its inner tensors, is in one of these storages."""
     return any(key in keys for key, _ in _parts(tensor))

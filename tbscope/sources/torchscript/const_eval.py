@@ -2,7 +2,7 @@
 
 These operations are no nodes of the graph. A result is computed if all arguments have values; a
 query for the size or dtype of a tensor is answered if the type of the tensor has the answer.
-Results without a value are a `Number`, which records the tensors on which it depends.
+Results without a value are a `UnknownValue`, which records the tensors on which it depends.
 """
 
 import builtins
@@ -15,11 +15,19 @@ import torch
 
 from tbscope.sources.fx.aliasing import Held, Slot, slots_in
 from tbscope.sources.torchscript.types import dtype_code
-from tbscope.sources.torchscript.values import Number, is_known, is_open, origins
+from tbscope.sources.torchscript.values import UnknownValue, is_known, is_open, origins
 
-__all__ = ["CHANGES", "GIVES_ENTRY", "PLAIN", "QUESTIONS", "READ_OUT", "compute", "is_followed"]
+__all__ = [
+    "DATA_READS",
+    "METADATA_QUERIES",
+    "MUTATIONS",
+    "RETURNS_ENTRY",
+    "SCALAR_FUNCTIONS",
+    "can_compute_mutation",
+    "compute",
+]
 
-READ_OUT = frozenset(
+DATA_READS = frozenset(
     {
         *("aten::Int", "aten::Float", "aten::Bool", "aten::Complex", "aten::IntImplicit"),
         *("aten::FloatImplicit", "aten::ScalarImplicit", "aten::item", "aten::is_nonzero"),
@@ -74,12 +82,12 @@ def _is_on(kind: str) -> Callable[[Slot], Held]:
     return lambda tensor: tensor.type.device.partition(":")[0] == kind
 
 
-def _asked(tensor: Slot, text: str) -> Number:
+def _asked(tensor: Slot, text: str) -> UnknownValue:
     name = "" if tensor.value is None else tensor.value.name
-    return Number(f"{name}.{text}", (tensor,))
+    return UnknownValue(f"{name}.{text}", (tensor,))
 
 
-QUESTIONS: dict[str, Callable[..., Held]] = {
+METADATA_QUERIES: dict[str, Callable[..., Held]] = {
     "aten::size": _size,
     "aten::dim": _rank,
     "aten::numel": _count,
@@ -90,20 +98,25 @@ QUESTIONS: dict[str, Callable[..., Held]] = {
     **{f"prim::is_{kind}": _is_on(kind) for kind in ("cuda", "cpu")},
 }
 """Queries for metadata of a tensor, by TorchScript kind: each function answers from the type of the
-slot, or returns a `Number` if the type lacks the answer."""
+slot, or returns a `UnknownValue` if the type lacks the answer."""
 
 _IDENTITY = ("aten::__is__", "aten::__isnot__")
 
 
 def compute(kind: str, given: list[Held]) -> Held:
-    """Return the result of an operation, or a `Number` if it cannot be computed.
+    """Return the result of an operation, or a `UnknownValue` if it cannot be computed.
 
     Args:
         kind: The TorchScript kind of the operation (`aten::add`).
-        given: The arguments; an operation of `CHANGES` changes the list or dict among them.
+        given: The arguments; an operation of `MUTATIONS` changes the list or dict among them.
     """
     label = kind.partition("::")[2]
-    if kind in _IDENTITY and len(given) == 2 and given[1] is None and type(given[0]) is not Number:
+    if (
+        kind in _IDENTITY
+        and len(given) == 2
+        and given[1] is None
+        and type(given[0]) is not UnknownValue
+    ):
         return (given[0] is None) is (kind == "aten::__is__")
     is_container = bool(given) and type(given[0]) in (list, tuple, dict)
     function = _ON_CONTAINERS.get(kind) if is_container else None
@@ -115,7 +128,7 @@ def compute(kind: str, given: list[Held]) -> Held:
         if kind in _BY_KEY and not is_known(given[1:2]):
             return _unknown(label, given)
     elif is_known(given):
-        function = PLAIN.get(kind)
+        function = SCALAR_FUNCTIONS.get(kind)
     if function is None:
         return _unknown(label, given)
     try:
@@ -124,8 +137,8 @@ def compute(kind: str, given: list[Held]) -> Held:
         return _unknown(label, given)
 
 
-def is_followed(kind: str, given: list[Held]) -> bool:
-    """Whether the content of a list or a dict can be computed after one of `CHANGES`.
+def can_compute_mutation(kind: str, given: list[Held]) -> bool:
+    """Whether the content of a list or a dict can be computed after one of `MUTATIONS`.
 
     Args:
         kind: The TorchScript kind of the change.
@@ -139,9 +152,9 @@ def is_followed(kind: str, given: list[Held]) -> bool:
     return kind not in _OF_OTHERS or type(others[0]) in (list, tuple, dict)
 
 
-def _unknown(label: str, given: list[Held]) -> Number:
-    texts = [str(entry) for entry in given if type(entry) in (Number, int, float, bool, str)]
-    return Number(f"{label.strip('_')}({', '.join(texts)})", origins(given))
+def _unknown(label: str, given: list[Held]) -> UnknownValue:
+    texts = [str(entry) for entry in given if type(entry) in (UnknownValue, int, float, bool, str)]
+    return UnknownValue(f"{label.strip('_')}({', '.join(texts)})", origins(given))
 
 
 def _add(one: Any, other: Any, scale: Any = 1) -> Any:
@@ -171,7 +184,7 @@ def _named(home: Any, *names: str) -> dict[str, Callable[..., Any]]:
     return {f"aten::{name}": getattr(home, name) for name in names}
 
 
-PLAIN: dict[str, Callable[..., Any]] = {
+SCALAR_FUNCTIONS: dict[str, Callable[..., Any]] = {
     **_named(operator, "mul", "floordiv", "mod", "pow", "neg", "abs"),
     **_named(operator, "eq", "ne", "lt", "le", "gt", "ge", "__and__", "__or__", "__not__"),
     **_named(math, "floor", "ceil", "sqrt"),
@@ -214,7 +227,7 @@ _ON_CONTAINERS: dict[str, Callable[..., Any]] = {
     "aten::insert": list.insert,
     "aten::_set_item": operator.setitem,
     "aten::__contains__": lambda nest, entry: (
-        entry in nest if isinstance(nest, dict) or is_known(nest) else Number("contains")
+        entry in nest if isinstance(nest, dict) or is_known(nest) else UnknownValue("contains")
     ),
     "aten::pop": _pop,
     "aten::Delete": _pop,
@@ -230,7 +243,7 @@ _ON_CONTAINERS: dict[str, Callable[..., Any]] = {
     "aten::mul": operator.mul,
 }
 
-CHANGES = frozenset(
+MUTATIONS = frozenset(
     f"aten::{name}"
     for name in (
         *("append", "extend", "insert", "_set_item", "pop", "Delete", "update", "reverse"),
@@ -239,8 +252,8 @@ CHANGES = frozenset(
 )
 """Operations that change their first argument, a list or a dict, in place."""
 
-GIVES_ENTRY = frozenset(f"aten::{name}" for name in ("pop", "popitem", "setdefault"))
-"""Those of `CHANGES` that return an entry; the others return the list or dict, or nothing."""
+RETURNS_ENTRY = frozenset(f"aten::{name}" for name in ("pop", "popitem", "setdefault"))
+"""Those of `MUTATIONS` that return an entry; the others return the list or dict, or nothing."""
 
 # Operations that select an entry by key or index, and those that add another container's entries.
 _BY_KEY = frozenset(

@@ -4,7 +4,7 @@ The branch that runs and the number of iterations are undecided. So one operatio
 merges the results: it reads each value that a result may be. `merge` first reads all bodies, each
 from the same state: after a body, all older slots, lists and dicts are restored, and their last
 content in the body is recorded. It then merges the results and the recorded content entry by
-entry, appends the operation, and replaces the placeholders (`_Merged`) by the outputs.
+entry, appends the operation, and replaces the placeholders (`_OutputRef`) by the outputs.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,22 +14,22 @@ from typing import Any, NamedTuple
 
 from tbscope.ir.graph import Argument, Value
 from tbscope.sources.fx.aliasing import UNKNOWN, Held, Slot
-from tbscope.sources.fx.op_costs import Done
-from tbscope.sources.torchscript.const_eval import CHANGES
+from tbscope.sources.fx.op_costs import OpEffects
+from tbscope.sources.torchscript.const_eval import MUTATIONS
 from tbscope.sources.torchscript.reader import ScriptReader, Step
-from tbscope.sources.torchscript.types import joined, nodes_of
+from tbscope.sources.torchscript.types import common_type, nodes_of
 from tbscope.sources.torchscript.values import (
-    UNNAMED,
-    Number,
-    Rest,
-    closed,
+    UNKNOWN_KEY,
+    UnknownEntries,
+    UnknownValue,
     has_slot,
     is_open,
+    known_entries,
     mapped,
     origins,
 )
 
-__all__ = ["Body", "changed_in", "in_a_turn", "merge", "raises"]
+__all__ = ["Body", "containers_changed_in", "in_any_iteration", "merge", "raises"]
 
 
 class Body(NamedTuple):
@@ -44,7 +44,7 @@ class Body(NamedTuple):
     read: Callable[[], list[Held]]
 
 
-class _Left(NamedTuple):
+class _Effects(NamedTuple):
     """Results and side effects of a body.
 
     Attributes:
@@ -77,7 +77,7 @@ def merge(
             runs more than once requires.
     """
     effects = [_read(reader, step, body) for body in bodies]
-    merging = _Merging(reader, step, decided_by)
+    merging = _Merger(reader, step, decided_by)
     merged = [
         merging.merged(list(entries), always=always)
         for entries in zip(*[effect.given for effect in effects], strict=True)
@@ -100,7 +100,7 @@ def merge(
     return [mapped(entry, merging.settled) for entry in merged]
 
 
-def _read(reader: ScriptReader, step: Step, body: Body) -> _Left:
+def _read(reader: ScriptReader, step: Step, body: Body) -> _Effects:
     """Read a body; restore all slots, lists and dicts that are older than the body."""
     scope, _ = reader.where(step)
     node_count = len(reader.graph.nodes)
@@ -125,7 +125,7 @@ def _read(reader: ScriptReader, step: Step, body: Body) -> _Left:
             obj.writes = [write for write in obj.writes if write[0] <= node_count]
         else:
             _refill(obj, before)
-    return _Left(results, values, contents)
+    return _Effects(results, values, contents)
 
 
 def _as_it_is(slot: Held, values: dict[Slot, Value]) -> Held:
@@ -144,13 +144,13 @@ def _refill(container: Any, content: Any) -> None:
 
 
 @dataclass(slots=True)
-class _Merged:
+class _OutputRef:
     """Placeholder for output `place` of the merging operation, until the operation is appended."""
 
     place: int
 
 
-class _Merging:
+class _Merger:
     """The operation that merges results of bodies; appended only if there is a tensor to merge."""
 
     def __init__(self, reader: ScriptReader, step: Step, decided_by: Sequence[Held]) -> None:
@@ -167,7 +167,7 @@ class _Merging:
         """Return the value of a result that is one of several entries.
 
         The value is the entry itself if all entries are equal, a container of merged entries if
-        all are containers of one class, a `_Merged` if one is a tensor, else a `Number`.
+        all are containers of one class, a `_OutputRef` if one is a tensor, else a `UnknownValue`.
         """
         first = entries[0]
         if not always and all(entry is first for entry in entries):
@@ -184,20 +184,20 @@ class _Merging:
         if slots:
             # Entries beside the tensors, as None, are left out.
             self._of.append(slots)
-            return _Merged(len(self._of) - 1)
+            return _OutputRef(len(self._of) - 1)
         if all(entry is first for entry in entries):
             return first
-        return Number(self._step.name, self._slots_behind(entries))
+        return UnknownValue(self._step.name, self._slots_behind(entries))
 
     def _merged_list(self, entries: list[Any], *, always: bool) -> list[Held]:
-        lists = [closed(entry) for entry in entries]
+        lists = [known_entries(entry) for entry in entries]
         lengths = {len(entry) for entry in lists}
         merged = [
             self.merged([items[index] for items in lists if index < len(items)], always=always)
             for index in range(max(lengths))
         ]
         if len(lengths) > 1 or any(map(is_open, entries)):
-            merged.append(Rest(self._slots_behind(entries)))
+            merged.append(UnknownEntries(self._slots_behind(entries)))
         return merged
 
     def _merged_dict(self, entries: list[Any], *, always: bool) -> dict[Any, Held]:
@@ -206,15 +206,15 @@ class _Merging:
             key: self.merged([each[key] for each in entries if key in each], always=always)
             for key in keys
         }
-        if UNNAMED not in merged and any(len(entry) < len(keys) for entry in entries):
-            merged[UNNAMED] = [Rest(self._slots_behind(entries))]
+        if UNKNOWN_KEY not in merged and any(len(entry) < len(keys) for entry in entries):
+            merged[UNKNOWN_KEY] = [UnknownEntries(self._slots_behind(entries))]
         return merged
 
     def _slots_behind(self, entries: list[Held]) -> tuple[Slot, ...]:
         """Return the tensors on which one of several entries may depend."""
         return tuple(dict.fromkeys([*origins(entries), *self._decided_by]))
 
-    def append(self, left: list[_Left]) -> None:
+    def append(self, left: list[_Effects]) -> None:
         """Append the operation, which writes into every older slot that a body has written into."""
         targets = list(dict.fromkeys(slot for effect in left for slot in effect.values))
         if not self._of and not targets:
@@ -233,16 +233,16 @@ class _Merging:
         ]
         among = [slot for slots in self._of for slot in slots]
         read = list(dict.fromkeys([*self._decided_by, *targets, *among]))
-        node = reader.append(self._step.target, self._step, arguments, read, Done(flops=0))
+        node = reader.append(self._step.target, self._step, arguments, read, OpEffects(flops=0))
         # `append` adds the restored values of slots; the last values in the bodies are inputs, too.
         for values in written:
             node.inputs += [value for value in values if value not in node.inputs]
-        outputs = reader.give(node, [joined(slots) for slots in self._of], read, targets)
+        outputs = reader.give(node, [common_type(slots) for slots in self._of], read, targets)
         self._given = list(outputs)
 
     def settled(self, held: Held) -> Held:
         """Return the output of the operation for a placeholder, and any other value as it is."""
-        return self._given[held.place] if type(held) is _Merged else held
+        return self._given[held.place] if type(held) is _OutputRef else held
 
 
 _PLAIN = (bool, int, float, str)
@@ -253,7 +253,7 @@ def raises(block: Any) -> bool:
     return any(kind == "prim::RaiseException" for kind, _ in nodes_of(block))
 
 
-def changed_in(block: Any, values: Mapping[int, Held]) -> list[Any]:
+def containers_changed_in(block: Any, values: Mapping[int, Held]) -> list[Any]:
     """Return the lists and dicts of the enclosing frame that a block changes, each once.
 
     Args:
@@ -264,9 +264,10 @@ def changed_in(block: Any, values: Mapping[int, Held]) -> list[Any]:
     for kind, node in nodes_of(block):
         for inner_block in node.blocks():
             changed.update(
-                (id(container), container) for container in changed_in(inner_block, values)
+                (id(container), container)
+                for container in containers_changed_in(inner_block, values)
             )
-        container = values.get(node.inputsAt(0).unique()) if kind in CHANGES else None
+        container = values.get(node.inputsAt(0).unique()) if kind in MUTATIONS else None
         # Tensors that `_set_item` replaces are merged after the body has been read.
         if type(container) in (list, dict) and (
             kind != "aten::_set_item" or not has_slot(container)
@@ -275,11 +276,11 @@ def changed_in(block: Any, values: Mapping[int, Held]) -> list[Any]:
     return list(changed.values())
 
 
-def in_a_turn(held: Held, value: Any) -> Held:
+def in_any_iteration(held: Held, value: Any) -> Held:
     """Return the value that a loop-carried value has in every iteration.
 
     A tensor has an unknown shape, as an iteration may change it; a number or a text is a
-    `Number`; any other value stays as it is.
+    `UnknownValue`; any other value stays as it is.
 
     Args:
         held: The value before the loop.
@@ -288,6 +289,6 @@ def in_a_turn(held: Held, value: Any) -> Held:
     if type(held) is Slot:
         typed = UNKNOWN._replace(dtype=held.type.dtype, device=held.type.device)
         return Slot(typed, held.read(), writes=held.writes, at=held.at)
-    if type(held) in (*_PLAIN, Number):
-        return Number(value.debugName(), origins(held))
+    if type(held) in (*_PLAIN, UnknownValue):
+        return UnknownValue(value.debugName(), origins(held))
     return held

@@ -8,12 +8,12 @@ import torch
 
 from tbscope.errors import InputError
 from tbscope.messages import shown
-from tbscope.sources.fx.aliasing import Held, slots_of, type_nest, types_in
+from tbscope.sources.fx.aliasing import Held, slots_of, types_in, types_of_metadata
 from tbscope.sources.torch.calling.bind import require_made
 from tbscope.sources.torch.calling.pytree import tensor_leaves
 from tbscope.sources.torch.calling.signatures import signature_of
-from tbscope.sources.torchscript.types import gives_tensors, unknown_by
-from tbscope.sources.torchscript.values import Number
+from tbscope.sources.torchscript.types import gives_tensors, types_from_kind
+from tbscope.sources.torchscript.values import UnknownValue
 
 __all__ = ["inputs_of"]
 
@@ -61,7 +61,9 @@ def inputs_of(
     for parameter, value, traced_type in zip(parameters, values, traced_types, strict=False):
         script_type = value.type()
         typed = traced_type or (
-            unknown_by(script_type) if gives_tensors(script_type) else Number(parameter.name)
+            types_from_kind(script_type)
+            if gives_tensors(script_type)
+            else UnknownValue(parameter.name)
         )
         if parameter.name in bound:
             arg = bound[parameter.name]
@@ -73,7 +75,7 @@ def inputs_of(
                 )
             for path, tensor in tensor_leaves(arg, parameter.name, public=True):
                 require_made(path, tensor)
-            arg_type = type_nest(arg)
+            arg_type = types_of_metadata(arg)
             as_traced &= _is_alike(arg_type, typed)
             typed = arg_type
         elif parameter.has_default_value():

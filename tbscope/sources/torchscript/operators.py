@@ -9,7 +9,7 @@ import torch
 from tbscope.ir.graph import Constant
 from tbscope.sources.fx.aliasing import Given, Held, Slot
 from tbscope.sources.torch.compat.tensors import is_dispatched, schema_of
-from tbscope.sources.torch.operations import KernelFacts, kernel_facts
+from tbscope.sources.torch.operations import KernelInfo, kernel_info
 from tbscope.sources.torchscript.types import dtype_of
 from tbscope.sources.torchscript.values import has_slot, lowered
 
@@ -46,7 +46,7 @@ class Operator(NamedTuple):
     """
 
     target: Any
-    facts: KernelFacts
+    facts: KernelInfo
     parameters: tuple[_Parameter, ...]
     gives_tensors: bool
 
@@ -163,7 +163,7 @@ def operator_of(schema: str) -> Operator | None:
     )
     return Operator(
         target,
-        kernel_facts(target),
+        kernel_info(target),
         parameters,
         any("Tensor" in str(result.type) for result in own_schema.returns),
     )

@@ -13,7 +13,7 @@ import torch
 from tbscope.ir.graph import Node, Source
 from tbscope.sources.fx.aliasing import Given, Held, Slot, TensorType, dtype_name
 from tbscope.sources.fx.reader import ProgramNode, Reader
-from tbscope.sources.fx.scopes import Places
+from tbscope.sources.fx.scopes import ProgramScopes
 
 __all__ = ["Journal", "ScriptReader", "Step"]
 
@@ -30,7 +30,7 @@ class Step(NamedTuple):
         target: The callee.
         arguments: The arguments of the call.
         told: The results, with a `TensorType` for each tensor; None if they are unknown.
-        stack: The enclosing module calls, for `Places.scope_of`.
+        stack: The enclosing module calls, for `ProgramScopes.scope_of`.
         source: The source line.
     """
 
@@ -51,7 +51,7 @@ class ScriptReader(Reader):
     """Reads the nodes of TorchScript's graphs (see `Reader`), and journals changes of state."""
 
     def __init__(
-        self, places: Places, kinds: Mapping[str, Any], tensors: Mapping[str, Any]
+        self, places: ProgramScopes, kinds: Mapping[str, Any], tensors: Mapping[str, Any]
     ) -> None:
         super().__init__(places, kinds, tensors)
         self._journals: list[Journal] = []

@@ -11,9 +11,9 @@ from tbscope.errors import ArgumentError, TbscopeError
 from tbscope.ir.graph import Graph
 from tbscope.messages import error_text, shown
 from tbscope.sources.fx.io_names import result_paths
-from tbscope.sources.fx.scopes import Places
+from tbscope.sources.fx.scopes import ProgramScopes
 from tbscope.sources.fx.state import state_of
-from tbscope.sources.torch.calling.signatures import with_article
+from tbscope.sources.torch.calling.signatures import describe_type
 from tbscope.sources.torch.compat.modules import (
     script_children,
     script_class,
@@ -26,7 +26,7 @@ from tbscope.sources.torchscript.archive import Loaded, load_script
 from tbscope.sources.torchscript.detect import has_torchscript, is_function, is_script
 from tbscope.sources.torchscript.io_names import inputs_of
 from tbscope.sources.torchscript.reader import ScriptReader
-from tbscope.sources.torchscript.values import Number, Part, class_name, lowered
+from tbscope.sources.torchscript.values import ScriptObject, UnknownValue, class_name, lowered
 from tbscope.sources.torchscript.walk import Frame, Walk
 from tbscope.utils.gc_pause import collecting_rarely
 
@@ -88,7 +88,7 @@ def graph_of_script(
             loaded = Loaded(loadable, lambda name: None, None)
         else:
             raise ArgumentError(
-                f"from_torchscript was given {with_article(script)}",
+                f"from_torchscript was given {describe_type(script)}",
                 why="it takes what torch.jit.trace or torch.jit.script gave, or the path of a "
                 "file that torch.jit.save has written",
                 fix="tbscope.from_torchscript(torch.jit.trace(model, x))",
@@ -126,9 +126,11 @@ def _graph_of(
     else:
         method = _method_of(script)
         modules = _modules_of(script)
-        root = Part("", script_class(script), script)
+        root = ScriptObject("", script_class(script), script)
         label = class_name(root.kind)
-    places = Places(label, lambda name: class_name(modules[name].kind if name in modules else ""))
+    places = ProgramScopes(
+        label, lambda name: class_name(modules[name].kind if name in modules else "")
+    )
     if root is not None:
         places.open_root(label)
     reader = ScriptReader(places, *state_of(modules))
@@ -140,7 +142,9 @@ def _graph_of(
     )
     arguments = {name: lowered(content) for name, content in inputs.items()}
     input_slots = {
-        name: content for name, content in arguments.items() if type(inputs[name]) is not Number
+        name: content
+        for name, content in arguments.items()
+        if type(inputs[name]) is not UnknownValue
     }
     reader.take(input_slots.items(), arguments.items())
     walk = Walk(

@@ -12,18 +12,18 @@ import torch
 from tbscope.sources.fx.aliasing import UNKNOWN, Held, Slot, TensorType, device_name, dtype_name
 
 __all__ = [
+    "block_inputs",
+    "block_outputs",
+    "common_type",
     "dtype_code",
     "dtype_of",
-    "gives",
     "gives_tensors",
-    "joined",
+    "node_inputs",
+    "node_outputs",
     "nodes_of",
     "numbers",
-    "starts",
-    "stops",
-    "takes",
-    "told_by",
-    "unknown_by",
+    "tensor_type_of",
+    "types_from_kind",
 ]
 
 # Source: c10/core/ScalarType.h, in the order of its numbers.
@@ -48,7 +48,7 @@ def dtype_code(name: str) -> int | None:
     return _DTYPES.index(name) if name in _DTYPES else None
 
 
-def told_by(kind: Any) -> TensorType | None:
+def tensor_type_of(kind: Any) -> TensorType | None:
     """Return the type of a tensor in a graph, or None if its sizes or its dtype are missing."""
     if kind.kind() != "TensorType":
         return None
@@ -76,7 +76,7 @@ def gives_tensors(kind: Any) -> bool:
 _NESTS = frozenset({"ListType", "TupleType", "OptionalType", "DictType", "FutureType", "UnionType"})
 
 
-def unknown_by(kind: Any, count: Callable[[], int | None] = lambda: None) -> Held:
+def types_from_kind(kind: Any, count: Callable[[], int | None] = lambda: None) -> Held:
     """Return the tensor types in a value, from its TorchScript type alone; None without tensors.
 
     Args:
@@ -85,18 +85,18 @@ def unknown_by(kind: Any, count: Callable[[], int | None] = lambda: None) -> Hel
     """
     name = kind.kind()
     if name == "TensorType":
-        return told_by(kind) or UNKNOWN
+        return tensor_type_of(kind) or UNKNOWN
     if name == "TupleType":
-        return [unknown_by(entry_type) for entry_type in kind.containedTypes()]
+        return [types_from_kind(entry_type) for entry_type in kind.containedTypes()]
     if name == "ListType":
         entries = count()
         if entries is not None:
-            return [unknown_by(kind.containedTypes()[0])] * entries
+            return [types_from_kind(kind.containedTypes()[0])] * entries
     # A list or a dict of tensors is one value while its length is unknown.
     return UNKNOWN if gives_tensors(kind) else None
 
 
-def joined(slots: list[Slot]) -> TensorType:
+def common_type(slots: list[Slot]) -> TensorType:
     """Return a type with the sizes, dtype and strides that all slots have in common.
 
     Differing sizes are None, differing dtypes `unknown`; strides remain only if all types are
@@ -116,13 +116,13 @@ def joined(slots: list[Slot]) -> TensorType:
     return TensorType(shape, dtype, first.device, stride=stride)
 
 
-def takes(node: Any) -> list[Any]:
+def node_inputs(node: Any) -> list[Any]:
     """Return the inputs of a node, in order."""
     input_at = node.inputsAt
     return [input_at(index) for index in range(node.inputsSize())]
 
 
-def gives(node: Any) -> list[Any]:
+def node_outputs(node: Any) -> list[Any]:
     """Return the outputs of a node, in order."""
     output_at = node.outputsAt
     return [output_at(index) for index in range(node.outputsSize())]
@@ -148,15 +148,15 @@ def nodes_of(block: Any) -> list[tuple[str, Any]]:
         nodes.append((kind, node))
 
 
-def starts(block: Any) -> list[Any]:
+def block_inputs(block: Any) -> list[Any]:
     """Return the inputs of a graph or a block."""
     node = block.param_node() if hasattr(block, "param_node") else block.paramNode()
-    return gives(node)
+    return node_outputs(node)
 
 
-def stops(block: Any) -> list[Any]:
+def block_outputs(block: Any) -> list[Any]:
     """Return the outputs of a graph or a block."""
-    return takes(_last(block))
+    return node_inputs(_last(block))
 
 
 def _last(block: Any) -> Any:

@@ -1,9 +1,9 @@
 """Contents of TorchScript values while a graph is read.
 
 A tensor is a `Slot`, a constant is itself, and a list or a dict contains more of these. An object
-is a `Part`; a number that has no value before the code runs is a `Number`. A list or a dict is
-open if its length or its keys are unknown: a list ends with a `Rest`, a dict has the key
-`UNNAMED`.
+is a `ScriptObject`; a number that has no value before the code runs is a `UnknownValue`. A list or
+a dict is open if its length or its keys are unknown: a list ends with a `UnknownEntries`, a dict
+has the key `UNKNOWN_KEY`.
 """
 
 import functools
@@ -17,17 +17,17 @@ from tbscope.sources.fx.aliasing import Held, Slot, slots_in
 
 __all__ = [
     "FLAT",
-    "UNNAMED",
-    "Number",
-    "Part",
-    "Rest",
+    "UNKNOWN_KEY",
+    "ScriptObject",
+    "UnknownEntries",
+    "UnknownValue",
     "class_name",
-    "closed",
-    "forget",
     "has_slot",
     "is_known",
     "is_open",
+    "known_entries",
     "lowered",
+    "make_open",
     "mapped",
     "origins",
 ]
@@ -38,7 +38,7 @@ _MOST_ORIGINS = 8
 
 
 @dataclass(slots=True, eq=False)
-class Part:
+class ScriptObject:
     """A module, or another object with attributes.
 
     Attributes:
@@ -55,7 +55,7 @@ class Part:
 
 
 @dataclass(slots=True, eq=False)
-class Number:
+class UnknownValue:
     """A number, a text, or another object without tensors, that exists only when the code runs.
 
     Attributes:
@@ -75,7 +75,7 @@ class Number:
 
 
 @dataclass(slots=True, eq=False)
-class Rest:
+class UnknownEntries:
     """Last entry of an open list: a placeholder for any number of further entries, or for none.
 
     Attributes:
@@ -104,7 +104,7 @@ def is_known(held: Held) -> bool:
         return all(map(is_known, held))
     if isinstance(held, dict):
         return all(map(is_known, held.values()))
-    return kind not in (Number, Part, Constant, Rest)
+    return kind not in (UnknownValue, ScriptObject, Constant, UnknownEntries)
 
 
 class _Unnamed:
@@ -112,27 +112,27 @@ class _Unnamed:
         return "..."
 
 
-UNNAMED = _Unnamed()
+UNKNOWN_KEY = _Unnamed()
 """Key of an open dict for the list of its entries under unknown keys."""
 
 
 def is_open(held: Held) -> bool:
     """Whether a list or a dict is open: the number and positions of its entries are unknown."""
     if type(held) is dict:
-        return UNNAMED in held
-    return type(held) is list and bool(held) and type(held[-1]) is Rest
+        return UNKNOWN_KEY in held
+    return type(held) is list and bool(held) and type(held[-1]) is UnknownEntries
 
 
-def closed(container: Any) -> Any:
+def known_entries(container: Any) -> Any:
     """Return an open list or dict without its unknown entries; any other container as it is."""
     if not is_open(container):
         return container
     if type(container) is dict:
-        return {key: entry for key, entry in container.items() if key is not UNNAMED}
+        return {key: entry for key, entry in container.items() if key is not UNKNOWN_KEY}
     return container[:-1]
 
 
-def forget(container: Any, *others: Held) -> None:
+def make_open(container: Any, *others: Held) -> None:
     """Open a list or a dict: its tensors are among entries of unknown number and position.
 
     Entries of a dict that contain tensors stay under their keys.
@@ -141,15 +141,15 @@ def forget(container: Any, *others: Held) -> None:
         container: The list or dict, changed in place.
         others: Further values that may be among its entries.
     """
-    rest = Rest(origins([container, *others]))
+    rest = UnknownEntries(origins([container, *others]))
     slots = dict.fromkeys(slots_in([container, *others]))
     if type(container) is dict:
-        named = {key: entry for key, entry in closed(container).items() if has_slot(entry)}
+        named = {key: entry for key, entry in known_entries(container).items() if has_slot(entry)}
         for slot in slots_in(named):
             del slots[slot]
         container.clear()
         container.update(named)
-        container[UNNAMED] = [*slots, rest]
+        container[UNKNOWN_KEY] = [*slots, rest]
     else:
         container[:] = [*slots, rest]
 
@@ -169,7 +169,7 @@ def origins(held: Held) -> tuple[Slot, ...]:
 
 
 def _origins(held: Held) -> Iterator[Slot]:
-    if type(held) is Number or type(held) is Rest:
+    if type(held) is UnknownValue or type(held) is UnknownEntries:
         yield from held.slots
     elif isinstance(held, list | tuple | dict):
         for entry in held.values() if isinstance(held, dict) else held:
@@ -183,11 +183,11 @@ def lowered(held: Held) -> Held:
     kind = type(held)
     if kind in FLAT:
         return held
-    if kind is Number:
+    if kind is UnknownValue:
         return Constant(held.text)
-    if kind is Rest:
+    if kind is UnknownEntries:
         return Constant("...")
-    if kind is Part:
+    if kind is ScriptObject:
         return Constant(f"<{class_name(held.kind).rpartition('.')[2]}>")
     if kind is list or kind is tuple:
         return kind([lowered(entry) for entry in held])

@@ -14,44 +14,50 @@ from typing import Any
 import torch
 
 from tbscope.ir.graph import Source, Value
-from tbscope.sources.fx.aliasing import Given, Held, Slot, type_nest
-from tbscope.sources.fx.op_costs import Done
+from tbscope.sources.fx.aliasing import Given, Held, Slot, types_of_metadata
+from tbscope.sources.fx.op_costs import OpEffects
 from tbscope.sources.fx.source_lines import source_of_script
 from tbscope.sources.torch.compat.modules import script_call_graph, script_class, script_method
 from tbscope.sources.torch.subclasses import content_of
 from tbscope.sources.torchscript.const_eval import (
-    CHANGES,
-    GIVES_ENTRY,
-    PLAIN,
-    QUESTIONS,
-    READ_OUT,
+    DATA_READS,
+    METADATA_QUERIES,
+    MUTATIONS,
+    RETURNS_ENTRY,
+    SCALAR_FUNCTIONS,
+    can_compute_mutation,
     compute,
-    is_followed,
 )
-from tbscope.sources.torchscript.control_flow import Body, changed_in, in_a_turn, merge, raises
+from tbscope.sources.torchscript.control_flow import (
+    Body,
+    containers_changed_in,
+    in_any_iteration,
+    merge,
+    raises,
+)
 from tbscope.sources.torchscript.operators import Operator, operator_of
 from tbscope.sources.torchscript.reader import ScriptReader, Step
 from tbscope.sources.torchscript.types import (
-    gives,
+    block_inputs,
+    block_outputs,
     gives_tensors,
+    node_inputs,
+    node_outputs,
     nodes_of,
     numbers,
-    starts,
-    stops,
-    takes,
-    told_by,
-    unknown_by,
+    tensor_type_of,
+    types_from_kind,
 )
 from tbscope.sources.torchscript.values import (
     FLAT,
-    Number,
-    Part,
+    ScriptObject,
+    UnknownValue,
     class_name,
-    forget,
     has_slot,
     is_known,
     is_open,
     lowered,
+    make_open,
     origins,
 )
 
@@ -74,7 +80,7 @@ class Frame:
         values: The content of each value in its graph, by number (`Value.unique()`).
     """
 
-    part: Part | None
+    part: ScriptObject | None
     function: str
     stack: Mapping[str, Any]
     line: Callable[[], Source | None]
@@ -121,7 +127,7 @@ class Walk:
 
     def block(self, block: Any, given: list[Held], frame: Frame) -> list[Held]:
         """Read a graph or a block with its inputs; return its outputs."""
-        for value, content in zip(starts(block), given, strict=False):
+        for value, content in zip(block_inputs(block), given, strict=False):
             frame.values[value.unique()] = content
         for kind, node in nodes_of(block):
             plumbing = _PLUMBING.get(kind)
@@ -133,7 +139,7 @@ class Walk:
                 handler(self, node, frame)
             else:
                 self._operation(kind, node, frame)
-        return [frame.values[value.unique()] for value in stops(block)]
+        return [frame.values[value.unique()] for value in block_outputs(block)]
 
     # -- operations ---------------------------------------------------------------------
 
@@ -142,13 +148,13 @@ class Walk:
         args = frame.given(node)
         first = args[0] if args else None
         if type(first) is Slot:
-            question = QUESTIONS.get(kind)
+            question = METADATA_QUERIES.get(kind)
             if question is not None:
                 frame.give(node, [question(*args)])
                 return
-            if kind in READ_OUT:
+            if kind in DATA_READS:
                 label = kind.partition("::")[2].removesuffix("Implicit").lower()
-                frame.give(node, [Number(f"{label}()", (first,))])
+                frame.give(node, [UnknownValue(f"{label}()", (first,))])
                 return
         if kind == "aten::tensor" and is_known(args):
             # The operator exists in TorchScript alone, so the Python function replaces it.
@@ -160,7 +166,7 @@ class Walk:
         if operator is None:
             self._other(kind, node, args, frame)
         elif operator.reads_one_of(args) or (
-            operator.gives_tensors and not (operator.reads_tensors and kind in PLAIN)
+            operator.gives_tensors and not (operator.reads_tensors and kind in SCALAR_FUNCTIONS)
         ):
             self._call_operator(operator, node, args, frame)
         else:
@@ -168,21 +174,25 @@ class Walk:
 
     def _other(self, kind: str, node: Any, given: list[Held], frame: Frame) -> None:
         """Read a node without an operator (`operator_of`), or whose arguments have no tensors."""
-        is_change = kind in CHANGES and bool(given) and type(given[0]) in (list, dict)
-        is_exact = not is_change or is_followed(kind, given)
+        is_change = kind in MUTATIONS and bool(given) and type(given[0]) in (list, dict)
+        is_exact = not is_change or can_compute_mutation(kind, given)
         if is_change:
             self.reader.note(given[0])
-        outputs = gives(node)
+        outputs = node_outputs(node)
         may_return_tensor = any(gives_tensors(output.type()) for output in outputs)
         result = compute(kind, given)
-        if is_change and kind not in GIVES_ENTRY:
+        if is_change and kind not in RETURNS_ENTRY:
             result = given[0]
-        if may_return_tensor and type(result) is Number and (kind not in PLAIN or has_slot(given)):
+        if (
+            may_return_tensor
+            and type(result) is UnknownValue
+            and (kind not in SCALAR_FUNCTIONS or has_slot(given))
+        ):
             self._generic(kind, node, given, frame)
         else:
             frame.give(node, [result] * len(outputs))
         if not is_exact:
-            forget(*given)
+            make_open(*given)
 
     def _generic(self, kind: str, node: Any, given: list[Held], frame: Frame) -> None:
         """Append an operation by its name; result types come from the graph alone."""
@@ -190,15 +200,15 @@ class Walk:
         self.reader.enter(step)
         arguments, read = self.reader.arguments((lowered(given), {}))
         name = kind.partition("::")[2].strip("_")
-        our_node = self.reader.append(name, step, arguments, read, Done())
-        types = [unknown_by(output.type()) for output in gives(node)]
+        our_node = self.reader.append(name, step, arguments, read, OpEffects())
+        types = [types_from_kind(output.type()) for output in node_outputs(node)]
         frame.give(node, self.reader.give(our_node, types, read))
 
     def _call_operator(
         self, operator: Operator, node: Any, given: list[Held], frame: Frame
     ) -> None:
         arguments = operator.arguments(given, self.reader.constant)
-        outputs = gives(node)
+        outputs = node_outputs(node)
         types = self._told(operator, arguments, outputs)
         step = self._step(node, frame, operator.target, arguments, types)
         result = self.reader.call_operator(step)
@@ -210,14 +220,14 @@ class Walk:
     def _told(self, operator: Operator, arguments: Given, outputs: list[Any]) -> Any:
         """Return an operator's result types: from the graph, else from a run on meta tensors."""
         if self.trusts_types and not operator.facts.writes:
-            types = [told_by(output.type()) for output in outputs]
+            types = [tensor_type_of(output.type()) for output in outputs]
             if types and None not in types:
                 return types[0] if len(types) == 1 else types
         ran = self.reader.work.run(operator.target, operator.sampled(arguments))
         if ran is not None:
             return ran.results
         unknown_types = [
-            unknown_by(output.type(), partial(_count_of, output)) for output in outputs
+            types_from_kind(output.type(), partial(_count_of, output)) for output in outputs
         ]
         return unknown_types[0] if len(unknown_types) == 1 else unknown_types or None
 
@@ -241,13 +251,15 @@ class Walk:
     def _unpack(self, node: Any, frame: Frame) -> None:
         """Set the outputs to the entries of a container; an open one needs an operation."""
         content = frame.values[node.input().unique()]
-        outputs = gives(node)
+        outputs = node_outputs(node)
         if type(content) in (list, tuple) and len(content) == len(outputs) and not is_open(content):
             frame.give(node, list(content))
         elif type(content) is Slot or (is_open(content) and has_slot(content)):
             self._generic("prim::unbind", node, [content], frame)
         else:
-            frame.give(node, [Number(output.debugName(), origins(content)) for output in outputs])
+            frame.give(
+                node, [UnknownValue(output.debugName(), origins(content)) for output in outputs]
+            )
 
     def _index(self, node: Any, frame: Frame) -> None:
         self._other("aten::__getitem__", node, frame.given(node), frame)
@@ -258,7 +270,7 @@ class Walk:
         """Read the graph of a method; the call of another module opens a scope."""
         args = frame.given(node)
         part, name = args[0], node.s("name")
-        if type(part) is not Part:
+        if type(part) is not ScriptObject:
             self._generic(f"prim::{name}", node, args, frame)
             return
         method = None if part.handle is None else script_method(part.handle, name)
@@ -272,7 +284,7 @@ class Walk:
 
     def _call_function(self, node: Any, frame: Frame) -> None:
         """Read the graph of a function, which has no scope of its own."""
-        function, *values = takes(node)
+        function, *values = node_inputs(node)
         name = function.type().annotation_str
         graph = self._functions.get(name)
         if graph is None:
@@ -288,7 +300,7 @@ class Walk:
         """Read the branch that the condition selects; else read both, and merge their results."""
         condition = frame.values[node.input().unique()]
         blocks = list(node.blocks())
-        if type(condition) is Number:
+        if type(condition) is UnknownValue:
             # A branch that raises is assumed not to run.
             running = [block for block in blocks if not raises(block)] or blocks[:1]
         else:
@@ -310,16 +322,16 @@ class Walk:
         step = self._step(node, frame, "Loop")
         self.reader.enter(step)
         iterated = [
-            in_a_turn(content, value)
-            for content, value in zip(carried, starts(block)[1:], strict=True)
+            in_any_iteration(content, value)
+            for content, value in zip(carried, block_inputs(block)[1:], strict=True)
         ]
-        turn_number = Number(starts(block)[0].debugName())
+        turn_number = UnknownValue(block_inputs(block)[0].debugName())
 
         def read() -> list[Held]:
-            for container in changed_in(block, frame.values):
+            for container in containers_changed_in(block, frame.values):
                 # Earlier iterations may have changed its entries.
                 self.reader.note(container)
-                forget(container)
+                make_open(container)
             return self.block(block, [turn_number, *iterated], frame)[1:]
 
         bodies = [Body("loop", read), Body("", lambda: list(carried))]
@@ -353,7 +365,7 @@ class Walk:
             return thing
         if thing.dim() == 0 and thing.layout is torch.strided and not thing.is_meta:
             return thing.item()
-        typed = type_nest(thing)
+        typed = types_of_metadata(thing)
         # A frozen parameter is a constant named `self.` and its qualified name.
         parameter_name = name.removeprefix("self.") if name.startswith("self.") else None
 
@@ -370,8 +382,8 @@ class Walk:
         """Read an attribute of an object: as set by the code, else as in the C++ object."""
         (part,) = frame.given(node)
         name = node.s("name")
-        content: Held = Number(name)
-        if type(part) is Part:
+        content: Held = UnknownValue(name)
+        if type(part) is ScriptObject:
             if name == "training" and self.training is not None and part.name is not None:
                 content = self.training
             elif name in part.attributes:
@@ -392,12 +404,12 @@ class Walk:
         if hasattr(thing, "_type"):
             # Looking up a missing attribute on a C++ object is slow, so its class is checked.
             handle = thing if hasattr(type(thing), "_type") else getattr(thing, "_c", thing)
-            return Part(name, script_class(handle), handle)
+            return ScriptObject(name, script_class(handle), handle)
         return thing
 
     def _set(self, node: Any, frame: Frame) -> None:
         owner, value = frame.given(node)
-        if type(owner) is Part:
+        if type(owner) is ScriptObject:
             self.reader.note(owner.attributes)
             owner.attributes[node.s("name")] = value
 
@@ -412,15 +424,15 @@ def _count_of(output: Any) -> int | None:
 
 
 def _unless_known(result: Held, operator: Operator, given: list[Held]) -> Held:
-    """Return the result of an operator, or a `Number` of its arguments if it has no value."""
+    """Return the result of an operator, or a `UnknownValue` of its arguments if it has no value."""
     if type(result) is Slot:
         return result
     if result is None or (not operator.gives_tensors and not is_known(result)):
-        return Number(f"{operator.facts.label}()", origins(given))
+        return UnknownValue(f"{operator.facts.label}()", origins(given))
     return result
 
 
-def _is_call(part: Part, method: str) -> bool:
+def _is_call(part: ScriptObject, method: str) -> bool:
     """Whether a method runs as the call of its module."""
     match = _FORWARD.fullmatch(method)
     if match is None or match["number"] is None:
@@ -461,7 +473,9 @@ _PLUMBING: dict[str, Callable[[Any, list[Held]], list[Held]]] = {
     "prim::TupleConstruct": lambda node, given: [tuple(given)],
     "prim::DictConstruct": _dict,
     "prim::TupleSlice": lambda node, given: [given[0][node.i("beg") : node.i("end")]],
-    "prim::CreateObject": lambda node, given: [Part(None, node.output().type().annotation_str)],
+    "prim::CreateObject": lambda node, given: [
+        ScriptObject(None, node.output().type().annotation_str)
+    ],
     **dict.fromkeys(
         (
             *("prim::Print", "prim::RaiseException", "prim::Uninitialized", "prim::Enter"),

@@ -15,7 +15,7 @@ import torch
 
 from tbscope.sources.torch.calling.argument_values import collect_tensors
 from tbscope.sources.torch.compat.tensors import parts_of, storage_key, without_functions
-from tbscope.sources.torch.operations import KernelFacts
+from tbscope.sources.torch.operations import KernelInfo
 
 __all__ = ["LiveBytes"]
 
@@ -55,7 +55,7 @@ class LiveBytes:
 
     def add(
         self,
-        facts: KernelFacts,
+        facts: KernelInfo,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         result: Any,

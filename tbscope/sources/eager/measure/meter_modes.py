@@ -15,9 +15,9 @@ from tbscope.sources.eager.measure.clocks import ProcessorClock
 from tbscope.sources.eager.measure.live_bytes import LiveBytes
 from tbscope.sources.eager.watch.call_log import NO_RESULT
 from tbscope.sources.torch.compat.tensors import DispatchMode
-from tbscope.sources.torch.operations import kernel_facts
+from tbscope.sources.torch.operations import kernel_info
 
-__all__ = ["CallWatch", "KernelWatch", "Meter", "CallReading", "WriteWatch"]
+__all__ = ["CallReading", "CallWatch", "KernelWatch", "Meter", "WriteWatch"]
 
 _NO_KEYWORDS: dict[str, Any] = {}
 
@@ -137,7 +137,7 @@ class KernelWatch(DispatchMode):  # type: ignore[no-untyped-call]
     ) -> Any:
         if kwargs is None:
             kwargs = _NO_KEYWORDS
-        facts, calls, alive = kernel_facts(func), self._calls, self._alive
+        facts, calls, alive = kernel_info(func), self._calls, self._alive
         # Index of the reading for the enclosing call, or for this kernel.
         maker = len(calls.readings)
         within = calls.inside
@@ -178,6 +178,6 @@ class WriteWatch(DispatchMode):  # type: ignore[no-untyped-call]
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
-        for tensor in kernel_facts(func).written(args, kwargs):
+        for tensor in kernel_info(func).written(args, kwargs):
             self._about_to_write(tensor)
         return func(*args, **kwargs)

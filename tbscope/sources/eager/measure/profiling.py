@@ -24,7 +24,7 @@ from tbscope.sources.eager.measure.repeats import Repeats
 from tbscope.sources.eager.record.recorder import Recorder
 from tbscope.sources.eager.thread_state import watching
 from tbscope.sources.eager.watch.call_log import CallLog, Calls
-from tbscope.sources.eager.watch.compiler_bypass import UNOBSERVED, standing_by
+from tbscope.sources.eager.watch.compiler_bypass import UNOBSERVED, running_eagerly
 from tbscope.sources.eager.watch.unobserved_changes import SETTERS
 
 __all__ = ["check_profile", "profile_graph"]
@@ -67,7 +67,7 @@ def profile_graph(
         TraceError: The model raised, or could not be restored.
     """
     # Compiled functions run as written, as in the run that made the graph.
-    with standing_by, UNOBSERVED:
+    with running_eagerly, UNOBSERVED:
         _Measurement(graph, log, repeats, recorder).measure(steps)
     if repeats.disturbed:
         graph.notes.append(

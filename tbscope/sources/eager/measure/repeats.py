@@ -14,7 +14,7 @@ import torch
 
 from tbscope.errors import ArgumentError, TraceError
 from tbscope.messages import error_text
-from tbscope.sources.eager.restore.preserve import Preserved
+from tbscope.sources.eager.restore.preserve import Snapshot
 from tbscope.sources.eager.restore.tensor_snapshot import is_only_thread
 from tbscope.sources.torch.calling.pytree import tensor_leaves
 from tbscope.sources.torch.compat.modules import UNINITIALIZED
@@ -97,7 +97,7 @@ class Repeats:
             TraceError: The run wrote into a tensor that the watched run did not write into.
         """
         with (
-            Preserved(self.modules, self.inputs, training=self.training) as preserved,
+            Snapshot(self.modules, self.inputs, training=self.training) as preserved,
             torch.set_grad_enabled(self.grad),
         ):
             # First, because the gradients in this snapshot may be written into, too.

@@ -19,10 +19,10 @@ from tbscope.sources.eager.record.values import TensorValues, add_value
 from tbscope.sources.torch.autograd import accumulates_into, running_node
 from tbscope.sources.torch.calling.argument_values import collect_tensors
 
-__all__ = ["Passed", "Passing", "not_behind"]
+__all__ = ["InnerPass", "InnerPassResults", "without_ancestors"]
 
 
-class Passing:
+class InnerPass:
     """A backward pass inside of an operation: the tensors that its kernels have read and made.
 
     Args:
@@ -74,7 +74,7 @@ class Passing:
 
 
 @dataclass(slots=True, eq=False)
-class _Given:
+class _PassResult:
     """A result of a backward pass whose value has not been requested so far.
 
     Attributes:
@@ -88,10 +88,10 @@ class _Given:
     tensor: ref[torch.Tensor]
     node: Node
     inner: Value | None = None
-    before: Union["_Given", Value, str, None] = None
+    before: Union["_PassResult", Value, str, None] = None
 
 
-class Passed:
+class InnerPassResults:
     """The results of backward passes that are one operation each.
 
     Args:
@@ -107,11 +107,11 @@ class Passed:
     ) -> None:
         self._values = values
         self._name_of = name_of
-        self.given: dict[int, _Given] = {}
+        self.given: dict[int, _PassResult] = {}
         values.from_pass = self.value_of
 
     def add(
-        self, node: Node, passing: Passing, inside: Callable[[torch.Tensor], Value | None] | None
+        self, node: Node, passing: InnerPass, inside: Callable[[torch.Tensor], Value | None] | None
     ) -> None:
         """Record the results of a backward pass that is over.
 
@@ -124,23 +124,23 @@ class Passed:
         for key, reference in passing.made.items():
             tensor = reference()
             if tensor is not None and values.seen(tensor) is None:
-                self.given[key] = _Given(
+                self.given[key] = _PassResult(
                     reference, node, None if inside is None else inside(tensor)
                 )
         for gradient, leaf in passing.earlier.values():
             grad = leaf.grad
             if grad is None:
                 continue
-            before: _Given | Value | str | None = values.seen(gradient)
+            before: _PassResult | Value | str | None = values.seen(gradient)
             if before is None:
                 known = self.has_given(gradient)
                 name = f"{self._name_of(leaf)[0]}.grad"
                 before = self.given[id(gradient)] if known else name
-            entry = self.given[id(grad)] = _Given(ref(grad), node, before=before)
+            entry = self.given[id(grad)] = _PassResult(ref(grad), node, before=before)
             if grad is gradient and isinstance(before, Value):
                 # A view of the gradient may exist, and shows the sum from now on.
                 total = self._settled(entry, grad)
-                values.give_written(total, [grad], [], [grad])
+                values.add_written_outputs(total, [grad], [], [grad])
                 values.of_passes.update(total.outputs)
                 del self.given[id(grad)]
 
@@ -159,7 +159,7 @@ class Passed:
         self._values.of_passes.add(value)
         return value
 
-    def _settled(self, given: _Given, like: torch.Tensor) -> Node:
+    def _settled(self, given: _PassResult, like: torch.Tensor) -> Node:
         """Return the node whose next output is a result of a pass: its operation, or a sum.
 
         Args:
@@ -175,7 +175,7 @@ class Passed:
                 of.body.results.append(given.inner)
         if before is None:
             return of
-        if isinstance(before, _Given):
+        if isinstance(before, _PassResult):
             before = add_value(self._settled(before, like), like)
         elif isinstance(before, str):
             before = add_value(self._values.builder.append_source("input", before), like)
@@ -185,7 +185,7 @@ class Passed:
         return node
 
 
-def not_behind(values: Iterable[Value], others: Iterable[Value]) -> list[Value]:
+def without_ancestors(values: Iterable[Value], others: Iterable[Value]) -> list[Value]:
     """Return those of some values from which none of the other values was made."""
     values = list(values)
     remaining = {value.producer for value in values}

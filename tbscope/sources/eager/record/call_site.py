@@ -1,16 +1,16 @@
 """Call sites of operations: the scope, the line of the user's code, and the call of a function.
 
-`Whereabouts` finds all three by a walk outwards from the Python frame that called the operation.
+`CallSites` finds all three by a walk outwards from the Python frame that called the operation.
 The line is that of the innermost frame of the user's code. The scope is that of the running module
 call, unless a frame on the way is a method of another module that was called without a module call
-(`net.encoder.forward(x)`). The call of a function (`Run`) separates the operations of two calls of
-one function.
+(`net.encoder.forward(x)`). The call of a function (`CallFrame`) separates the operations of two
+calls of one function.
 
 A call of a function lasts as long as its Python frame. The identity of a frame is reused once the
 frame is gone, and a reference to the frame would keep alive all tensors in it. So each function
-call gets a tag (`_Mark`, or `_Spot` for torch's own code) in `frame.f_trace`, the only attribute of
-a frame that has room for an object: a debugger keeps its callback for each line there. The tag goes
-when the frame goes. The callback of an active debugger is called as before.
+call gets a tag (`_FrameTag`, or `_CallSiteTag` for torch's own code) in `frame.f_trace`, the only
+attribute of a frame that has room for an object: a debugger keeps its callback for each line there.
+The tag goes when the frame goes. The callback of an active debugger is called as before.
 """
 
 import dis
@@ -24,22 +24,22 @@ import torch
 from torch.overrides import handle_torch_function
 
 from tbscope.ir.graph import Source
-from tbscope.ir.metadata import Function, Run
-from tbscope.ir.scopes import Scope, upward
+from tbscope.ir.metadata import CallFrame, Function
+from tbscope.ir.scopes import Scope, self_and_ancestors
 from tbscope.sources.eager.record.scope_stack import Frame, ScopeStack
 from tbscope.sources.torch.compat.modules import CALL_CODE
-from tbscope.sources.torch.module_names import ModulePlace
-from tbscope.sources.torch.source_location import OWN_FILES, Locator, Spot, is_own_file
+from tbscope.sources.torch.module_names import ModuleEntry
+from tbscope.sources.torch.source_location import OWN_FILES, CallSiteFinder, Spot, is_own_file
 
-__all__ = ["Place", "Whereabouts"]
+__all__ = ["CallSite", "CallSites"]
 
-Place: TypeAlias = tuple[Scope | None, Source | None, Run | None, int]
-"""A call site: scope and source, the `Run` that calls the operation, and the bytecode offset."""
+CallSite: TypeAlias = tuple[Scope | None, Source | None, CallFrame | None, int]
+"""A call site: its scope, source and `CallFrame`, and the bytecode offset of the call."""
 
 # A frame of this code calls only one operation: a tag on it would be of no use.
 _ONCE = handle_torch_function.__code__
 # Flags of code that runs in pieces, interleaved with its callers: generators, coroutines. These
-# frames get no `Run` of their own, as each piece may have another caller.
+# frames get no `CallFrame` of their own, as each piece may have another caller.
 _BY_TURNS = 0x20 | 0x80 | 0x200
 # The wrappers of the watchers, which are between a function and its callees on the stack.
 _WATCHING = os.path.join(OWN_FILES, "eager", "watch", "")
@@ -57,11 +57,11 @@ _EXTENDED = dis.opmap["EXTENDED_ARG"]
 
 
 @dataclass(slots=True, eq=False)
-class _Mark:
+class _FrameTag:
     """Tag on the frame of a function call, which Python calls if a debugger is active.
 
     Attributes:
-        owner: The object that identifies the `Whereabouts` of the tag.
+        owner: The object that identifies the `CallSites` of the tag.
         run: The call of the function.
         key: The scope of the running module call; all function calls of a module call share it.
         traced: The callback of a debugger, or the tag of another recorder, that was there before.
@@ -71,14 +71,14 @@ class _Mark:
     """
 
     owner: object
-    run: Run
+    run: CallFrame
     key: object
     traced: Any
     spots: dict[int, Spot]
     scope: object
     begins: bool = False
 
-    def __call__(self, frame: FrameType, event: str, arg: Any) -> "_Mark":
+    def __call__(self, frame: FrameType, event: str, arg: Any) -> "_FrameTag":
         """Forward an event to the debugger; the tag stays in place."""
         if self.traced is not None:
             self.traced = self.traced(frame, event, arg) or self.traced
@@ -86,7 +86,7 @@ class _Mark:
 
 
 @dataclass(slots=True, eq=False)
-class _Spot:
+class _CallSiteTag:
     """Tag on a frame of torch's own code that calls operations: the call site of all of them.
 
     The frames outside of the tagged frame do not advance as long as it lives, so that the user's
@@ -94,26 +94,26 @@ class _Spot:
     runs.
 
     Attributes:
-        owner: The object that identifies the `Whereabouts` of the tag.
+        owner: The object that identifies the `CallSites` of the tag.
         running: The module call that ran.
         place: The call site.
     """
 
     owner: object
     running: Frame
-    place: Place
+    place: CallSite
 
-    def __call__(self, frame: FrameType, event: str, arg: Any) -> "_Spot":
+    def __call__(self, frame: FrameType, event: str, arg: Any) -> "_CallSiteTag":
         """Keep the tag in place if a debugger is active."""
         return self
 
 
-class Whereabouts:
+class CallSites:
     """Search for the call sites of operations, by the Python frames that call them.
 
     Args:
         scopes: The open scopes.
-        boundary: The code of the function that wraps each module call (see `Locator`).
+        boundary: The code of the function that wraps each module call (see `CallSiteFinder`).
     """
 
     def __init__(self, scopes: ScopeStack, boundary: CodeType) -> None:
@@ -122,16 +122,16 @@ class Whereabouts:
         # The owner of tags, a plain object: frames may outlive the run, and must not keep its
         # modules alive.
         self._own = object()
-        self._locator = Locator(boundary)
+        self._locator = CallSiteFinder(boundary)
         # By file: 0 for the user's code, 1 for code to skip, `_ENDS` for code outside of the
         # recording.
         self._passed: dict[str, int] = {}
         # By identity, as hashing a code object reads all of it; the entry keeps the code alive.
         self._functions: dict[int, tuple[CodeType, Function]] = {}
 
-    def branch(self, scopes: ScopeStack) -> "Whereabouts":
+    def branch(self, scopes: ScopeStack) -> "CallSites":
         """Return an instance for the operations of another thread."""
-        return Whereabouts(scopes, self._boundary)
+        return CallSites(scopes, self._boundary)
 
     def begin_at(self, frame: FrameType) -> None:
         """Tag the frame in which a region begins; frames outside of it are not searched."""
@@ -154,19 +154,19 @@ class Whereabouts:
             mark = mark.traced
         mark.traced = mark.traced.traced
 
-    def _mark_of(self, frame: FrameType) -> _Mark | None:
+    def _mark_of(self, frame: FrameType) -> _FrameTag | None:
         """Return this recorder's tag on a frame, also below tags of other recorders; or None."""
         mark: Any = frame.f_trace
-        while type(mark) is _Mark and mark.owner is not self._own:
+        while type(mark) is _FrameTag and mark.owner is not self._own:
             mark = mark.traced
-        return mark if type(mark) is _Mark else None
+        return mark if type(mark) is _FrameTag else None
 
     def _begins_in(self, frame: FrameType) -> bool:
         """Whether the region begins in a frame."""
         mark = self._mark_of(frame)
         return mark is not None and mark.begins
 
-    def of_operation(self, frame: FrameType | None) -> Place:
+    def of_operation(self, frame: FrameType | None) -> CallSite:
         """Return the call site of an operation that this frame calls.
 
         The very same tuple is returned if the tag of the frame contains it from an earlier
@@ -180,26 +180,26 @@ class Whereabouts:
             if _is_forward(frame, running) and self._locator.is_foreign(frame.f_code.co_filename):
                 # In a forward of torch's own, the line that called the module is the user's.
                 return running.inner, running.source, None, 0
-        elif mark.__class__ is _Spot:
+        elif mark.__class__ is _CallSiteTag:
             if (
                 mark.owner is self._own
                 and mark.running is running
                 and mark.place[0] is running.inner
             ):
                 return mark.place
-        elif mark.__class__ is _Mark and mark.owner is self._own and mark.key is running.scope:
+        elif mark.__class__ is _FrameTag and mark.owner is self._own and mark.key is running.scope:
             # Most operations are called by the forward of the running module.
             spot = mark.spots.get(frame.f_lasti)
             if spot is not None and spot[0] is not None and mark.scope is running.inner:
                 return running.inner, spot[0], mark.run, spot[1]
         return self._looked_for(frame, running)
 
-    def _looked_for(self, frame: FrameType, running: Frame) -> Place:
+    def _looked_for(self, frame: FrameType, running: Frame) -> CallSite:
         """Find the call site of an operation by a walk outwards from the frame that calls it."""
         owner, user = self._look(frame, running)
         # In an optimizer step the parameters decide on the scope, whatever the caller is.
         stays = owner is None or any(
-            enclosing.phase == "optimizer" for enclosing in upward(running.inner)
+            enclosing.phase == "optimizer" for enclosing in self_and_ancestors(running.inner)
         )
         scope = running.inner if owner is None or stays else self._scopes.container(owner)
         place = scope, *self._called_by(user, frame)
@@ -209,19 +209,19 @@ class Whereabouts:
         # site.
         code, mark = frame.f_code, frame.f_trace
         if user is frame:
-            if type(mark) is _Mark and mark.owner is self._own and mark.key is running.scope:
+            if type(mark) is _FrameTag and mark.owner is self._own and mark.key is running.scope:
                 mark.scope = scope
             return place
-        is_free = mark is None or (type(mark) is _Spot and mark.owner is self._own)
+        is_free = mark is None or (type(mark) is _CallSiteTag and mark.owner is self._own)
         if is_free and code is not _ONCE and not code.co_flags & _BY_TURNS:
-            frame.f_trace = _Spot(self._own, running, place)
+            frame.f_trace = _CallSiteTag(self._own, running, place)
         return place
 
-    def of_call(self, frame: FrameType | None) -> tuple[Source | None, Run | None, int]:
-        """Return source, enclosing `Run` and bytecode offset of a call that this frame makes."""
+    def of_call(self, frame: FrameType | None) -> tuple[Source | None, CallFrame | None, int]:
+        """Return source, `CallFrame` and bytecode offset of a call that this frame makes."""
         return self._called_by(self._locator.user_frame(frame), frame)
 
-    def caller_of(self, called: ModulePlace, frame: FrameType) -> tuple[Scope | None, str]:
+    def caller_of(self, called: ModuleEntry, frame: FrameType) -> tuple[Scope | None, str]:
         """Return the calling scope of a module that its caller does not contain, and its path.
 
         The path leads from the caller to the module. Return `(None, "")` for a part of the caller,
@@ -237,7 +237,7 @@ class Whereabouts:
         # The innermost callers are the module's own methods, `__call__` among them.
         owner = self._look(frame, running, called)[0]
         caller = owner or running.place
-        ancestor: ModulePlace | None = called
+        ancestor: ModuleEntry | None = called
         while ancestor is not None and ancestor is not caller:
             ancestor = ancestor.parent
         if caller is None or ancestor is not None:
@@ -247,14 +247,14 @@ class Whereabouts:
 
     def _called_by(
         self, user: FrameType | None, frame: FrameType | None
-    ) -> tuple[Source | None, Run | None, int]:
+    ) -> tuple[Source | None, CallFrame | None, int]:
         """Return the result of `of_call`, for a user's frame that has been found already."""
         running = self._scopes.running
         if user is None:
             return running.source, None, 0
         mark: Any = user.f_trace
         # Fast path: most frames have a tag, and this runs for each call of a module.
-        if mark.__class__ is _Mark and mark.owner is self._own and mark.key is running.scope:
+        if mark.__class__ is _FrameTag and mark.owner is self._own and mark.key is running.scope:
             source, step = mark.spots.get(user.f_lasti) or self._locator.spot(user)
             return source or running.source, mark.run, step
         run, step = self._enter(frame, running.scope)
@@ -265,8 +265,8 @@ class Whereabouts:
         return self._locator.source(frame, self._scopes.running.source)
 
     def _look(
-        self, frame: FrameType, running: Frame, called: ModulePlace | None = None
-    ) -> tuple[ModulePlace | None, FrameType | None]:
+        self, frame: FrameType, running: Frame, called: ModuleEntry | None = None
+    ) -> tuple[ModuleEntry | None, FrameType | None]:
         """Return the module whose method led to this Python frame, and the user's frame.
 
         The module is None if the running module led there. It is another module if a method of that
@@ -310,15 +310,15 @@ class Whereabouts:
 
     # -- function calls --------------------------------------------------------------------
 
-    def _enter(self, frame: FrameType | None, key: object) -> tuple[Run | None, int]:
-        """Return the `Run` in which a frame calls something, and the offset; tag frames on the way.
+    def _enter(self, frame: FrameType | None, key: object) -> tuple[CallFrame | None, int]:
+        """Return the `CallFrame` and the offset of what a frame calls; tag frames on the way.
 
         Args:
             frame: The frame.
             key: The scope of the running module call, which all its function calls share.
         """
         new: list[FrameType] = []
-        run: Run | None = None
+        run: CallFrame | None = None
         outer: FrameType | None = None
         while frame is not None:
             code = frame.f_code
@@ -341,13 +341,13 @@ class Whereabouts:
             step = self._locator.spot(frame)[1]
         return run, step
 
-    def _mark(self, frame: FrameType, run: Run, key: object) -> _Mark:
+    def _mark(self, frame: FrameType, run: CallFrame, key: object) -> _FrameTag:
         """Tag a frame; an older tag of this recorder is replaced, any other callback is kept."""
         traced: Any = frame.f_trace
-        if type(traced) is _Mark and traced.owner is self._own:
+        if type(traced) is _FrameTag and traced.owner is self._own:
             traced = traced.traced
         spots = self._locator.spots_of(frame.f_code)
-        frame.f_trace = mark = _Mark(self._own, run, key, traced, spots, self._own)
+        frame.f_trace = mark = _FrameTag(self._own, run, key, traced, spots, self._own)
         return mark
 
     def _passes(self, file: str) -> int:
@@ -357,13 +357,13 @@ class Whereabouts:
             self._passed[file] = _ENDS if own else int(self._locator.is_foreign(file))
         return self._passed[file]
 
-    def _new_run(self, code: CodeType, around: Run | None, step: int) -> Run:
+    def _new_run(self, code: CodeType, around: CallFrame | None, step: int) -> CallFrame:
         entry = self._functions.get(id(code))
         if entry is None:
             nested = "<locals>" in code.co_qualname
             function = Function(_name_of(code), _loops_of(code), nested)
             entry = self._functions[id(code)] = (code, function)
-        return Run(entry[1], around, step)
+        return CallFrame(entry[1], around, step)
 
 
 def _is_forward(frame: FrameType, running: Frame) -> bool:

@@ -6,8 +6,8 @@ An asynchronous collective is over once Python waits for it.
 Sharded training gathers the parameters of a module while another module runs, and reduces their
 gradients once autograd is done with them; stages of a pipeline send and receive outside of every
 module. So a collective that ran in a hook or between modules finds its scope after the run
-(`settle`): the producers of its inputs, or the readers of its results, lead to the module that it
-serves.
+(`move_to_modules`): the producers of its inputs, or the readers of its results, lead to the module
+that it serves.
 """
 
 from collections import Counter
@@ -23,14 +23,20 @@ import torch
 from tbscope.ir.graph import Graph, Node, Value
 from tbscope.ir.nodes import STATE, sources_of
 from tbscope.ir.pytree import values_in
-from tbscope.ir.scopes import Scope, upward
-from tbscope.sources.eager.record.operation import Joined
+from tbscope.ir.scopes import Scope, self_and_ancestors
+from tbscope.sources.eager.record.operation import Communication
 from tbscope.sources.eager.record.values import TensorValues
 from tbscope.sources.torch.collectives import is_blocking
-from tbscope.sources.torch.distributed import Groups, is_of_c10d, is_of_meshes, is_spread, same_work
+from tbscope.sources.torch.distributed import (
+    Groups,
+    is_boxed_work,
+    is_dtensor,
+    is_of_c10d,
+    is_of_meshes,
+)
 from tbscope.sources.torch.module_names import Registry
 
-__all__ = ["Collectives", "is_bookkeeping", "settle"]
+__all__ = ["Collectives", "is_bookkeeping", "move_to_modules"]
 
 _ONE_TO_ONE = frozenset({"send", "recv"})
 # Parts of the names of torch's functions that make tensors only to communicate them.
@@ -59,7 +65,7 @@ class Collectives:
         def meshes() -> Iterator[Any]:
             # The meshes of the parameters and buffers of the run.
             for tensor in registry.tensors():
-                if is_spread(type(tensor)):
+                if is_dtensor(type(tensor)):
                     yield getattr(tensor, "device_mesh")  # noqa: B009 (a subclass has it)
 
         self.groups = Groups(meshes)
@@ -67,7 +73,9 @@ class Collectives:
         self._counts: Counter[tuple[Any, ...]] = Counter()
         self.begun: list[tuple[Any, Node, list[ref[torch.Tensor]]]] = []
 
-    def join(self, node: Node, joined: Sequence[Joined], written: list[torch.Tensor]) -> None:
+    def join(
+        self, node: Node, joined: Sequence[Communication], written: list[torch.Tensor]
+    ) -> None:
         """Describe the communication of a node's kernels in `node.collective`.
 
         Args:
@@ -107,7 +115,7 @@ class Collectives:
             The tensors that are filled by then; an empty list if the graph needs no node for the
                 wait.
         """
-        begun = next((entry for entry in self.begun if same_work(entry[0], work)), None)
+        begun = next((entry for entry in self.begun if is_boxed_work(entry[0], work)), None)
         if begun is None:
             return []
         self.begun.remove(begun)
@@ -131,7 +139,7 @@ def is_bookkeeping(frame: FrameType | None) -> bool:
     return any(map(code.co_qualname.__contains__, _OF_ITS_OWN)) and is_of_c10d(code.co_filename)
 
 
-def settle(graph: Graph) -> None:
+def move_to_modules(graph: Graph) -> None:
     """Move each collective to the scope of the module that it serves.
 
     Args:
@@ -139,14 +147,14 @@ def settle(graph: Graph) -> None:
     """
     collective = [node for node in graph.nodes if node.collective is not None]
     if collective:
-        settling = _Settling(graph)
+        settling = _ModuleSearch(graph)
         for node in collective:
             home = settling.home(node)
             if home is not None and home is not node.scope:
                 settling.move(node, home)
 
 
-class _Settling:
+class _ModuleSearch:
     """The search for the scopes of one graph's collectives."""
 
     def __init__(self, graph: Graph) -> None:
@@ -167,7 +175,7 @@ class _Settling:
         if home is not None:
             home = self._in_phase(home, node)
             encloses_home = home is None or (
-                home is not node.scope and node.scope in {*upward(home)}
+                home is not node.scope and node.scope in {*self_and_ancestors(home)}
             )
             if encloses_home and not self._is_nowhere(node.scope):
                 return None
@@ -247,7 +255,7 @@ class _Settling:
         if node.phase == _root(home).phase or node.scope is None:
             return home
         root = _root(node.scope)
-        for scope in upward(home):
+        for scope in self_and_ancestors(home):
             mirror = self._scopes.get(f"{root.path}/{scope.path}")
             if mirror is not None:
                 return mirror
@@ -289,14 +297,14 @@ def _is_wait(node: Node) -> bool:
 
 
 def _root(scope: Scope) -> Scope:
-    return [*upward(scope)][-1]
+    return [*self_and_ancestors(scope)][-1]
 
 
 def _around(scopes: list[Scope]) -> Scope | None:
     """Return the innermost scope that encloses all of some scopes, or None."""
     common: list[Scope] = []
     for number, each in enumerate(dict.fromkeys(scopes)):
-        path = [*upward(each)][::-1]
+        path = [*self_and_ancestors(each)][::-1]
         same = takewhile(lambda pair: pair[0] is pair[1], zip(common, path, strict=False))
         common = [scope for scope, _ in same] if number else path
     return common[-1] if common else None

@@ -16,7 +16,7 @@ from tbscope.sources.eager.record.values import shape_of
 from tbscope.sources.torch.calling.hyperparameters import class_source, hyperparameters
 from tbscope.sources.torch.compat.modules import UNINITIALIZED
 from tbscope.sources.torch.distributed import sharding_of
-from tbscope.sources.torch.module_names import ModulePlace, Registry, TensorPlace
+from tbscope.sources.torch.module_names import ModuleEntry, Registry, TensorEntry
 from tbscope.sources.torch.source_location import short_path
 from tbscope.sources.torch.subclasses import PLAIN, size_bytes_of, type_names
 
@@ -68,7 +68,7 @@ def _hyperparameters(module: torch.nn.Module, recorder: Recorder) -> dict[str, A
 
 
 def _borrowed(
-    place: ModulePlace,
+    place: ModuleEntry,
     registry: Registry,
     owned: Callable[[torch.nn.Module], tuple[Parameter, ...]],
 ) -> tuple[Parameter, ...]:
@@ -90,7 +90,7 @@ def _borrowed(
 
 
 def _parameters(
-    module: torch.nn.Module, *, registry: Registry, spread: dict[tuple[int, str], TensorPlace]
+    module: torch.nn.Module, *, registry: Registry, spread: dict[tuple[int, str], TensorEntry]
 ) -> tuple[Parameter, ...]:
     """Return descriptions of the tensors that a module owns itself: parameters, then buffers.
 

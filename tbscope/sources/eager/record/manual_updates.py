@@ -17,7 +17,7 @@ from tbscope.ir.graph import Node, Value
 if TYPE_CHECKING:
     from tbscope.ir.scopes import Scope
 
-__all__ = ["box_updates", "origin_of", "way_back"]
+__all__ = ["box_updates", "origin_of", "producers_back"]
 
 _BOX = "update"
 # The name of a user scope that contains a whole training step.
@@ -169,7 +169,7 @@ class _Updates:
             node.kind in ("parameter", "buffer")
             or "gradient_of" in node.attributes
             or node.attributes.get("fills") in self._names
-            for node in way_back(value)
+            for node in producers_back(value)
         )
 
 
@@ -198,11 +198,11 @@ def _runs(nodes: Iterable[Node], found: set[Node]) -> Iterator[list[Node]]:
 
 def origin_of(value: Value) -> Node:
     """Return the producer behind a value, before all views and in-place writes."""
-    *_, origin = way_back(value)
+    *_, origin = producers_back(value)
     return origin
 
 
-def way_back(value: Value) -> Iterator[Node]:
+def producers_back(value: Value) -> Iterator[Node]:
     """Yield the producers of a value, back through views and in-place writes."""
     while True:
         node = value.producer

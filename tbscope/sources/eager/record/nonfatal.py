@@ -7,20 +7,20 @@ from typing import Any
 
 from tbscope.sources.eager.record.recorder import Recorder
 
-__all__ = ["EVENTS", "CarefulRecorder"]
+__all__ = ["EVENTS", "NonfatalRecorder"]
 
 EVENTS = (
     *("add_operation", "add_kernel", "fail_operation", "add_read", "add_slices", "add_face"),
     *("know", "open_scope", "close_scope", "enter_call", "leave_call", "fail_call"),
     *("gave_gradients", "gradient_was_set", "begin_step", "end_step", "fail_step", "waited"),
-    *("tell_of_fork", "took_over", "about_to_write", "source_at"),
+    *("note_fork", "took_over", "about_to_write", "source_at"),
 )
 """The methods by which modes, module calls, user scopes and setters report to a recorder."""
 
-_BLOCKS = ("backward_pass", "outside_step", "swapping", "others_stand_in", "function")
+_BLOCKS = ("backward_pass", "outside_step", "swapping", "replaced_tensors", "function")
 
 
-class CarefulRecorder(Recorder):
+class NonfatalRecorder(Recorder):
     """A recorder that reports its first error, is suspended from then on, and has the run go on.
 
     Args:
@@ -44,7 +44,7 @@ def _careful(name: str) -> Callable[..., Any]:
     method = getattr(Recorder, name)
 
     @functools.wraps(method)
-    def tell(recorder: CarefulRecorder, *args: Any, **kwargs: Any) -> Any:
+    def tell(recorder: NonfatalRecorder, *args: Any, **kwargs: Any) -> Any:
         try:
             return method(recorder, *args, **kwargs)
         except Exception as error:  # noqa: BLE001  It is reported.
@@ -61,7 +61,7 @@ def _careful_block(name: str) -> Callable[..., Any]:
     method = getattr(Recorder, name)
 
     @contextmanager
-    def told(recorder: CarefulRecorder, *args: Any, **kwargs: Any) -> Iterator[Any]:
+    def told(recorder: NonfatalRecorder, *args: Any, **kwargs: Any) -> Iterator[Any]:
         given: Any = None
 
         def gave(result: Any) -> None:
@@ -90,6 +90,6 @@ def _careful_block(name: str) -> Callable[..., Any]:
 
 
 for _name in EVENTS:
-    setattr(CarefulRecorder, _name, _careful(_name))
+    setattr(NonfatalRecorder, _name, _careful(_name))
 for _name in _BLOCKS:
-    setattr(CarefulRecorder, _name, _careful_block(_name))
+    setattr(NonfatalRecorder, _name, _careful_block(_name))

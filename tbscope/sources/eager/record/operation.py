@@ -13,16 +13,16 @@ from typing import Any, NamedTuple
 import torch
 
 from tbscope.ir.graph import Argument, Body, Constant, Node, Value
-from tbscope.sources.eager.record.backward_io import Passing
+from tbscope.sources.eager.record.backward_io import InnerPass
 from tbscope.sources.eager.record.values import TensorValues, add_value
-from tbscope.sources.torch.calling.argument_values import FILLED, Literals, collect_tensors
+from tbscope.sources.torch.calling.argument_values import FILLED, ArgumentConverter, collect_tensors
 from tbscope.sources.torch.collectives import Exchange
 from tbscope.sources.torch.compat.tensors import schema_of
 from tbscope.sources.torch.flops import Copies, Formulas, KernelWork
-from tbscope.sources.torch.operations import KernelFacts, is_random, role_of
+from tbscope.sources.torch.operations import KernelInfo, is_random, role_of
 from tbscope.sources.torch.subclasses import same_storage
 
-__all__ = ["Joined", "KernelRuns", "Operation", "Operations"]
+__all__ = ["Communication", "KernelRuns", "Operation", "Operations"]
 
 _DATA = Constant("<data>")
 # Kernels that read a tensor which torch has just made from Python data.
@@ -32,14 +32,14 @@ _LIFTS = frozenset({"lift_fresh", "lift_fresh_copy", "lift"})
 class _KernelRun(NamedTuple):
     """One kernel that has run, with its arguments and results; it keeps the tensors alive."""
 
-    facts: KernelFacts
+    facts: KernelInfo
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     result: Any
     flops: int | None
 
 
-class Joined(NamedTuple):
+class Communication(NamedTuple):
     """One kernel that has communicated with other ranks.
 
     Attributes:
@@ -90,8 +90,8 @@ class Operation:
     given: Sequence[torch.Tensor] = ()
     turns: Sequence[tuple[int, list[torch.Tensor]]] = ()
     fed: Sequence[torch.Tensor] = ()
-    joined: Sequence[Joined] = ()
-    passing: Passing | None = None
+    joined: Sequence[Communication] = ()
+    passing: InnerPass | None = None
     told = False
 
     def __init__(self, operations: "Operations") -> None:
@@ -107,7 +107,7 @@ class Operation:
         """Add tensors that are read inside of the operation, each of them once."""
         self.fed = [*{id(tensor): tensor for tensor in (*self.fed, *tensors)}.values()]
 
-    def run(self, facts: KernelFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def run(self, facts: KernelInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run one kernel of the operation, record its effects, and return its result."""
         if facts.writes:
             written, about_to_write = facts.written(args, kwargs), self._operations.about_to_write
@@ -125,7 +125,10 @@ class Operation:
         if self.passing is not None:
             self.passing.makes(result)
         if facts.exchange is not None:
-            self.joined = (*self.joined, Joined(facts.exchange, facts.kernel, args, kwargs, result))
+            self.joined = (
+                *self.joined,
+                Communication(facts.exchange, facts.kernel, args, kwargs, result),
+            )
         if facts.copies:
             copies = self.copies = copies or Copies()
             copies.add(args[0], result)
@@ -280,7 +283,7 @@ class KernelRuns:
         if facts.label in _LIFTS and self._value_of(run.args[0]) is None:
             node.arguments = [Argument(None, _DATA)]
         else:
-            to_tree = Literals(self._known_value).nest
+            to_tree = ArgumentConverter(self._known_value).nest
             schema = schema_of(facts.kernel)
             names = [argument.name for argument in schema.arguments] if schema else []
             for index, arg in enumerate(run.args):

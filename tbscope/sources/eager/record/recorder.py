@@ -6,8 +6,9 @@ Modes report operations and kernels, the watched call of `torch.nn.Module` repor
 `Recorder.add_operation` makes the node of an operation that has run, in this order: the values of
 the tensor arguments (`Discovery.value_of`), the scope and the call site (`StepRecorder._place`),
 control dependencies on earlier in-place writes (`TensorValues.earlier_writers`), the node, its
-results as outputs, and new values for the tensors that it wrote into (`TensorValues.give_written`).
-The arguments come first because a write replaces the value of its tensor.
+results as outputs, and new values for the tensors that it wrote into
+(`TensorValues.add_written_outputs`). The arguments come first because a write replaces the value of
+its tensor.
 """
 
 import sys
@@ -20,24 +21,24 @@ from typing import Any
 
 import torch
 
-from tbscope.analysis.notes import Read, find_notes
+from tbscope.analysis.notes import DataRead, find_notes
 from tbscope.ir.graph import Argument, Call, Graph, Node, Note, Source, Value
-from tbscope.sources.eager.record.backward_io import not_behind
-from tbscope.sources.eager.record.collectives import is_bookkeeping, settle
+from tbscope.sources.eager.record.backward_io import without_ancestors
+from tbscope.sources.eager.record.collectives import is_bookkeeping, move_to_modules
 from tbscope.sources.eager.record.operation import KernelRuns, Operation
 from tbscope.sources.eager.record.scope_stack import RESUMED, Frame, Resumed, is_empty
-from tbscope.sources.eager.record.training.step_recorder import StepRecorder, tell_nobody
+from tbscope.sources.eager.record.training.step_recorder import StepRecorder, ignore_event
 from tbscope.sources.torch.calling.argument_values import FILLED, all_among, collect_tensors
-from tbscope.sources.torch.collectives import SAME, exchange_of
-from tbscope.sources.torch.compat.compiler import draws_otherwise
-from tbscope.sources.torch.compat.modules import ScriptModule, calls_unseen, prepares_lazily
-from tbscope.sources.torch.compat.tensors import ENOUGH, in_forward_mode
+from tbscope.sources.torch.collectives import ASYNC_WRAPPERS, exchange_of
+from tbscope.sources.torch.compat.compiler import differs_when_compiled
+from tbscope.sources.torch.compat.modules import ScriptModule, has_stale_call, prepares_lazily
+from tbscope.sources.torch.compat.tensors import STOP_RECOMPUTATION, in_forward_mode
 from tbscope.sources.torch.operations import (
-    CUTS_UNSEEN,
-    LOOPS,
+    LOOP_OPERATORS,
     RANDOM,
     READS,
-    KernelFacts,
+    UNSEEN_DETACH,
+    KernelInfo,
     add_signature,
     is_random,
     role_of,
@@ -101,12 +102,12 @@ class Recorder(StepRecorder):
         self._reads.clear()
         if self.distributed:
             graph.mesh = self.collectives.groups.mesh()
-            settle(graph)
+            move_to_modules(graph)
         self.collectives.begun.clear()
         self.modules_called.clear()
         self.scopes.forget()
         self.backward = self.functions = None
-        self.about_to_step = tell_nobody
+        self.about_to_step = ignore_event
         return graph
 
     def add_operation(
@@ -143,7 +144,9 @@ class Recorder(StepRecorder):
                 if args:
                     self.add_read(name, args[0], frame)
                 return None
-            wraps = self.distributed and kernels == SAME and isinstance(result, torch.Tensor)
+            wraps = (
+                self.distributed and kernels == ASYNC_WRAPPERS and isinstance(result, torch.Tensor)
+            )
             if wraps or not kernels:
                 found = self._kernels_of_alias(name, args, kwargs, operation, results)
                 if found is None:
@@ -152,7 +155,7 @@ class Recorder(StepRecorder):
         unseen: list[torch.Tensor] = []
         if joined:
             # A buffer that a collective only fills is no input.
-            args, kwargs = self._discovery.handed_in(joined, (args, kwargs), unseen)
+            args, kwargs = self._discovery.without_filled(joined, (args, kwargs), unseen)
         tensor_values = self._values
         arguments, read, values = self._arguments(args, kwargs, fills=bool(written))
         out = collect_tensors(kwargs["out"], []) if written and "out" in kwargs else []
@@ -168,14 +171,14 @@ class Recorder(StepRecorder):
         if passing is not None:
             # The tensors that the backward pass read become inputs, too, unless an argument was
             # made from them.
-            node.inputs += not_behind(passing.read, values)
+            node.inputs += without_ancestors(passing.read, values)
         if run is not None:
             node.run, node.step = run, step
         node.role = role_of(kernels, reads=bool(values))
         if not RANDOM.isdisjoint(kernels):
             self._mark_random(node, frame)
         if written:
-            node.writes = tensor_values.places_of(written, read, values)
+            node.writes = tensor_values.written_positions(written, read, values)
             node.attributes.update(self._discovery.filled_by(out))
         if kernels:
             self.operations.formulas.describe(node, operation.work, read, results)
@@ -199,7 +202,7 @@ class Recorder(StepRecorder):
         names = self.graph.signatures.get(node.op, ())
         node.random = is_random(node.kernels, node.arguments, names)
         may_differ = node.random and self._discovery.open_ended and "torch._dynamo" in sys.modules
-        if may_differ and not self._told_of_numbers and draws_otherwise(frame):
+        if may_differ and not self._told_of_numbers and differs_when_compiled(frame):
             self._told_of_numbers = True
             warn(_OTHER_NUMBERS)
 
@@ -237,7 +240,7 @@ class Recorder(StepRecorder):
                 # A written parameter or buffer gets a node, even if no operation reads it.
                 if self.registry.tensor(tensor) is not None:
                     self.value_of(tensor)
-            tensor_values.give_written(node, written, results, args)
+            tensor_values.add_written_outputs(node, written, results, args)
         if kernel_runs is not None:
             outputs = tensor_values.tensors_of(node, results, [*args, *written])
             node.body = kernel_runs.body(outputs)
@@ -278,7 +281,7 @@ class Recorder(StepRecorder):
         if not all_among(results, (args, kwargs)):
             return []
         # No kernel ran, and each result is an argument: `contiguous()` of a contiguous tensor.
-        if name in CUTS_UNSEEN and any(map(self._values.find, results)):
+        if name in UNSEEN_DETACH and any(map(self._values.find, results)):
             return [f"aten::{name}"]
         return None
 
@@ -324,7 +327,7 @@ class Recorder(StepRecorder):
         if not operation.given:
             return
         taken = {value for node in self.graph.nodes for value in node.inputs}
-        if name in LOOPS:
+        if name in LOOP_OPERATORS:
             taken.update(self._deciding(operation, taken))
         for tensor in operation.given:
             value = self.value_of(tensor)
@@ -354,7 +357,7 @@ class Recorder(StepRecorder):
 
     def add_kernel(
         self,
-        facts: KernelFacts,
+        facts: KernelInfo,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         result: Any,
@@ -372,7 +375,7 @@ class Recorder(StepRecorder):
             add_signature(self.graph.signatures, label, facts.kernel)
         return self.add_operation(label, args, kwargs, result, operation, frame)
 
-    def tell_of_fork(self) -> None:
+    def note_fork(self) -> None:
         """Add a note, once, that a scripted module runs operations in TorchScript's own threads."""
         if not self._forked:
             self._forked = True
@@ -401,7 +404,7 @@ class Recorder(StepRecorder):
         scope, source, run, step = self._place(frame, read, values)
         node = Node("", name, "op", scope, values, arguments=arguments, source=source)
         node.run, node.step = run, step
-        if backward is not None and isinstance(error, ENOUGH):
+        if backward is not None and isinstance(error, STOP_RECOMPUTATION):
             # A checkpoint raises this error after the operation has run and its result is saved.
             running = self.operations.running
             node.kernels = [] if running is None else running.kernels
@@ -438,7 +441,7 @@ class Recorder(StepRecorder):
             self.about_to_write(tensor)
         value, source = self.value_of(tensor), self.where.source_at(frame)
         value.producer.attributes["read_by_python"] = f"{name} at {source}" if source else name
-        self._reads.append(Read(value, name, source))
+        self._reads.append(DataRead(value, name, source))
 
     def about_to_write(self, tensor: torch.Tensor) -> None:
         """Report a tensor before code that is no operation writes into it."""
@@ -480,7 +483,7 @@ class Recorder(StepRecorder):
             return None
         place = scopes.place_of(module)
         if place.wrapper is module:
-            if not calls_unseen(module):
+            if not has_stale_call(module):
                 return None
             module = place.module
         if place.lazy:
@@ -566,7 +569,7 @@ class Recorder(StepRecorder):
             failed=self.failed_calls.add,
             yields=lambda entry: entries.append(self.nest(entry)),
             ends=ends,
-        ).stands_for(result)
+        ).wrap(result)
 
     def _check_end(self, frame: Frame, given: Any, result: Any) -> None:
         """Complete a module call that is about to end: a call without nodes gets a node.
@@ -589,7 +592,7 @@ class Recorder(StepRecorder):
         assert frame.place is not None
         node = self._values.append(frame.place.label, frame.scope, [*inputs], frame.source)
         for tensor in {id(tensor): tensor for tensor in returned}.values():
-            self._values.give(node, self._discovery.stood_in(tensor))
+            self._values.give(node, self._discovery.replaced_by_fake(tensor))
 
     def fail_call(self, frame: Frame, error: BaseException) -> None:
         """Close a module call that raised; remember the innermost call of each error."""

@@ -21,10 +21,10 @@ from tbscope.errors import ScopeError
 from tbscope.ir.builder import GraphBuilder
 from tbscope.ir.graph import Call, Graph, Source
 from tbscope.ir.placement.borrowed_calls import is_shared
-from tbscope.ir.scopes import PHASE_BOXES, Phase, Scope, ScopeKind, upward
+from tbscope.ir.scopes import PHASE_BOXES, Phase, Scope, ScopeKind, self_and_ancestors
 from tbscope.messages import shown
 from tbscope.sources.torch.calling.deferred_results import LAZY_ITERATORS
-from tbscope.sources.torch.module_names import ModulePlace, Registry
+from tbscope.sources.torch.module_names import ModuleEntry, Registry
 
 __all__ = ["RESUMED", "Failures", "Frame", "Resumed", "ScopeStack", "is_empty"]
 
@@ -55,7 +55,7 @@ class Frame:
 
     scope: Scope | None
     inner: Scope | None
-    place: ModulePlace | None = None
+    place: ModuleEntry | None = None
     call: Call | None = None
     source: Source | None = None
     begun: int = 0
@@ -92,11 +92,11 @@ class ScopeStack:
         self.again: Callable[[Scope | None], Scope | None] | None = None
         self._stack = [self.top]
         # The latest scope of each module, by enclosing scope.
-        self._opened: dict[tuple[Scope | None, ModulePlace], Scope] = {}
+        self._opened: dict[tuple[Scope | None, ModuleEntry], Scope] = {}
         self._adopted = itertools.count()
         self.phases: dict[Scope, int] = {}
         # By scope of a module: its place, and the number of phases before it opened.
-        self._opened_after: dict[Scope, tuple[ModulePlace, int]] = {}
+        self._opened_after: dict[Scope, tuple[ModuleEntry, int]] = {}
 
     def forget(self) -> None:
         """Release all modules and tensors."""
@@ -112,7 +112,7 @@ class ScopeStack:
 
     # -- modules ---------------------------------------------------------------------
 
-    def place_of(self, module: torch.nn.Module) -> ModulePlace:
+    def place_of(self, module: torch.nn.Module) -> ModuleEntry:
         """Return the place of a module that is called now; adopt an unregistered module."""
         place = self.registry.module(module)
         if place is not None:
@@ -136,7 +136,7 @@ class ScopeStack:
                 self.adopted(new_module)
         return place
 
-    def call_of(self, place: ModulePlace) -> Frame | None:
+    def call_of(self, place: ModuleEntry) -> Frame | None:
         """Return the innermost running call of a module, or None if the module does not run."""
         if self.running.place is place:
             return self.running
@@ -168,17 +168,17 @@ class ScopeStack:
             pass
         self.running = self._stack[-1]
 
-    def call_scope(self, place: ModulePlace) -> Scope:
+    def call_scope(self, place: ModuleEntry) -> Scope:
         """Open the scope of a call of this module."""
         parent = self._parent_of(place)
         opened = self._opened.get((parent, place))
-        if opened is not None and opened.kind == "container" and self.over_since(opened) is None:
+        if opened is not None and opened.kind == "container" and self.phase_since(opened) is None:
             # The scope was the container for calls of modules in it: the call gets the same scope.
             opened.kind = "module"
             return opened
         return self._open_place(place, parent, "module")
 
-    def container(self, place: ModulePlace, *, again: bool = False) -> Scope:
+    def container(self, place: ModuleEntry, *, again: bool = False) -> Scope:
         """Return the scope of a module that is not called itself.
 
         Args:
@@ -187,11 +187,11 @@ class ScopeStack:
         """
         parent = self._parent_of(place, again=again)
         opened = self._opened.get((parent, place))
-        if opened is not None and not (again and self.over_since(opened) is not None):
+        if opened is not None and not (again and self.phase_since(opened) is not None):
             return opened
         return self._open_place(place, parent, "container")
 
-    def home(self, place: ModulePlace) -> Scope:
+    def home(self, place: ModuleEntry) -> Scope:
         """Return the scope of a module's own parameters: of its first call, or a container."""
         return place.first_scope or self.container(place)
 
@@ -212,7 +212,7 @@ class ScopeStack:
         finally:
             self.close_call(frame)
 
-    def _parent_of(self, place: ModulePlace, *, again: bool = True) -> Scope | None:
+    def _parent_of(self, place: ModuleEntry, *, again: bool = True) -> Scope | None:
         """Return the scope that encloses a module: the scope of its nearest running parent."""
         parent = place.parent
         if parent is None:
@@ -224,7 +224,7 @@ class ScopeStack:
         """Return the enclosing scope for a scope that a script opens in a call."""
         return frame.inner if self.again is None else self.again(frame.inner)
 
-    def over_since(self, scope: Scope | None) -> int | None:
+    def phase_since(self, scope: Scope | None) -> int | None:
         """Return the number of the first phase that has begun since a module's box was opened.
 
         A phase reads values from the box. A node that reads results of the phase needs another box,
@@ -239,11 +239,11 @@ class ScopeStack:
         is_list = place.parent is not None and type(place.module).forward is torch.nn.Module.forward
         return None if is_list or self.call_of(place) else after
 
-    def open_again(self, scope: Scope) -> Scope:
+    def reopen(self, scope: Scope) -> Scope:
         """Return a new box for operations that a module runs outside of its calls."""
         return self.container(self._opened_after[scope][0], again=True)
 
-    def _open_place(self, place: ModulePlace, parent: Scope | None, kind: ScopeKind) -> Scope:
+    def _open_place(self, place: ModuleEntry, parent: Scope | None, kind: ScopeKind) -> Scope:
         scope = self._new_scope(place.label, place.attribute, parent=parent, kind=kind)
         self._opened[parent, place] = scope
         self._opened_after[scope] = place, len(self.phases)
@@ -365,11 +365,14 @@ def is_empty(graph: Graph, frame: Frame) -> bool:
     if len(nodes) > frame.first and nodes[-1].scope is frame.scope:
         return False
     for node in itertools.islice(reversed(nodes), len(nodes) - frame.first):
-        if any(scope is frame.scope for scope in upward(node.scope)):
+        if any(scope is frame.scope for scope in self_and_ancestors(node.scope)):
             return False
     calls = itertools.takewhile(lambda call: call is not frame.call, reversed(graph.calls))
     return frame.scope not in {
-        enclosing for call in calls if is_shared(call) for enclosing in upward(call.caller)
+        enclosing
+        for call in calls
+        if is_shared(call)
+        for enclosing in self_and_ancestors(call.caller)
     }
 
 
@@ -395,7 +398,7 @@ class Resumed:
     yields: Callable[[Any], None]
     ends: Callable[[Any], None]
 
-    def stands_for(self, given: Any) -> Any:
+    def wrap(self, given: Any) -> Any:
         """Return the object that replaces a result of forward; it yields and returns the same.
 
         Args:

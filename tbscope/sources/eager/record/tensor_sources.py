@@ -1,13 +1,13 @@
 """Source nodes for tensors that no watched operation returned: inputs, parameters, constants.
 
-`Discovery.value_of` returns the value of any tensor. A tensor without a recorded value is looked up
-in this order, until a step succeeds: the fake tensor that replaces it; results of backward passes
-that are one operation each; inner tensors of wrappers, and wrappers with changed inner tensors;
-wrappers of `vmap`, `grad` and `jvp`; tensors kept by a training step (saved tensors, optimizer
-state, gradients from before); tensors made of other tensors that have values (in a distributed run
-before the previous step, too); parameters that ranks have gathered; parameters and buffers of
-modules; local shards of these; inputs; buckets of written parts. Else the tensor becomes a
-constant, or an input in a recorded region outside of modules.
+`TensorSources.value_of` returns the value of any tensor. A tensor without a recorded value is
+looked up in this order, until a step succeeds: the fake tensor that replaces it; results of
+backward passes that are one operation each; inner tensors of wrappers, and wrappers with changed
+inner tensors; wrappers of `vmap`, `grad` and `jvp`; tensors kept by a training step (saved tensors,
+optimizer state, gradients from before); tensors made of other tensors that have values (in a
+distributed run before the previous step, too); parameters that ranks have gathered; parameters and
+buffers of modules; local shards of these; inputs; buckets of written parts. Else the tensor becomes
+a constant, or an input in a recorded region outside of modules.
 """
 
 import itertools
@@ -19,10 +19,10 @@ import torch
 
 from tbscope.ir.graph import Argument, Node, Value
 from tbscope.ir.nodes import OPERATIONS
-from tbscope.sources.eager.record.manual_updates import way_back
-from tbscope.sources.eager.record.operation import Joined
+from tbscope.sources.eager.record.manual_updates import producers_back
+from tbscope.sources.eager.record.operation import Communication
 from tbscope.sources.eager.record.scope_stack import ScopeStack
-from tbscope.sources.eager.record.values import Inside, TensorValues
+from tbscope.sources.eager.record.values import InnerTensor, TensorValues
 from tbscope.sources.torch.calling.argument_values import FILLED, collect_tensors
 from tbscope.sources.torch.calling.pytree import tensor_leaves
 from tbscope.sources.torch.compat.tensors import (
@@ -34,20 +34,20 @@ from tbscope.sources.torch.compat.tensors import (
     without_functions,
 )
 from tbscope.sources.torch.distributed import is_distributed
-from tbscope.sources.torch.module_names import ModulePlace, TensorPlace
+from tbscope.sources.torch.module_names import ModuleEntry, TensorEntry
 from tbscope.sources.torch.subclasses import (
     PLAIN,
     content_of,
-    held_tensors,
+    inner_tensors,
     is_wrapper,
-    made_of,
     storage_keys,
+    subclass_attributes,
 )
 
-__all__ = ["Discovery"]
+__all__ = ["TensorSources"]
 
 
-class Discovery:
+class TensorSources:
     """Search for the value of any tensor; a tensor not seen before gets a node.
 
     Args:
@@ -74,7 +74,7 @@ class Discovery:
         self.values = values
         self._known = values.held
         self.open_ended = open_ended
-        self.replaced: list[ModulePlace] = []
+        self.replaced: list[ModuleEntry] = []
         self.distributed = is_distributed()
         self.from_step: Callable[[torch.Tensor], Value | None] | None = None
         self.stand_in: Callable[[torch.Tensor], torch.Tensor] | None = None
@@ -84,7 +84,7 @@ class Discovery:
         # By identity; a reference to each tensor keeps its identity from reuse.
         self._hidden: dict[int, tuple[str, torch.Tensor]] = {}
 
-    def branch(self, scopes: ScopeStack) -> "Discovery":
+    def branch(self, scopes: ScopeStack) -> "TensorSources":
         """Return an instance for the tensors of another thread."""
         branch = copy(self)
         branch.scopes = scopes
@@ -102,7 +102,7 @@ class Discovery:
         with without_functions():
             return self._discover(tensor)
 
-    def stood_in(self, tensor: torch.Tensor) -> torch.Tensor:
+    def replaced_by_fake(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return the fake tensor that replaces a tensor, or the tensor itself if none does."""
         return tensor if self.stand_in is None else self.stand_in(tensor)
 
@@ -198,7 +198,9 @@ class Discovery:
         node.phase = values[-1].producer.phase
         return self.values.give(node, tensor)
 
-    def handed_in(self, joined: Sequence[Joined], given: Any, filled: list[torch.Tensor]) -> Any:
+    def without_filled(
+        self, joined: Sequence[Communication], given: Any, filled: list[torch.Tensor]
+    ) -> Any:
         """Return the arguments of an operation without the unseen tensors that are only filled.
 
         Unseen tensors that are sent to other ranks get values by their memory: torch collects
@@ -297,11 +299,11 @@ class Discovery:
             return value
         return self.values.make(self._view("add_batch_dim", value, dimension), tensor)
 
-    def _taken_out(self, inside: Inside) -> Value:
+    def _taken_out(self, inside: InnerTensor) -> Value:
         """Return the value of an inner tensor; add the nodes that take it out of its wrappers."""
         if inside.value is None:
             outer = inside.outer
-            value = self._taken_out(outer) if isinstance(outer, Inside) else outer
+            value = self._taken_out(outer) if isinstance(outer, InnerTensor) else outer
             if inside.op is not None:
                 node = self._view(inside.op, value, inside.dimension)
                 types = inside.dtype, inside.device
@@ -330,8 +332,8 @@ class Discovery:
             return face
         if known and face is None:
             return None
-        face = face or self.values.shown_by(tensor)
-        parts = [part for _, part in held_tensors(tensor)]
+        face = face or self.values.value_in_same_storage(tensor)
+        parts = [part for _, part in inner_tensors(tensor)]
         leading = [part for part in parts if self._leads_on(part)]
         if face is None and not leading:
             return None
@@ -352,7 +354,7 @@ class Discovery:
         wrappers = self.values.wrappers
         return wrappers.is_composite(tensor) and (
             wrappers.face(tensor) is not None
-            or any(self._leads_on(part) for _, part in held_tensors(tensor))
+            or any(self._leads_on(part) for _, part in inner_tensors(tensor))
         )
 
     def _made(self, tensor: torch.Tensor, first: list[Value], parts: list[torch.Tensor]) -> Value:
@@ -397,7 +399,7 @@ class Discovery:
             return False
         return self._registry.knows(place, names) and not self._is_replaced(place)
 
-    def _late_tensor(self, tensor: torch.Tensor) -> TensorPlace | None:
+    def _late_tensor(self, tensor: torch.Tensor) -> TensorEntry | None:
         """Return the place of a tensor that the running module registered only since it ran."""
         place, names = self._names_of(tensor)
         if place is None or not names:
@@ -407,7 +409,7 @@ class Discovery:
         self._registry.refresh(place)
         return self._registry.tensor(tensor)
 
-    def _is_replaced(self, place: ModulePlace | None) -> bool:
+    def _is_replaced(self, place: ModuleEntry | None) -> bool:
         """Whether the tensors of a module, or of a module that contains it, are replaced now."""
         while self.replaced and place is not None:
             if place in self.replaced:
@@ -433,7 +435,7 @@ class Discovery:
         value = self.values.find(tensor)
         if value is None:
             return self._attribute_name(tensor) or "a constant"
-        for node in way_back(value):
+        for node in producers_back(value):
             if "fills" in node.attributes:
                 return str(node.attributes["fills"])
         return None if node.kind in OPERATIONS else node.name
@@ -444,7 +446,7 @@ class Discovery:
         assert place is not None, "a module that runs holds it"
         self._registry.put_together(place, names[0], tensor)
 
-    def _names_of(self, tensor: torch.Tensor) -> tuple[ModulePlace | None, list[str]]:
+    def _names_of(self, tensor: torch.Tensor) -> tuple[ModuleEntry | None, list[str]]:
         """Return the running module, and the names under which its own tables contain a tensor."""
         place = self.scopes.running.place
         tables = () if place is None else (place.module._parameters, place.module._buffers)
@@ -463,14 +465,14 @@ class Discovery:
 
     # -- nodes --------------------------------------------------------------------------
 
-    def _held(self, tensor: torch.Tensor, place: TensorPlace) -> Node:
+    def _held(self, tensor: torch.Tensor, place: TensorEntry) -> Node:
         """Add a node for a parameter or buffer, in the scope of the module that owns it."""
         name, scope = place.qualified_name, self.scopes.home(place.owner)
         node = self._builder.append_source(place.kind, name, scope)
         self.values.names[node] = name
         node.attributes["requires_grad"] = tensor.requires_grad
         if type(tensor) not in PLAIN:
-            node.attributes.update(made_of(tensor))
+            node.attributes.update(subclass_attributes(tensor))
         return node
 
     def _constant(self, tensor: torch.Tensor) -> Node:

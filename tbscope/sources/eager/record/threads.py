@@ -20,7 +20,7 @@ from tbscope.utils.components import in_order
 if TYPE_CHECKING:
     from tbscope.ir.scopes import Scope
 
-__all__ = ["HandedOver", "Strands"]
+__all__ = ["Handover", "ThreadWork"]
 
 _Place: TypeAlias = tuple[float, ...]
 
@@ -29,7 +29,7 @@ _SHARED = (*EVENTS, "about_to_set", "about_to_accumulate")
 
 
 @dataclass(slots=True, eq=False)
-class _Strand:
+class _ThreadOrder:
     """The work of one thread for a run, in its own order.
 
     Attributes:
@@ -48,7 +48,7 @@ class _Strand:
         return *self.place, next(self.steps)
 
 
-class HandedOver(NamedTuple):
+class Handover(NamedTuple):
     """Work that was handed over to other threads, once or several times.
 
     Attributes:
@@ -63,7 +63,7 @@ class HandedOver(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class Strands:
+class ThreadWork:
     """The work of all threads for one run, in which only one thread records at a time.
 
     Args:
@@ -74,24 +74,24 @@ class Strands:
     _over: bool = False
     # Position of each node and each call; nodes from before have no entry.
     _places: dict[Node | Call, _Place] = field(default_factory=dict)
-    _strands: dict[Recorder, _Strand] = field(default_factory=dict)
-    _running: dict[Recorder, _Strand] = field(default_factory=dict)
+    _strands: dict[Recorder, _ThreadOrder] = field(default_factory=dict)
+    _running: dict[Recorder, _ThreadOrder] = field(default_factory=dict)
     # Attributes of the trunk that its guards replace.
     _unguarded: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         trunk = self.trunk
         self._unguarded = {name: trunk.__dict__[name] for name in _SHARED if name in vars(trunk)}
-        self._guard(trunk, _Strand((), itertools.count(len(trunk.graph.nodes))))
+        self._guard(trunk, _ThreadOrder((), itertools.count(len(trunk.graph.nodes))))
         trunk.strands, trunk.before_closing = self, self._put_in_order
 
-    def hand_over(self, recorder: Recorder, source: Source | None) -> HandedOver:
+    def hand_over(self, recorder: Recorder, source: Source | None) -> Handover:
         """Record that the thread of this recorder hands over work now."""
         with self.trunk.turn:
             place = self._strands[recorder].next()
-            return HandedOver(self._branch(recorder, source), place, source)
+            return Handover(self._branch(recorder, source), place, source)
 
-    def begin(self, handed: HandedOver, number: int) -> Recorder:
+    def begin(self, handed: Handover, number: int) -> Recorder:
         """Return the recorder for this thread, which begins a part of work that was handed over.
 
         Args:
@@ -101,7 +101,7 @@ class Strands:
         with self.trunk.turn:
             recorder = self._branch(handed.recorder, handed.source)
             name = threading.current_thread().name
-            strand = _Strand((*handed.place, number), itertools.count(), name, handed.source)
+            strand = _ThreadOrder((*handed.place, number), itertools.count(), name, handed.source)
             self._guard(recorder, strand)
             self._running[recorder] = strand
             recorder.paused = recorder.paused or self._over
@@ -137,7 +137,7 @@ class Strands:
             vars(recorder).pop(name, None)
         vars(recorder).update(self._unguarded)
 
-    def _guard(self, recorder: Recorder, strand: _Strand) -> None:
+    def _guard(self, recorder: Recorder, strand: _ThreadOrder) -> None:
         """Make the methods of a recorder take the lock, and sort its nodes into a strand."""
         self._strands[recorder] = strand
         for name in _SHARED:
@@ -148,7 +148,7 @@ class Strands:
             operations.about_to_write = self._guarded(operations.about_to_write, strand)
 
     def _guarded(
-        self, tell: Callable[..., Any], strand: _Strand, *, leaves: bool = False
+        self, tell: Callable[..., Any], strand: _ThreadOrder, *, leaves: bool = False
     ) -> Callable[..., Any]:
         """Return a method that takes the lock, and sorts new nodes and calls into a strand."""
         graph, places = self.trunk.graph, self._places

@@ -2,9 +2,9 @@
 
 `TensorValues.held` maps `id(tensor)` to a weak reference and the `Value` that the tensor has now.
 An in-place write makes a new value: the writing node gets a further output, which replaces the
-entry of the written tensor (`TensorValues.give_written`). Other views of the storage keep their
-values; an operation that reads such a view later gets the writing node as a control dependency
-(`TensorValues.earlier_writers`).
+entry of the written tensor (`TensorValues.add_written_outputs`). Other views of the storage keep
+their values; an operation that reads such a view later gets the writing node as a control
+dependency (`TensorValues.earlier_writers`).
 
 Tensors can be inside of other tensors: in the wrappers of `vmap`, `grad` and `jvp`, and in tensor
 subclasses. No operation was seen that produces the inner tensors of a wrapper. An inner tensor that
@@ -33,16 +33,16 @@ from tbscope.sources.torch.distributed import sharding_of
 from tbscope.sources.torch.subclasses import (
     PLAIN,
     Writes,
-    held_tensors,
-    holds_others,
+    inner_tensors,
     is_wrapper,
-    lies_in,
+    may_have_inner_tensors,
     same_storage,
+    shares_storage_with,
     storage_keys,
     type_names,
 )
 
-__all__ = ["Inside", "TensorValues", "add_value", "shape_of"]
+__all__ = ["InnerTensor", "TensorValues", "add_value", "shape_of"]
 
 
 def _nothing(tensor: torch.Tensor) -> None:
@@ -117,7 +117,7 @@ class TensorValues:
         else:
             self.wrappers.hold(tensor, value)
 
-    def shown_by(self, tensor: torch.Tensor) -> Value | None:
+    def value_in_same_storage(self, tensor: torch.Tensor) -> Value | None:
         """Return the value of a live tensor with the storage and the shape of this tensor.
 
         The tensor made last counts. Return None if there is none.
@@ -137,7 +137,7 @@ class TensorValues:
         self.wrappers.keep(tensor, value)
         return value
 
-    def give_written(
+    def add_written_outputs(
         self,
         node: Node,
         written: list[torch.Tensor],
@@ -157,7 +157,7 @@ class TensorValues:
             candidates: Its arguments, which are tensors of the user's code.
         """
         with_output = {id(tensor) for tensor in results}
-        arguments = _Among(candidates)
+        arguments = _StorageIndex(candidates)
         for tensor in written:
             target = self._target(tensor, arguments)
             if target is None:
@@ -172,7 +172,7 @@ class TensorValues:
             assert value is not None
             self.writes.add(node, self._order_of(node), value, tensor)
 
-    def places_of(
+    def written_positions(
         self,
         written: list[torch.Tensor],
         read: list[torch.Tensor],
@@ -195,7 +195,9 @@ class TensorValues:
             [
                 place
                 for place, other in enumerate(read)
-                if lies_in(other, keys) or id(other) in identities or values[place] in replaced
+                if shares_storage_with(other, keys)
+                or id(other) in identities
+                or values[place] in replaced
             ]
         )
 
@@ -216,7 +218,7 @@ class TensorValues:
             tensors += [tensor for tensor in written if self.find(tensor) is value][:1]
         return tensors
 
-    def _target(self, tensor: torch.Tensor, candidates: "_Among") -> torch.Tensor | None:
+    def _target(self, tensor: torch.Tensor, candidates: "_StorageIndex") -> torch.Tensor | None:
         """Return the user's tensor that changes if a kernel writes into this tensor, or None."""
         # Under `vmap` or `grad` a kernel writes into an inner tensor; the value that changes is the
         # value of the wrapper.
@@ -303,7 +305,7 @@ class TensorValues:
         return order[node]
 
 
-class _Among:
+class _StorageIndex:
     """Search for a tensor in a list, by identity and by storage.
 
     Args:
@@ -338,7 +340,7 @@ class _Among:
         return tensor if id(tensor) in self.identities else None
 
 
-class Inside:
+class InnerTensor:
     """A tensor inside of a wrapper that an operation returned.
 
     Attributes:
@@ -354,7 +356,11 @@ class Inside:
     """
 
     def __init__(
-        self, tensor: torch.Tensor, outer: "Value | Inside", op: str | None, dimension: int | None
+        self,
+        tensor: torch.Tensor,
+        outer: "Value | InnerTensor",
+        op: str | None,
+        dimension: int | None,
     ) -> None:
         self.held = ref(tensor)
         self.outer = outer
@@ -367,12 +373,12 @@ class Inside:
     def root(self) -> Value:
         """Value of the outermost wrapper."""
         outer = self.outer
-        while isinstance(outer, Inside):
+        while isinstance(outer, InnerTensor):
             outer = outer.outer
         return outer
 
 
-class _Part(NamedTuple):
+class _InnerState(NamedTuple):
     """State of one inner tensor at the time when its tensor of a subclass was made.
 
     Attributes:
@@ -381,9 +387,9 @@ class _Part(NamedTuple):
     """
 
     held: "ref[torch.Tensor]"
-    was: Value | Inside | None
+    was: Value | InnerTensor | None
 
-    def is_now(self, tensor: torch.Tensor, now: Value | Inside | None) -> bool:
+    def is_now(self, tensor: torch.Tensor, now: Value | InnerTensor | None) -> bool:
         """Whether the inner tensor is still the same object with the same content."""
         if self.held() is not tensor:
             return False
@@ -395,7 +401,7 @@ class _Part(NamedTuple):
             # input) produces it now: it was only read since.
             return not isinstance(now, Value) or now.producer.kind != "op"
         # The inner tensor may have been taken out of its own wrapper since, which changes nothing.
-        return isinstance(was, Inside) and now is was.value
+        return isinstance(was, InnerTensor) and now is was.value
 
 
 @dataclass(slots=True, eq=False)
@@ -404,7 +410,7 @@ class _Composite:
 
     held: "ref[torch.Tensor]"
     value: Value
-    parts: dict[str, _Part]
+    parts: dict[str, _InnerState]
 
 
 class _Wrappers:
@@ -421,7 +427,7 @@ class _Wrappers:
     def __init__(self, held: dict[int, tuple["ref[torch.Tensor]", Value]]) -> None:
         self.any = False
         self._held = held
-        self._inside: dict[int, Inside] = {}
+        self._inside: dict[int, InnerTensor] = {}
         self._composites: dict[int, _Composite] = {}
         self._faces: dict[int, tuple[ref[torch.Tensor], Value]] = {}
 
@@ -432,8 +438,8 @@ class _Wrappers:
         composite = self._composite(tensor)
         return composite.value if composite is not None else None
 
-    def inside(self, tensor: torch.Tensor) -> Inside | None:
-        """Return the `Inside` entry of an inner tensor, or None for any other tensor."""
+    def inside(self, tensor: torch.Tensor) -> InnerTensor | None:
+        """Return the `InnerTensor` entry of an inner tensor, or None for any other tensor."""
         entry = self._inside.get(id(tensor))
         return entry if entry is not None and entry.held() is tensor else None
 
@@ -444,7 +450,7 @@ class _Wrappers:
 
     def is_composite(self, tensor: torch.Tensor) -> bool:
         """Whether inner tensors may define the content of a tensor."""
-        return holds_others(type(tensor))
+        return may_have_inner_tensors(type(tensor))
 
     def changed(self, tensor: torch.Tensor) -> list[torch.Tensor]:
         """Return the inner tensors that changed since their tensor of a subclass was made.
@@ -454,7 +460,7 @@ class _Wrappers:
         composite = self._composite(tensor)
         assert composite is not None
         changed = []
-        for name, part in held_tensors(tensor):
+        for name, part in inner_tensors(tensor):
             was = composite.parts.get(name)
             if was is None or not was.is_now(part, self._state(part)):
                 changed.append(part)
@@ -494,7 +500,8 @@ class _Wrappers:
         self._inside.pop(id(tensor), None)
         if self.is_composite(tensor):
             parts = {
-                name: _Part(ref(part), self._state(part)) for name, part in held_tensors(tensor)
+                name: _InnerState(ref(part), self._state(part))
+                for name, part in inner_tensors(tensor)
             }
             self._composites[id(tensor)] = _Composite(ref(tensor), value, parts)
             self.any = True
@@ -522,7 +529,7 @@ class _Wrappers:
         self._composites.clear()
         self._faces.clear()
 
-    def _enter(self, tensor: torch.Tensor, outer: Value | Inside, *, again: bool) -> None:
+    def _enter(self, tensor: torch.Tensor, outer: Value | InnerTensor, *, again: bool) -> None:
         """Register the inner tensors of a tensor.
 
         Args:
@@ -537,7 +544,7 @@ class _Wrappers:
                     continue
                 self._held.pop(id(inner), None)
                 self._composites.pop(id(inner), None)
-            inside = self._inside[id(inner)] = Inside(inner, outer, op, dimension)
+            inside = self._inside[id(inner)] = InnerTensor(inner, outer, op, dimension)
             self.any = True
             self._enter(inner, inside, again=again)
 
@@ -551,7 +558,7 @@ class _Wrappers:
         if wrapped is not None:
             dimension = batch_dimension(tensor)
             return [(wrapped, None if dimension is None else "remove_batch_dim", dimension)]
-        parts = held_tensors(tensor) if self.is_composite(tensor) else []
+        parts = inner_tensors(tensor) if self.is_composite(tensor) else []
         if len(parts) == 1 and self.is_all(tensor, parts[0][1]):
             return [(parts[0][1], None, None)]
         return [(part, name.strip("_"), None) for name, part in parts]
@@ -564,7 +571,7 @@ class _Wrappers:
             and shape_of(part) == shape_of(tensor)
         )
 
-    def _state(self, tensor: torch.Tensor) -> Value | Inside | None:
+    def _state(self, tensor: torch.Tensor) -> Value | InnerTensor | None:
         """Return the value of a tensor, or its entry as an inner tensor, or None."""
         entry = self._held.get(id(tensor))
         if entry is not None and entry[0]() is tensor:

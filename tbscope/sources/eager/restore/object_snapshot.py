@@ -27,7 +27,7 @@ from tbscope.sources.torch.compat.modules import (
 )
 from tbscope.utils.validation import table_of
 
-__all__ = ["MOST_ARRAY_BYTES", "MOST_OBJECTS", "KeptContents", "Report"]
+__all__ = ["MOST_ARRAY_BYTES", "MOST_OBJECTS", "ObjectSnapshot", "Report"]
 
 Report: TypeAlias = Callable[[str, Exception], None]
 """Receives the name of a part that could not be restored, and the error."""
@@ -44,7 +44,7 @@ _MANY = 50
 _Sort: TypeAlias = Literal["plain", "data", "array", "generator", "tensor", "module", "machine"]
 
 
-class _Part(NamedTuple):
+class _Accessor(NamedTuple):
     """One part of an instance's state: functions that copy and restore it.
 
     Attributes:
@@ -70,14 +70,14 @@ class _Kind(NamedTuple):
     """
 
     sort: _Sort
-    parts: tuple[_Part, ...] = ()
+    parts: tuple[_Accessor, ...] = ()
     inside: Callable[[Any], Iterable[Any]] | None = None
 
 
 # -- containers ----------------------------------------------------------------------------
 
 
-def _mapping(base: Any) -> _Part:
+def _mapping(base: Any) -> _Accessor:
     """Return the part for the entries of a mapping class and its subclasses."""
 
     def take(mapping: Any) -> dict[Any, Any]:
@@ -101,17 +101,17 @@ def _mapping(base: Any) -> _Part:
             before.values() if {str}.issuperset(map(type, before)) else (*before, *before.values())
         )
 
-    return _Part(take, put, entries)
+    return _Accessor(take, put, entries)
 
 
-def _sequence(base: Any) -> _Part:
+def _sequence(base: Any) -> _Accessor:
     def put(sequence: Any, before: list[Any]) -> None:
         same = map(is_, base.__iter__(sequence), before)
         if base.__len__(sequence) != len(before) or not all(same):
             base.clear(sequence)
             base.extend(sequence, before)
 
-    return _Part(lambda sequence: [*base.__iter__(sequence)], put, lambda before: before)
+    return _Accessor(lambda sequence: [*base.__iter__(sequence)], put, lambda before: before)
 
 
 def _put_set(container: Any, before: list[Any]) -> None:
@@ -120,10 +120,10 @@ def _put_set(container: Any, before: list[Any]) -> None:
         set.update(container, before)
 
 
-_PLAIN: dict[type, _Part] = {
+_PLAIN: dict[type, _Accessor] = {
     **{base: _mapping(base) for base in (OrderedDict, dict)},
     **{base: _sequence(base) for base in (list, deque, bytearray)},
-    set: _Part(lambda container: [*set.__iter__(container)], _put_set, lambda before: before),
+    set: _Accessor(lambda container: [*set.__iter__(container)], _put_set, lambda before: before),
 }
 
 
@@ -183,12 +183,12 @@ def _put_scripted(module: Any, before: dict[str, Any]) -> None:
             set_scripted_attribute(module, name, value)
 
 
-_ATTRIBUTES = _Part(_take_object, _put_object, lambda before: before[2].values())
+_ATTRIBUTES = _Accessor(_take_object, _put_object, lambda before: before[2].values())
 """The attributes of an object, and its class."""
 
-_SLOTS = _Part(_take_slots, _put_slots, lambda before: before)
+_SLOTS = _Accessor(_take_slots, _put_slots, lambda before: before)
 # The parameters, buffers and mode of a scripted module are in C++.
-_SCRIPTED = _Part(scripted_attributes, _put_scripted, lambda before: before.values())
+_SCRIPTED = _Accessor(scripted_attributes, _put_scripted, lambda before: before.values())
 
 
 # -- numbers -------------------------------------------------------------------------------
@@ -227,8 +227,8 @@ def _put_state(generator: Any, before: Any) -> None:
     owner.state = before
 
 
-_ARRAY = _Part(_take_array, _put_array, lambda before: ())
-_STATE = _Part(_take_state, _put_state, lambda before: ())
+_ARRAY = _Accessor(_take_array, _put_array, lambda before: ())
+_STATE = _Accessor(_take_state, _put_state, lambda before: ())
 
 
 # -- classes -------------------------------------------------------------------------------
@@ -314,7 +314,7 @@ class _Kinds(dict[type, _Kind | None]):
         return kind
 
 
-class KeptContents:
+class ObjectSnapshot:
     """Snapshot of containers, objects, arrays and random generators.
 
     Attributes:
@@ -323,7 +323,7 @@ class KeptContents:
 
     def __init__(self) -> None:
         self.modes: dict[int, dict[str, Any]] = {}
-        self._kept: list[tuple[Any, _Part, Any]] = []
+        self._kept: list[tuple[Any, _Accessor, Any]] = []
         # Empty containers are frequent, and need no copy.
         self._empty: list[Any] = []
         self._kinds = _Kinds()
@@ -365,7 +365,7 @@ class KeptContents:
                     pending += [self._keep(obj, kind, part) for part in kind.parts]
         return tensors
 
-    def _keep(self, thing: Any, kind: _Kind, part: _Part) -> Collection[Any]:
+    def _keep(self, thing: Any, kind: _Kind, part: _Accessor) -> Collection[Any]:
         """Take a snapshot of one part of an object; return the contents of the part."""
         before = part.take(thing)
         entries = part.entries(before)

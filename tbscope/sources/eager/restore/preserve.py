@@ -15,11 +15,11 @@ from typing import Any
 import torch
 
 from tbscope.errors import TraceError
-from tbscope.sources.eager.restore.object_snapshot import KeptContents
+from tbscope.sources.eager.restore.object_snapshot import ObjectSnapshot
 from tbscope.sources.eager.restore.process_snapshot import generators, keep_settings, tables
-from tbscope.sources.eager.restore.tensor_snapshot import KeptTensors
+from tbscope.sources.eager.restore.tensor_snapshot import TensorSnapshot
 
-__all__ = ["Preserved", "keepers"]
+__all__ = ["Snapshot", "active_snapshots"]
 
 _SHOWN_FAILURES = 3
 
@@ -28,11 +28,11 @@ _SHOWN_FAILURES = 3
 # step.
 _ON_ITS_OWN = {"require_forward_param_sync": False, "require_backward_grad_sync": False}
 
-keepers: list["Preserved"] = []
+active_snapshots: list["Snapshot"] = []
 """The snapshots that are active now, in all threads."""
 
 
-class Preserved(AbstractContextManager["Preserved"]):
+class Snapshot(AbstractContextManager["Snapshot"]):
     """A block after which modules, inputs and process are restored to their state before it.
 
     Modules, inputs and their children remain the identical objects. Contents of tensors are
@@ -69,8 +69,8 @@ class Preserved(AbstractContextManager["Preserved"]):
     ) -> None:
         self._to_keep = list(modules)
         self._inputs = inputs
-        self._tensors = KeptTensors()
-        self._contents = KeptContents()
+        self._tensors = TensorSnapshot()
+        self._contents = ObjectSnapshot()
         # The training flag is an attribute of the module, and is restored with the other
         # attributes.
         self._modes = self._contents.modes
@@ -87,9 +87,9 @@ class Preserved(AbstractContextManager["Preserved"]):
         self.about_to_accumulate = self._tensors.about_to_accumulate
         self.were_set = self._tensors.were_set
 
-    def __enter__(self) -> "Preserved":
+    def __enter__(self) -> "Snapshot":
         self.thread = get_ident()
-        keepers.append(self)
+        active_snapshots.append(self)
         try:
             self._restore_settings = keep_settings()
             for table in tables():
@@ -188,7 +188,7 @@ class Preserved(AbstractContextManager["Preserved"]):
         error.add_note(str(failed))
 
     def _restore(self) -> None:
-        keepers.remove(self)
+        active_snapshots.remove(self)
         try:
             self._tensors.restore(self._report)
         except Exception as error:  # noqa: BLE001 (reported)

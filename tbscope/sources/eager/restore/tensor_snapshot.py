@@ -27,7 +27,7 @@ from tbscope.sources.torch.compat.tensors import (
     without_functions,
 )
 
-__all__ = ["KeptTensors", "is_only_thread"]
+__all__ = ["TensorSnapshot", "is_only_thread"]
 
 _PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
 _UNKNOWN = object()
@@ -40,7 +40,7 @@ def is_only_thread() -> bool:
     return len(sys._current_frames()) == 1
 
 
-class _Kept(NamedTuple):
+class _TensorState(NamedTuple):
     """Snapshot of a tensor.
 
     Attributes:
@@ -60,11 +60,11 @@ class _Kept(NamedTuple):
     history: Any
 
 
-class KeptTensors:
+class TensorSnapshot:
     """Snapshots of tensors and of their gradients."""
 
     def __init__(self) -> None:
-        self._kept: list[_Kept] = []
+        self._kept: list[_TensorState] = []
         # By identity.
         self._leaves: dict[int, torch.Tensor] = {}
         # By identity: tensors that the run has set other than by an operation, or whose gradient it
@@ -78,12 +78,12 @@ class KeptTensors:
         # Snapshots by storage, for storages without a write so far; and by identity the tensors
         # without a storage. Then the copies of both, and the version counters before the first
         # write.
-        self._untouched: dict[int, list[_Kept]] = {}
+        self._untouched: dict[int, list[_TensorState]] = {}
         self._odd: dict[int, torch.Tensor] = {}
         self._contents: list[_Content] = []
         self._copies: list[tuple[torch.Tensor, torch.Tensor]] = []
         self._versions: list[tuple[torch.Tensor, int]] = []
-        self._moved: list[_Kept] = []
+        self._moved: list[_TensorState] = []
 
     def add(self, tensors: Sequence[torch.Tensor]) -> list[Any]:
         """Take a snapshot of tensors.
@@ -119,7 +119,7 @@ class KeptTensors:
             shapes = [tensor.shape for tensor in stored]
             asking = [tensor.requires_grad for tensor in stored]
             columns = stored, handles, keys, shapes, asking, _histories(stored)
-            added = list(map(_Kept._make, zip(*columns, strict=True)))
+            added = list(map(_TensorState._make, zip(*columns, strict=True)))
             self._kept += added
             for kept in added:
                 self._untouched.setdefault(kept.key, []).append(kept)
@@ -249,7 +249,7 @@ class KeptTensors:
                 if version_of(tensor) != version:
                     _attempt(report, tensor, set_version, tensor, version)
 
-    def _changed(self) -> list[_Kept]:
+    def _changed(self) -> list[_TensorState]:
         """Return the tensors that the run may have written into or set."""
         if self._alone:
             return self._kept
@@ -257,7 +257,7 @@ class KeptTensors:
         return [kept for kept in self._kept if id(kept.tensor) in changed]
 
 
-def _restore_history(kept: _Kept) -> None:
+def _restore_history(kept: _TensorState) -> None:
     """Restore the `grad_fn` and the `requires_grad` of a tensor."""
     # The history of a view may have been restored with its base.
     if _history_of(kept.tensor) is not kept.history:

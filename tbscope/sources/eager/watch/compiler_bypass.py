@@ -14,15 +14,15 @@ from typing import Any
 import torch
 
 from tbscope.sources.eager.thread_state import watching
-from tbscope.sources.eager.watch.patch import Replacements, Shared
-from tbscope.sources.torch.compat.modules import made_by
+from tbscope.sources.eager.watch.patch import Patches, SharedBlock
+from tbscope.sources.torch.compat.modules import compiled_call_of
 from tbscope.sources.torch.compat.tensors import function_modes, jagged_dummy, without_modes
 
-__all__ = ["UNOBSERVED", "standing_by"]
+__all__ = ["UNOBSERVED", "running_eagerly"]
 
 _PLAIN_TENSORS = frozenset({torch.Tensor, torch.nn.Parameter})
 
-UNOBSERVED = Replacements()
+UNOBSERVED = Patches()
 """Block in which torch takes its unwatched paths."""
 
 
@@ -52,7 +52,7 @@ def _jagged_dummy() -> torch.Tensor:
 
 # -- the compiler --------------------------------------------------------------------------
 
-_compiling = Replacements()
+_compiling = Patches()
 # The stance of the compiler that is in force, if any; it is process-wide.
 _stance: list[Any] = []
 
@@ -62,7 +62,7 @@ def _compile(*args: Any, **kwargs: Any) -> Any:
     """Call the original `torch.compile`, and suspend the compiler."""
     _stand_by()
     compiled = _compile.original(*args, **kwargs)
-    return made_by(args[0], compiled) if args else compiled
+    return compiled_call_of(args[0], compiled) if args else compiled
 
 
 def _stand_by() -> None:
@@ -84,5 +84,5 @@ def _run_as_written() -> Callable[[], None]:
     return compile_on
 
 
-standing_by = Shared(_run_as_written)
+running_eagerly = SharedBlock(_run_as_written)
 """Block in which all functions run as written, in all threads, compiled functions as well."""

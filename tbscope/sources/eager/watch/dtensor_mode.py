@@ -11,15 +11,15 @@ from tbscope.sources.eager.record.recorder import Recorder
 from tbscope.sources.torch.calling.argument_values import collect_tensors
 from tbscope.sources.torch.collectives import is_wait
 from tbscope.sources.torch.compat.tensors import DispatchMode, without_functions
-from tbscope.sources.torch.operations import KernelFacts, kernel_facts
-from tbscope.sources.torch.subclasses import hands_on
+from tbscope.sources.torch.operations import KernelInfo, kernel_info
+from tbscope.sources.torch.subclasses import any_wrapper
 
-__all__ = ["InsideMode"]
+__all__ = ["DTensorMode"]
 
 _NO_KEYWORDS: dict[str, Any] = {}
 
 
-class InsideMode(DispatchMode):  # type: ignore[no-untyped-call]
+class DTensorMode(DispatchMode):  # type: ignore[no-untyped-call]
     """Reports to a recorder the local operations that a DTensor runs inside of one kernel.
 
     Only communication is reported, with the operations that lead to it; all other operations count
@@ -36,7 +36,7 @@ class InsideMode(DispatchMode):  # type: ignore[no-untyped-call]
         self._outer = outer
         # The kernel call that made each tensor, by the tensor's identity; the references to the
         # results keep the identities unique.
-        self._made: dict[int, tuple[Any, KernelFacts, Any, Any]] = {}
+        self._made: dict[int, tuple[Any, KernelInfo, Any, Any]] = {}
 
     def __torch_dispatch__(
         self,
@@ -45,10 +45,10 @@ class InsideMode(DispatchMode):  # type: ignore[no-untyped-call]
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        if types and hands_on(types):
+        if types and any_wrapper(types):
             # The class handles the kernel first; its own kernels then arrive here.
             return NotImplemented
-        facts = kernel_facts(func)
+        facts = kernel_info(func)
         keywords = _NO_KEYWORDS if kwargs is None else kwargs
         if self._recorder.paused or (facts.exchange is None and not is_wait(facts.name)):
             result = func(*args, **keywords)
@@ -57,7 +57,7 @@ class InsideMode(DispatchMode):  # type: ignore[no-untyped-call]
             return result
         return self._tell(facts, args, keywords)
 
-    def _tell(self, facts: KernelFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _tell(self, facts: KernelInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a communicating kernel as an operation of its own."""
         recorder, operations = self._recorder, self._recorder.operations
         outer, frame = operations.running, sys._getframe(2)

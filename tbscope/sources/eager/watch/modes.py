@@ -19,7 +19,7 @@ from tbscope.sources.eager.record.operation import Operation
 from tbscope.sources.eager.record.recorder import Recorder
 from tbscope.sources.eager.thread_state import watching
 from tbscope.sources.eager.watch.call_log import NO_RESULT, CallLog
-from tbscope.sources.eager.watch.dtensor_mode import InsideMode
+from tbscope.sources.eager.watch.dtensor_mode import DTensorMode
 from tbscope.sources.torch.calling.argument_values import collect_tensors
 from tbscope.sources.torch.compat.tensors import (
     RUNS_FOR_ITSELF,
@@ -31,28 +31,28 @@ from tbscope.sources.torch.compat.tensors import (
     running_node,
     without_functions,
 )
-from tbscope.sources.torch.fake import StandIns
+from tbscope.sources.torch.fake import FakeTensors
 from tbscope.sources.torch.operations import (
-    ASKS_GRADIENT,
     COPIES_DEEP,
+    GET_GRADIENT,
     KERNELS,
-    QUESTIONS,
+    METADATA_QUERIES,
     SET_DATA,
-    SETS_GRADIENT,
+    SET_GRADIENT,
     SETTERS,
-    KernelFacts,
+    KernelInfo,
     add_signature,
     body_name,
-    kernel_facts,
+    kernel_info,
     operation_name,
     positional_names,
 )
-from tbscope.sources.torch.subclasses import PLAIN, hands_on
+from tbscope.sources.torch.subclasses import PLAIN, any_wrapper
 
 __all__ = [
     "KernelMode",
     "OperationMode",
-    "lent",
+    "inherit_watchers",
     "modes_of",
 ]
 
@@ -91,7 +91,7 @@ class OperationMode(TorchFunctionMode):
         # `types` of functions written in Python contain classes of plain tensors, too.
         plain = not types or PLAIN.issuperset(types)
         # Metadata queries of plain tensors (`shape`, `dtype`) are frequent, and no operations.
-        if func in QUESTIONS and plain and len(args) == 1 and not kwargs:
+        if func in METADATA_QUERIES and plain and len(args) == 1 and not kwargs:
             return func(*args)
         recorder, operations = self._recorder, self._operations
         if kwargs is None:
@@ -106,9 +106,9 @@ class OperationMode(TorchFunctionMode):
         if func in SETTERS:
             for tensor in collect_tensors(args[0], []):
                 recorder.about_to_set(tensor)
-            if func == ASKS_GRADIENT and plain and self._log is None and recorder.knows_gradients:
+            if func == GET_GRADIENT and plain and self._log is None and recorder.gradients_recorded:
                 return func(*args)
-            if func == SETS_GRADIENT and operations.running is None and not recorder.paused:
+            if func == SET_GRADIENT and operations.running is None and not recorder.paused:
                 func(*args, **kwargs)
                 with without_functions():
                     recorder.gradient_was_set(args[0])
@@ -209,7 +209,7 @@ class FakedOperationMode(OperationMode):
         stand_ins: The fake tensors.
     """
 
-    def __init__(self, recorder: Recorder, stand_ins: StandIns) -> None:
+    def __init__(self, recorder: Recorder, stand_ins: FakeTensors) -> None:
         super().__init__(recorder)
         self._stand_ins = stand_ins
 
@@ -227,7 +227,7 @@ class FakedOperationMode(OperationMode):
 
 
 @contextmanager
-def lent() -> Iterator[bool]:
+def inherit_watchers() -> Iterator[bool]:
     """Watch a thread of autograd during a block, if the backward pass that it works for is watched.
 
     Autograd's threads inherit the modes, but not `watching`, so they would miss module calls.
@@ -276,12 +276,12 @@ class KernelMode(DispatchMode):  # type: ignore[no-untyped-call]
         recorder = self.recorder
         if kwargs is None:
             kwargs = _NO_KEYWORDS
-        facts = KERNELS.get(id(func)) or kernel_facts(func)
+        facts = KERNELS.get(id(func)) or kernel_info(func)
         if recorder.paused or facts.query:
             return func(*args, **kwargs)
         if (
             facts.composite
-            and not (types and hands_on(types))
+            and not (types and any_wrapper(types))
             and not any(tensor.is_nested for tensor in collect_tensors((args, kwargs), []))
         ):
             # In inference mode, and for tensors made there, torch does not decompose composite
@@ -289,9 +289,9 @@ class KernelMode(DispatchMode):  # type: ignore[no-untyped-call]
             # have kernels of their own.
             with self:
                 return run_composite(func, args, kwargs)
-        if types and recorder.distributed and hands_on(types):
+        if types and recorder.distributed and any_wrapper(types):
             frame = sys._getframe().f_back
-            with InsideMode(recorder, args):
+            with DTensorMode(recorder, args):
                 running = recorder.operations.running
                 if running is not None:
                     return running.run(facts, args, kwargs)
@@ -306,13 +306,13 @@ class KernelMode(DispatchMode):  # type: ignore[no-untyped-call]
         if recorder.scripted:
             with recorder.turn:
                 if frame is None:
-                    recorder.tell_of_fork()
+                    recorder.note_fork()
                 return self._run(facts, args, kwargs, frame)
         return self._run(facts, args, kwargs, frame)
 
     def _run(
         self,
-        facts: KernelFacts,
+        facts: KernelInfo,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         frame: FrameType | None,
@@ -384,7 +384,7 @@ class KernelMode(DispatchMode):  # type: ignore[no-untyped-call]
 
 
 def modes_of(
-    recorder: Recorder, log: CallLog | None = None, *, stand_ins: StandIns | None = None
+    recorder: Recorder, log: CallLog | None = None, *, stand_ins: FakeTensors | None = None
 ) -> tuple[KernelMode, OperationMode]:
     """Return the modes that report a thread's operations to a recorder, in the order to enter them.
 

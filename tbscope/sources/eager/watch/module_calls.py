@@ -10,14 +10,14 @@ from typing import Any
 
 import torch
 
-from tbscope.sources.eager.thread_state import abandoned, settle, watching
-from tbscope.sources.eager.watch.modes import lent
-from tbscope.sources.eager.watch.patch import Replacements
+from tbscope.sources.eager.thread_state import abandoned, finalize_abandoned, watching
+from tbscope.sources.eager.watch.modes import inherit_watchers
+from tbscope.sources.eager.watch.patch import Patches
 from tbscope.sources.torch.compat.modules import call_method_name
 
 __all__ = ["MODULE_CALLS", "watched_call"]
 
-MODULE_CALLS = Replacements()
+MODULE_CALLS = Patches()
 """Block in which modules report their calls to the recorders of their thread."""
 
 
@@ -25,10 +25,10 @@ def watched_call(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
     """Call a module, and report the call to the recorders of this thread."""
     # A watch that its thread has not ended ends at the thread's next module call.
     if abandoned:
-        settle()
+        finalize_abandoned()
     recorders = watching.recorders
     if not recorders:
-        with lent() as watched:
+        with inherit_watchers() as watched:
             if watched:
                 return watched_call(module, *args, **kwargs)
         return _call.original(module, *args, **kwargs)

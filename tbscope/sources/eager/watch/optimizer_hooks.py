@@ -13,11 +13,11 @@ from torch.optim.optimizer import (
 )
 
 from tbscope.sources.eager.thread_state import step_watchers, watching
-from tbscope.sources.eager.watch.patch import Replacements, Shared
+from tbscope.sources.eager.watch.patch import Patches, SharedBlock
 
 __all__ = ["watching_optimizers"]
 
-_blocks = Replacements()
+_blocks = Patches()
 
 
 # torch runs each optimizer step in this profiler block, whose exit runs even after an error.
@@ -45,7 +45,7 @@ def _hook() -> Callable[[], None]:
     return unhook
 
 
-watching_optimizers = Shared(_hook)
+watching_optimizers = SharedBlock(_hook)
 """Block in which optimizer steps are reported to recorders and step watchers."""
 
 

@@ -6,10 +6,10 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any
 
-__all__ = ["Replacement", "Replacements", "Shared"]
+__all__ = ["Patch", "Patches", "SharedBlock"]
 
 
-class Shared(AbstractContextManager[None]):
+class SharedBlock(AbstractContextManager[None]):
     """A block that several threads may be in at once: the first makes a change, the last undoes it.
 
     Args:
@@ -48,7 +48,7 @@ class Shared(AbstractContextManager[None]):
                 put_back()
 
 
-class Replacement:
+class Patch:
     """A substitute for an attribute of a module or a class.
 
     Args:
@@ -88,18 +88,18 @@ class Replacement:
             setattr(self._owner, self._name, self.original)
 
 
-class Replacements(Shared):
+class Patches(SharedBlock):
     """A block in which attributes are replaced, for all threads."""
 
     def __init__(self) -> None:
         super().__init__(self.put)
-        self._all: list[Replacement] = []
+        self._all: list[Patch] = []
 
-    def of(self, owner: Any, name: str | Callable[[], str]) -> Callable[[Any], Replacement]:
+    def of(self, owner: Any, name: str | Callable[[], str]) -> Callable[[Any], Patch]:
         """Return a decorator that makes a function the substitute of an attribute."""
 
-        def add(substitute: Any) -> Replacement:
-            self._all.append(Replacement(owner, name, substitute))
+        def add(substitute: Any) -> Patch:
+            self._all.append(Patch(owner, name, substitute))
             return self._all[-1]
 
         return add

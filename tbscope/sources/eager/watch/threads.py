@@ -13,14 +13,14 @@ from functools import partial
 from multiprocessing.pool import ThreadPool
 from typing import Any
 
-from tbscope.sources.eager.record.threads import HandedOver, Strands
+from tbscope.sources.eager.record.threads import Handover, ThreadWork
 from tbscope.sources.eager.thread_state import watching
 from tbscope.sources.eager.watch.modes import modes_of
-from tbscope.sources.eager.watch.patch import Replacements
+from tbscope.sources.eager.watch.patch import Patches
 
 __all__ = ["HANDED_OVER"]
 
-HANDED_OVER = Replacements()
+HANDED_OVER = Patches()
 """Block in which work that this thread hands over to other threads is watched there."""
 
 
@@ -35,10 +35,10 @@ class _Work:
         self._function = function
         self._stand_ins = watching.stand_ins
         self._thread = watching.thread or threading.get_ident()
-        self._handed: list[tuple[Strands, HandedOver]] = []
+        self._handed: list[tuple[ThreadWork, Handover]] = []
         for recorder in watching.recorders:
             if not recorder.paused:
-                strands: Strands = recorder.strands or Strands(recorder)
+                strands: ThreadWork = recorder.strands or ThreadWork(recorder)
                 source = recorder.source_at(sys._getframe(2))
                 self._handed.append((strands, strands.hand_over(recorder, source)))
 

@@ -21,46 +21,46 @@ from typing import Any
 import torch
 from torch.overrides import handle_torch_function, has_torch_function
 
-from tbscope.sources.eager.restore.preserve import keepers
+from tbscope.sources.eager.restore.preserve import active_snapshots
 from tbscope.sources.eager.thread_state import step_watchers, watching
-from tbscope.sources.eager.watch.modes import lent
-from tbscope.sources.eager.watch.patch import Replacements
+from tbscope.sources.eager.watch.modes import inherit_watchers
+from tbscope.sources.eager.watch.patch import Patches
 from tbscope.sources.torch.calling.argument_values import collect_tensors
 from tbscope.sources.torch.compat.modules import functional_calls
 from tbscope.sources.torch.compat.tensors import (
-    BACKWARD,
+    RUN_BACKWARD,
     function_modes,
     jagged_constructors,
     outside_modes,
 )
 from tbscope.sources.torch.distributed import WORKS
 
-__all__ = ["FLAGS", "OWN_FUNCTIONS", "SETTERS", "UNSEEN", "WAITS"]
+__all__ = ["ALIASES_AND_RESIZES", "AUTOGRAD_FUNCTIONS", "SETTERS", "TRAIN_EVAL", "WAITS"]
 
-SETTERS = Replacements()
+SETTERS = Patches()
 """Block in which tensors are reported before their data or gradients are set."""
 
-UNSEEN = Replacements()
+ALIASES_AND_RESIZES = Patches()
 """Block in which functional calls, new aliases of tensors and resized storages are reported."""
 
-WAITS = Replacements()
+WAITS = Patches()
 """Block in which waits for asynchronous collectives are reported."""
 
-OWN_FUNCTIONS = Replacements()
+AUTOGRAD_FUNCTIONS = Patches()
 """Block in which the user's autograd functions receive fake tensors, in a run that uses them."""
 
-FLAGS = Replacements()
+TRAIN_EVAL = Patches()
 """Block in which `train()` and `eval()` are reported to the snapshots of modules."""
 
 
 # -- tensors that are set ------------------------------------------------------------------
 
 
-@SETTERS.of(torch.autograd, BACKWARD)
+@SETTERS.of(torch.autograd, RUN_BACKWARD)
 def _backward(*args: Any, **kwargs: Any) -> Any:
     """Run a backward pass, and report it; `torch.autograd.grad` does not add to gradients."""
     if not watching.recorders:
-        with lent() as watched:
+        with inherit_watchers() as watched:
             if watched:
                 return _backward.substitute(*args, **kwargs)
     roots, gradients, creates_graph = (*args[:2], *args[3:4])
@@ -105,7 +105,7 @@ def _swap(one: torch.Tensor, other: torch.Tensor) -> None:
         _swap.original(one, other)
 
 
-@UNSEEN.of(torch.UntypedStorage, "resize_")
+@ALIASES_AND_RESIZES.of(torch.UntypedStorage, "resize_")
 def _resize(storage: torch.UntypedStorage, size: int) -> object:
     """Report the content that a resize may destroy, as before any write, and call the original."""
     for recorder in watching.recorders:
@@ -119,14 +119,14 @@ def _resize(storage: torch.UntypedStorage, size: int) -> object:
 # -- replaced tensors and aliases ----------------------------------------------------------
 
 
-@UNSEEN.of(*functional_calls())
+@ALIASES_AND_RESIZES.of(*functional_calls())
 def _functional_call(module: Any, given: Any, *args: Any, **kwargs: Any) -> Any:
     """Call the original; the module is registered before its tensors are replaced."""
     usual = isinstance(module, torch.nn.Module) and isinstance(given, dict)
     with ExitStack() as stack:
         for recorder in watching.recorders:
             if usual and not recorder.paused:
-                stack.enter_context(recorder.others_stand_in(module, given))
+                stack.enter_context(recorder.replaced_tensors(module, given))
         return _functional_call.original(module, given, *args, **kwargs)
 
 
@@ -138,10 +138,10 @@ def _new(kind: type, data: Any = None, *args: Any, **kwargs: Any) -> Any:
     return alias
 
 
-_parameter = UNSEEN.of(torch.nn.Parameter, "__new__")(staticmethod(_new))
+_parameter = ALIASES_AND_RESIZES.of(torch.nn.Parameter, "__new__")(staticmethod(_new))
 
 
-@UNSEEN.of(torch.Tensor, "as_subclass")
+@ALIASES_AND_RESIZES.of(torch.Tensor, "as_subclass")
 @functools.wraps(torch.Tensor.as_subclass)
 def _as_subclass(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
     alias = _as_subclass.original(tensor, *args, **kwargs)
@@ -165,7 +165,7 @@ def _as_one_operation(home: Any, inner: str, name: str, parts: int) -> None:
     functools.update_wrapper(make, getattr(home, inner))
     make.__name__ = make.__qualname__ = name
 
-    @UNSEEN.of(home, inner)
+    @ALIASES_AND_RESIZES.of(home, inner)
     def watched(*args: Any, **kwargs: Any) -> Any:
         tensors = tuple(collect_tensors((args, kwargs), []))
         if not function_modes() or not has_torch_function(tensors):
@@ -189,7 +189,7 @@ def _with_stand_ins(cls: Any, *args: Any, **kwargs: Any) -> Any:
     return _apply.original.__get__(None, cls)(*args, **kwargs)
 
 
-_apply = OWN_FUNCTIONS.of(torch.autograd.Function, "apply")(classmethod(_with_stand_ins))
+_apply = AUTOGRAD_FUNCTIONS.of(torch.autograd.Function, "apply")(classmethod(_with_stand_ins))
 
 
 # -- waits and flags -----------------------------------------------------------------------
@@ -208,7 +208,7 @@ for _kind in WORKS:
     _tell_of_waits(_kind)
 
 
-@FLAGS.of(torch.nn.Module, "train")
+@TRAIN_EVAL.of(torch.nn.Module, "train")
 def _train(module: torch.nn.Module, mode: bool = True) -> Any:
     """Call `Module.train`, which calls itself for each child, so each child is seen here.
 
@@ -217,12 +217,12 @@ def _train(module: torch.nn.Module, mode: bool = True) -> Any:
     """
     # Work in other threads that the run has started belongs to the run.
     running = watching.thread or threading.get_ident()
-    for keeper in tuple(keepers):
+    for keeper in tuple(active_snapshots):
         if keeper.thread == running and not keeper.switched(module):
             with outside_modes():
                 keeper.add_module(module)
     result = _train.original(module, mode)
-    for keeper in tuple(keepers):
+    for keeper in tuple(active_snapshots):
         if keeper.thread != running:
             keeper.note_mode(module, mode)
     return result

@@ -7,18 +7,23 @@ from contextlib import AbstractContextManager, ExitStack
 from types import TracebackType
 
 from tbscope.sources.eager.record.recorder import Recorder
-from tbscope.sources.eager.thread_state import abandoned, settle, watching
+from tbscope.sources.eager.thread_state import abandoned, finalize_abandoned, watching
 from tbscope.sources.eager.watch.call_log import CallLog
-from tbscope.sources.eager.watch.compiler_bypass import UNOBSERVED, standing_by
+from tbscope.sources.eager.watch.compiler_bypass import UNOBSERVED, running_eagerly
 from tbscope.sources.eager.watch.modes import KernelMode, OperationMode, modes_of
 from tbscope.sources.eager.watch.module_calls import MODULE_CALLS
 from tbscope.sources.eager.watch.optimizer_hooks import watching_optimizers
-from tbscope.sources.eager.watch.patch import Shared
+from tbscope.sources.eager.watch.patch import SharedBlock
 from tbscope.sources.eager.watch.threads import HANDED_OVER
-from tbscope.sources.eager.watch.unobserved_changes import OWN_FUNCTIONS, SETTERS, UNSEEN, WAITS
+from tbscope.sources.eager.watch.unobserved_changes import (
+    ALIASES_AND_RESIZES,
+    AUTOGRAD_FUNCTIONS,
+    SETTERS,
+    WAITS,
+)
 from tbscope.sources.torch.compat.tensors import are_innermost
 from tbscope.sources.torch.distributed import is_distributed
-from tbscope.sources.torch.fake import StandIns
+from tbscope.sources.torch.fake import FakeTensors
 from tbscope.utils.gc_pause import collecting_rarely
 
 __all__ = ["Watch", "deep_enough"]
@@ -40,7 +45,7 @@ def _raise_limit() -> Callable[[], None]:
     return put_back
 
 
-deep_enough = Shared(_raise_limit)
+deep_enough = SharedBlock(_raise_limit)
 """Block with a higher recursion limit, so that modules can nest as deeply as unwatched.
 
 Each watched module call takes one Python frame more than the three or more of the call itself.
@@ -61,7 +66,7 @@ class Watch(AbstractContextManager[None]):
         recorder: Recorder,
         log: CallLog | None = None,
         *,
-        stand_ins: StandIns | None = None,
+        stand_ins: FakeTensors | None = None,
     ) -> None:
         self._recorder = recorder
         self._stand_ins = stand_ins
@@ -92,7 +97,7 @@ class Watch(AbstractContextManager[None]):
         )
 
     def __enter__(self) -> None:
-        settle()
+        finalize_abandoned()
         self.thread = threading.current_thread()
         with ExitStack() as thread_stack, ExitStack() as process_stack:
             enclosing = watching.recorders
@@ -103,14 +108,21 @@ class Watch(AbstractContextManager[None]):
             process_stack.enter_context(deep_enough)
             process_stack.enter_context(collecting_rarely())
             process_stack.callback(self._stop_threads)
-            for block in (MODULE_CALLS, HANDED_OVER, UNOBSERVED, standing_by, SETTERS, UNSEEN):
+            for block in (
+                MODULE_CALLS,
+                HANDED_OVER,
+                UNOBSERVED,
+                running_eagerly,
+                SETTERS,
+                ALIASES_AND_RESIZES,
+            ):
                 process_stack.enter_context(block)
             if is_distributed():
                 process_stack.enter_context(WAITS)
             if self._stand_ins is not None:
                 thread_stack.callback(setattr, watching, "stand_ins", watching.stand_ins)
                 watching.stand_ins = self._stand_ins
-                process_stack.enter_context(OWN_FUNCTIONS)
+                process_stack.enter_context(AUTOGRAD_FUNCTIONS)
             modes = modes_of(self._recorder, self._log, stand_ins=self._stand_ins)
             if self._recorder.backward is not None:
                 self._recorder.backward.look_again()
@@ -135,7 +147,7 @@ class Watch(AbstractContextManager[None]):
             self._process.close()
         else:
             self.abandon()
-        settle()
+        finalize_abandoned()
 
     def abandon(self) -> None:
         """Stop recording; the thread of the watch ends it at the next opportunity.

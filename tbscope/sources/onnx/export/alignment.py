@@ -10,7 +10,7 @@ from typing import Any
 
 from tbscope.ir.graph import Node, Shape
 
-__all__ = ["Operation", "numbers_of", "operations_of", "side_by_side"]
+__all__ = ["Operation", "align_operations", "numbers_of", "operations_of"]
 
 _SAME, _ALIKE, _SIZED = 4, 3, 1
 _MOST_CELLS = 4_000_000
@@ -115,7 +115,7 @@ def _fits(one: Sequence[int | None], other: Sequence[int | None] | None) -> bool
     )
 
 
-def side_by_side(
+def align_operations(
     ours: Sequence[Node], theirs: Sequence[Operation]
 ) -> Iterable[tuple[Node, Operation]]:
     """Return the pairs with the largest total score, in the order of both sequences.

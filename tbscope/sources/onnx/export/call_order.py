@@ -1,8 +1,8 @@
 """Order of the inputs and outputs of a module in ONNX: the order in a traced call of the module.
 
 The trace and the exported program are of one model: within one call of a module their operations
-have one order, though the exporter decomposes some operations and leaves others out. `Order` aligns
-them, and so finds the ONNX value for a value of the trace.
+have one order, though the exporter decomposes some operations and leaves others out. `CallOrder`
+aligns them, and so finds the ONNX value for a value of the trace.
 """
 
 from collections import defaultdict
@@ -12,13 +12,13 @@ from typing import Any
 from tbscope.ir.graph import Call, Graph, Node, Value
 from tbscope.ir.pytree import walk
 from tbscope.ir.scope_io import STATE
-from tbscope.ir.scopes import Nearest, Scope
-from tbscope.sources.onnx.export.alignment import Operation, side_by_side
+from tbscope.ir.scopes import NearestProperty, Scope
+from tbscope.sources.onnx.export.alignment import Operation, align_operations
 
-__all__ = ["Order"]
+__all__ = ["CallOrder"]
 
 
-class Order:
+class CallOrder:
     """Map from the arguments and results of traced calls to values of an ONNX model.
 
     Args:
@@ -159,7 +159,7 @@ class Order:
     ) -> dict[Node, str]:
         """Return the name of the exported operation for each node of the trace that has one."""
         ours: dict[tuple[str, int], list[Node]] = defaultdict(list)
-        enclosing_call = Nearest(number_of.get)
+        enclosing_call = NearestProperty(number_of.get)
         for node in record.nodes:
             if node.kind == "op":
                 key = enclosing_call(node.scope)
@@ -170,7 +170,7 @@ class Order:
             theirs[operation.call].append(operation)
         names: dict[Node, str] = {}
         for key, nodes in ours.items():
-            for node, operation in side_by_side(nodes, theirs.get(key, [])):
+            for node, operation in align_operations(nodes, theirs.get(key, [])):
                 names[node] = operation.name
         return names
 

@@ -14,10 +14,10 @@ from tbscope.sources.onnx.export.modules_to_functions import (
     Modules,
     Regrouped,
     check_domain,
-    chooser,
     modules_to_functions,
+    selector,
 )
-from tbscope.sources.onnx.optional_deps import need
+from tbscope.sources.onnx.optional_deps import import_extra
 from tbscope.utils.validation import check_truth
 
 __all__ = ["export_onnx"]
@@ -57,8 +57,8 @@ def export_onnx(
         TraceError: The model raises, or cannot be exported.
         ArgumentError: A package of the extra is not installed; an argument does not fit.
     """
-    ir = need("onnx_ir")
-    need("onnxscript")
+    ir = import_extra("onnx_ir")
+    import_extra("onnxscript")
     check_truth("training", training, none="the mode in which each module stands")
     if not isinstance(model, torch.nn.Module):
         raise ArgumentError(
@@ -74,7 +74,7 @@ def export_onnx(
         )
     _check_path(path)
     domain = check_domain(domain)
-    chooser(modules)
+    selector(modules)
     positional = tuple(args) if isinstance(args, tuple | list) else (args,)
     record = trace(model, positional, kwargs=kwargs, training=training)
     program = _export(model, positional, dict(kwargs or {}), training, {**options, "dynamo": True})

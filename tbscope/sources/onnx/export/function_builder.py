@@ -10,22 +10,22 @@ from tbscope.sources.onnx.export.subgraph_extract import Region, reads
 from tbscope.sources.onnx.metadata import (
     FOLDED,
     NAMESPACE,
-    Level,
+    ModuleRef,
     Origin,
     origin_by_metadata,
+    origin_metadata,
     texts_of,
-    written,
 )
-from tbscope.sources.onnx.optional_deps import need
+from tbscope.sources.onnx.optional_deps import import_extra
 from tbscope.sources.onnx.origins import OF_MODULE
 from tbscope.sources.onnx.scoping import label_of
 from tbscope.sources.onnx.tensors import is_made_up
 
-__all__ = ["Functions", "Made", "Wanted"]
+__all__ = ["FunctionRequest", "Functions", "NewFunction"]
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class FunctionRequest:
     """A module call that is to become a call of a function.
 
     Attributes:
@@ -37,12 +37,12 @@ class Wanted:
 
     region: Region
     names: Mapping[Any, str]
-    levels: tuple[Level, ...]
+    levels: tuple[ModuleRef, ...]
     attributes: Mapping[str, Any]
 
 
 @dataclass(slots=True)
-class Made:
+class NewFunction:
     """A new function and its calls.
 
     Attributes:
@@ -72,32 +72,32 @@ class Functions:
     """
 
     def __init__(self, model: Any, domain: str) -> None:
-        self._ir = need("onnx_ir")
+        self._ir = import_extra("onnx_ir")
         self._model = model
         self._domain = domain
-        self._by_key: dict[Any, Made] = {}
+        self._by_key: dict[Any, NewFunction] = {}
         self._names = {name for _, name, _ in model.functions}
         self._calls: set[Any] = set()
         self._node_names = {str(node.name) for node in model.graph}
 
     @property
-    def made(self) -> list[Made]:
+    def made(self) -> list[NewFunction]:
         """The new functions, in the order of their first calls."""
         return list(self._by_key.values())
 
-    def call(self, wanted: Wanted) -> Any:
+    def call(self, wanted: FunctionRequest) -> Any:
         """Return a node that calls the function of a region; the region stays in the graph."""
         key = self._key(wanted)
         made = self._by_key.get(key)
         if made is None:
             class_name = wanted.levels[-1].class_name or "Module"
-            made = self._by_key[key] = Made(self._function(wanted, class_name))
+            made = self._by_key[key] = NewFunction(self._function(wanted, class_name))
         else:
             _keep_common_types(made.function, wanted.region.nodes)
         made.uses.append(wanted.levels[-1].name)
         return self._node(made, wanted, wanted.region)
 
-    def _function(self, wanted: Wanted, class_name: str) -> Any:
+    def _function(self, wanted: FunctionRequest, class_name: str) -> Any:
         """Add a function with a copy of the nodes of a region to the model; return it."""
         region = wanted.region
         versions = self._model.graph.opset_imports
@@ -134,7 +134,7 @@ class Functions:
 
     # -- the call -----------------------------------------------------------------------
 
-    def _node(self, made: Made, wanted: Wanted, region: Region) -> Any:
+    def _node(self, made: NewFunction, wanted: FunctionRequest, region: Region) -> Any:
         """Return a node that calls a function, with copies of the region's outputs."""
         ir = self._ir
         level = wanted.levels[-1]
@@ -151,12 +151,12 @@ class Functions:
             ir.convenience.convert_attributes(wanted.attributes),
             outputs=outputs,
             name=_unique(level.name or made.function.name, self._node_names),
-            metadata_props=written(origin),
+            metadata_props=origin_metadata(origin),
         )
         self._calls.add(node)
         return node
 
-    def _input_names(self, wanted: Wanted) -> list[str]:
+    def _input_names(self, wanted: FunctionRequest) -> list[str]:
         """Return names for the inputs of a function, from its first call."""
         region = wanted.region
         taken = {value.name for node in region.nodes for value in node.outputs}
@@ -168,7 +168,7 @@ class Functions:
             for value in (*region.inputs, *region.held)
         ]
 
-    def _make_relative(self, node: Any, levels: Sequence[Level], *, calls: bool) -> None:
+    def _make_relative(self, node: Any, levels: Sequence[ModuleRef], *, calls: bool) -> None:
         """Make the module names in a node's metadata relative to the module of the function.
 
         Other metadata of torch's exporter is removed.
@@ -190,12 +190,14 @@ class Functions:
             for level in origin.levels[len(levels) :]
         )
         own_name = _relative(origin.name, name) if calls else origin.name
-        top = Level("", levels[-1].class_name)
-        node.metadata_props.update(written(Origin((top, *inner_levels), own_name, origin.target)))
+        top = ModuleRef("", levels[-1].class_name)
+        node.metadata_props.update(
+            origin_metadata(Origin((top, *inner_levels), own_name, origin.target))
+        )
 
     # -- equality of regions --------------------------------------------------------------
 
-    def _key(self, wanted: Wanted) -> Any:
+    def _key(self, wanted: FunctionRequest) -> Any:
         """Return a key that is equal for module calls that can share one function."""
         region = wanted.region
         ids = {value: ("in", index) for index, value in enumerate((*region.inputs, *region.held))}
@@ -206,7 +208,7 @@ class Functions:
         class_name = wanted.levels[-1].class_name
         return class_name, len(region.inputs), len(ids), body, outputs, attributes
 
-    def _node_key(self, node: Any, ids: dict[Any, Any], levels: Sequence[Level]) -> Any:
+    def _node_key(self, node: Any, ids: dict[Any, Any], levels: Sequence[ModuleRef]) -> Any:
         name = levels[-1].name
         read = tuple(None if value is None else ids.get(value, "free") for value in node.inputs)
         attributes = tuple(
@@ -229,7 +231,9 @@ class Functions:
             (scopes, called),
         )
 
-    def _attribute_key(self, attribute: Any, ids: dict[Any, Any], levels: Sequence[Level]) -> Any:
+    def _attribute_key(
+        self, attribute: Any, ids: dict[Any, Any], levels: Sequence[ModuleRef]
+    ) -> Any:
         if attribute.type.name == "GRAPH" and not attribute.is_ref():
             return self._graph_key(attribute.as_graph(), ids, levels)
         message = self._ir.to_proto(attribute)
@@ -237,7 +241,7 @@ class Functions:
         message.t.name = ""
         return message.SerializeToString(deterministic=True)
 
-    def _graph_key(self, graph: Any, ids: dict[Any, Any], levels: Sequence[Level]) -> Any:
+    def _graph_key(self, graph: Any, ids: dict[Any, Any], levels: Sequence[ModuleRef]) -> Any:
         for value in (*graph.inputs, *graph.initializers.values()):
             ids[value] = ("node", len(ids), 0)
         # A body declares the types of its inputs and outputs, which must be equal.

@@ -9,20 +9,20 @@ from typing import Any, TypeAlias
 from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Graph, Module, require_graph
 from tbscope.messages import shown
-from tbscope.sources.onnx.call_instances import Place, Places
+from tbscope.sources.onnx.call_instances import CallFinder, ModuleCall
 from tbscope.sources.onnx.export.alignment import numbers_of, operations_of
-from tbscope.sources.onnx.export.call_order import Order
-from tbscope.sources.onnx.export.function_builder import Functions, Made, Wanted
-from tbscope.sources.onnx.export.subgraph_extract import Cutter, Region
+from tbscope.sources.onnx.export.call_order import CallOrder
+from tbscope.sources.onnx.export.function_builder import FunctionRequest, Functions, NewFunction
+from tbscope.sources.onnx.export.subgraph_extract import Region, RegionIndex
 from tbscope.sources.onnx.loading import is_program, load_model
-from tbscope.sources.onnx.metadata import Level, Origin, origin_by_metadata, written
-from tbscope.sources.onnx.optional_deps import need
-from tbscope.sources.onnx.origins import filled
+from tbscope.sources.onnx.metadata import ModuleRef, Origin, origin_by_metadata, origin_metadata
+from tbscope.sources.onnx.optional_deps import import_extra
+from tbscope.sources.onnx.origins import fill_from_neighbours
 from tbscope.sources.onnx.scoping import label_of
 from tbscope.utils.files import path_of
 from tbscope.utils.validation import ask
 
-__all__ = ["Modules", "Regrouped", "check_domain", "chooser", "modules_to_functions"]
+__all__ = ["Modules", "Regrouped", "check_domain", "modules_to_functions", "selector"]
 
 
 Modules: TypeAlias = "Collection[type | str] | type | str | Callable[[Module], object] | None"
@@ -81,7 +81,7 @@ def modules_to_functions(
         ArgumentError: onnx_ir is not installed; the argument is no model, or its nodes have no
             module metadata; no module is selected; or there is a record without an `ONNXProgram`.
     """
-    chosen = chooser(modules)
+    chosen = selector(modules)
     domain = check_domain(domain)
     if record is not None:
         require_graph(record, "modules_to_functions")
@@ -92,7 +92,7 @@ class _Regrouping:
     """The replacement of module calls by function calls, in a copy of one model."""
 
     def __init__(self, given: Any, domain: Any, record: Graph | None) -> None:
-        ir = need("onnx_ir")
+        ir = import_extra("onnx_ir")
         self._as_message = True
         program = None
         if is_program(given):
@@ -118,11 +118,11 @@ class _Regrouping:
         self._model.ir_version = max(self._model.ir_version, 10)
         self._left: list[str] = []
         self._functions = Functions(self._model, domain)
-        self._cutter = Cutter(self._graph)
-        self._find_places(Places({} if program is None else numbers_of(program)))
+        self._cutter = RegionIndex(self._graph)
+        self._find_places(CallFinder({} if program is None else numbers_of(program)))
         self._order = None if record is None else self._make_order(record, program)
 
-    def run(self, chosen: "Callable[[Level], bool]", modules: Modules) -> Regrouped:
+    def run(self, chosen: "Callable[[ModuleRef], bool]", modules: Modules) -> Regrouped:
         calls = [call for call in self._all if chosen(call.level)]
         if not calls:
             self._refuse(modules)
@@ -130,11 +130,11 @@ class _Regrouping:
         for call in sorted(calls, key=lambda call: -len(call.path())):
             self._regroup(call)
         self._model.graph.sort()
-        model = need("onnx_ir").to_proto(self._model) if self._as_message else self._model
-        functions: list[Made] = self._functions.made
+        model = import_extra("onnx_ir").to_proto(self._model) if self._as_message else self._model
+        functions: list[NewFunction] = self._functions.made
         return Regrouped(model, [str(function) for function in functions], self._left)
 
-    def _find_places(self, places: Places) -> None:
+    def _find_places(self, places: CallFinder) -> None:
         """Find the module calls of each node, and all calls in order, outer calls first."""
         nodes = list(self._graph)
         origins = [origin_by_metadata(node.metadata_props) for node in nodes]
@@ -146,15 +146,15 @@ class _Regrouping:
             )
         self._origins: dict[Any, Origin | None] = {}
         # The nodes of each call in order; a dict serves as a set with order, as nodes are removed.
-        self._nodes: dict[Place, dict[Any, None]] = {}
-        self._all: list[Place] = []
-        for node, origin in zip(nodes, filled(origins), strict=True):
+        self._nodes: dict[ModuleCall, dict[Any, None]] = {}
+        self._all: list[ModuleCall] = []
+        for node, origin in zip(nodes, fill_from_neighbours(origins), strict=True):
             self._origins[node] = origin
             if origin is not None and not origin.name:
                 # The modules follow from the neighbours, which may change: write them down now.
                 name = str(node.outputs[0].name) if node.outputs else ""
                 written_origin = origin._replace(name=name, target=node.op_type)
-                node.metadata_props.update(written(written_origin))
+                node.metadata_props.update(origin_metadata(written_origin))
             innermost = places.of(origin) if origin is not None and origin.levels else None
             for call in innermost.path() if innermost else []:
                 if call not in self._nodes:
@@ -162,7 +162,7 @@ class _Regrouping:
                     self._all.append(call)
                 self._nodes[call][node] = None
 
-    def _make_order(self, record: Graph, program: Any) -> Order:
+    def _make_order(self, record: Graph, program: Any) -> CallOrder:
         values = dict(self._graph.initializers.items())
         for node in self._graph:
             origin = self._origins[node]
@@ -173,9 +173,9 @@ class _Regrouping:
         values.update({str(value.name): value for value in self._graph.inputs})
         calls = [(call.level.name, call.level.class_name, call.number) for call in self._all]
         operations = operations_of(program)
-        return Order(record, operations, values, list(self._graph.inputs), calls)
+        return CallOrder(record, operations, values, list(self._graph.inputs), calls)
 
-    def _regroup(self, place: Place) -> None:
+    def _regroup(self, place: ModuleCall) -> None:
         """Replace one call of a module by a call of a function, or record why it stays inline."""
         region = self._cutter.region(list(self._nodes[place]))
         number = f", call {place.number}" if place.number else ""
@@ -197,7 +197,7 @@ class _Regrouping:
             outputs = self._order.sort_outputs(call, region.outputs)
             region = Region(region.nodes, inputs, initializers, outputs, None)
             attributes = _attributes(call.hyperparameters)
-        wanted = Wanted(region, names, levels, attributes)
+        wanted = FunctionRequest(region, names, levels, attributes)
         node = self._functions.call(wanted)
         self._cutter.replace(region, node)
         if self._order is not None:
@@ -240,7 +240,7 @@ def _of_one_kind(values: Sequence[Any]) -> bool:
 # -- checks of the selection and the domain --------------------------------------------------
 
 
-def chooser(modules: Modules) -> "Callable[[Level], bool]":
+def selector(modules: Modules) -> "Callable[[ModuleRef], bool]":
     """Return a function that says whether a module is selected.
 
     Raises:
@@ -253,7 +253,7 @@ def chooser(modules: Modules) -> "Callable[[Level], bool]":
     if not callable(modules):
         raise _no_modules(modules)
 
-    def means(level: Level) -> bool:
+    def means(level: ModuleRef) -> bool:
         return bool(
             ask(
                 modules,
@@ -267,7 +267,7 @@ def chooser(modules: Modules) -> "Callable[[Level], bool]":
     return means
 
 
-def _listed(modules: Collection[type | str]) -> "Callable[[Level], bool]":
+def _listed(modules: Collection[type | str]) -> "Callable[[ModuleRef], bool]":
     """Return a function that says whether a module is in a list of classes, names and patterns."""
     classes: set[str] = set()
     patterns: list[str] = []
@@ -279,7 +279,7 @@ def _listed(modules: Collection[type | str]) -> "Callable[[Level], bool]":
         else:
             raise _no_modules(entry)
 
-    def means(level: Level) -> bool:
+    def means(level: ModuleRef) -> bool:
         class_name = level.class_name or ""
         return class_name in classes or any(
             pattern in (class_name, label_of(class_name))

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Cutter", "Region", "reads"]
+__all__ = ["Region", "RegionIndex", "reads"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ def reads(node: Any) -> Iterator[tuple[Any, int, Any]]:
             yield from reads(inner)
 
 
-class Cutter:
+class RegionIndex:
     """Index of the nodes of one graph, from which regions are extracted and replaced.
 
     Args:

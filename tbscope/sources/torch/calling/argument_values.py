@@ -16,7 +16,7 @@ from tbscope.sources.torch.calling.pytree import fields_of, key_text
 from tbscope.sources.torch.compat.tensors import class_in_torch
 from tbscope.utils.validation import attribute_of
 
-__all__ = ["FILLED", "Literals", "all_among"]
+__all__ = ["FILLED", "ArgumentConverter", "all_among"]
 
 FILLED = Constant("<out>")
 """The constant in place of an argument `out`, which an operation fills and does not read."""
@@ -33,7 +33,7 @@ _LISTS = (tuple, list, deque, UserList, ValuesView)
 _LARGE = 2**1024
 
 
-class Literals:
+class ArgumentConverter:
     """Converts arguments and results to pytrees of values and constants.
 
     Args:
@@ -145,7 +145,7 @@ def _is_entered(given: Any) -> bool:
 def collect_tensors(
     given: Any, found: list[torch.Tensor], entered: set[int] | None = None
 ) -> list[torch.Tensor]:
-    """Add the tensors in a pytree to a list, in the order of `Literals.nest`; return the list.
+    """Add the tensors in a pytree to a list, in the order of `nest`; return the list.
 
     Args:
         given: The pytree.

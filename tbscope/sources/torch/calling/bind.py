@@ -11,21 +11,21 @@ from tbscope.errors import InputError
 from tbscope.messages import error_text, shown
 from tbscope.sources.torch.calling.dummy_inputs import made_inputs
 from tbscope.sources.torch.calling.signatures import (
+    argument_error,
+    describe_type,
     entry_point,
     keywords_in,
-    misfit_error,
     nothing_given_error,
     positional_in,
     required_in,
     signature_of,
-    with_article,
 )
 from tbscope.sources.torch.compat.modules import UNINITIALIZED, ScriptModule, uncompiled
 from tbscope.sources.torch.compat.tensors import map_tensors
 from tbscope.utils.validation import attribute_of, entries_of, names_of
 
 __all__ = [
-    "Made",
+    "DummyInputs",
     "bind_inputs",
     "callee_name",
     "require_made",
@@ -41,7 +41,7 @@ _EXAMPLES = ("example_input_array", "dummy_inputs")
 _EITHER = " or ".join(_EXAMPLES)
 
 
-class Made(NamedTuple):
+class DummyInputs(NamedTuple):
     """A request for dummy inputs.
 
     Attributes:
@@ -90,7 +90,7 @@ def bind_inputs(
     input_to_model: Any = None,
     kwargs: Mapping[str, Any] | None = None,
     *,
-    made: "Made | None" = None,
+    made: "DummyInputs | None" = None,
 ) -> tuple[_Args, _Kwargs]:
     """Return the positional and keyword arguments with which to call the model.
 
@@ -146,7 +146,7 @@ def require_model(model: Any) -> None:
     # A call of a class only makes an object, so a class is no model.
     elif isinstance(model, type) or not callable(model):
         raise InputError(
-            f"{with_article(model)} is no model",
+            f"{describe_type(model)} is no model",
             why="a model is a torch.nn.Module, or anything else that can be called",
             fix="make the model, load_state_dict() into it, and give the model"
             if isinstance(model, Mapping)
@@ -226,7 +226,7 @@ def _checked_keywords(kwargs: Mapping[str, Any] | None) -> _Kwargs:
         return {}
     if not isinstance(kwargs, Mapping):
         raise InputError(
-            f"kwargs is {with_article(kwargs)}, and no mapping",
+            f"kwargs is {describe_type(kwargs)}, and no mapping",
             why="it holds keyword arguments by the names of forward's parameters",
             fix="write kwargs={'mask': mask}, and give positional arguments in input_to_model",
         )
@@ -313,7 +313,7 @@ class _Binding:
         # The text is Python's own.
         fault = f"multiple values for argument {twice!r}" if twice else self.misfit(args, named)
         if self.signature and fault:
-            raise misfit_error(
+            raise argument_error(
                 callee_name(self.model), self.signature, fault, self.given, args, kwargs
             )
         return args, kwargs

@@ -29,7 +29,7 @@ from tbscope.sources.torch.compat.tensors import is_registered
 from tbscope.utils.validation import table_of
 
 __all__ = [
-    "INSIDE",
+    "DESCEND",
     "children",
     "fields_of",
     "is_walked",
@@ -128,7 +128,7 @@ def leaves_in(nest: Any, kind: type, entered: frozenset[int] = frozenset()) -> I
             yield from leaves_in(entry, kind, entered)
 
 
-INSIDE: Any = object()
+DESCEND: Any = object()
 """The result with which `change` makes `rebuilt` enter a container."""
 
 
@@ -143,7 +143,7 @@ def rebuilt(
 
     Args:
         nest: The pytree.
-        change: Returns the replacement of an entry, or `INSIDE` for a container whose entries
+        change: Returns the replacement of an entry, or `DESCEND` for a container whose entries
             are to be replaced.
         made: Containers with their copies, by `id`: a pytree may have one in several places.
     """
@@ -152,7 +152,7 @@ def rebuilt(
     if id(nest) in made:
         return made[id(nest)][1]
     copy = change(nest)
-    if copy is not INSIDE:
+    if copy is not DESCEND:
         return copy
     if isinstance(nest, tuple | slice | ValuesView | KeysView | ItemsView | Set):
         entries = [rebuilt(entry, change, made) for _, entry in children(nest)]

@@ -18,17 +18,17 @@ from tbscope.sources.torch.compat.modules import uncompiled
 from tbscope.utils.validation import attribute_of
 
 __all__ = [
-    "Arrangements",
+    "BoundNames",
+    "argument_error",
     "argument_names",
+    "describe_type",
     "entry_point",
     "keywords_in",
-    "misfit_error",
     "nothing_given_error",
     "positional_in",
     "required_in",
     "short_signature",
     "signature_of",
-    "with_article",
 ]
 
 _Callable: TypeAlias = Callable[..., Any]
@@ -145,7 +145,7 @@ def argument_names(
     return pairs
 
 
-class Arrangements(dict[tuple[Any, ...], list[str]]):
+class BoundNames(dict[tuple[Any, ...], list[str]]):
     """Names and order of the arguments of methods, cached for the calls of one run.
 
     Calls of a method with equal numbers of positional arguments and equal keywords share an entry:
@@ -227,7 +227,7 @@ def nothing_given_error(name: str, signature: inspect.Signature, *, why: str) ->
     )
 
 
-def misfit_error(
+def argument_error(
     name: str,
     signature: inspect.Signature,
     fault: str,
@@ -267,7 +267,7 @@ def misfit_error(
     return InputError(f"{name}() cannot be called so: {fault}", why=why, fix=fix)
 
 
-def with_article(value: Any) -> str:
+def describe_type(value: Any) -> str:
     """Return the type of a value with an article, for messages (`a str 'resnet'`)."""
     if value is None:
         return "None"

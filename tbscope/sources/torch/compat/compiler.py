@@ -21,22 +21,22 @@ from tbscope.sources.torch.compat.tensors import quiet
 __all__ = [
     "Compiling",
     "Reason",
-    "as_dynamo_does",
-    "draws_otherwise",
-    "compiled_from",
     "compiling",
     "context_with",
+    "differs_when_compiled",
+    "disable_module_compile",
     "example_of",
+    "find_backend",
     "is_of_compiler",
     "is_unsupported",
-    "kept_compiler",
+    "isolated_compiler",
     "never_compiled",
     "new_reasons",
+    "original_of",
     "quiet_compiler",
     "reason_of",
     "source_text",
     "stack_of",
-    "stop_own_compiling",
 ]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -101,7 +101,7 @@ def example_of(placeholder: torch.fx.Node) -> Any:
     return getattr(placeholder.meta.get("grapharg"), "example", None)
 
 
-def compiled_from(function: Callable[..., Any]) -> Any:
+def original_of(function: Callable[..., Any]) -> Any:
     """Return the original of a function compiled by torch.compile, or None for any other."""
     return getattr(function, "_torchdynamo_orig_callable", None)
 
@@ -200,7 +200,7 @@ class _Convert:
 
 
 @contextmanager
-def kept_compiler(backend: object, codes: Callable[[], list[CodeType]]) -> Iterator[None]:
+def isolated_compiler(backend: object, codes: Callable[[], list[CodeType]]) -> Iterator[None]:
     """Run a block in which the compiler starts afresh, and restore its state afterwards.
 
     Earlier compilations stay, with their guards and limits. Code compiled in the block is
@@ -288,7 +288,7 @@ def _wrappers(outer: Any) -> list[Any]:
 _MOST_WRAPPERS = 5
 
 
-def draws_otherwise(frame: FrameType | None) -> bool:
+def differs_when_compiled(frame: FrameType | None) -> bool:
     """Whether a random operation would draw other numbers if its compiled function really ran.
 
     While a trace runs, compiled functions run eagerly. Compiled code of inductor draws numbers of
@@ -321,7 +321,7 @@ quiet_compiler = partial(quiet, "torch._dynamo.variables.tensor")
 """Silences the compiler's warnings about graph breaks, during a block: it reports them anyway."""
 
 
-def stop_own_compiling(modules: Iterable[torch.nn.Module]) -> None:
+def disable_module_compile(modules: Iterable[torch.nn.Module]) -> None:
     """Make modules run uncompiled on which `compile()` was called.
 
     The caller must have a snapshot of the modules, and restore their attributes later.
@@ -331,7 +331,7 @@ def stop_own_compiling(modules: Iterable[torch.nn.Module]) -> None:
             module.__dict__["_compiled_call_impl"] = None
 
 
-def as_dynamo_does(name: str) -> Callable[..., Any]:
+def find_backend(name: str) -> Callable[..., Any]:
     """Return the backend with a name, by the registry of `torch.compile`.
 
     Raises:

@@ -23,16 +23,16 @@ __all__ = [
     "CALL_CODE",
     "UNINITIALIZED",
     "ScriptModule",
-    "around_calls",
     "call_method_name",
+    "compiled_call_of",
     "default_device",
     "functional_calls",
+    "has_stale_call",
     "is_compiled_in_place",
     "is_tracing",
-    "mps_generator",
     "load_named_program",
     "load_script_file",
-    "made_by",
+    "mps_generator",
     "prepares_lazily",
     "script_call_graph",
     "script_children",
@@ -44,8 +44,8 @@ __all__ = [
     "set_default_device",
     "set_scripted_attribute",
     "shared_tables",
-    "calls_unseen",
     "uncompiled",
+    "wrap_calls",
 ]
 
 
@@ -106,7 +106,7 @@ def uncompiled(module: torch.nn.Module) -> torch.nn.Module:
     return module
 
 
-def calls_unseen(wrapper: torch.nn.Module) -> bool:
+def has_stale_call(wrapper: torch.nn.Module) -> bool:
     """Whether a wrapper of `torch.compile` calls its module by an outdated `__call__`.
 
     The wrapper of a user's module binds `__call__` when it is made, so a later replacement of
@@ -127,7 +127,7 @@ Around = Callable[[Callable[[], Any]], Any]
 """A function that makes the call passed to it, and returns its result."""
 
 
-class _AroundCalls:
+class _CallWrapper:
     """A callable in a module's `_compiled_call_impl`, which wraps each call of the module.
 
     It is pickled and copied as None.
@@ -163,11 +163,11 @@ class _AroundCalls:
 def is_compiled_in_place(module: torch.nn.Module) -> bool:
     """Whether `module.compile()` has compiled a module; its hooks then do not see its calls."""
     wrapper = module.__dict__.get(_CALL)
-    return (wrapper.compiled if isinstance(wrapper, _AroundCalls) else wrapper) is not None
+    return (wrapper.compiled if isinstance(wrapper, _CallWrapper) else wrapper) is not None
 
 
-def made_by(function: Any, compiled: Any) -> Any:
-    """Return the callable for a module that is compiled in place while `around_calls` is active.
+def compiled_call_of(function: Any, compiled: Any) -> Any:
+    """Return the callable for a module that is compiled in place while `wrap_calls` is active.
 
     Args:
         function: The function that was compiled.
@@ -176,14 +176,14 @@ def made_by(function: Any, compiled: Any) -> Any:
     """
     module = getattr(function, "__self__", None)
     wrapper = vars(module).get(_CALL) if isinstance(module, torch.nn.Module) else None
-    if not isinstance(wrapper, _AroundCalls) or function.__name__ != "_call_impl":
+    if not isinstance(wrapper, _CallWrapper) or function.__name__ != "_call_impl":
         return compiled
     wrapper.compiled = compiled
     return wrapper
 
 
 @contextmanager
-def around_calls(module: torch.nn.Module, around: Around) -> Iterator[None]:
+def wrap_calls(module: torch.nn.Module, around: Around) -> Iterator[None]:
     """Wrap each call of a module in a function, during a block.
 
     Unlike hooks, the function sees every way in which a call may end.
@@ -193,7 +193,7 @@ def around_calls(module: torch.nn.Module, around: Around) -> Iterator[None]:
         around: The function.
     """
     existing = module.__dict__.get(_CALL)
-    wrapper = existing if isinstance(existing, _AroundCalls) else _AroundCalls(module)
+    wrapper = existing if isinstance(existing, _CallWrapper) else _CallWrapper(module)
     module.__dict__[_CALL] = wrapper
     wrapper.around.append(around)
     # The suspended generator must not keep the module alive.

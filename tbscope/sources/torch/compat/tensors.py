@@ -20,12 +20,12 @@ from torch.utils import checkpoint as _checkpoint
 from torch.utils._python_dispatch import TorchDispatchMode
 
 __all__ = [
-    "BACKWARD",
     "GRADIENT_HOOKS",
     "MOVES",
     "RUNS_FOR_ITSELF",
+    "RUN_BACKWARD",
+    "STOP_RECOMPUTATION",
     "DispatchMode",
-    "ENOUGH",
     "are_innermost",
     "batch_dimension",
     "class_in_torch",
@@ -36,41 +36,41 @@ __all__ = [
     "flattened",
     "function_modes",
     "functorch_inner",
+    "gradient_types",
     "in_forward_mode",
     "in_functorch",
     "innermost_transform",
     "is_being_traced",
     "is_composite",
-    "is_only_composite",
     "is_dispatched",
     "is_fake",
     "is_guard",
     "is_higher_order",
-    "is_operator",
     "is_of_its_own",
     "is_of_tensors",
+    "is_only_composite",
+    "is_operator",
     "is_registered",
-    "map_leaves",
-    "map_tensors",
-    "plan_of",
+    "jagged_constructors",
     "jagged_dummy",
     "key_of_storage",
-    "jagged_constructors",
+    "map_leaves",
+    "map_tensors",
     "nested_lengths",
+    "operator_name",
     "outside_modes",
     "parts_of",
+    "plain_size",
     "quiet",
     "quiet_fake_mode",
-    "operator_name",
-    "plain_size",
     "run_composite",
-    "schema_of",
-    "set_version",
-    "gradient_types",
     "running_node",
+    "schema_of",
     "sequence_number",
+    "set_version",
     "storage_key",
     "storage_keys_of",
+    "tree_specs_of",
     "version_of",
     "without_functions",
     "without_modes",
@@ -117,7 +117,7 @@ class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return False
 
 
-BACKWARD = "_engine_run_backward"
+RUN_BACKWARD = "_engine_run_backward"
 """The function of `torch.autograd` that runs every backward pass.
 
 Other code may have imported the public functions, so they are no place to intercept passes.
@@ -126,7 +126,7 @@ Other code may have imported the public functions, so they are no place to inter
 running_node: Callable[[], Any] = _C._current_autograd_node
 """Returns the autograd node that runs in this thread, or None."""
 
-ENOUGH: type[BaseException] = _checkpoint._StopRecomputationError
+STOP_RECOMPUTATION: type[BaseException] = _checkpoint._StopRecomputationError
 """The exception with which a checkpoint ends a recomputation, once it has all saved tensors."""
 
 
@@ -491,7 +491,7 @@ def is_registered(cls: type) -> bool:
     return cls in _pytree.SUPPORTED_NODES
 
 
-def plan_of(module: torch.fx.GraphModule) -> tuple[Any, Any, list[str] | None]:
+def tree_specs_of(module: torch.fx.GraphModule) -> tuple[Any, Any, list[str] | None]:
     """Return the TreeSpecs of a graph module's inputs and outputs, and the names of its inputs.
 
     None for each that it does not record: then its placeholders take the arguments as they are.

@@ -18,12 +18,12 @@ from tbscope.ir.graph import Node, Value
 from tbscope.sources.eager.record.values import TensorValues
 from tbscope.sources.torch.autograd import (
     accumulates_into,
-    maker_of_saved,
+    producer_of_saved,
     running_node,
     sequence_number,
 )
 
-__all__ = ["Makers"]
+__all__ = ["AutogradProducers"]
 
 # The offset, the shape and the strides of a tensor in its storage.
 _Place = tuple[Any, torch.Size, tuple[int, ...]]
@@ -33,7 +33,7 @@ _Place = tuple[Any, torch.Size, tuple[int, ...]]
 _runs = itertools.count()
 
 
-class Makers:
+class AutogradProducers:
     """The differentiable operations of a run, and the tensors that autograd saves of them.
 
     A saved result is another tensor object in the same memory, so it is found by its place there.
@@ -181,7 +181,7 @@ class Makers:
 
     def _told(self, node: Node, tensor: torch.Tensor) -> Value | None:
         """Return the saved value of an unseen operation; None if its producer is not recorded."""
-        saved = maker_of_saved(running_node(), tensor) if "told_by" in node.attributes else None
+        saved = producer_of_saved(running_node(), tensor) if "told_by" in node.attributes else None
         producer = None if saved is None else self.made(saved[0])
         if saved is None or producer is None or saved[1] >= len(producer.outputs):
             return None

@@ -2,8 +2,8 @@
 
 Autograd numbers the nodes of its own graph in the order in which they are made. The numbers
 assigned while an operation ran lead from a backward kernel to the operation whose gradient it
-computes (`Makers.made`): the kernel is in `gradients/Net/layer1/0`, the scope of that operation
-mirrored.
+computes (`AutogradProducers.made`): the kernel is in `gradients/Net/layer1/0`, the scope of that
+operation mirrored.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,21 +18,21 @@ from weakref import ref
 import torch
 
 from tbscope.ir.graph import Node, Value
-from tbscope.ir.metadata import Run
-from tbscope.ir.scopes import PHASE_BOXES, Scope, ScopeKind, ScopePart, upward
+from tbscope.ir.metadata import CallFrame
+from tbscope.ir.scopes import PHASE_BOXES, Scope, ScopeKind, ScopePart, self_and_ancestors
 from tbscope.sources.eager.record.scope_stack import Frame
-from tbscope.sources.eager.record.tensor_sources import Discovery
-from tbscope.sources.eager.record.training.autograd_producers import Makers
+from tbscope.sources.eager.record.tensor_sources import TensorSources
+from tbscope.sources.eager.record.training.autograd_producers import AutogradProducers
 from tbscope.sources.eager.record.training.optimizer_step import Optimizers
 from tbscope.sources.torch.autograd import (
     accumulates_into,
-    gave_of,
     kept_gradient,
     operation_of,
+    output_types,
     running_node,
 )
 from tbscope.sources.torch.compat.tensors import outside_modes, without_functions
-from tbscope.sources.torch.source_location import is_handed_on
+from tbscope.sources.torch.source_location import is_only_dispatched
 from tbscope.sources.torch.subclasses import PLAIN
 
 __all__ = ["Backward"]
@@ -71,14 +71,15 @@ class _Pass:
         parts: The mirroring scopes, by enclosing scope and the last step of their path.
         leaves: The tensors that have got a gradient, by owner and attribute, or by identity.
         caller: The identity of the Python frame that calls autograd's engine.
-        called: The `Run` of the user's function that called it, and the bytecode offset in it.
+        called: The `CallFrame` of the user's function that called it, and the bytecode offset in
+            it.
     """
 
     root: Scope
     frame: Frame
     creates_graph: bool
     caller: int
-    called: tuple[Run | None, int] = (None, 0)
+    called: tuple[CallFrame | None, int] = (None, 0)
     mirrors: dict[Scope, Scope] = field(default_factory=dict)
     calls: dict[Scope, Scope] = field(default_factory=dict)
     parts: dict[tuple[Scope, ScopePart], Scope] = field(default_factory=dict)
@@ -100,7 +101,7 @@ class Backward:
         look_again: Records that the operations since the last recorded one ran unwatched.
     """
 
-    def __init__(self, discovery: Discovery) -> None:
+    def __init__(self, discovery: TensorSources) -> None:
         self.passes: list[_Pass] = []
         self.gave: set[Value] = set()
         self._scopes, self._values = discovery.scopes, discovery.values
@@ -110,7 +111,7 @@ class Backward:
         discovery.from_step = self.kept
         # The passes that are over, by their scopes.
         self._ended: dict[Scope, _Pass] = {}
-        self._makers = Makers(self._values)
+        self._makers = AutogradProducers(self._values)
         self.made, self.look_again = self._makers.made, self._makers.look_again
         self.ended_early = self._makers.ended_early
         # Of the operation that has begun: autograd's node, whether its engine called it, the tensor
@@ -122,7 +123,7 @@ class Backward:
         # The identity of the leaf whose gradient was being added to when ranks last communicated.
         self._shared = 0
 
-    def branch(self, discovery: Discovery) -> "Backward":
+    def branch(self, discovery: TensorSources) -> "Backward":
         """Return an instance for the passes that another thread runs at the same time."""
         branch = copy(self)
         branch._scopes, branch.passes = discovery.scopes, []
@@ -202,7 +203,7 @@ class Backward:
         scope = self._scopes.running.inner
         node = self._values.append(operation_of(function), scope, inputs)
         node.attributes["told_by"] = "autograd"
-        for shape, dtype, device in gave_of(function):
+        for shape, dtype, device in output_types(function):
             self._builder.add_value(node, shape, dtype, device)
         self._makers.add_unseen(function, node)
         return node
@@ -230,15 +231,15 @@ class Backward:
 
     @contextmanager
     def run(
-        self, *, creates_graph: bool, caller: int, called: tuple[Run | None, int]
+        self, *, creates_graph: bool, caller: int, called: tuple[CallFrame | None, int]
     ) -> Iterator[None]:
         """Record the operations of a block as part of a backward pass.
 
         Args:
             creates_graph: Whether the operations of the block can be differentiated themselves.
             caller: The identity of the Python frame that calls autograd's engine.
-            called: The `Run` of the user's function that requested it, and the bytecode offset in
-                it.
+            called: The `CallFrame` of the user's function that requested it, and the bytecode
+                offset in it.
         """
         scopes = self._scopes
         frame = scopes.running
@@ -285,7 +286,7 @@ class Backward:
         self._by_engine = (
             frame is None
             or begun.caller in (id(frame), id(frame.f_back))
-            or is_handed_on(frame, begun.caller)
+            or is_only_dispatched(frame, begun.caller)
         )
         if self._by_engine:
             self._leaf = leaf = accumulates_into(self._running)
@@ -351,7 +352,7 @@ class Backward:
         """
         begun = self.passes[-1]
         root = begun.root
-        if scope is not None and root in upward(scope.parent):
+        if scope is not None and root in self_and_ancestors(scope.parent):
             return scope
         if root not in begun.mirrors:
             begun.mirrors[root] = self._new(ScopePart("recomputed"), root)
@@ -395,7 +396,7 @@ class Backward:
         if node.phase == "forward":
             node.attributes["gradient_of"] = name
         else:
-            ended = (self._ended.get(scope) for scope in upward(node.scope))
+            ended = (self._ended.get(scope) for scope in self_and_ancestors(node.scope))
             begun, key = next(filter(None, ended), None), self._key_of(leaf)
             if begun is None or key in begun.leaves:
                 # The gradient of this leaf is recorded: the script has only laid it out anew.

@@ -16,11 +16,11 @@ from weakref import ref
 import torch
 
 from tbscope.ir.graph import Node, Value
-from tbscope.ir.scopes import PHASE_BOXES, Scope, upward
-from tbscope.sources.eager.record.call_site import Place
+from tbscope.ir.scopes import PHASE_BOXES, Scope, self_and_ancestors
+from tbscope.sources.eager.record.call_site import CallSite
 from tbscope.sources.eager.record.manual_updates import origin_of
 from tbscope.sources.eager.record.scope_stack import Frame, ScopeStack
-from tbscope.sources.eager.record.tensor_sources import Discovery
+from tbscope.sources.eager.record.tensor_sources import TensorSources
 from tbscope.sources.torch.autograd import kept_gradient
 from tbscope.sources.torch.calling.pytree import tensor_leaves
 from tbscope.sources.torch.source_location import LOADING, helper_name
@@ -92,7 +92,7 @@ class Optimizers:
         helpers: The boxes of torch's own helpers, until the next backward pass, or step.
     """
 
-    def __init__(self, discovery: Discovery, passes: Sized) -> None:
+    def __init__(self, discovery: TensorSources, passes: Sized) -> None:
         self.steps: list[_Step] = []
         self._passes = passes
         self._scopes, self._values = discovery.scopes, discovery.values
@@ -100,7 +100,7 @@ class Optimizers:
         # Of the latest operation: whether the step itself has run it, its call site, the helper of
         # torch that led there, and its part.
         self._by_step = False
-        self._latest: Place | None = None
+        self._latest: CallSite | None = None
         self._helper_there: str | None = None
         self._part_of_latest: _Part | None = None
 
@@ -220,7 +220,7 @@ class Optimizers:
     def place(
         self,
         scope: Scope | None,
-        called: tuple[Place, FrameType | None],
+        called: tuple[CallSite, FrameType | None],
         read: Sequence[torch.Tensor],
         values: Sequence[Value],
     ) -> Scope | None:
@@ -329,7 +329,7 @@ class Optimizers:
         place = None if parameter is None else self._scopes.registry.tensor(parameter)
         if place is None:
             return self._new("parameter", None, parent)
-        for inner in reversed([*upward(self._scopes.home(place.owner))]):
+        for inner in reversed([*self_and_ancestors(self._scopes.home(place.owner))]):
             key: Any = (inner, parent)
             if key not in step.scopes:
                 step.scopes[key] = self._new(inner.part.label, inner.part.attribute, parent)

@@ -12,31 +12,31 @@ from typing import Any
 
 import torch
 
-from tbscope.analysis.notes import Read
+from tbscope.analysis.notes import DataRead
 from tbscope.ir.builder import GraphBuilder
 from tbscope.ir.graph import Node, Value
-from tbscope.ir.scopes import Scope, upward
-from tbscope.sources.eager.record.backward_io import Passed, Passing
-from tbscope.sources.eager.record.call_site import Place, Whereabouts
+from tbscope.ir.scopes import Scope, self_and_ancestors
+from tbscope.sources.eager.record.backward_io import InnerPass, InnerPassResults
+from tbscope.sources.eager.record.call_site import CallSite, CallSites
 from tbscope.sources.eager.record.collectives import Collectives
 from tbscope.sources.eager.record.operation import Operations
 from tbscope.sources.eager.record.scope_stack import Failures, Frame, ScopeStack
-from tbscope.sources.eager.record.tensor_sources import Discovery
+from tbscope.sources.eager.record.tensor_sources import TensorSources
 from tbscope.sources.eager.record.training.backward import Backward
 from tbscope.sources.eager.record.values import TensorValues
-from tbscope.sources.torch.calling.argument_values import Literals, collect_tensors
-from tbscope.sources.torch.calling.signatures import Arrangements
+from tbscope.sources.torch.calling.argument_values import ArgumentConverter, collect_tensors
+from tbscope.sources.torch.calling.signatures import BoundNames
 from tbscope.sources.torch.collectives import is_wait
 from tbscope.sources.torch.compat.tensors import outside_modes, without_functions
 from tbscope.sources.torch.distributed import is_of_c10d, process_rank, world_size
-from tbscope.sources.torch.fake import StandIns
-from tbscope.sources.torch.operations import KernelFacts
-from tbscope.sources.torch.subclasses import held_tensors, same_storage
+from tbscope.sources.torch.fake import FakeTensors
+from tbscope.sources.torch.operations import KernelInfo
+from tbscope.sources.torch.subclasses import inner_tensors, same_storage
 
-__all__ = ["StepRecorder", "tell_nobody"]
+__all__ = ["StepRecorder", "ignore_event"]
 
 
-def tell_nobody(*_: Any) -> None:
+def ignore_event(*_: Any) -> None:
     """Ignore an event."""
 
 
@@ -103,50 +103,50 @@ class StepRecorder:
         self.failed_calls = Failures[Frame]()
         self.failed_operations = Failures[Node]()
         self.modules_called: list[torch.nn.Module] = []
-        self._arrangements = Arrangements()
-        self._reads = list[Read]()
+        self._arrangements = BoundNames()
+        self._reads = list[DataRead]()
         self.turn = threading.RLock()
-        self.where = Whereabouts(self.scopes, boundary.__code__)
+        self.where = CallSites(self.scopes, boundary.__code__)
         self._values = TensorValues(self.builder)
         # Without a reference to the recorder: a reference cycle would be left to the garbage
         # collector.
         self.collectives = Collectives(self._values, self.registry)
         self.graph.world_size = world_size()
-        self._find_by(Discovery(self.scopes, self._values, open_ended=open_ended))
+        self._find_by(TensorSources(self.scopes, self._values, open_ended=open_ended))
         self.distributed = self._discovery.distributed
         self.add_hidden_input = self._discovery.add_hidden_input
         self.live_results = self._values.unread
         # Called before a tensor changes without an operation; they do nothing unless the run
         # restores tensors.
-        self.about_to_set: Callable[[torch.Tensor], None] = tell_nobody
-        self.about_to_accumulate: Callable[[], None] = tell_nobody
-        self.about_to_step: Callable[[torch.optim.Optimizer], None] = tell_nobody
+        self.about_to_set: Callable[[torch.Tensor], None] = ignore_event
+        self.about_to_accumulate: Callable[[], None] = ignore_event
+        self.about_to_step: Callable[[torch.optim.Optimizer], None] = ignore_event
         self._replaced: set[int] = set()
         self.backward: Backward | None = None
-        self.passed = Passed(self._values, self._discovery.name_of_leaf)
+        self.passed = InnerPassResults(self._values, self._discovery.name_of_leaf)
         self.functions: Callable[[], AbstractContextManager[Any]] | None = None
 
-    def _find_by(self, discovery: Discovery) -> None:
-        """Look up tensors by this `Discovery` from now on."""
+    def _find_by(self, discovery: TensorSources) -> None:
+        """Look up tensors by this `TensorSources` from now on."""
         self._discovery = discovery
         self.value_of, self.add_input = discovery.value_of, discovery.add_input
-        self.nest = Literals(discovery.value_of, discovery.lying_in).nest
+        self.nest = ArgumentConverter(discovery.value_of, discovery.lying_in).nest
 
     # -- fake tensors -------------------------------------------------------------------
 
-    def use(self, stand_ins: StandIns) -> None:
+    def use(self, stand_ins: FakeTensors) -> None:
         """Use fake tensors in the place of the tensors of all modules."""
         self._discovery.stand_in = stand_ins.of
         for module in self.registry.modules():
             self.add_stand_ins(module, stand_ins)
 
-    def add_stand_ins(self, module: torch.nn.Module, stand_ins: StandIns) -> None:
+    def add_stand_ins(self, module: torch.nn.Module, stand_ins: FakeTensors) -> None:
         """Make fake tensors for the tensors of one module, and register them."""
         for tensor, fake in stand_ins.add(module):
             self.registry.add_stand_in(tensor, fake)
 
     @contextmanager
-    def others_stand_in(self, module: torch.nn.Module, names: Iterable[str]) -> Iterator[None]:
+    def replaced_tensors(self, module: torch.nn.Module, names: Iterable[str]) -> Iterator[None]:
         """Replace tensors of a module and its parts by other tensors, for a block.
 
         The module is registered now, with its own tensors, though it is called in the block.
@@ -229,7 +229,7 @@ class StepRecorder:
 
     def add_output(self, name: str, tensor: torch.Tensor) -> None:
         """Make the current value of a tensor an output of the graph under this path."""
-        tensor = self._discovery.stood_in(tensor)
+        tensor = self._discovery.replaced_by_fake(tensor)
         value = self.value_of(tensor)
         writers = self._values.earlier_writers([tensor], [value])
         self.builder.add_output(name, value, control_inputs=writers)
@@ -241,7 +241,7 @@ class StepRecorder:
         self.backward = Backward(self._discovery)
 
     @property
-    def knows_gradients(self) -> bool:
+    def gradients_recorded(self) -> bool:
         """Whether passes are recorded and none runs, so that every gradient has a value."""
         return self.backward is not None and not self.backward.passes
 
@@ -257,7 +257,7 @@ class StepRecorder:
         """Record the operations that autograd's engine runs in a block.
 
         If passes are no part of the graph, or recording is suspended, a running operation collects
-        the inputs and results of the pass instead (`Passing`).
+        the inputs and results of the pass instead (`InnerPass`).
 
         Args:
             roots: The tensors, or nodes of autograd's graph, at which the pass begins.
@@ -269,7 +269,7 @@ class StepRecorder:
         operation = self.operations.running
         if self.backward is None or self.paused:
             if operation is not None and operation.passing is None:
-                operation.passing = Passing(self._known_value)
+                operation.passing = InnerPass(self._known_value)
                 operation.passing.makes([one for one, was_passed in gradients if not was_passed])
             yield
             return
@@ -322,7 +322,7 @@ class StepRecorder:
 
     def _place(
         self, frame: FrameType | None, read: list[torch.Tensor], values: list[Value]
-    ) -> Place:
+    ) -> CallSite:
         """Return the call site of an operation, in the box of its pass, phase or optimizer step.
 
         Args:
@@ -354,7 +354,7 @@ class StepRecorder:
             values: The values that it reads.
         """
         scopes = self.scopes
-        first = scopes.over_since(scope)
+        first = scopes.phase_since(scope)
         if scope is None or first is None:
             return scope
         pending, seen = [value.producer for value in values], set[Node]()
@@ -363,13 +363,13 @@ class StepRecorder:
             if node in seen:
                 continue
             seen.add(node)
-            enclosing = () if node.phase == "forward" else upward(node.scope)
+            enclosing = () if node.phase == "forward" else self_and_ancestors(node.scope)
             phase = next((scopes.phases[each] for each in enclosing if each in scopes.phases), None)
             if phase is None:
                 pending += [value.producer for value in node.inputs]
                 pending += node.control_inputs
             elif phase >= first:
-                return scopes.open_again(scope)
+                return scopes.reopen(scope)
         return scope
 
     def begin_step(self, optimizer: torch.optim.Optimizer, caller: FrameType) -> None:
@@ -434,10 +434,10 @@ class StepRecorder:
             if scope is not None:
                 node.phase = scope.phase
             node.writes = tuple(range(len(values)))
-            self._values.give_written(node, read, [], read)
+            self._values.add_written_outputs(node, read, [], read)
 
     def took_over(
-        self, facts: KernelFacts, outer: tuple[Any, ...], args: tuple[Any, ...], node: Node | None
+        self, facts: KernelInfo, outer: tuple[Any, ...], args: tuple[Any, ...], node: Node | None
     ) -> bool:
         """Make the result of a wait the value of the tensors that wrap the tensor waited for.
 
@@ -454,7 +454,7 @@ class StepRecorder:
         found = False
         for tensor in collect_tensors(outer, []):
             if type(tensor) is not torch.Tensor and any(
-                part is args[0] for _, part in held_tensors(tensor)
+                part is args[0] for _, part in inner_tensors(tensor)
             ):
                 self._values.wrappers.keep(tensor, node.outputs[0])
                 found = True
