@@ -4,7 +4,7 @@ import os
 import threading
 import warnings
 import weakref
-from typing import Any, Self
+from typing import Self
 
 import torch.utils.tensorboard
 from torch.utils.tensorboard.writer import FileWriter
@@ -39,7 +39,7 @@ class SummaryWriter(torch.utils.tensorboard.SummaryWriter):
     add_overlay = add_overlay
     watch = watch
 
-    def add_onnx_graph(self, prototxt: Any) -> Graph:  # type: ignore[override]  # As above.
+    def add_onnx_graph(self, prototxt: object) -> Graph:  # type: ignore[override]  # As above.
         """Draw an ONNX model in TensorBoard's Graphs dashboard, grouped by its modules.
 
         It draws the graph of `add_graph(tbscope.from_onnx(prototxt))`, which takes options, too.

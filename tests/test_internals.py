@@ -17,7 +17,7 @@ from tbscope.sources.torch.compat.tensors import is_of_its_own
 
 PACKAGE = Path(__file__).parents[1] / "tbscope"
 HOME = PACKAGE / "sources" / "torch"
-NAMES = (*("internals", "module_internals", "compiler_internals", "ranks"),)
+NAMES = ("compat/tensors", "compat/modules", "compat/compiler", "distributed")
 HOMES = [HOME / f"{name}.py" for name in NAMES]
 FILES = [path for path in sorted(PACKAGE.rglob("*.py")) if path not in HOMES]
 

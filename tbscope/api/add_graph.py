@@ -45,8 +45,8 @@ __all__ = ["add_graph", "add_overlay", "gathered"]
 @shows_options
 def add_graph(
     writer: object,
-    model: Any,
-    input_to_model: Any = None,
+    model: object,
+    input_to_model: object = None,
     verbose: bool = False,
     use_strict_trace: bool = True,
     *,
@@ -236,7 +236,7 @@ class _Asked(NamedTuple):
         graphs = [self._graph_on({**self.world, "rank": rank}) for rank in several]
         return merge_ranks(graphs, unfolded=self.ranks == "unfolded")
 
-    def _graph_on(self, world: Mapping[str, Any]) -> Graph:
+    def _graph_on(self, world: Mapping[str, object]) -> Graph:
         kernels = self.drawing.get("level") == "aten"
         run = {**self.run, **world, "kernels": kernels}
         graph = graph_of(self.model, self.input_to_model, run)

@@ -4,7 +4,6 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -110,7 +109,7 @@ def give_document(data: bytes) -> None:
         click.echo(data, nl=False)
 
 
-def give_json(data: Any, output: Path | None = None) -> None:
+def give_json(data: object, output: Path | None = None) -> None:
     """Print plain data as JSON, or put it in a file, as `give` does."""
     give(json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False), output)
 

@@ -229,7 +229,7 @@ def _graph_of_model(
                 ) from error
 
 
-def graphs_of_targets(targets: Sequence[Target], **run: Any) -> "list[Graph]":
+def graphs_of_targets(targets: Sequence[Target], **run: object) -> "list[Graph]":
     """Return the graphs of several targets: models are run alike, with the same options.
 
     Args:

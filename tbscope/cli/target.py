@@ -56,7 +56,7 @@ def import_path(target: ModelSpec) -> Iterator[None]:
         sys.path[:] = before
 
 
-def load_model(target: ModelSpec, arguments: Mapping[str, Any]) -> "torch.nn.Module":
+def load_model(target: ModelSpec, arguments: Mapping[str, object]) -> "torch.nn.Module":
     """Return the model that a target names.
 
     Args:
@@ -220,7 +220,7 @@ def _named(target: ModelSpec) -> Any:
 
 
 def _call_factory(
-    factory: Callable[..., object], target: ModelSpec, arguments: Mapping[str, Any]
+    factory: Callable[..., object], target: ModelSpec, arguments: Mapping[str, object]
 ) -> object:
     if not callable(factory):
         raise ArgumentError(
@@ -238,7 +238,7 @@ def _call_factory(
         ) from error
 
 
-def _call_text(target: ModelSpec, arguments: Mapping[str, Any]) -> str:
+def _call_text(target: ModelSpec, arguments: Mapping[str, object]) -> str:
     keywords = ", ".join(f"{name}={shown(value)}" for name, value in arguments.items())
     return f"{target.attribute}({keywords}) in {target.place!r}"
 
@@ -255,7 +255,7 @@ def _kind(thing: object) -> str:
 
 
 def load_hub_model(
-    target: HubConfig, arguments: Mapping[str, Any], *, download: bool, meta: bool
+    target: HubConfig, arguments: Mapping[str, object], *, download: bool, meta: bool
 ) -> "torch.nn.Module":
     """Return a model with random weights, of the class that its config names.
 

@@ -55,7 +55,9 @@ _Limits: TypeAlias = Mapping[str, tuple[Limit, int]]
 
 
 @shows_options
-def diff(before: Any, after: Any, input_to_model: Any = None, **run: Unpack[Tracing]) -> Difference:
+def diff(
+    before: object, after: object, input_to_model: object = None, **run: Unpack[Tracing]
+) -> Difference:
     """Compare two models: parts that were added, removed and changed between them.
 
     Module calls and operations are matched by name and by structure, so a renamed or inserted block
@@ -246,7 +248,7 @@ def _unwanted(graph: Graph, patterns: Sequence[str]) -> Iterator[str]:
             yield f"not allowed: {pattern!r} is in it{times}: {folded_names(matches)}"
 
 
-def _patterns(no_op: Any) -> list[str]:
+def _patterns(no_op: object) -> list[str]:
     patterns = [no_op] if isinstance(no_op, str) else no_op
     if not isinstance(patterns, list | tuple) or not all(
         isinstance(pattern, str) and pattern for pattern in patterns
@@ -299,13 +301,13 @@ def parse_limit(limit: Limit, name: str) -> int:
 # -- files ----------------------------------------------------------------------------------
 
 
-def _no_path(path: Any) -> ArgumentError:
+def _no_path(path: object) -> ArgumentError:
     return ArgumentError(
         f"{shown(path)} is no path of a pin", why="a path is a text", fix="pin='net.json'"
     )
 
 
-def _read_pin(path: str, given: Any, *, update: bool) -> Outline | None:
+def _read_pin(path: str, given: object, *, update: bool) -> Outline | None:
     """Return the outline in a lock file, or None if the file is missing and `update` is set."""
     try:
         with open(path, encoding="utf-8") as file:

@@ -71,7 +71,7 @@ def pin_to_outline(text: str) -> Outline:
 # -- writing --------------------------------------------------------------------------------
 
 
-def _json(data: Any) -> str:
+def _json(data: object) -> str:
     return json.dumps(data, ensure_ascii=True)
 
 
@@ -111,7 +111,7 @@ def _told(one: Step | Block, names: Mapping[Block, str]) -> dict[str, Any]:
     return data
 
 
-def _plain(told: Any, names: Mapping[Block, str]) -> Any:
+def _plain(told: object, names: Mapping[Block, str]) -> Any:
     if isinstance(told, Block):
         return names[told]
     if isinstance(told, Ref):

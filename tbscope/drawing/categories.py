@@ -157,7 +157,7 @@ def label_nodes(
 # -- mappings -------------------------------------------------------------------------------
 
 
-def _labels_of(color_by: Mapping[Any, Any]) -> dict[str, str]:
+def _labels_of(color_by: Mapping[Any, object]) -> dict[str, str]:
     """Check a mapping from names to labels, and return it with all labels as texts."""
     labels = entries_of(color_by, option="color_by")
     for name, label in labels.items():

@@ -14,7 +14,7 @@ Nodes".
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tbscope.analysis.costs import Costs
 from tbscope.graphdef.attributes import nest_to_text
@@ -198,7 +198,7 @@ def uncounted_text(uncounted: Mapping[str, int]) -> str:
     return ", ".join(f"{name} x{times}" if times > 1 else name for name, times in ordered)
 
 
-def _type_text(nest: Any) -> str:
+def _type_text(nest: object) -> str:
     """Return a pytree as text, with the types of its tensors: `(Float(1, 2), None)`."""
     if isinstance(nest, Value):
         return _known_type(nest.shape, nest.dtype, nest.device, nest.sharding)

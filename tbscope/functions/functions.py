@@ -201,7 +201,7 @@ def _digest(reading: CanonicalCall) -> str:
     return blake2b(text, digest_size=16).hexdigest()
 
 
-def _form(told: Any) -> Any:
+def _form(told: object) -> Any:
     """Return a form whose text is equal for equal values only: `1`, `1.0` and `True` differ."""
     if isinstance(told, Definition):
         return told.digest

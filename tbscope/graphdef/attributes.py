@@ -69,7 +69,7 @@ def to_attr_value(constant: Nest) -> AttrValue | None:
     return message if message.ByteSize() <= MOST_BYTES else None
 
 
-def _fits(item: Any) -> bool:
+def _fits(item: object) -> bool:
     """Whether the page shows a number exactly: as a 32-bit float, if it is a float."""
     if type(item) is int:
         return -EXACT_INTEGER <= item <= EXACT_INTEGER
@@ -139,7 +139,7 @@ def number_by_worth(name: str, number: int) -> int | str:
     return f"{text} ({number:,})"
 
 
-def worth_of_number(told: Any) -> float | None:
+def worth_of_number(told: object) -> float | None:
     """Parse the number of an attribute, as `number_by_worth` wrote it, or None if it has none.
 
     A number with many digits is stored as a text, as it does not fit in 32 bits.

@@ -40,7 +40,7 @@ class GraphCallback(DrawingCallback, Callback):
     _open: ExitStack
 
     def on_train_batch_start(
-        self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int
+        self, trainer: Any, pl_module: Any, batch: object, batch_idx: int
     ) -> None:
         """Begin to record, at the first batch."""
         if self._begun or not trainer.is_global_zero:
@@ -59,7 +59,7 @@ class GraphCallback(DrawingCallback, Callback):
             self._recording, self._open = recording, stack.pop_all()
 
     def on_train_batch_end(
-        self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
+        self, trainer: Any, pl_module: object, outputs: object, batch: object, batch_idx: int
     ) -> None:
         """Write the recorded graph."""
         recording, self._recording = self._recording, None
@@ -71,7 +71,7 @@ class GraphCallback(DrawingCallback, Callback):
             self.graph.name = type(pl_module).__name__
             self._write(self.graph, lambda: trainer.loggers)
 
-    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+    def on_exception(self, trainer: object, pl_module: object, exception: BaseException) -> None:
         """Drop the recording: a step that raised is not drawn."""
         if self._recording is not None:
             self._recording = None
@@ -79,7 +79,7 @@ class GraphCallback(DrawingCallback, Callback):
 
 
 @contextmanager
-def _quiet_logging(module: Any) -> Iterator[None]:
+def _quiet_logging(module: object) -> Iterator[None]:
     """Suspend all watchers inside of a module's `log` and `log_dict`, during a block."""
     names = [name for name in ("log", "log_dict") if name not in vars(module)]
     for name in names:

@@ -34,7 +34,7 @@ class GraphCallback(DrawingCallback, TrainerCallback):
 
     _waiting: TrainingWatch | None = None
 
-    def on_step_begin(self, args: Any, state: Any, control: Any, **trained: Any) -> None:
+    def on_step_begin(self, args: object, state: Any, control: object, **trained: Any) -> None:
         """Wait for the model's next call."""
         if self._begun or not state.is_world_process_zero:
             return
@@ -49,7 +49,7 @@ class GraphCallback(DrawingCallback, TrainerCallback):
                 every=None,
             )
 
-    def on_step_end(self, args: Any, state: Any, control: Any, **trained: Any) -> None:
+    def on_step_end(self, args: object, state: object, control: object, **trained: object) -> None:
         """Write the recorded graph once the recording is complete."""
         if self._waiting is not None and self._waiting.is_over:
             self._waiting.remove()
@@ -57,7 +57,7 @@ class GraphCallback(DrawingCallback, TrainerCallback):
             if self.graph is not None:
                 self._write(self.graph, self._callbacks)
 
-    def on_train_end(self, args: Any, state: Any, control: Any, **trained: Any) -> None:
+    def on_train_end(self, args: object, state: object, control: object, **trained: object) -> None:
         """Write a complete recording; otherwise stop waiting, and warn that nothing was drawn."""
         self.on_step_end(args, state, control)
         waiting, self._waiting = self._waiting, None

@@ -209,7 +209,7 @@ class LoggedGraphs:
 
         return self._opened(datum).get("levels", read)
 
-    def record_of(self, context: Any, place: Place) -> Graph:
+    def record_of(self, context: object, place: Place) -> Graph:
         """Return the graph from the record beside a drawing, read once while it is open.
 
         Raises:
@@ -221,7 +221,7 @@ class LoggedGraphs:
             "record", lambda: recorded_graph(self._logdir, at, datum.wall_time)
         )
 
-    def record(self, context: Any, place: Place) -> Graph | None:
+    def record(self, context: object, place: Place) -> Graph | None:
         """Return the graph of `record_of`, or None if it has no readable record."""
         try:
             return self.record_of(context, place)

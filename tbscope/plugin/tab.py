@@ -90,16 +90,16 @@ class ModelTab(base_plugin.TBPlugin):  # type: ignore[misc]
 
     # -- answers -----------------------------------------------------------------------------
 
-    def _asset(self, name: str, request: Any) -> Any:
+    def _asset(self, name: str, request: object) -> Any:
         return _respond(request, ASSETS[name](), _TYPES[name.rpartition(".")[2]])
 
-    def _runs(self, request: Any) -> Any:
+    def _runs(self, request: object) -> Any:
         context, experiment = _asked_by(request)
         logged = self._logged()
         runs, overlays = logged.runs(context, experiment), logged.overlays(context, experiment)
         return _respond(request, {"graphs": runs, "overlays": overlays})
 
-    def _answer(self, kind: str, request: Any) -> Any:
+    def _answer(self, kind: str, request: object) -> Any:
         """Respond with a part of a picture, or with an error that the page shows."""
         from tbscope.errors import TbscopeError
 
@@ -152,7 +152,9 @@ class ModelTab(base_plugin.TBPlugin):  # type: ignore[misc]
         return self._graphs
 
 
-def _respond(request: Any, content: Any, kind: str = "application/json", code: int = 200) -> Any:
+def _respond(
+    request: object, content: object, kind: str = "application/json", code: int = 200
+) -> Any:
     from tensorboard.backend import http_util
 
     # Compact: TensorBoard's own JSON has a blank after each comma.

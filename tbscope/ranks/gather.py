@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import count
-from typing import Any
 
 from tbscope.errors import ArgumentError, RanksError
 from tbscope.ir.graph import Graph, Note
@@ -69,7 +68,7 @@ def _wanted(ranks: Ranks, world: int) -> list[int]:
     return selected
 
 
-def simulated_ranks(ranks: Ranks, world: Mapping[str, Any]) -> list[int] | None:
+def simulated_ranks(ranks: Ranks, world: Mapping[str, object]) -> list[int] | None:
     """Return the ranks that a model is traced as, or None if it is traced once.
 
     Args:

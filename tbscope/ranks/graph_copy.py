@@ -109,7 +109,7 @@ class RankCopy:
     def _device(self, device: str) -> str:
         return device if device.startswith(f"{self.ranks} ") else device_on(self.ranks, device)
 
-    def _value(self, given: Any) -> Any:
+    def _value(self, given: object) -> Any:
         """Return a value with these ranks as its device; other objects are returned unchanged.
 
         A value without a node in the graph gets a new device, too.

@@ -40,7 +40,7 @@ RULES = (*names.RULES, *nodes.RULES, *levels.RULES)
 """The rules in the order in which they are checked; docs/lint.md lists them."""
 
 
-def lint(graph_def: Any) -> list[Finding]:
+def lint(graph_def: object) -> list[Finding]:
     """Find the violations of rules of TensorBoard's page in a GraphDef.
 
     Args:

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Unpack
+from typing import Unpack
 
 from google.protobuf import text_format
 
@@ -150,7 +150,7 @@ def data_of(graph: Graph, form: Form, depth: int | None, drawing: Drawing) -> by
 
 
 def save_graph(
-    graph: Graph, path: Any, *, depth: int | None = None, **drawing: Unpack[Drawing]
+    graph: Graph, path: object, *, depth: int | None = None, **drawing: Unpack[Drawing]
 ) -> None:
     """Write a graph to a file, or into a folder; see `Graph.save`."""
     require_graph(graph, "save")

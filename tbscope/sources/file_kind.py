@@ -6,7 +6,7 @@ The first bytes of a file determine its kind, and so the source that reads it; n
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Protocol
 
 from tbscope.messages import error_text
 from tbscope.sources.file_signatures import FileKind, kind_of_content
@@ -68,7 +68,7 @@ def open_file(path: str) -> Iterator[tuple[Readable, int]]:
         yield file, os.fstat(file.fileno()).st_size
 
 
-def read_whole(given: Any, doing: str) -> bytes:
+def read_whole(given: object, doing: str) -> bytes:
     """Return the bytes of a file.
 
     Args:

@@ -48,7 +48,7 @@ class GraphSource:
         return self.name
 
 
-def graph_of(model: object, input_to_model: Any, run: Mapping[str, Any]) -> Graph:
+def graph_of(model: object, input_to_model: object, run: Mapping[str, object]) -> Graph:
     """Return the graph of an object that can be drawn.
 
     Args:
@@ -67,7 +67,7 @@ def runs(thing: object) -> bool:
     return callable(thing) and not is_exported(thing)
 
 
-def load(thing: Any) -> Graph:
+def load(thing: object) -> Graph:
     """Return the graph in a program, a file or a log.
 
     Args:
@@ -110,7 +110,7 @@ def _read(read: Callable[[Any], Graph]) -> Callable[[Any, Any, Mapping[str, Any]
     return lambda thing, input_to_model, run: _as_it_is(read(thing), input_to_model, run)
 
 
-def _exported(program: Any) -> Graph:
+def _exported(program: object) -> Graph:
     # Imported late, as in `_onnx`.
     from tbscope.sources.fx.exported import from_export
 
@@ -132,7 +132,7 @@ def _traced_by_fx(module: Any, input_to_model: Any, run: Mapping[str, Any]) -> G
     return from_fx(module, *args)
 
 
-def _asks_for_run(run: Mapping[str, Any]) -> bool:
+def _asks_for_run(run: Mapping[str, object]) -> bool:
     """Whether options ask for results that only a run has."""
     names = [name for name in run if name not in ("kwargs", "training")]
     return any(run[name] not in (None, False) for name in names)
@@ -152,14 +152,14 @@ def _scripted(script: Any, input_to_model: Any, run: Mapping[str, Any]) -> Graph
     return graph_of_script(script, args, keywords, training=training)
 
 
-def _script_file(path: Any) -> Graph:
+def _script_file(path: object) -> Graph:
     # Imported late, as in `_onnx`.
     from tbscope.sources.torchscript.scripts import from_torchscript
 
     return from_torchscript(path)
 
 
-def _as_it_is(graph: Graph, input_to_model: Any, run: Mapping[str, Any]) -> Graph:
+def _as_it_is(graph: Graph, input_to_model: object, run: Mapping[str, object]) -> Graph:
     """Return a graph unchanged, or raise if inputs or options of a run come with it."""
     inputs = {"input_to_model": input_to_model, **run}
     for name in ("input_to_model", *_INPUTS):
@@ -184,7 +184,7 @@ def _as_it_is(graph: Graph, input_to_model: Any, run: Mapping[str, Any]) -> Grap
     return graph
 
 
-def _onnx(model: Any) -> Graph:
+def _onnx(model: object) -> Graph:
     # Imported late: few users read an ONNX model, and each import delays a user's first graph.
     from tbscope.sources.onnx.reading import from_onnx
 
@@ -202,7 +202,7 @@ def _is_log(thing: object) -> bool:
     return file_kind(thing) in ("events", "directory")
 
 
-def _logged(path: Any) -> Graph:
+def _logged(path: object) -> Graph:
     # Imported late, as in `_onnx`.
     from tbscope.sources.logs.reading import graph_in_log
 
@@ -215,7 +215,7 @@ def _is_graph_def(thing: object) -> bool:
     return file_kind(thing) in ("graph_def", "graph_def_text")
 
 
-def _drawn(thing: Any) -> Graph:
+def _drawn(thing: object) -> Graph:
     # Imported late, as in `_onnx`.
     from tbscope.sources.graphdef.reading import from_graph_def
 
@@ -226,7 +226,7 @@ def _is_saved(thing: object) -> bool:
     return file_kind(thing) == "json"
 
 
-def _saved(path: Any) -> Graph:
+def _saved(path: object) -> Graph:
     from tbscope.formats.json import graph_from_json
 
     data = read_whole(path, "no graph can be read")

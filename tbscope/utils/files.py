@@ -4,7 +4,6 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable
-from typing import Any
 
 from tbscope.errors import ArgumentError
 
@@ -36,7 +35,7 @@ def masked_crc(data: bytes) -> int:
     return (rotated + 0xA282EAD8) & 0xFFFFFFFF
 
 
-def path_text(path: Any, *, refused: Callable[[object], ArgumentError]) -> str:
+def path_text(path: object, *, refused: Callable[[object], ArgumentError]) -> str:
     """Return a path as a plain text.
 
     Args:

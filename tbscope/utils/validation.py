@@ -94,7 +94,7 @@ def check_choice(name: str, value: object, choices: Sequence[str]) -> None:
     )
 
 
-def names_of(given: Mapping[Any, Any], *, option: str) -> list[Any]:
+def names_of(given: Mapping[Any, object], *, option: str) -> list[Any]:
     """Return the keys of a mapping of the user's.
 
     Raises:
@@ -106,7 +106,7 @@ def names_of(given: Mapping[Any, Any], *, option: str) -> list[Any]:
         raise _unreadable(given, option, error) from error
 
 
-def entries_of(given: Mapping[Any, Any], *, option: str) -> dict[Any, Any]:
+def entries_of(given: Mapping[Any, object], *, option: str) -> dict[Any, Any]:
     """Return the entries of a mapping of the user's as a dict.
 
     Raises:
@@ -126,7 +126,7 @@ def _unreadable(given: object, option: str, error: Exception) -> ArgumentError:
     )
 
 
-def attribute_of(thing: Any, name: str, default: Any = None) -> Any:
+def attribute_of(thing: object, name: str, default: object = None) -> Any:
     """Return an attribute of any object, or the default if it is missing or its code raises.
 
     A `__getattr__` that looks into a dict raises `KeyError`, an unbound proxy any error.
@@ -137,7 +137,7 @@ def attribute_of(thing: Any, name: str, default: Any = None) -> Any:
         return default
 
 
-def table_of(thing: Any) -> Any:
+def table_of(thing: object) -> Any:
     """Return the `__dict__` of an object past its `__getattribute__`, or None if it has none."""
     if not type(thing).__dictoffset__:
         return None

@@ -138,7 +138,7 @@ def open_sink(writer: object) -> Any:
     raise _not_a_writer(writer, holder, trail)
 
 
-def _follow(holder: Any, route: Route) -> Any:
+def _follow(holder: object, route: Route) -> Any:
     """Return the next object of a route; a closed writer opens a file for it.
 
     Raises:
@@ -161,7 +161,7 @@ def _follow(holder: Any, route: Route) -> Any:
         raise writing_failed(directory, error) from error
 
 
-def log_directory(sink: Any) -> str:
+def log_directory(sink: object) -> str:
     """Return the log directory that a sink reports, or an empty text if it reports none."""
     directory = sink.get_logdir() if hasattr(sink, "get_logdir") else ""
     return os.fspath(directory) if isinstance(directory, str | os.PathLike) else ""

@@ -115,7 +115,7 @@ def _write_whole(record_writer: Any, datas: list[bytes]) -> None:
         raise
 
 
-def _appended_path(record_writer: Any) -> str:
+def _appended_path(record_writer: object) -> str:
     """Return the path of a local file that is reopened for each write, or an empty text.
 
     Any other file object has a position at which it goes on to write, so it cannot be truncated.
@@ -169,7 +169,7 @@ def _async_writer_of(file_writer: object) -> Any:
 # -- synchronous writes ---------------------------------------------------------------------------
 
 
-def write_at_once(sink: Any, datas: list[bytes]) -> bool:
+def write_at_once(sink: object, datas: list[bytes]) -> bool:
     """Write serialised events to disk before this returns, all of them or none.
 
     Events that were queued earlier are written first, in the files of TensorBoard and torch.
@@ -213,7 +213,7 @@ def _write_tensorboard(async_writer: Any, datas: list[bytes]) -> bool:
     return True
 
 
-def _write_tensorboardx(event_writer: Any, datas: list[bytes]) -> bool:
+def _write_tensorboardx(event_writer: object, datas: list[bytes]) -> bool:
     """Write under the lock that tensorboardX's thread takes for each record.
 
     Raises:

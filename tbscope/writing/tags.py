@@ -103,7 +103,7 @@ def write_entry(writer: object, drawn: Drawn, entry: Entry, record: bytes = b"")
 # -- runs -----------------------------------------------------------------------------------------
 
 
-def _directory_of_run(sink: Any, run_name: str | None) -> str:
+def _directory_of_run(sink: object, run_name: str | None) -> str:
     """Return the directory of a run: the sink's own, or one below it; empty if unknown.
 
     Raises:
@@ -122,7 +122,7 @@ def _directory_of_run(sink: Any, run_name: str | None) -> str:
 
 
 @contextmanager
-def _opened(sink: Any, place: str, before: str, *, own: bool) -> Iterator[Any]:
+def _opened(sink: object, place: str, before: str, *, own: bool) -> Iterator[Any]:
     """Yield a sink for the events of a run; TensorBoard reads its file after `before`, if it can.
 
     Args:
@@ -152,7 +152,7 @@ def _opened(sink: Any, place: str, before: str, *, own: bool) -> Iterator[Any]:
         yield file_writer
 
 
-def _is_read_after(sink: Any, before: str) -> bool:
+def _is_read_after(sink: object, before: str) -> bool:
     """Whether TensorBoard reads a sink's file not before that of a name; True if unknown.
 
     The files of a run are read in the order of their names, in which `.10` comes before `.9`. A

@@ -60,7 +60,7 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
         "lightning": ("lightning_callback",),
         "transformers": ("transformers_callback",),
     },
-    "tbscope/overlays": {"make": _OVERLAID},
+    "tbscope/overlays": {"overlay": _OVERLAID},
     "tbscope/ranks": {
         **dict.fromkeys(
             ("rank_classes", "graph_copy", "match_collectives", "merge", "rank_shares"), _MERGED

@@ -1,7 +1,6 @@
 """`tbscope diff`: tells how two models, graphs or logs differ."""
 
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -30,7 +29,7 @@ def diff(
     as_json: bool,
     output: Path | None,
     logdir: str | None,
-    **run: Any,
+    **run: object,
 ) -> None:
     """Tell how two models, graphs or logs differ.
 

@@ -34,7 +34,7 @@ def lint(
     target: Target,
     as_json: bool,
     output: Path | None,
-    **run: Any,
+    **run: object,
 ) -> None:
     """Tell which rules of TensorBoard's page a graph breaks.
 

@@ -55,7 +55,7 @@ def view(
     port: int,
     browser: bool,
     overlays: tuple[str, ...],
-    **options: Any,
+    **options: object,
 ) -> None:
     """Show the graph of a model in TensorBoard, and open the page.
 

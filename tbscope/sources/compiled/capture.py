@@ -159,7 +159,7 @@ class Capture:
     # -- calls by the compiler ------------------------------------------------------------
 
     def __call__(
-        self, module: torch.fx.GraphModule, example_inputs: Sequence[Any], **options: Any
+        self, module: torch.fx.GraphModule, example_inputs: Sequence[object], **options: object
     ) -> Callable[..., Any]:
         """Record a graph; return the callable that runs it."""
         frame = compiling()
@@ -237,7 +237,7 @@ class Capture:
     # -- tensors between graphs -----------------------------------------------------------
 
     def _watched(self, captured: CapturedGraph, run: Callable[..., Any]) -> Callable[..., Any]:
-        def runs(*args: Any) -> Any:
+        def runs(*args: object) -> Any:
             captured.runs += 1
             first = captured.runs == 1
             if first:
@@ -258,7 +258,7 @@ class Capture:
         # Another tensor may get the id later: the weak reference then leads elsewhere.
         self._known[id(tensor)] = weakref.ref(tensor), origin
 
-    def _origin(self, tensor: Any) -> Origin | None:
+    def _origin(self, tensor: object) -> Origin | None:
         known = self._known.get(id(tensor))
         return known[1] if known is not None and known[0]() is tensor else None
 
@@ -315,7 +315,7 @@ def copied(
     return torch.fx.GraphModule(attributes, graph)
 
 
-def _named(stack: Mapping[str, Any], name_of: Callable[[str], str]) -> dict[str, Any]:
+def _named(stack: Mapping[str, object], name_of: Callable[[str], str]) -> dict[str, Any]:
     """Return a module stack with the qualified names of its modules."""
     named: dict[str, Any] = {}
     for key, entry in stack.items():
@@ -327,7 +327,7 @@ def _named(stack: Mapping[str, Any], name_of: Callable[[str], str]) -> dict[str,
     return named
 
 
-def _owner(code: CodeType, variables: Mapping[str, Any]) -> torch.nn.Module | None:
+def _owner(code: CodeType, variables: Mapping[str, object]) -> torch.nn.Module | None:
     """Return the module whose method a frame runs, or None for any other function."""
     if is_foreign_file(code.co_filename):
         # The compiler's wrapper of a module of torch.
@@ -356,7 +356,7 @@ def _method(code: CodeType, owner: torch.nn.Module) -> str | None:
     return name if hasattr(type(owner), name) else None
 
 
-def _function(code: CodeType, variables: Mapping[str, Any]) -> str:
+def _function(code: CodeType, variables: Mapping[str, object]) -> str:
     """Return the name of a function, with the class whose method it is."""
     owner = _owner(code, variables)
     if owner is not None:

@@ -42,12 +42,12 @@ __all__ = ["CompileBackend", "compile_backend", "compile_graphs"]
 
 def compile_graphs(
     model: Callable[..., Any],
-    *args: Any,
+    *args: object,
     dynamic: bool | None = None,
     fullgraph: bool = False,
     training: bool | None = False,
     grad: bool = False,
-    **kwargs: Any,
+    **kwargs: object,
 ) -> CompiledGraphs:
     """Return the graphs that torch.compile captures of one call of a model.
 
@@ -100,7 +100,7 @@ class _RaisedError(Exception):
 
 def _captured(
     model: Callable[..., Any],
-    args: tuple[Any, ...],
+    args: tuple[object, ...],
     kwargs: dict[str, Any],
     *,
     dynamic: bool | None,
@@ -170,7 +170,7 @@ def _tensors_of(modules: list[torch.nn.Module], table: str) -> Iterator[torch.Te
         yield from [tensor for tensor in getattr(module, table).values() if tensor is not None]
 
 
-def _error(error: Exception, model: Any, *, fullgraph: bool) -> TraceError:
+def _error(error: Exception, model: object, *, fullgraph: bool) -> TraceError:
     """Return the error for a model that raised, or that cannot be compiled as a whole."""
     name = name_of(model)
     text = str(error)
@@ -217,7 +217,10 @@ class CompileBackend:
         self._capture = Capture(None, inner=inner)
 
     def __call__(
-        self, graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any], **options: Any
+        self,
+        graph_module: torch.fx.GraphModule,
+        example_inputs: Sequence[object],
+        **options: object,
     ) -> Callable[..., Any]:
         """Record a graph; the other backend compiles it."""
         return self._capture(graph_module, example_inputs, **options)

@@ -21,7 +21,7 @@ __all__ = ["graphs_of"]
 
 
 def graphs_of(
-    capture: Capture, title: str, results: Sequence[tuple[str, Any]] = ()
+    capture: Capture, title: str, results: Sequence[tuple[str, object]] = ()
 ) -> CompiledGraphs:
     """Return the graphs of a capture.
 
@@ -107,7 +107,7 @@ class _Overview:
         self._gaps: list[GraphBreak] = []
         self._last: Node | None = None
 
-    def graph(self, results: Sequence[tuple[str, Any]]) -> Graph:
+    def graph(self, results: Sequence[tuple[str, object]]) -> Graph:
         """Return the overview.
 
         Args:
@@ -193,13 +193,13 @@ class _Overview:
             return self._input(origin, each.type)
         return None if origin is None else self._gave.get(origin)
 
-    def _input(self, path: str, told: Any) -> Slot:
+    def _input(self, path: str, told: object) -> Slot:
         slot = self._inputs.get(path)
         if slot is None:
             slot = self._inputs[path] = self._reading.add_input(path, told)
         return slot
 
-    def _in_python(self, told: Sequence[Any]) -> list[Slot]:
+    def _in_python(self, told: Sequence[object]) -> list[Slot]:
         """Append the Python code that ran since the latest graph; return its results.
 
         The code is a node for each break, or a single node if the compiler reported no break: then
@@ -236,7 +236,7 @@ class _Overview:
         return slots
 
 
-def _typed(told: Any) -> TensorType:
+def _typed(told: object) -> TensorType:
     return told if isinstance(told, TensorType) else UNKNOWN
 
 
@@ -271,7 +271,7 @@ class CaptureConverter:
                     kinds[each.name] = each.kind
         self.reader = Reader(places, kinds, tensors)
 
-    def add_input(self, name: str, told: Any) -> Slot:
+    def add_input(self, name: str, told: object) -> Slot:
         """Add an input of the model."""
         typed = _typed(told)
         return Slot(typed, self.reader.state.add_source("input", name, typed))

@@ -81,7 +81,7 @@ class FrameNames:
         self._kinds, self._tensors = names.state()
         self._first = {id(held): name for name, held in reversed(self._tensors.items())}
 
-    def held(self, tensor: Any) -> tuple[str, str] | None:
+    def held(self, tensor: object) -> tuple[str, str] | None:
         """Return the kind and the first name of a tensor of the model, or None."""
         name = self._first.get(id(tensor))
         return None if name is None else (self._kinds[name], name)
@@ -132,7 +132,7 @@ class FrameNames:
         return self.known(thing) if _is_module(thing) else None
 
 
-def _is_module(thing: Any) -> bool:
+def _is_module(thing: object) -> bool:
     return isinstance(thing, torch.nn.Module)
 
 

@@ -5,7 +5,6 @@ import threading
 from collections.abc import Mapping
 from contextlib import ExitStack
 from types import FrameType, TracebackType
-from typing import Any
 
 import torch
 
@@ -111,7 +110,7 @@ class Recording:
             )
         return self._graph
 
-    def input(self, **tensors: Any) -> None:
+    def input(self, **tensors: object) -> None:
         """Name tensors, or pytrees of tensors, as inputs of the graph.
 
         Raises:
@@ -120,7 +119,7 @@ class Recording:
         for path, tensor in self._leaves("input", tensors):
             self._recorder.add_input(path, tensor)
 
-    def output(self, **tensors: Any) -> None:
+    def output(self, **tensors: object) -> None:
         """Name tensors, or pytrees of tensors, as outputs of the graph, with their present values.
 
         Raises:
@@ -130,7 +129,7 @@ class Recording:
             self._recorder.add_output(path, tensor)
         self._named_outputs = True
 
-    def _leaves(self, method: str, tensors: Mapping[str, Any]) -> list[tuple[str, torch.Tensor]]:
+    def _leaves(self, method: str, tensors: Mapping[str, object]) -> list[tuple[str, torch.Tensor]]:
         """Return the tensors in the user's named pytrees, each with its path."""
         if self._graph is not None:
             raise ArgumentError(

@@ -181,7 +181,7 @@ class TrainingWatch:
     # -- the call -----------------------------------------------------------------------
 
     def _before(
-        self, model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, model: torch.nn.Module, args: tuple[object, ...], kwargs: dict[str, Any]
     ) -> None:
         # `DataParallel` copies the model to devices, and its hooks with it; copies are not
         # recorded.
@@ -223,9 +223,9 @@ class TrainingWatch:
     def _after(
         self,
         model: torch.nn.Module,
-        args: tuple[Any, ...],
+        args: tuple[object, ...],
         kwargs: dict[str, Any],
-        result: Any,
+        result: object,
     ) -> None:
         if model is not self._model():
             return
@@ -303,7 +303,7 @@ class TrainingWatch:
                     # The optimizer step ran inside of the backward pass, as the gradients arrived.
                     self._finish()
 
-    def _leads_to_model(self, roots: Sequence[Any]) -> bool:
+    def _leads_to_model(self, roots: Sequence[object]) -> bool:
         results = (result() for result in self._results)
         outputs = [tensor for tensor in results if tensor is not None]
         tensors = [root for root in roots if isinstance(root, torch.Tensor)]
@@ -453,7 +453,7 @@ class _Hook:
         self._function = function
         self.recorder: NonfatalRecorder | None = None
 
-    def __call__(self, *args: Any) -> None:
+    def __call__(self, *args: object) -> None:
         """Call the function, unless the compiler or torch.jit traces the model."""
         # Dynamo would guard on the state that the function reads, and recompile whenever it
         # changes.

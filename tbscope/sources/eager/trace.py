@@ -323,7 +323,7 @@ class _Run:
         with recorder.scopes.inside(owner, 0):
             return computed(result, self._tell)
 
-    def _run_step(self, result: Any) -> torch.Tensor | None:
+    def _run_step(self, result: object) -> torch.Tensor | None:
         """Run loss and backward pass, if requested; return the loss, or None if `loss` is unset."""
         loss, backward = self.asked["loss"], self.asked["backward"]
         if loss is None and not backward:
@@ -343,7 +343,7 @@ class _Run:
         return result
 
 
-def owner_of(model: Any) -> torch.nn.Module | None:
+def owner_of(model: object) -> torch.nn.Module | None:
     """Return the module that a callable belongs to, or None."""
     while isinstance(model, functools.partial):
         model = model.func
@@ -353,7 +353,7 @@ def owner_of(model: Any) -> torch.nn.Module | None:
     return owner if isinstance(owner, torch.nn.Module) else None
 
 
-def name_of(model: Any) -> str:
+def name_of(model: object) -> str:
     """Return the name of a callable; for a module or its method, the name of the module's class."""
     owner = owner_of(model)
     if owner is not None:
@@ -369,7 +369,7 @@ def name_of(model: Any) -> str:
 _FIX = "add_graph(model, x, backward=True, loss=lambda out: out.pow(2).mean())"
 
 
-def _loss_of(result: Any, loss: Callable[[Any], Any] | None, *, backward: bool) -> torch.Tensor:
+def _loss_of(result: object, loss: Callable[[Any], Any] | None, *, backward: bool) -> torch.Tensor:
     """Return the loss for the result of a model.
 
     Args:

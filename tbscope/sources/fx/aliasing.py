@@ -71,7 +71,7 @@ def is_symbol(thing: object) -> bool:
     return isinstance(thing, _SYMBOLS)
 
 
-def types_of_metadata(told: Any) -> Any:
+def types_of_metadata(told: object) -> Any:
     """Return the metadata of a node with a `TensorType` in place of each tensor.
 
     Args:
@@ -82,7 +82,7 @@ def types_of_metadata(told: Any) -> Any:
     return rebuilt(told, _told_of)
 
 
-def _told_of(thing: Any) -> Any:
+def _told_of(thing: object) -> Any:
     """Return the type or the constant for an entry of a pytree, or `DESCEND` for a container."""
     if isinstance(thing, torch.Tensor):
         return _type_of(thing)
@@ -108,12 +108,12 @@ _TOLD_AS_IT_IS = (
 )
 
 
-def tree_replace(nest: Any, kind: type, change: Callable[[Any], Any]) -> Any:
+def tree_replace(nest: object, kind: type, change: Callable[[Any], Any]) -> Any:
     """Return a copy of a pytree in which `change` has replaced each instance of a class."""
     if type(nest) is kind:
         return change(nest)
 
-    def each(thing: Any) -> Any:
+    def each(thing: object) -> Any:
         if type(thing) is kind:
             return change(thing)
         return DESCEND if is_walked(type(thing)) else thing
@@ -166,7 +166,7 @@ def _are_numbers(sizes: Any) -> bool:
 _ONE_KIND = frozenset({int})
 
 
-def _number(size: Any) -> Any:
+def _number(size: object) -> Any:
     """Return a size as a number if its symbol has a value; else return the symbol."""
     if type(size) is int:
         return size
@@ -174,7 +174,7 @@ def _number(size: Any) -> Any:
     return int(text) if text.isdecimal() else size
 
 
-def types_in(told: Any) -> Iterator[TensorType]:
+def types_in(told: object) -> Iterator[TensorType]:
     """Return the types of the tensors in a pytree from left to right."""
     return leaves_in(told, TensorType)
 
@@ -230,7 +230,7 @@ def slots_in(held: Held) -> Iterator[Slot]:
     return leaves_in(held, Slot)
 
 
-def slots_of(told: Any) -> Held:
+def slots_of(told: object) -> Held:
     """Return a pytree with a new slot in place of each tensor type; other leaves are unchanged."""
     return tree_replace(told, TensorType, Slot)
 

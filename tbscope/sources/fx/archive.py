@@ -42,7 +42,7 @@ _OBJECT = re.compile(r"(^|/)data/constants/(custom|opaque)_obj_[^/]*$")
 _COMPILED = re.compile(r"(^|/)data/aotinductor/")
 
 
-def load_program(path: Any, *, trusted: bool = False) -> Any:
+def load_program(path: object, *, trusted: bool = False) -> Any:
     """Load the ExportedProgram in a file.
 
     Args:
@@ -85,7 +85,7 @@ def load_program(path: Any, *, trusted: bool = False) -> Any:
         ) from error
 
 
-def _check(file: IO[bytes], path: Any, *, trusted: bool) -> list[str]:
+def _check(file: IO[bytes], path: object, *, trusted: bool) -> list[str]:
     """Check that a file is complete, claims no more bytes than it has, and makes torch run nothing.
 
     Returns:
@@ -111,7 +111,7 @@ def _check(file: IO[bytes], path: Any, *, trusted: bool) -> list[str]:
     return [match[1] for name in names if (match := _NAMED.search(name)) is not None]
 
 
-def _check_entry(archive: zipfile.ZipFile, name: str, path: Any) -> None:
+def _check_entry(archive: zipfile.ZipFile, name: str, path: object) -> None:
     """Check that an entry makes torch run no code."""
     what = ""
     if _COMPILED.search(name):
@@ -144,7 +144,7 @@ def _is_data(content: bytes) -> bool:
     return True
 
 
-def _check_formulas(content: bytes, name: str, path: Any) -> None:
+def _check_formulas(content: bytes, name: str, path: object) -> None:
     """Check that the formulas of sizes are formulas: torch evaluates them as Python."""
     for formula in _formulas(json.loads(content)):
         if type(formula) is not str or not is_size_formula(formula):
@@ -156,7 +156,7 @@ def _check_formulas(content: bytes, name: str, path: Any) -> None:
             )
 
 
-def _formulas(data: Any) -> Iterator[Any]:
+def _formulas(data: object) -> Iterator[Any]:
     """Yield the formulas of sizes in nested JSON; torch writes each of them as a text."""
     pending = [data]
     while pending:

@@ -27,7 +27,7 @@ __all__ = ["from_export"]
 _STATE = {"PARAMETER": "parameter", "BUFFER": "buffer"}
 
 
-def from_export(exported_program_or_path: Any, *, trusted: bool = False) -> Graph:
+def from_export(exported_program_or_path: object, *, trusted: bool = False) -> Graph:
     """Return the graph of a program of torch.export; nothing of the program runs.
 
     Scopes and calls come from the module stack of each operation. Parameters, buffers and constants
@@ -55,7 +55,7 @@ def from_export(exported_program_or_path: Any, *, trusted: bool = False) -> Grap
         return _graph_of(program)
 
 
-def _of_file(path: Any, *, trusted: bool) -> Graph:
+def _of_file(path: object, *, trusted: bool) -> Graph:
     program = load_program(path, trusted=trusted)
     try:
         with collecting_rarely():
@@ -156,7 +156,7 @@ def _written_back(reader: Reader, specs: Iterable[Any], given: list[Held]) -> li
     return leaves
 
 
-def _in_order(kinds: Mapping[str, Any], modules: list[str]) -> dict[str, Any]:
+def _in_order(kinds: Mapping[str, object], modules: list[str]) -> dict[str, Any]:
     """Return the kinds of tensors in the order of the module tree, parameters of a module first."""
     order = {name: index for index, name in enumerate(modules)}
     sort_keys = {

@@ -55,7 +55,7 @@ def call_python(reader: Reader, node: torch.fx.Node, *, runs: bool = False) -> H
 def _method(name: str) -> Callable[..., Any]:
     """Return a function that calls a method, by its name, on its first argument."""
 
-    def method(*args: Any, **kwargs: Any) -> Any:
+    def method(*args: object, **kwargs: object) -> Any:
         return getattr(args[0], name)(*args[1:], **kwargs)
 
     method.__name__ = name
@@ -113,7 +113,7 @@ def _on_containers(function: Any, given: Given, *, method: bool) -> Held:
 _HOMES = frozenset({"_operator", "operator", "math", "builtins", "torch", "copy"})
 
 
-def _is_at_home(function: Any) -> bool:
+def _is_at_home(function: object) -> bool:
     """Whether a function is defined in one of the packages in `_HOMES`."""
     module = getattr(function, "__module__", None)
     if module is None:

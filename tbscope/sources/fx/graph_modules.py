@@ -25,7 +25,7 @@ from tbscope.utils.gc_pause import collecting_rarely
 __all__ = ["from_fx"]
 
 
-def from_fx(graph_module: torch.fx.GraphModule, *inputs: Any) -> Graph:
+def from_fx(graph_module: torch.fx.GraphModule, *inputs: object) -> Graph:
     """Return the graph of a graph module; no content of a tensor is computed.
 
     Scopes come from the module stacks of nodes, and from the modules that nodes call. Shapes come
@@ -51,7 +51,7 @@ def from_fx(graph_module: torch.fx.GraphModule, *inputs: Any) -> Graph:
         return _graph_of(graph_module, inputs)
 
 
-def _graph_of(module: torch.fx.GraphModule, inputs: Sequence[Any]) -> Graph:
+def _graph_of(module: torch.fx.GraphModule, inputs: Sequence[object]) -> Graph:
     """Return the graph of a graph module."""
     modules = dict(module.named_modules(remove_duplicate=False))
     parts = {
@@ -84,7 +84,7 @@ def _graph_of(module: torch.fx.GraphModule, inputs: Sequence[Any]) -> Graph:
     return reader.finish(result_paths(result), result, parts)
 
 
-def _given(nodes: list[torch.fx.Node], plan: Any, inputs: Sequence[Any]) -> list[Any]:
+def _given(nodes: list[torch.fx.Node], plan: object, inputs: Sequence[object]) -> list[Any]:
     """Return the input of each placeholder, or `_NOTHING` for a placeholder without input."""
     if not inputs:
         return [_NOTHING] * len(nodes)

@@ -17,7 +17,7 @@ __all__ = ["input_paths", "result_paths", "results_of"]
 
 
 def input_paths(
-    plan: Any, names: Sequence[str] | None, leaves: Sequence[Any], fallback: Sequence[str]
+    plan: object, names: Sequence[str] | None, leaves: Sequence[object], fallback: Sequence[str]
 ) -> tuple[list[str], list[tuple[str, Any]]]:
     """Return the path of each input of a program, and its arguments with their names.
 
@@ -52,7 +52,7 @@ def input_paths(
     return flat_paths, [(name, _unmarked(argument, leaf_of)) for name, argument in named]
 
 
-def results_of(plan: Any, leaves: Sequence[Any]) -> tuple[list[tuple[str, Slot]], Held]:
+def results_of(plan: object, leaves: Sequence[object]) -> tuple[list[tuple[str, Slot]], Held]:
     """Return each tensor in the result of a program with its path, and the result.
 
     Args:
@@ -100,7 +100,7 @@ def result_paths(held: Held, name: str = "", *, public: bool = True) -> list[tup
     return [(path, marks[id(tensor)]) for path, tensor in leaves]
 
 
-def _mark(leaf: Any) -> Any:
+def _mark(leaf: object) -> Any:
     """Return a meta tensor for a slot; return a constant unchanged."""
     if type(leaf) is not Slot:
         return leaf
@@ -109,7 +109,7 @@ def _mark(leaf: Any) -> Any:
         return torch.empty([1 if size is None else size for size in shape], device="meta")
 
 
-def _filled(plan: Any, marks: Sequence[Any]) -> Any:
+def _filled(plan: object, marks: Sequence[object]) -> Any:
     """Return the pytree of a spec with these leaves, or None if its classes cannot be rebuilt."""
     try:
         return filled(plan, marks)
@@ -117,5 +117,5 @@ def _filled(plan: Any, marks: Sequence[Any]) -> Any:
         return None
 
 
-def _unmarked(nest: Any, held: Mapping[int, Any]) -> Held:
+def _unmarked(nest: object, held: Mapping[int, object]) -> Held:
     return tree_replace(nest, torch.Tensor, lambda tensor: held.get(id(tensor), tensor))

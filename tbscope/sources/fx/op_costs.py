@@ -310,10 +310,10 @@ def _is_plain(held: Any) -> bool:
     return kind in (int, float, bool, str) or held is None
 
 
-def _with(given: Any, stand_ins: dict[Slot, torch.Tensor], device: str | None = None) -> Any:
+def _with(given: object, stand_ins: dict[Slot, torch.Tensor], device: str | None = None) -> Any:
     """Return arguments with a fake tensor for each slot, on the slot's device or on another."""
 
-    def each(thing: Any) -> Any:
+    def each(thing: object) -> Any:
         if type(thing) is torch.device and device is not None:
             return torch.device(device)
         if type(thing) is not Slot:
@@ -374,7 +374,7 @@ def _shown_by(facts: KernelInfo) -> tuple[tuple[int, str] | None, ...]:
     return tuple(aliased)
 
 
-def aliased_slots(facts: KernelInfo, given: Given, told: Any) -> dict[int, Slot]:
+def aliased_slots(facts: KernelInfo, given: Given, told: object) -> dict[int, Slot]:
     """Return the slots whose memory the results of an operator share, by position of the result."""
     arguments = _shown_by(facts)
     slots: dict[int, Slot] = {}

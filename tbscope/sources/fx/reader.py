@@ -237,7 +237,7 @@ class Reader:
         return self.stand(node, self.between.get(node) if not stack and self.between else stack)
 
     def stand(
-        self, node: ProgramNode, stack: Mapping[str, Any] | None
+        self, node: ProgramNode, stack: Mapping[str, object] | None
     ) -> tuple[Scope | None, Source | None]:
         """Place a node in the calls of a stack, even if its metadata has another stack."""
         source = self.line(node)
@@ -352,7 +352,7 @@ class Reader:
         node: ProgramNode,
         function: Callable[..., Any],
         given: Given,
-        told: Any,
+        told: object,
         *,
         runs: bool,
     ) -> Held:
@@ -402,7 +402,7 @@ class Reader:
         fx_node: ProgramNode,
         facts: KernelInfo,
         given: Given,
-        told: Any,
+        told: object,
         done: OpEffects | None,
     ) -> Held:
         target: Any = fx_node.target
@@ -431,7 +431,7 @@ class Reader:
         written, shown = written_slots(facts, given), aliased_slots(facts, given, told)
         return self.give(node, told, read, written, shown)
 
-    def give_done(self, node: Node, told: Any, read: list[Slot], done: OpEffects) -> Held:
+    def give_done(self, node: Node, told: object, read: list[Slot], done: OpEffects) -> Held:
         """Add the outputs of an operation, with the writes and aliases of a run on fake tensors."""
         tensors = list(dict.fromkeys(read))
         written = [tensors[index] for index in done.written]
@@ -528,7 +528,7 @@ class Reader:
         return results
 
 
-def _stands_nowhere(node: Any) -> bool:
+def _stands_nowhere(node: object) -> bool:
     """Whether a node of torch.fx has no module stack, as nodes that torch inserted."""
     return isinstance(node, torch.fx.Node) and not node.meta.get("nn_module_stack")
 

@@ -21,7 +21,7 @@ _NOT_ASKED = (object(), None)
 _OF_ROOT = re.compile(r"^_export_root(?:\.|$)")
 
 
-def class_name_of(kind: Any) -> str:
+def class_name_of(kind: object) -> str:
     """Return the full name of a class that a program contains as a class or as a text."""
     if isinstance(kind, type):
         return f"{kind.__module__}.{kind.__qualname__}"
@@ -93,7 +93,7 @@ class ProgramScopes:
         """Open the scope of the model itself."""
         self.root = self._open_call(None, "", class_name, None)
 
-    def scope_of(self, stack: Mapping[str, Any] | None, source: Source | None) -> Scope | None:
+    def scope_of(self, stack: Mapping[str, object] | None, source: Source | None) -> Scope | None:
         """Return the scope of a node; open the scopes of calls that no earlier node was in.
 
         Args:

@@ -51,7 +51,7 @@ class State:
         """Return the name of a parameter or buffer, or None for any other tensor."""
         return self._known.get(_identity(tensor))
 
-    def slot(self, name: str, told: Any = None, tensor: Any = None) -> Slot:
+    def slot(self, name: str, told: object = None, tensor: object = None) -> Slot:
         """Return the slot of a tensor by its name; the node is appended at the first read.
 
         Args:
@@ -70,7 +70,7 @@ class State:
             slot = self._slots[name] = Slot(typed, make=make)
         return slot
 
-    def _type(self, name: str, told: Any) -> TensorType:
+    def _type(self, name: str, told: object) -> TensorType:
         tensor = self._tensors.get(name)
         typed = told if isinstance(told, TensorType) else None
         if typed is None and isinstance(tensor, torch.Tensor):
@@ -97,7 +97,7 @@ class State:
         typed: TensorType,
         *,
         scope: Scope | None = None,
-        attributes: Mapping[str, Any] | None = None,
+        attributes: Mapping[str, object] | None = None,
     ) -> Value:
         """Append the node of an input, a parameter, a buffer or a constant; return its value."""
         node = self._places.builder.append_source(kind, name, scope)

@@ -224,7 +224,7 @@ class Walk:
         return self.read(body.module)
 
 
-def attribute_at(module: Any, path: str) -> Any:
+def attribute_at(module: object, path: str) -> Any:
     """Return the attribute of a module at a dotted path, or None if there is none."""
     for name in path.split("."):
         module = getattr(module, name, None)
@@ -251,7 +251,7 @@ def class_in(modules: Mapping[str, torch.nn.Module], name: str) -> str:
     return container_class(modules, name) if plain else class_name_of(type(part))
 
 
-def _flat(given: Any) -> list[Any]:
+def _flat(given: object) -> list[Any]:
     if isinstance(given, tuple | list):
         return [leaf for entry in given for leaf in _flat(entry)]
     if isinstance(given, dict):
@@ -259,7 +259,7 @@ def _flat(given: Any) -> list[Any]:
     return [given]
 
 
-def _named(given: Any) -> Any:
+def _named(given: object) -> Any:
     """Return arguments with the name of each body in place of the body."""
     if type(given) is _Body:
         return Constant(f"<{given.name}>")
@@ -317,7 +317,7 @@ def _common(stacks: Iterable[_Stack | None]) -> _Stack | None:
 
 
 def _stack_to(
-    node: torch.fx.Node, around: Mapping[str, Any] | None, prefix: str, part: torch.nn.Module
+    node: torch.fx.Node, around: Mapping[str, object] | None, prefix: str, part: torch.nn.Module
 ) -> Mapping[str, Any]:
     """Return the module stack for a node that calls a module, with that call as its last entry.
 

@@ -1,7 +1,5 @@
 """Loading of GraphDefs from messages and files, in binary form or as text, which may be damaged."""
 
-from typing import Any
-
 from google.protobuf import text_format
 from google.protobuf.message import DecodeError
 from tensorboard.compat.proto.graph_pb2 import GraphDef
@@ -19,7 +17,7 @@ _DOING = "no GraphDef can be read"
 _FIX = "it is cut off or damaged: copy it, or write it, anew"
 
 
-def load_graph_def(given: Any) -> GraphDef:
+def load_graph_def(given: object) -> GraphDef:
     """Return a GraphDef from a message, or from the path of a file.
 
     Raises:
@@ -54,7 +52,7 @@ def load_graph_def(given: Any) -> GraphDef:
     )
 
 
-def graph_def_of_bytes(data: bytes, what: Any) -> GraphDef:
+def graph_def_of_bytes(data: bytes, what: object) -> GraphDef:
     """Return the GraphDef in some bytes.
 
     Args:
@@ -69,7 +67,7 @@ def graph_def_of_bytes(data: bytes, what: Any) -> GraphDef:
         raise unreadable(what, _DOING, error_text(error), _FIX) from error
 
 
-def _of_text(data: bytes, what: Any) -> GraphDef:
+def _of_text(data: bytes, what: object) -> GraphDef:
     try:
         return text_format.Parse(data.decode("utf-8"), GraphDef())
     except UnicodeDecodeError as error:

@@ -61,7 +61,7 @@ _MOST_NAMED = 5
 _SOURCE = re.compile(r"(.+):([0-9]{1,9}) in (.+)")
 
 
-def from_graph_def(graph_def_or_path: Any) -> Graph:
+def from_graph_def(graph_def_or_path: object) -> Graph:
     """Return the graph that a GraphDef draws, as far as the GraphDef describes it.
 
     Scopes come from the names of the nodes, or from the attributes of tbscope's drawings; modules

@@ -3,7 +3,6 @@
 import os
 import struct
 from collections.abc import Iterator
-from typing import Any
 
 from tbscope.messages import error_text
 from tbscope.sources.file_kind import Readable, file_kind, open_file, reason_unopened
@@ -23,7 +22,7 @@ _HEAD = struct.Struct("<QI")
 _TAIL = struct.Struct("<I")
 
 
-def log_files(path: Any, *, fix: str) -> list[tuple[str, str]]:
+def log_files(path: object, *, fix: str) -> list[tuple[str, str]]:
     """Return the run and the path of each event file at a path, in order.
 
     Args:

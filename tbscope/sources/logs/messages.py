@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from tensorboard.compat.proto.graph_pb2 import GraphDef
 
@@ -59,7 +58,7 @@ class LoggedMessage:
         return graph_def_of_bytes(self.found.data, self.file)
 
 
-def messages_in_log(path: Any) -> Iterator[LoggedMessage | ArgumentError]:
+def messages_in_log(path: object) -> Iterator[LoggedMessage | ArgumentError]:
     """Yield every graph in an event file, or in a directory and all below it, as it was written.
 
     Args:

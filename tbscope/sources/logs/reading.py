@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 from tbscope.errors import ArgumentError
 from tbscope.formats.compressed import graph_of_record
@@ -51,7 +50,7 @@ class LoggedGraph:
         return f"<LoggedGraph {self.run}, {tag}, step {self.step}: {self.graph!r}>"
 
 
-def read_log(path: Any) -> list[LoggedGraph]:
+def read_log(path: object) -> list[LoggedGraph]:
     """Return every graph in an event file, or in a directory and all below it.
 
     A graph that tbscope wrote is restored completely: nodes, calls, values, figures and notes. A
@@ -84,7 +83,7 @@ def _raise(error: ArgumentError) -> None:
     raise error
 
 
-def _left_out(path: Any, damaged: list[ArgumentError]) -> str:
+def _left_out(path: object, damaged: list[ArgumentError]) -> str:
     """Return the text of the warning about the damaged content of a directory."""
     lines = [f"{error.what}: {error.why}" for error in damaged[:_MOST_LISTED]]
     if len(damaged) > _MOST_LISTED:
@@ -93,7 +92,7 @@ def _left_out(path: Any, damaged: list[ArgumentError]) -> str:
     return f"the log {shown(path_of(path))} is read without what is damaged in it\n  {listed}"
 
 
-def graph_in_log(path: Any) -> Graph:
+def graph_in_log(path: object) -> Graph:
     """Return the graph of a log for a caller that names no tag, at its latest step.
 
     The graph is the only one of the log. In a log of one run with several graphs it is the graph of
@@ -126,7 +125,7 @@ def graph_in_log(path: Any) -> Graph:
     )
 
 
-def _beside(path: Any, tags: list[str]) -> str:
+def _beside(path: object, tags: list[str]) -> str:
     """Return the text of the warning that lists the other graphs of a run."""
     text = ", ".join(map(shown, tags[:_MOST_LISTED]))
     more = " and more" if len(tags) > _MOST_LISTED else ""

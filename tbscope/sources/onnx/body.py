@@ -107,7 +107,7 @@ class Body:
     base: str = ""
     _places: CallFinder = field(default_factory=CallFinder)
 
-    def origins(self, nodes: Sequence[Any]) -> list[Origin | None]:
+    def origins(self, nodes: Sequence[object]) -> list[Origin | None]:
         """Return the origin of each node; `fill_from_neighbours` infers the missing ones."""
         return fill_from_neighbours([self.way(node) or self._of_call(node) for node in nodes])
 
@@ -121,7 +121,7 @@ class Body:
     def _function(self, node: Any) -> Any:
         return self.reading.functions.get(function_key(node.domain, node.op_type, node))
 
-    def add(self, nodes: Iterable[Any]) -> None:
+    def add(self, nodes: Iterable[object]) -> None:
         """Add nodes, in order."""
         listed = list(nodes)
         origins = self.origins(listed)
@@ -347,7 +347,7 @@ class Body:
         )
 
 
-def function_key(domain: str, name: str, message: Any) -> tuple[str, str, str]:
+def function_key(domain: str, name: str, message: object) -> tuple[str, str, str]:
     """Return the key of a function, from the function or from a node that calls it."""
     return "" if domain == "ai.onnx" else domain, name, getattr(message, "overload", "")
 
@@ -392,7 +392,7 @@ def check_functions(nodes: Iterable[Any], functions: Mapping[tuple[str, str, str
         )
 
 
-def _of_nothing(_: Any) -> Origin | None:
+def _of_nothing(_: object) -> Origin | None:
     """Return no origin: a function that is no module is drawn without modules inside."""
     return None
 

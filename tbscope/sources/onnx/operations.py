@@ -4,7 +4,6 @@ import functools
 import math
 from collections.abc import Mapping, Sequence
 from itertools import takewhile
-from typing import Any
 
 from tbscope.ir.graph import Role, Shape
 from tbscope.sources.onnx.optional_deps import import_extra
@@ -51,7 +50,7 @@ def role_of(operator: str, *, reads: bool) -> Role | None:
     return None if (role == "maker") == reads else role
 
 
-def is_random(operator: str, attributes: Mapping[str, Any]) -> bool:
+def is_random(operator: str, attributes: Mapping[str, object]) -> bool:
     """Whether an operator draws random numbers; a Dropout does in training mode only."""
     return operator in _RANDOM or (operator == "Dropout" and bool(attributes.get("training_mode")))
 
@@ -60,7 +59,7 @@ def flops_of(
     operator: str,
     inputs: Sequence[Shape | None],
     output: Shape | None,
-    attributes: Mapping[str, Any],
+    attributes: Mapping[str, object],
 ) -> int | None:
     """Return the FLOPs of a matrix product or a convolution, two for each multiplication.
 

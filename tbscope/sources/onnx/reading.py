@@ -24,7 +24,7 @@ from tbscope.utils.files import path_of
 __all__ = ["from_onnx"]
 
 
-def from_onnx(path_or_proto: Any) -> Graph:
+def from_onnx(path_or_proto: object) -> Graph:
     """Read an ONNX model as a graph, grouped by the modules from which it was exported.
 
     Modules are found in the metadata that `torch.onnx.export(dynamo=True)` writes; else in the

@@ -126,7 +126,7 @@ def attribute_value(attribute: Any) -> Nest:
         return Constant("?")
 
 
-def _plain(value: Any) -> Nest:
+def _plain(value: object) -> Nest:
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
     if isinstance(value, bool | int | str):

@@ -42,7 +42,7 @@ def operation_of(node: Any) -> str:
     return _WORD.sub("_", name).lower() or "operation"
 
 
-def output_types(node: Any) -> list[tuple[tuple[int, ...] | None, str, str]]:
+def output_types(node: object) -> list[tuple[tuple[int, ...] | None, str, str]]:
     """Return shape, dtype and device of each output of the operation that created a node.
 
     The shape is None if one of its sizes is symbolic.
@@ -55,7 +55,7 @@ def output_types(node: Any) -> list[tuple[tuple[int, ...] | None, str, str]]:
     return types
 
 
-def producer_of_saved(node: Any, saved: torch.Tensor) -> tuple[Any, int] | None:
+def producer_of_saved(node: object, saved: torch.Tensor) -> tuple[Any, int] | None:
     """Return the autograd node that made a saved tensor, and the index among its outputs.
 
     The search runs none of the user's saved-tensor hooks.
@@ -99,7 +99,7 @@ def kept_gradient(tensor: torch.Tensor) -> torch.Tensor | None:
     return tensor.grad if is_leaf or tensor.retains_grad else None
 
 
-def accumulates_into(node: Any) -> torch.Tensor | None:
+def accumulates_into(node: object) -> torch.Tensor | None:
     """Return the leaf tensor to whose gradient an autograd node adds, or None for other nodes."""
     leaf = getattr(node, "variable", None)
     return leaf if isinstance(leaf, torch.Tensor) else None

@@ -33,10 +33,10 @@ class Exchange(NamedTuple):
 
     def collective(
         self,
-        kernel: Any,
-        args: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
-        result: Any,
+        kernel: object,
+        args: tuple[object, ...],
+        kwargs: Mapping[str, object],
+        result: object,
         *,
         groups: Groups,
     ) -> Collective:
@@ -68,7 +68,7 @@ class Exchange(NamedTuple):
         )
 
     def tensors(
-        self, kernel: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+        self, kernel: object, args: tuple[object, ...], kwargs: Mapping[str, object]
     ) -> tuple[Any, ...]:
         """Return the arguments of one call that the kernel sends, and those that it fills."""
         arguments = _told(kernel, args, kwargs)
@@ -98,7 +98,7 @@ ASYNC_WRAPPERS = ["_c10d_functional::_wrap_tensor_autograd"]
 """The kernels of an operation that returns its argument, wrapped in a tensor that waits on use."""
 
 
-def exchange_of(kernel: str, schema: Any = None) -> Exchange | None:
+def exchange_of(kernel: str, schema: object = None) -> Exchange | None:
     """Return the `Exchange` of a kernel, or None if the kernel does not communicate.
 
     Args:
@@ -133,7 +133,7 @@ def _exchange(kind: CollectiveKind, schema: Any, fills: bool) -> Exchange:
     return Exchange(kind, source, (target or source) if fills else "", peer, gives=not fills)
 
 
-def is_blocking(kernel: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+def is_blocking(kernel: object, args: tuple[object, ...], kwargs: Mapping[str, object]) -> bool:
     """Whether a kernel has completed when it returns: its arguments say `async_op=False`."""
     return _told(kernel, args, kwargs).get("async_op") is False
 
@@ -143,7 +143,7 @@ def is_wait(kernel: str) -> bool:
     return kernel == "_c10d_functional::wait_tensor"
 
 
-def _told(kernel: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+def _told(kernel: object, args: tuple[object, ...], kwargs: Mapping[str, object]) -> dict[str, Any]:
     """Return the arguments of a kernel by their names, with the defaults of its schema."""
     schema = schema_of(kernel)
     names = [argument.name for argument in schema.arguments]
@@ -157,7 +157,7 @@ def _told(kernel: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict
     return arguments
 
 
-def _reduction(told: Any) -> str:
+def _reduction(told: object) -> str:
     """Return the name of a reduction (`sum`), in lower case, or `unknown`."""
     if isinstance(told, str):
         return told.lower()

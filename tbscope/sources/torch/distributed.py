@@ -103,7 +103,7 @@ def is_of_meshes(file: str) -> bool:
     return file.endswith(_MESH_FILES)
 
 
-def is_boxed_work(boxed: Any, work: Any) -> bool:
+def is_boxed_work(boxed: object, work: object) -> bool:
     """Whether a boxed `Work`, as a kernel returns it, is the `Work` that Python waits for."""
     try:
         return _distributed.Work.unbox(boxed) is work
@@ -174,7 +174,7 @@ class Groups:
         self._names: dict[str, str] = {}
         self._searched = False
 
-    def group(self, told: Any) -> Group:
+    def group(self, told: object) -> Group:
         """Return the group of a kernel's argument; None is the default group.
 
         Groups that torch cannot resolve return a group without ranks.
@@ -236,7 +236,7 @@ class Groups:
             for dimension, name in enumerate(_mesh_names(largest))
         )
 
-    def _mesh_of(self, name: str, process_group: Any) -> str:
+    def _mesh_of(self, name: str, process_group: object) -> str:
         self._meet()
         if name not in self._names and not self._searched:
             self._searched = True
@@ -253,7 +253,7 @@ class Groups:
             self.met(mesh)
 
 
-def _group_of(told: Any) -> Any:
+def _group_of(told: object) -> Any:
     """Return the process group of a kernel's argument: a group, a boxed group or a group's name.
 
     None if torch cannot resolve it.
@@ -269,7 +269,7 @@ def _group_of(told: Any) -> Any:
         return None
 
 
-def _root_mesh(mesh: Any) -> Any:
+def _root_mesh(mesh: object) -> Any:
     """Return the root of a device mesh, which is the mesh itself if it is no submesh."""
     try:
         if hasattr(mesh, "_get_root_mesh"):
@@ -311,7 +311,7 @@ def sharding_of(tensor: Any) -> Sharding | None:
     return Sharding(shape, placements, _mesh_names(tensor.device_mesh))
 
 
-def _placement_text(placement: Any) -> str:
+def _placement_text(placement: object) -> str:
     """Return a placement as its user writes it: `Shard(0)`, `Replicate()`, `Partial(sum)`."""
     argument = getattr(placement, "dim", getattr(placement, "reduce_op", ""))
     return f"{type(placement).__name__.lstrip('_')}({argument})"

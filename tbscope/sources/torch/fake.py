@@ -107,7 +107,7 @@ class FakeTensors:
         pair = self._twins.get(id(tensor))
         return tensor if pair is None else pair[1]
 
-    def for_call(self, func: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
+    def for_call(self, func: object, args: Any, kwargs: object) -> tuple[Any, Any]:
         """Return the arguments of a function, with fake tensors for the tensors among them.
 
         Calls that read gradients get fake gradients first, made only when they are needed.
@@ -120,7 +120,7 @@ class FakeTensors:
                 self._add_gradient(tensor)
         return self.among(args), self.among(kwargs) if kwargs else kwargs
 
-    def among(self, nest: Any) -> Any:
+    def among(self, nest: object) -> Any:
         """Return a pytree with fake tensors for the tensors in its plain containers."""
         return map_tensors(self.of, nest)
 
@@ -200,7 +200,7 @@ def _has_stand_in(cache: Any) -> bool:
     return any(is_fake(type(leaf)) for leaf in leaves)
 
 
-def _leaves(nest: Any, levels: int) -> Iterator[Any]:
+def _leaves(nest: object, levels: int) -> Iterator[Any]:
     if not isinstance(nest, list | tuple | dict):
         yield nest
     elif levels > 0:

@@ -157,7 +157,7 @@ def simulated_world(
     return nullcontext()
 
 
-def size_of_world(world_size: Any, mesh: Any) -> Any:
+def size_of_world(world_size: object, mesh: object) -> Any:
     """Return the number of ranks of a simulated run, or None if no run is requested.
 
     Args:
@@ -170,7 +170,7 @@ def size_of_world(world_size: Any, mesh: Any) -> Any:
     return world_size if world_size is not None or sizes is None else prod(sizes.values())
 
 
-def parallelized_copy(model: Any, parallelize: Parallelize, mesh: Any, *, fake: bool) -> Any:
+def parallelized_copy(model: object, parallelize: Parallelize, mesh: object, *, fake: bool) -> Any:
     """Return the callable that a rank runs: a copy of the model, spread over the ranks.
 
     Args:

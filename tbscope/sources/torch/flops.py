@@ -63,7 +63,7 @@ def _attention_work(flops: int, operands: Iterable[torch.Tensor]) -> KernelWork:
     return flops, [(flops * 5 // 2, _keys(*operands))]
 
 
-def _attention(args: _Args, kwargs: _Kwargs, result: Any) -> KernelWork:
+def _attention(args: _Args, kwargs: _Kwargs, result: object) -> KernelWork:
     query, key, value = args[:3]
     *batch, rows, depth = query.shape
     flops = 2 * prod(batch) * rows * key.shape[-2] * (depth + value.shape[-1])
@@ -73,7 +73,7 @@ def _attention(args: _Args, kwargs: _Kwargs, result: Any) -> KernelWork:
 def _product(first: int, second: int) -> Formula:
     """Return the formula of a product of the arguments at positions `first` and `second`."""
 
-    def work(args: _Args, kwargs: _Kwargs, result: Any) -> KernelWork:
+    def work(args: _Args, kwargs: _Kwargs, result: object) -> KernelWork:
         left, right = args[first], args[second]
         flops = 2 * left.numel() * (right.size(-1) if right.dim() > 1 else 1)
         return _each(flops, (left, right))
@@ -93,12 +93,12 @@ def _convolution(args: _Args, kwargs: _Kwargs, result: Any) -> KernelWork:
     return _each(flops, args[:2])
 
 
-def _transposed_product(args: _Args, kwargs: _Kwargs, result: Any) -> KernelWork:
+def _transposed_product(args: _Args, kwargs: _Kwargs, result: object) -> KernelWork:
     """Return the work of `x @ weight.T`, as in `linear`."""
     return _each(2 * args[0].numel() * args[1].shape[0], args[:2])
 
 
-def _grouped(args: _Args, kwargs: _Kwargs, result: Any) -> KernelWork:
+def _grouped(args: _Args, kwargs: _Kwargs, result: object) -> KernelWork:
     """Return the work of a grouped product.
 
     The groups split the rows, the columns or the contracted dimension, so together they do the
@@ -109,7 +109,7 @@ def _grouped(args: _Args, kwargs: _Kwargs, result: Any) -> KernelWork:
     return _each(2 * groups * left[-2] * left[-1] * right[-1], args[:2])
 
 
-def _layer_of_rnn(args: _Args, kwargs: _Kwargs, result: Any) -> KernelWork:
+def _layer_of_rnn(args: _Args, kwargs: _Kwargs, result: object) -> KernelWork:
     """Return the work of one layer in one direction (`mkldnn_rnn_layer`)."""
     inputs, weight_ih, weight_hh = args[:3]
     rows = prod(inputs.shape[:-1])
@@ -121,7 +121,7 @@ def _layer_of_rnn(args: _Args, kwargs: _Kwargs, result: Any) -> KernelWork:
     return of_input + of_state, parts
 
 
-def _whole_rnn(args: _Args, kwargs: _Kwargs, result: Any) -> KernelWork:
+def _whole_rnn(args: _Args, kwargs: _Kwargs, result: object) -> KernelWork:
     """Return the work of all layers and directions (`_cudnn_rnn`)."""
     rows = prod(args[0].shape[:-1])
     flops = sum(2 * rows * weight.numel() for weight in args[1] if weight.dim() == 2)
@@ -153,7 +153,7 @@ def _lengths(tensor: torch.Tensor) -> list[int]:
 # counted nevertheless: two products for each product, whichever parameters of the layer learn.
 
 
-def _fast_attention(args: _Args, kwargs: _Kwargs, result: Any) -> KernelWork:
+def _fast_attention(args: _Args, kwargs: _Kwargs, result: object) -> KernelWork:
     """Return the work of `_native_multi_head_attention`."""
     inputs, packed, out = args[:3], args[5], args[7]
     inwards, attention, outwards = _self_attention(inputs, packed, out)
@@ -162,7 +162,7 @@ def _fast_attention(args: _Args, kwargs: _Kwargs, result: Any) -> KernelWork:
     return inwards + attention + outwards, parts
 
 
-def _fast_layer(args: _Args, kwargs: _Kwargs, result: Any) -> KernelWork:
+def _fast_layer(args: _Args, kwargs: _Kwargs, result: object) -> KernelWork:
     """Return the work of `_transformer_encoder_layer_fwd`."""
     # The input, the weights of both projections of the attention, and those of both linear layers.
     source, packed, out, first, second = (args[position] for position in (0, 3, 5, 14, 16))
@@ -175,7 +175,7 @@ def _fast_layer(args: _Args, kwargs: _Kwargs, result: Any) -> KernelWork:
     return inwards + attention + products, parts
 
 
-def _attention_backward(args: _Args, kwargs: _Kwargs, result: Any) -> KernelWork:
+def _attention_backward(args: _Args, kwargs: _Kwargs, result: object) -> KernelWork:
     # The first argument is the gradient of the output, then come query, key and value.
     flops, _ = _attention(args[1:4], {}, None)
     return flops * 5 // 2, []
@@ -306,7 +306,7 @@ def _any_floats(tensors: list[torch.Tensor]) -> bool:
     return False
 
 
-def _number(count: Any) -> int:
+def _number(count: object) -> int:
     """Return FLOPs or bytes as an int; a symbolic one by its current hint, 0 if it has none."""
     return count if type(count) is int else plain_size(count) or 0
 
@@ -326,14 +326,14 @@ class Copies(dict[int | None, int | None]):
     A product may read a copy of an argument of the operation, in another memory layout.
     """
 
-    def add(self, original: Any, copy: torch.Tensor) -> None:
+    def add(self, original: object, copy: torch.Tensor) -> None:
         """Record a copy, unless the original is a number (torch may pass on one element so)."""
         if not isinstance(original, torch.Tensor):
             return
         key = storage_key(original)
         self[storage_key(copy)] = self.get(key, key)
 
-    def forget(self, result: Any) -> None:
+    def forget(self, result: object) -> None:
         """Remove the copies at the storages of new results: torch reuses storages."""
         for tensor in collect_tensors(result, []):
             self.pop(storage_key(tensor), None)
@@ -354,7 +354,7 @@ def _formula_of(facts: KernelInfo) -> Formula | None:
         return None
     name = facts.name
 
-    def work(args: _Args, kwargs: _Kwargs, result: Any) -> KernelWork:
+    def work(args: _Args, kwargs: _Kwargs, result: object) -> KernelWork:
         # The formula may read tensors of lengths. This is no part of the model, so it is not
         # recorded.
         with without_functions():

@@ -245,7 +245,7 @@ _SEEDED = torch.Tag.nondeterministic_seeded
 _NOT_RANDOM = frozenset({"aten::_fused_sdp_choice", "aten::_nested_tensor_softmax_with_shape"})
 
 
-def kernel_info(kernel: Any) -> KernelInfo:
+def kernel_info(kernel: object) -> KernelInfo:
     """Return the facts of a kernel, from its schema at the first call and cached afterwards."""
     facts = KERNELS.get(id(kernel))
     if facts is None:

@@ -39,7 +39,7 @@ class Loaded(NamedTuple):
     traced_with: list[Any] | None
 
 
-def load_script(path: Any) -> Loaded:
+def load_script(path: object) -> Loaded:
     """Load the module in a file: torch compiles its code, and runs parts of it.
 
     Args:
@@ -69,7 +69,7 @@ def load_script(path: Any) -> Loaded:
         ) from error
 
 
-def _noted(archive: zipfile.ZipFile, path: Any) -> list[Any] | None:
+def _noted(archive: zipfile.ZipFile, path: object) -> list[Any] | None:
     """Return the inputs with which `forward` was traced, as types, or None if the file has none.
 
     Entries with code and pickles are read in full, so that zipfile compares their checksums:

@@ -37,7 +37,7 @@ DATA_READS = frozenset(
 """Operations that read the content of a tensor as a number or a list."""
 
 
-def _size(tensor: Slot, dimension: Any = None) -> Held:
+def _size(tensor: Slot, dimension: object = None) -> Held:
     shape = tensor.type.shape
     if dimension is not None:
         return _length(tensor, dimension)
@@ -46,7 +46,7 @@ def _size(tensor: Slot, dimension: Any = None) -> Held:
     return [_length(tensor, at) for at in range(len(shape))]
 
 
-def _length(tensor: Slot, dimension: Any) -> Held:
+def _length(tensor: Slot, dimension: object) -> Held:
     shape = tensor.type.shape
     if shape is not None and type(dimension) is int and -len(shape) <= dimension < len(shape):
         length = shape[dimension]
@@ -175,11 +175,11 @@ def _slice(nest: Any, start: Any = None, end: Any = None, step: Any = 1) -> Any:
     return nest[slice(start, end, step)]
 
 
-def _same(given: Any, *_: Any) -> Any:
+def _same(given: object, *_: object) -> Any:
     return given
 
 
-def _named(home: Any, *names: str) -> dict[str, Callable[..., Any]]:
+def _named(home: object, *names: str) -> dict[str, Callable[..., Any]]:
     """Return functions of a Python module, by the TorchScript kinds with their names."""
     return {f"aten::{name}": getattr(home, name) for name in names}
 

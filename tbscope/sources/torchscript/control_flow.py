@@ -248,12 +248,12 @@ class _Merger:
 _PLAIN = (bool, int, float, str)
 
 
-def raises(block: Any) -> bool:
+def raises(block: object) -> bool:
     """Whether a block raises unconditionally: `prim::RaiseException` is one of its own nodes."""
     return any(kind == "prim::RaiseException" for kind, _ in nodes_of(block))
 
 
-def containers_changed_in(block: Any, values: Mapping[int, Held]) -> list[Any]:
+def containers_changed_in(block: object, values: Mapping[int, Held]) -> list[Any]:
     """Return the lists and dicts of the enclosing frame that a block changes, each once.
 
     Args:

@@ -113,7 +113,7 @@ _TAKEN: dict[str, type | tuple[type, ...]] = {
 }
 
 
-def _is_alike(own: Any, told: Any) -> bool:
+def _is_alike(own: object, told: object) -> bool:
     """Whether the tensors of an input have the shapes and dtypes that the graph has for it."""
     arg_types, graph_types = (
         [(tensor.shape, tensor.dtype) for tensor in types_in(nest)] for nest in (own, told)

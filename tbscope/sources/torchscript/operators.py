@@ -63,7 +63,7 @@ class Operator(NamedTuple):
             for parameter, content in pairs
         )
 
-    def arguments(self, given: list[Held], constant: Any) -> Given:
+    def arguments(self, given: list[Held], constant: object) -> Given:
         """Return positional and keyword arguments, without defaults.
 
         Keyword arguments and trailing positional arguments that equal their default are left out.
@@ -119,7 +119,7 @@ def _sample(parameter: _Parameter, held: Held) -> Held:
     return 0 if parameter.name == "index" and parameter.kind == "int" else held
 
 
-def _entry_of(table: tuple[Any, ...]) -> Callable[[int], Any]:
+def _entry_of(table: tuple[object, ...]) -> Callable[[int], Any]:
     """Return a function from TorchScript's numbers to entries; other numbers stay as they are."""
     return lambda code: table[code] if 0 <= code < len(table) else code
 

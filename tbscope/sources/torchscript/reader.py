@@ -107,7 +107,7 @@ class ScriptReader(Reader):
                 for key, entry in journal.items():
                     self._journals[-1].setdefault(key, entry)
 
-    def constant(self, number: Any) -> Slot:
+    def constant(self, number: object) -> Slot:
         """Add a number to the graph as a constant without dimensions; return its slot."""
         with torch.no_grad():
             dtype = dtype_name(torch.tensor(number).dtype)

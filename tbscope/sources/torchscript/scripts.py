@@ -33,7 +33,7 @@ from tbscope.utils.gc_pause import collecting_rarely
 __all__ = ["from_torchscript", "graph_of_script"]
 
 
-def from_torchscript(script_or_path: Any, *inputs: Any) -> Graph:
+def from_torchscript(script_or_path: object, *inputs: object) -> Graph:
     """Return the graph of a traced or scripted module or function; its forward never runs.
 
     Each call of a module has a scope of its own; parameters, buffers and constants have their
@@ -115,8 +115,8 @@ def graph_of_script(
 def _graph_of(
     loaded: Loaded,
     training: bool | None,
-    args: Sequence[Any] | None,
-    kwargs: Mapping[str, Any],
+    args: Sequence[object] | None,
+    kwargs: Mapping[str, object],
 ) -> Graph:
     """Read a module or a function with its inputs; return its graph."""
     script = loaded.module
@@ -164,7 +164,7 @@ def _graph_of(
     return reader.finish(result_paths(result), result, modules)
 
 
-def _method_of(handle: Any) -> Any:
+def _method_of(handle: object) -> Any:
     """Return the method to draw: `forward`, or the only method of the module.
 
     A forward for several types of arguments (as in LSTM) is one method for each type, named
@@ -209,7 +209,7 @@ class _Module:
         return bool(self.handle.hasattr("training") and self.handle.getattr("training"))
 
 
-def _modules_of(handle: Any) -> dict[str, _Module]:
+def _modules_of(handle: object) -> dict[str, _Module]:
     """Return a module (as "") and all its descendants by qualified name, in tree order."""
     modules: dict[str, _Module] = {}
     pending = [("", handle)]

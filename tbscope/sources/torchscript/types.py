@@ -154,7 +154,7 @@ def block_inputs(block: Any) -> list[Any]:
     return node_outputs(node)
 
 
-def block_outputs(block: Any) -> list[Any]:
+def block_outputs(block: object) -> list[Any]:
     """Return the outputs of a graph or a block."""
     return node_inputs(_last(block))
 

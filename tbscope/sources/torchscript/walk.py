@@ -91,7 +91,7 @@ class Frame:
         for index, content in zip(range(node.outputsSize()), held, strict=False):
             self.values[node.outputsAt(index).unique()] = content
 
-    def given(self, node: Any) -> list[Held]:
+    def given(self, node: object) -> list[Held]:
         """Return the arguments of a node, in order."""
         values = self.values
         return [values[number] for number in numbers(node)]
@@ -125,7 +125,7 @@ class Walk:
 
     # -- graphs -------------------------------------------------------------------------
 
-    def block(self, block: Any, given: list[Held], frame: Frame) -> list[Held]:
+    def block(self, block: object, given: list[Held], frame: Frame) -> list[Held]:
         """Read a graph or a block with its inputs; return its outputs."""
         for value, content in zip(block_inputs(block), given, strict=False):
             frame.values[value.unique()] = content
@@ -172,7 +172,7 @@ class Walk:
         else:
             self._other(kind, node, args, frame)
 
-    def _other(self, kind: str, node: Any, given: list[Held], frame: Frame) -> None:
+    def _other(self, kind: str, node: object, given: list[Held], frame: Frame) -> None:
         """Read a node without an operator (`operator_of`), or whose arguments have no tensors."""
         is_change = kind in MUTATIONS and bool(given) and type(given[0]) in (list, dict)
         is_exact = not is_change or can_compute_mutation(kind, given)
@@ -194,7 +194,7 @@ class Walk:
         if not is_exact:
             make_open(*given)
 
-    def _generic(self, kind: str, node: Any, given: list[Held], frame: Frame) -> None:
+    def _generic(self, kind: str, node: object, given: list[Held], frame: Frame) -> None:
         """Append an operation by its name; result types come from the graph alone."""
         step = self._step(node, frame)
         self.reader.enter(step)
@@ -205,7 +205,7 @@ class Walk:
         frame.give(node, self.reader.give(our_node, types, read))
 
     def _call_operator(
-        self, operator: Operator, node: Any, given: list[Held], frame: Frame
+        self, operator: Operator, node: object, given: list[Held], frame: Frame
     ) -> None:
         arguments = operator.arguments(given, self.reader.constant)
         outputs = node_outputs(node)
@@ -261,7 +261,7 @@ class Walk:
                 node, [UnknownValue(output.debugName(), origins(content)) for output in outputs]
             )
 
-    def _index(self, node: Any, frame: Frame) -> None:
+    def _index(self, node: object, frame: Frame) -> None:
         self._other("aten::__getitem__", node, frame.given(node), frame)
 
     # -- calls --------------------------------------------------------------------------
@@ -282,7 +282,7 @@ class Walk:
         callee_frame = Frame(part, name, stack, partial(self._source, node, frame))
         frame.give(node, self.block(graph, args, callee_frame))
 
-    def _call_function(self, node: Any, frame: Frame) -> None:
+    def _call_function(self, node: object, frame: Frame) -> None:
         """Read the graph of a function, which has no scope of its own."""
         function, *values = node_inputs(node)
         name = function.type().annotation_str
@@ -359,7 +359,7 @@ class Walk:
             content = _nest(content, output.debugName(), leaf_of) if has_content else None
         frame.values[output.unique()] = content
 
-    def _constant_leaf(self, thing: Any, name: str, frame: Frame) -> Held:
+    def _constant_leaf(self, thing: object, name: str, frame: Frame) -> Held:
         """Return the content of a constant in the code that is no container."""
         if not isinstance(thing, torch.Tensor):
             return thing
@@ -394,7 +394,7 @@ class Walk:
                 content = part.attributes[name] = _nest(part.handle.getattr(name), path, leaf_of)
         frame.values[node.output().unique()] = content
 
-    def _attribute_leaf(self, thing: Any, name: str, owner: str) -> Held:
+    def _attribute_leaf(self, thing: object, name: str, owner: str) -> Held:
         """Return the content for a leaf of the attribute `owner`, by the path of the leaf."""
         if isinstance(thing, torch.Tensor):
             state = self.reader.state
@@ -442,7 +442,7 @@ def _is_call(part: ScriptObject, method: str) -> bool:
     return script_method(part.handle, f"forward{before or ''}") is not None
 
 
-def _nest(thing: Any, name: str, leaf_of: Callable[[Any, str], Held]) -> Held:
+def _nest(thing: object, name: str, leaf_of: Callable[[Any, str], Held]) -> Held:
     """Return a constant or the content of an attribute, as the content of a value.
 
     Args:
@@ -461,7 +461,7 @@ def _nest(thing: Any, name: str, leaf_of: Callable[[Any, str], Held]) -> Held:
     return leaf_of(thing, name)
 
 
-def _dict(_: Any, given: list[Held]) -> list[Held]:
+def _dict(_: object, given: list[Held]) -> list[Held]:
     key_types = (str, int, float, bool)
     keys = [key if type(key) in key_types else str(lowered(key)) for key in given[::2]]
     return [dict(zip(keys, given[1::2], strict=True))]

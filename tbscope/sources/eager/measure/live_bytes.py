@@ -56,9 +56,9 @@ class LiveBytes:
     def add(
         self,
         facts: KernelInfo,
-        args: tuple[Any, ...],
+        args: tuple[object, ...],
         kwargs: dict[str, Any],
-        result: Any,
+        result: object,
         *,
         maker: int = 0,
     ) -> None:

@@ -87,8 +87,8 @@ class CallWatch(TorchFunctionMode):
     def __torch_function__(
         self,
         func: Callable[..., Any],
-        types: Any,
-        args: tuple[Any, ...] = (),
+        types: object,
+        args: tuple[object, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         if kwargs is None:

@@ -8,7 +8,7 @@ never read. So a tensor becomes an output of the operation once its value is req
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Union
+from typing import Union
 from weakref import ref
 
 import torch
@@ -41,7 +41,7 @@ class InnerPass:
         # References, as the sum may otherwise get the identity of a gradient that is gone.
         self.earlier: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
-    def reads(self, nest: Any) -> None:
+    def reads(self, nest: object) -> None:
         """Record the tensors that a kernel is about to read."""
         added_to = self._begins_to_add()
         for tensor in collect_tensors(nest, []):
@@ -51,7 +51,7 @@ class InnerPass:
             if value is not None:
                 self.read[value] = None
 
-    def makes(self, nest: Any) -> None:
+    def makes(self, nest: object) -> None:
         """Record the results of a kernel, or the gradients with which autograd begins."""
         for tensor in collect_tensors(nest, []):
             if id(tensor) not in self.earlier:

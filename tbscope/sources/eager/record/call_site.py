@@ -78,7 +78,7 @@ class _FrameTag:
     scope: object
     begins: bool = False
 
-    def __call__(self, frame: FrameType, event: str, arg: Any) -> "_FrameTag":
+    def __call__(self, frame: FrameType, event: str, arg: object) -> "_FrameTag":
         """Forward an event to the debugger; the tag stays in place."""
         if self.traced is not None:
             self.traced = self.traced(frame, event, arg) or self.traced
@@ -103,7 +103,7 @@ class _CallSiteTag:
     running: Frame
     place: CallSite
 
-    def __call__(self, frame: FrameType, event: str, arg: Any) -> "_CallSiteTag":
+    def __call__(self, frame: FrameType, event: str, arg: object) -> "_CallSiteTag":
         """Keep the tag in place if a debugger is active."""
         return self
 

@@ -105,7 +105,7 @@ class Collectives:
                 tensors=len(collectives),
             )
 
-    def waited(self, work: Any, frame: FrameType) -> list[torch.Tensor]:
+    def waited(self, work: object, frame: FrameType) -> list[torch.Tensor]:
         """Record that Python has waited for an asynchronous collective.
 
         Args:

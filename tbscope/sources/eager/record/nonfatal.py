@@ -44,7 +44,7 @@ def _careful(name: str) -> Callable[..., Any]:
     method = getattr(Recorder, name)
 
     @functools.wraps(method)
-    def tell(recorder: NonfatalRecorder, *args: Any, **kwargs: Any) -> Any:
+    def tell(recorder: NonfatalRecorder, *args: object, **kwargs: object) -> Any:
         try:
             return method(recorder, *args, **kwargs)
         except Exception as error:  # noqa: BLE001  It is reported.
@@ -61,17 +61,17 @@ def _careful_block(name: str) -> Callable[..., Any]:
     method = getattr(Recorder, name)
 
     @contextmanager
-    def told(recorder: NonfatalRecorder, *args: Any, **kwargs: Any) -> Iterator[Any]:
+    def told(recorder: NonfatalRecorder, *args: object, **kwargs: object) -> Iterator[Any]:
         given: Any = None
 
-        def gave(result: Any) -> None:
+        def gave(result: object) -> None:
             try:
                 # The variable is None if the block could not begin; that error is reported by now.
                 given(result)
             except Exception as error:  # noqa: BLE001  It is reported.
                 recorder.fail(error)
 
-        def leave(*raised: Any) -> None:
+        def leave(*raised: object) -> None:
             try:
                 block.__exit__(*raised)
             except Exception as own:  # noqa: BLE001  It is reported: the code's own error goes on.

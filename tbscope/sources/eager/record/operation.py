@@ -197,7 +197,7 @@ class Operations:
         """
         caller, self.running = self.running, None
 
-        def take(result: Any) -> None:
+        def take(result: object) -> None:
             if caller is not None:
                 results = collect_tensors(result, [])
                 caller.given = [*caller.given, *results]

@@ -389,7 +389,7 @@ class Recorder(StepRecorder):
     def fail_operation(
         self,
         name: str,
-        args: tuple[Any, ...],
+        args: tuple[object, ...],
         kwargs: dict[str, Any],
         error: BaseException,
         frame: FrameType | None,
@@ -429,7 +429,7 @@ class Recorder(StepRecorder):
         self.graph.notes.insert(0, Note(f"the run ended here: {text}", source, node))
         self.ended = True
 
-    def add_read(self, name: str, tensor: Any, frame: FrameType | None) -> None:
+    def add_read(self, name: str, tensor: object, frame: FrameType | None) -> None:
         """Record that Python read the content of a tensor (`item`, `bool`, `tolist`)."""
         if name not in READS or not isinstance(tensor, torch.Tensor):
             return
@@ -463,7 +463,7 @@ class Recorder(StepRecorder):
     def enter_call(
         self,
         module: torch.nn.Module,
-        args: tuple[Any, ...],
+        args: tuple[object, ...],
         kwargs: dict[str, Any],
         caller: FrameType,
     ) -> Frame | None:
@@ -530,7 +530,7 @@ class Recorder(StepRecorder):
                 # Once it has run, the hook removes its entry, and with it this replacement.
                 hooks[key] = partial(self._unseen, hook)
 
-    def _unseen(self, function: Callable[..., Any], *args: Any) -> Any:
+    def _unseen(self, function: Callable[..., Any], *args: object) -> Any:
         """Call a function while recording is suspended."""
         paused, self.paused = self.paused, True
         try:
@@ -539,7 +539,7 @@ class Recorder(StepRecorder):
             self.paused = paused
 
     def leave_call(
-        self, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+        self, frame: Frame, args: tuple[object, ...], kwargs: dict[str, Any], result: object
     ) -> Any:
         """Close a module call that returned; return the object that its caller receives.
 
@@ -558,7 +558,7 @@ class Recorder(StepRecorder):
         self.scopes.close_call(frame)
         call.results = entries = []
 
-        def ends(value: Any) -> None:
+        def ends(value: object) -> None:
             self._check_end(frame, given, value)
             if type(result) is CoroutineType:
                 call.results = self.nest(value)
@@ -571,7 +571,7 @@ class Recorder(StepRecorder):
             ends=ends,
         ).wrap(result)
 
-    def _check_end(self, frame: Frame, given: Any, result: Any) -> None:
+    def _check_end(self, frame: Frame, given: object, result: object) -> None:
         """Complete a module call that is about to end: a call without nodes gets a node.
 
         Args:

@@ -412,7 +412,7 @@ class Resumed:
             given = (entry for entry in given)
         return self._steps(given)
 
-    async def _coroutine(self, given: Any) -> Any:
+    async def _coroutine(self, given: object) -> Any:
         return await _awaited(replace(self, yields=_nothing)._steps(given))
 
     async def _async_generator(self, given: Any) -> Any:
@@ -452,7 +452,7 @@ class Resumed:
             except BaseException as error:  # noqa: BLE001 (handed on to the model)
                 resume, sent = given.throw, error
 
-    def _step(self, resume: Callable[[Any], Any], sent: Any) -> Any:
+    def _step(self, resume: Callable[[Any], Any], sent: object) -> Any:
         """Continue the call until it yields or returns; then other calls may open."""
         frame, scopes = self.frame, self.scopes
         scopes.open_call(frame)
@@ -468,9 +468,9 @@ class Resumed:
 
 
 @types.coroutine
-def _awaited(steps: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
+def _awaited(steps: Generator[object, object, object]) -> Generator[Any, Any, Any]:
     return (yield from steps)
 
 
-def _nothing(_: Any) -> None:
+def _nothing(_: object) -> None:
     pass

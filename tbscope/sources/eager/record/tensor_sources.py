@@ -199,7 +199,7 @@ class TensorSources:
         return self.values.give(node, tensor)
 
     def without_filled(
-        self, joined: Sequence[Communication], given: Any, filled: list[torch.Tensor]
+        self, joined: Sequence[Communication], given: object, filled: list[torch.Tensor]
     ) -> Any:
         """Return the arguments of an operation without the unseen tensors that are only filled.
 

@@ -153,7 +153,7 @@ class ThreadWork:
         """Return a method that takes the lock, and sorts new nodes and calls into a strand."""
         graph, places = self.trunk.graph, self._places
 
-        def guarded(*args: Any, **kwargs: Any) -> Any:
+        def guarded(*args: object, **kwargs: object) -> Any:
             with self.trunk.turn:
                 if self._over:
                     # The last argument of `leave_call` is the result of the call, which goes on to

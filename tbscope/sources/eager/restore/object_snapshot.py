@@ -132,7 +132,7 @@ _PLAIN: dict[type, _Accessor] = {
 _MISSING = object()
 
 
-def _take_object(thing: Any) -> tuple[type, Any, dict[str, Any]]:
+def _take_object(thing: object) -> tuple[type, Any, dict[str, Any]]:
     """Return the class of an object, its `__dict__`, and a copy of the `__dict__`."""
     table = table_of(thing)
     return type(thing), table, {} if table is None else table.copy()
@@ -152,7 +152,7 @@ def _put_object(thing: Any, before: tuple[type, Any, dict[str, Any]]) -> None:
         _PLAIN[dict].put(table, attributes)
 
 
-def _take_slots(thing: Any) -> list[Any]:
+def _take_slots(thing: object) -> list[Any]:
     return [_get_slot(thing, member) for _, member in slots_of(type(thing))]
 
 
@@ -163,7 +163,7 @@ def _get_slot(thing: Any, member: Any) -> Any:
         return _MISSING
 
 
-def _put_slots(thing: Any, before: list[Any]) -> None:
+def _put_slots(thing: object, before: list[Any]) -> None:
     for (_, member), value in zip(slots_of(type(thing)), before, strict=True):
         if _get_slot(thing, member) is value:
             continue
@@ -173,7 +173,7 @@ def _put_slots(thing: Any, before: list[Any]) -> None:
             member.__set__(thing, value)
 
 
-def _put_scripted(module: Any, before: dict[str, Any]) -> None:
+def _put_scripted(module: object, before: dict[str, Any]) -> None:
     now = scripted_attributes(module)
     for name, value in before.items():
         # TorchScript returns a new list or mapping on each access, so identity shows nothing: set
@@ -194,16 +194,16 @@ _SCRIPTED = _Accessor(scripted_attributes, _put_scripted, lambda before: before.
 # -- numbers -------------------------------------------------------------------------------
 
 
-def _plain_array(array: Any) -> Any:
+def _plain_array(array: object) -> Any:
     numpy: Any = sys.modules["numpy"]
     return numpy.ndarray.view(array, numpy.ndarray)
 
 
-def _take_array(array: Any) -> Any:
+def _take_array(array: object) -> Any:
     return _plain_array(array).copy(order="K")
 
 
-def _put_array(array: Any, before: Any) -> None:
+def _put_array(array: object, before: Any) -> None:
     now = _plain_array(array)
     # By bytes: NaN equals nothing, and -0.0 equals 0.0.
     if now.tobytes() != before.tobytes():
@@ -334,7 +334,7 @@ class ObjectSnapshot:
         self._bytes_left = MOST_ARRAY_BYTES
         self._bytes_left_out = 0
 
-    def keep(self, things: Iterable[Any]) -> list[torch.Tensor]:
+    def keep(self, things: Iterable[object]) -> list[torch.Tensor]:
         """Take a snapshot of objects and all that they refer to, except objects in it already.
 
         Returns:
@@ -365,7 +365,7 @@ class ObjectSnapshot:
                     pending += [self._keep(obj, kind, part) for part in kind.parts]
         return tensors
 
-    def _keep(self, thing: Any, kind: _Kind, part: _Accessor) -> Collection[Any]:
+    def _keep(self, thing: object, kind: _Kind, part: _Accessor) -> Collection[Any]:
         """Take a snapshot of one part of an object; return the contents of the part."""
         before = part.take(thing)
         entries = part.entries(before)
@@ -382,7 +382,7 @@ class ObjectSnapshot:
         self._kept.append((thing, part, before))
         return entries
 
-    def keep_alone(self, container: Any) -> None:
+    def keep_alone(self, container: object) -> None:
         """Take a snapshot of a container, without the objects that it contains."""
         kind = self._kinds[type(container)]
         assert kind is not None

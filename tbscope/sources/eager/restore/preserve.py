@@ -168,7 +168,7 @@ class Snapshot(AbstractContextManager["Snapshot"]):
 
     # -- snapshot and restoration ---------------------------------------------------------------
 
-    def _keep(self, things: Iterable[Any]) -> None:
+    def _keep(self, things: Iterable[object]) -> None:
         """Take a snapshot of objects, of the objects that they refer to, and of tensors there."""
         while tensors := self._contents.keep(things):
             things = self._tensors.add(tensors)

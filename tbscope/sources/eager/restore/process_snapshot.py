@@ -38,7 +38,7 @@ class _Setting(NamedTuple):
     write: Callable[[Any], Any]
 
 
-def _attributes(owner: Any, names: Iterable[str]) -> Iterator[_Setting]:
+def _attributes(owner: object, names: Iterable[str]) -> Iterator[_Setting]:
     """Yield the settings that are attributes of a module or an object."""
     for name in names:
         yield _Setting(partial(getattr, owner, name), partial(setattr, owner, name))

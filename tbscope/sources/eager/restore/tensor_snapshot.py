@@ -341,7 +341,7 @@ def _make_lazy(tensor: Any, cls: type, device: torch.device, dtype: torch.dtype)
 
 
 def _attempt(
-    report: Report, tensor: torch.Tensor, put_back: Callable[..., object], *args: Any
+    report: Report, tensor: torch.Tensor, put_back: Callable[..., object], *args: object
 ) -> None:
     try:
         put_back(*args)

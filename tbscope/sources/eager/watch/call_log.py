@@ -47,7 +47,7 @@ class CallLog:
         self.in_body = False
         self._entries: list[_Entry] = []
 
-    def add(self, call: Any, node: Node | None) -> None:
+    def add(self, call: object, node: Node | None) -> None:
         """Log a call that has returned, and its node, if it has one."""
         in_body = self.in_body
         self._entries.append(_Entry(call, None if in_body else node, in_body))
@@ -79,7 +79,7 @@ class Calls:
         self.calls = [entry.call for entry in entries]
         self.nodes = [entry.node for entry in entries]
 
-    def match(self, calls: Sequence[Any]) -> list[tuple[int, Node]]:
+    def match(self, calls: Sequence[object]) -> list[tuple[int, Node]]:
         """Match the calls of a run to nodes.
 
         Args:

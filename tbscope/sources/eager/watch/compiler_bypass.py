@@ -58,7 +58,7 @@ _stance: list[Any] = []
 
 
 @_compiling.of(torch, "compile")
-def _compile(*args: Any, **kwargs: Any) -> Any:
+def _compile(*args: object, **kwargs: object) -> Any:
     """Call the original `torch.compile`, and suspend the compiler."""
     _stand_by()
     compiled = _compile.original(*args, **kwargs)

@@ -41,7 +41,7 @@ class DTensorMode(DispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self,
         func: Any,
-        types: Any,
+        types: object,
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
@@ -57,7 +57,7 @@ class DTensorMode(DispatchMode):  # type: ignore[no-untyped-call]
             return result
         return self._tell(facts, args, keywords)
 
-    def _tell(self, facts: KernelInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _tell(self, facts: KernelInfo, args: tuple[object, ...], kwargs: dict[str, Any]) -> Any:
         """Run a communicating kernel as an operation of its own."""
         recorder, operations = self._recorder, self._recorder.operations
         outer, frame = operations.running, sys._getframe(2)

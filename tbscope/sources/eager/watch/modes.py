@@ -180,7 +180,7 @@ class OperationMode(TorchFunctionMode):
             recorder.add_operation("set_data", args[1:], filled, args[0], operation, frame)
 
     def _by_its_own(
-        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, func: Callable[..., Any], types: Any, args: tuple[object, ...], kwargs: dict[str, Any]
     ) -> Any:
         """Run the `__torch_function__` of a class that is no tensor, and watch it."""
         with self:
@@ -190,7 +190,7 @@ class OperationMode(TorchFunctionMode):
                     return result
         return func(*args, **kwargs)
 
-    def _name(self, func: Callable[..., Any], args: tuple[Any, ...]) -> str:
+    def _name(self, func: Callable[..., Any], args: tuple[object, ...]) -> str:
         # Overloads with different argument names need a name for each combination of classes.
         kinds = tuple(map(type, args)) if None in positional_names(func) else ()
         key = (func, *kinds) if kinds else func
@@ -216,8 +216,8 @@ class FakedOperationMode(OperationMode):
     def __torch_function__(
         self,
         func: Callable[..., Any],
-        types: Any,
-        args: tuple[Any, ...] = (),
+        types: object,
+        args: tuple[object, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         args, kwargs = self._stand_ins.for_call(func, args, kwargs)
@@ -269,7 +269,7 @@ class KernelMode(DispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self,
         func: Any,
-        types: Any,
+        types: object,
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
@@ -313,7 +313,7 @@ class KernelMode(DispatchMode):  # type: ignore[no-untyped-call]
     def _run(
         self,
         facts: KernelInfo,
-        args: tuple[Any, ...],
+        args: tuple[object, ...],
         kwargs: dict[str, Any],
         frame: FrameType | None,
     ) -> Any:
@@ -340,18 +340,18 @@ class KernelMode(DispatchMode):  # type: ignore[no-untyped-call]
         return result
 
     def _show_functions(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, args: tuple[object, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Wrap the functions among an operator's arguments (`cond`, `scan`) to watch their runs."""
         recorder = self.recorder
         operands = collect_tensors((args, kwargs), [])
 
-        def shown(given: Any) -> Any:
+        def shown(given: object) -> Any:
             if isinstance(given, torch.nn.Module) or not callable(given):
                 return given
 
             @functools.wraps(given)
-            def body(*inner_args: Any, **inner_kwargs: Any) -> Any:
+            def body(*inner_args: object, **inner_kwargs: object) -> Any:
                 if is_being_traced():
                     return given(*inner_args, **inner_kwargs)
                 with self._watching(body_name(given)) as gave:

@@ -22,7 +22,7 @@ _blocks = Patches()
 
 # torch runs each optimizer step in this profiler block, whose exit runs even after an error.
 @_blocks.of(torch.autograd.profiler.record_function, "__exit__")
-def _exit(block: Any, kind: Any, error: Any, trace: Any) -> None:
+def _exit(block: object, kind: object, error: object, trace: object) -> None:
     """Leave a profiler block, and report an optimizer step that an error has ended."""
     _exit.original(block, kind, error, trace)
     if kind is not None:
@@ -50,7 +50,7 @@ watching_optimizers = SharedBlock(_hook)
 
 
 def _before(
-    optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
+    optimizer: torch.optim.Optimizer, args: tuple[object, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
     caller = sys._getframe(1)
     # The first argument of the hook's `args` is the optimizer itself.
@@ -69,7 +69,9 @@ def _before(
     return (args[0], outside, *args[2:]), kwargs
 
 
-def _after(optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _after(
+    optimizer: torch.optim.Optimizer, args: tuple[object, ...], kwargs: dict[str, Any]
+) -> None:
     for recorder in watching.recorders:
         if not recorder.paused:
             recorder.end_step(optimizer)
@@ -89,7 +91,7 @@ def _outside(
     """
 
     @functools.wraps(closure)
-    def run(*args: Any, **kwargs: Any) -> Any:
+    def run(*args: object, **kwargs: object) -> Any:
         with ExitStack() as stack:
             for recorder in watching.recorders:
                 stack.enter_context(recorder.outside_step())

@@ -95,10 +95,10 @@ class Patches(SharedBlock):
         super().__init__(self.put)
         self._all: list[Patch] = []
 
-    def of(self, owner: Any, name: str | Callable[[], str]) -> Callable[[Any], Patch]:
+    def of(self, owner: object, name: str | Callable[[], str]) -> Callable[[Any], Patch]:
         """Return a decorator that makes a function the substitute of an attribute."""
 
-        def add(substitute: Any) -> Patch:
+        def add(substitute: object) -> Patch:
             self._all.append(Patch(owner, name, substitute))
             return self._all[-1]
 

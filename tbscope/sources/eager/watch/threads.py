@@ -42,10 +42,12 @@ class _Work:
                 source = recorder.source_at(sys._getframe(2))
                 self._handed.append((strands, strands.hand_over(recorder, source)))
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         return self.part(0, self._function, *args, **kwargs)
 
-    def part(self, number: int, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def part(
+        self, number: int, function: Callable[..., Any], *args: object, **kwargs: object
+    ) -> Any:
         """Run one part of the work; numbers order the parts, whichever finishes first."""
         with self._watched(number):
             return function(*args, **kwargs)
@@ -78,18 +80,20 @@ def _work(function: Callable[..., Any]) -> Any:
 
 
 @HANDED_OVER.of(ThreadPoolExecutor, "submit")
-def _submit(pool: ThreadPoolExecutor, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+def _submit(
+    pool: ThreadPoolExecutor, fn: Callable[..., Any], /, *args: object, **kwargs: object
+) -> Any:
     return _submit.original(pool, _work(fn), *args, **kwargs)
 
 
 @HANDED_OVER.of(ThreadPool, "apply_async")
-def _apply(pool: Any, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def _apply(pool: object, func: Callable[..., Any], *args: object, **kwargs: object) -> Any:
     return _apply.original(pool, _work(func), *args, **kwargs)
 
 
 # All work for such a pool, except single calls, becomes tasks here.
 @HANDED_OVER.of(ThreadPool, "_guarded_task_generation")
-def _tasks(pool: Any, job: int, func: Callable[..., Any], iterable: Iterable[Any]) -> Any:
+def _tasks(pool: object, job: int, func: Callable[..., Any], iterable: Iterable[object]) -> Any:
     work, tasks = _work(func), _tasks.original(pool, job, func, iterable)
     if work is func:
         return tasks

@@ -131,7 +131,7 @@ def _functional_call(module: Any, given: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 @functools.wraps(torch.nn.Parameter.__new__)
-def _new(kind: type, data: Any = None, *args: Any, **kwargs: Any) -> Any:
+def _new(kind: type, data: object = None, *args: object, **kwargs: object) -> Any:
     alias = _parameter.original(kind, data, *args, **kwargs)
     if isinstance(data, torch.Tensor):
         _tell_of(alias, data)
@@ -143,7 +143,7 @@ _parameter = ALIASES_AND_RESIZES.of(torch.nn.Parameter, "__new__")(staticmethod(
 
 @ALIASES_AND_RESIZES.of(torch.Tensor, "as_subclass")
 @functools.wraps(torch.Tensor.as_subclass)
-def _as_subclass(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+def _as_subclass(tensor: torch.Tensor, *args: object, **kwargs: object) -> Any:
     alias = _as_subclass.original(tensor, *args, **kwargs)
     _tell_of(alias, tensor)
     return alias
@@ -155,10 +155,10 @@ def _tell_of(face: torch.Tensor, tensor: torch.Tensor) -> None:
             recorder.add_face(face, tensor)
 
 
-def _as_one_operation(home: Any, inner: str, name: str, parts: int) -> None:
+def _as_one_operation(home: object, inner: str, name: str, parts: int) -> None:
     """Turn a function that creates a jagged tensor into one operation, instead of torch's dozen."""
 
-    def make(*args: Any, **kwargs: Any) -> Any:
+    def make(*args: object, **kwargs: object) -> Any:
         made = watched.original(*args, **kwargs)
         return made[0] if isinstance(made, tuple) else made
 
@@ -166,7 +166,7 @@ def _as_one_operation(home: Any, inner: str, name: str, parts: int) -> None:
     make.__name__ = make.__qualname__ = name
 
     @ALIASES_AND_RESIZES.of(home, inner)
-    def watched(*args: Any, **kwargs: Any) -> Any:
+    def watched(*args: object, **kwargs: object) -> Any:
         tensors = tuple(collect_tensors((args, kwargs), []))
         if not function_modes() or not has_torch_function(tensors):
             return watched.original(*args, **kwargs)
@@ -197,7 +197,7 @@ _apply = AUTOGRAD_FUNCTIONS.of(torch.autograd.Function, "apply")(classmethod(_wi
 
 def _tell_of_waits(kind: type) -> None:
     @WAITS.of(kind, "wait")
-    def wait(work: Any, *args: Any, **kwargs: Any) -> Any:
+    def wait(work: object, *args: object, **kwargs: object) -> Any:
         result = wait.original(work, *args, **kwargs)
         for recorder in watching.recorders:
             recorder.waited(work, sys._getframe(1))

@@ -87,7 +87,7 @@ def _plain(target: str) -> str:
     return (steps[1] if len(steps) > 1 else steps[0]).strip("_")
 
 
-def _shape(value: Any) -> Shape | None:
+def _shape(value: object) -> Shape | None:
     shape = getattr(value, "shape", None)
     if shape is None:
         return None

@@ -63,7 +63,7 @@ class CallOrder:
         self._names = self._aligned(record, operations, number_of)
         self._inputs = _inputs_by_node(record.inputs, inputs)
 
-    def renamed(self, pairs: Iterable[tuple[Any, Any]]) -> None:
+    def renamed(self, pairs: Iterable[tuple[object, object]]) -> None:
         """Record pairs of an old value and the value that has replaced it."""
         self._now.update(pairs)
 
@@ -72,7 +72,7 @@ class CallOrder:
         return self._calls.get((name, number))
 
     def sort_inputs(
-        self, call: Call, values: Sequence[Any], held: Sequence[Any]
+        self, call: Call, values: Sequence[object], held: Sequence[object]
     ) -> tuple[list[Any], list[Any], dict[Any, str]]:
         """Sort the inputs of a module into the order of the arguments of its call.
 
@@ -94,7 +94,7 @@ class CallOrder:
         remaining = [value for value in values if value not in names]
         return [*names, *remaining], [value for value in held if value not in names], names
 
-    def sort_outputs(self, call: Call, values: Sequence[Any]) -> list[Any]:
+    def sort_outputs(self, call: Call, values: Sequence[object]) -> list[Any]:
         """Sort the outputs of a module: the results of its call in order, then other outputs."""
         leaves = [(path, leaf) for path, leaf in walk(call.results) if isinstance(leaf, Value)]
         results = self._matched(leaves, {*values})
@@ -112,7 +112,7 @@ class CallOrder:
                     break
         return names
 
-    def _current(self, value: Any) -> Any:
+    def _current(self, value: object) -> Any:
         while value in self._now:
             value = self._now[value]
         return value

@@ -27,14 +27,14 @@ _MOST_BYTES = 1 << 30
 
 def export_onnx(
     model: torch.nn.Module,
-    args: Any = (),
-    kwargs: Mapping[str, Any] | None = None,
+    args: object = (),
+    kwargs: Mapping[str, object] | None = None,
     path: str | os.PathLike[str] | None = None,
     *,
     modules: Modules = None,
     domain: str = "modules",
     training: bool | None = False,
-    **options: Any,
+    **options: object,
 ) -> Regrouped:
     """Export a model to ONNX, and make the calls of its modules local functions.
 
@@ -87,7 +87,7 @@ def export_onnx(
     return result
 
 
-def _check_path(path: Any) -> None:
+def _check_path(path: object) -> None:
     """Raise ArgumentError if no file can be written at `path`; called before the model runs."""
     if path is None:
         return
@@ -108,7 +108,7 @@ def _check_path(path: Any) -> None:
 
 def _export(
     model: torch.nn.Module,
-    args: tuple[Any, ...],
+    args: tuple[object, ...],
     kwargs: dict[str, Any],
     training: bool | None,
     options: dict[str, Any],

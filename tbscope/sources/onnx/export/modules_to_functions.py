@@ -55,7 +55,7 @@ class Regrouped:
 
 
 def modules_to_functions(
-    onnx_model: Any,
+    onnx_model: object,
     modules: Modules = None,
     *,
     domain: str = "modules",
@@ -162,7 +162,7 @@ class _Regrouping:
                     self._all.append(call)
                 self._nodes[call][node] = None
 
-    def _make_order(self, record: Graph, program: Any) -> CallOrder:
+    def _make_order(self, record: Graph, program: object) -> CallOrder:
         values = dict(self._graph.initializers.items())
         for node in self._graph:
             origin = self._origins[node]
@@ -218,7 +218,7 @@ class _Regrouping:
         )
 
 
-def _attributes(hyperparameters: Mapping[str, Any]) -> dict[str, Any]:
+def _attributes(hyperparameters: Mapping[str, object]) -> dict[str, Any]:
     """Return hyper-parameters in the types of ONNX attributes: numbers, texts, one-type lists."""
     attributes: dict[str, Any] = {}
     for name, value in hyperparameters.items():
@@ -233,7 +233,7 @@ def _attributes(hyperparameters: Mapping[str, Any]) -> dict[str, Any]:
     return attributes
 
 
-def _of_one_kind(values: Sequence[Any]) -> bool:
+def _of_one_kind(values: Sequence[object]) -> bool:
     return type(values[0]) in (int, float, str) and len(set(map(type, values))) == 1
 
 

@@ -124,7 +124,7 @@ class RegionIndex:
         readers = (self._top[use.node] for use in value.uses())
         return [node for node in readers if node not in inside]
 
-    def _add(self, node: Any, place: int) -> None:
+    def _add(self, node: object, place: int) -> None:
         self._place[node] = place
         for inner in _with_inner(node):
             self._top[inner] = node
@@ -136,7 +136,7 @@ def _graphs(node: Any) -> Iterator[Any]:
             yield attribute.as_graph()
 
 
-def _with_inner(node: Any) -> Iterator[Any]:
+def _with_inner(node: object) -> Iterator[Any]:
     yield node
     for graph in _graphs(node):
         for inner in graph:

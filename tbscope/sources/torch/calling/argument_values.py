@@ -136,7 +136,7 @@ class ArgumentConverter:
         return mapping
 
 
-def _is_entered(given: Any) -> bool:
+def _is_entered(given: object) -> bool:
     if isinstance(given, tuple | list | Mapping):
         return type(given) is not torch.Size
     return bool(fields_of(given))
@@ -185,7 +185,7 @@ def _entries_of(given: Any) -> tuple[Any, Any, bool]:
     return (None if is_record and not names else names), entries, is_record
 
 
-def all_among(results: list[torch.Tensor], given: Any) -> bool:
+def all_among(results: list[torch.Tensor], given: object) -> bool:
     """Whether each result is one of the tensors in a pytree."""
     if not results:
         return True
@@ -193,7 +193,7 @@ def all_among(results: list[torch.Tensor], given: Any) -> bool:
     return all(id(tensor) in ids for tensor in results)
 
 
-def describe(given: Any) -> Any:
+def describe(given: object) -> Any:
     """Return a constant for an object that is neither a tensor nor a container.
 
     The `repr` of the object is never used: it may be long, differ from run to run, or run code.

@@ -54,7 +54,7 @@ class DummyInputs(NamedTuple):
     dtypes: Any = None
     fake: bool = False
 
-    def inputs(self, model: Any, input_to_model: Any) -> tuple[_Args, _Kwargs] | None:
+    def inputs(self, model: object, input_to_model: object) -> tuple[_Args, _Kwargs] | None:
         """Return dummy inputs on the device of the model, or None without a request.
 
         Raises:
@@ -79,7 +79,7 @@ class DummyInputs(NamedTuple):
         return made_inputs(self.input_size, self.dtypes, device=device, fake=self.fake)
 
 
-def _device_of(model: Any) -> torch.device | None:
+def _device_of(model: object) -> torch.device | None:
     """Return the device of a module's first parameter, or None without parameters."""
     first = next(model.parameters(), None) if isinstance(model, torch.nn.Module) else None
     return None if first is None else first.device
@@ -87,8 +87,8 @@ def _device_of(model: Any) -> torch.device | None:
 
 def bind_inputs(
     model: Callable[..., Any],
-    input_to_model: Any = None,
-    kwargs: Mapping[str, Any] | None = None,
+    input_to_model: object = None,
+    kwargs: Mapping[str, object] | None = None,
     *,
     made: "DummyInputs | None" = None,
 ) -> tuple[_Args, _Kwargs]:
@@ -127,7 +127,7 @@ def bind_inputs(
     return binding.checked(*binding.spread(input_to_model))
 
 
-def require_model(model: Any) -> None:
+def require_model(model: object) -> None:
     """Check that a model can be called at all.
 
     Raises:
@@ -221,7 +221,7 @@ def _require_forward(model: torch.nn.Module) -> None:
     raise InputError(f"{name} has no forward", why=why, fix=fix)
 
 
-def _checked_keywords(kwargs: Mapping[str, Any] | None) -> _Kwargs:
+def _checked_keywords(kwargs: Mapping[str, object] | None) -> _Kwargs:
     if kwargs is None:
         return {}
     if not isinstance(kwargs, Mapping):
@@ -251,7 +251,7 @@ class _Binding:
         self.entry = entry_point(model)
         self.signature = signature_of(self.entry)
 
-    def spread(self, value: Any) -> tuple[_Args, _Kwargs]:
+    def spread(self, value: object) -> tuple[_Args, _Kwargs]:
         """Return the arguments for one `input_to_model`, by the rules of `bind_inputs`."""
         if isinstance(value, torch.Tensor | PackedSequence | torch.Size):
             return (value,), {}
@@ -267,7 +267,7 @@ class _Binding:
             return (), entries_of(value, option="input_to_model")
         return (value,), {}
 
-    def _names_parameters(self, mapping: Mapping[Any, Any]) -> bool:
+    def _names_parameters(self, mapping: Mapping[Any, object]) -> bool:
         """Whether a mapping's keys are names of parameters, by the rules of `bind_inputs`."""
         signature = self.signature
         names = names_of(mapping, option="input_to_model")

@@ -31,7 +31,7 @@ _UNFINISHED: tuple[type, ...] = (*LAZY_ITERATORS, *_COROUTINES)
 _MOST_ENTRIES = 1_000
 
 
-def computed(result: Any, tell: Callable[[str], None] = lambda _: None) -> Any:
+def computed(result: object, tell: Callable[[str], None] = lambda _: None) -> Any:
     """Return a result with iterators replaced by lists, and coroutines by their results.
 
     Args:

@@ -24,7 +24,11 @@ _EXAMPLE = "input_size=(1, 3, 224, 224), or {'ids': (2, 128)} with dtypes='int64
 
 
 def made_inputs(
-    input_size: Any, dtypes: Any = None, *, device: torch.device | None = None, fake: bool = False
+    input_size: object,
+    dtypes: object = None,
+    *,
+    device: torch.device | None = None,
+    fake: bool = False,
 ) -> tuple[tuple[torch.Tensor, ...], dict[str, torch.Tensor]]:
     """Return random inputs of some sizes, with equal contents each time.
 
@@ -144,7 +148,7 @@ def _sizes(input_size: Any) -> dict[int | str, Sequence[int]]:
     return sizes
 
 
-def _types(dtypes: Any, sizes: Mapping[int | str, Any]) -> dict[int | str, torch.dtype]:
+def _types(dtypes: object, sizes: Mapping[int | str, object]) -> dict[int | str, torch.dtype]:
     """Return the element type of each input, by the keys of `sizes`.
 
     Raises:

@@ -123,7 +123,7 @@ def _in_order(found: re.Match[str]) -> str:
     return f"{{{', '.join(sorted(map(repr, value)))}}}" if isinstance(value, set) else found[0]
 
 
-def _is_plain(value: Any) -> bool:
+def _is_plain(value: object) -> bool:
     if isinstance(value, dict):
         value = [*value, *value.values()]
     if isinstance(value, tuple | list):

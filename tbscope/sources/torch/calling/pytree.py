@@ -54,7 +54,9 @@ _ADDRESSES = 2**32
 _PLAIN_KEYS = (str, int, float, bool, bytes, type(None), torch.dtype, torch.device)
 
 
-def tensor_leaves(nest: Any, name: str, *, public: bool = False) -> list[tuple[str, torch.Tensor]]:
+def tensor_leaves(
+    nest: object, name: str, *, public: bool = False
+) -> list[tuple[str, torch.Tensor]]:
     """Return every tensor inside a pytree, with its dotted path, in the order of the pytree.
 
     Mappings are walked by key, named tuples by field, other tuples, lists, deques, sets and
@@ -77,7 +79,7 @@ def tensor_leaves(nest: Any, name: str, *, public: bool = False) -> list[tuple[s
     return _walk(nest, name, public=public)
 
 
-def result_leaves(result: Any) -> list[tuple[str, torch.Tensor]]:
+def result_leaves(result: object) -> list[tuple[str, torch.Tensor]]:
     """Return every tensor of a model's result, named as its user would name it.
 
     Args:
@@ -93,7 +95,7 @@ def result_leaves(result: Any) -> list[tuple[str, torch.Tensor]]:
     return _walk(result, "" if has_names else "out", public=True)
 
 
-def fields_of(thing: Any) -> list[tuple[Any, Any]] | None:
+def fields_of(thing: object) -> list[tuple[Any, Any]] | None:
     """Return names and values of the fields of a record, or None for any other object.
 
     Records are instances of dataclasses and of classes that are registered with torch's pytree,
@@ -110,13 +112,13 @@ def is_walked(cls: type) -> bool:
     return _opener_of(cls) is not None
 
 
-def children(container: Any) -> list[tuple[Any, Any]]:
+def children(container: object) -> list[tuple[Any, Any]]:
     """Return the entries of a container with their keys, fields, attributes or positions."""
     opener = _opener_of(type(container))
     return [] if opener is None else list(opener(container))
 
 
-def leaves_in(nest: Any, kind: type, entered: frozenset[int] = frozenset()) -> Iterator[Any]:
+def leaves_in(nest: object, kind: type, entered: frozenset[int] = frozenset()) -> Iterator[Any]:
     """Yield the instances of a class in a pytree, from left to right, as in `rebuilt`."""
     if isinstance(nest, kind):
         yield nest
@@ -204,7 +206,7 @@ _BASES: dict[Any, Callable[[Any, Any, Any], Any]] = {
 }
 
 
-def _walk(nest: Any, name: str, *, public: bool) -> list[tuple[str, torch.Tensor]]:
+def _walk(nest: object, name: str, *, public: bool) -> list[tuple[str, torch.Tensor]]:
     """Return the tensors in a container, each with its path; empty for any other object."""
     leaves: list[tuple[str, torch.Tensor]] = []
     # By `id`, the containers that were entered, and those with other containers inside.
@@ -213,7 +215,7 @@ def _walk(nest: Any, name: str, *, public: bool) -> list[tuple[str, torch.Tensor
     # A stack in place of recursion: pytrees may be deep.
     pending: list[tuple[Any, str, Iterator[tuple[int, tuple[Any, Any]]]]] = []
 
-    def enter(container: Any, path: str, opener: _Opener) -> None:
+    def enter(container: object, path: str, opener: _Opener) -> None:
         entered[id(container)] = container
         if public and opener is _open_object:
             opener = _open_public
@@ -246,7 +248,7 @@ def _walk(nest: Any, name: str, *, public: bool) -> list[tuple[str, torch.Tensor
     return leaves
 
 
-def key_text(key: Any, position: int) -> str:
+def key_text(key: object, position: int) -> str:
     """Return a key's text, or its position if the text differs from process to process.
 
     The text of an object may be its address, and a large integer may be an `id`.
@@ -258,7 +260,7 @@ def key_text(key: Any, position: int) -> str:
     return text_of(key) if _is_plain_key(key) else str(position)
 
 
-def _is_plain_key(key: Any) -> bool:
+def _is_plain_key(key: object) -> bool:
     return isinstance(key, _PLAIN_KEYS) and not (isinstance(key, int) and abs(key) >= _ADDRESSES)
 
 
@@ -275,7 +277,7 @@ def _open_record(record: Any) -> _Children:
     return zip(getattr(record, "_fields", None) or record.__match_args__, record, strict=False)
 
 
-def _open_object(thing: Any) -> _Children:
+def _open_object(thing: object) -> _Children:
     """Return an object's own attributes: first the `__dict__`, then the `__slots__`."""
     pairs: list[tuple[Any, Any]] = []
     table = table_of(thing)
@@ -289,7 +291,7 @@ def _open_object(thing: Any) -> _Children:
     return pairs
 
 
-def _open_public(thing: Any) -> _Children:
+def _open_public(thing: object) -> _Children:
     """Return an object's public attributes, or all attributes if those lead to no tensor."""
     pairs = list(_open_object(thing))
     public = [(name, entry) for name, entry in pairs if not name.startswith("_")]

@@ -116,7 +116,7 @@ def required_in(signature: inspect.Signature) -> list[str]:
 
 
 def argument_names(
-    fn: _Callable, args: Sequence[Any], kwargs: Mapping[str, Any]
+    fn: _Callable, args: Sequence[object], kwargs: Mapping[str, object]
 ) -> list[tuple[str, Any]]:
     """Name the arguments of one call by the parameters that they fill.
 
@@ -158,7 +158,7 @@ class BoundNames(dict[tuple[Any, ...], list[str]]):
     )
 
     def of(
-        self, fn: _Callable, args: Sequence[Any], kwargs: Mapping[str, Any]
+        self, fn: _Callable, args: Sequence[object], kwargs: Mapping[str, object]
     ) -> tuple[list[str], Sequence[Any]]:
         """Return the names of the arguments of one call, and the arguments (see `argument_names`).
 
@@ -195,7 +195,7 @@ def short_signature(signature: inspect.Signature) -> inspect.Signature:
     )
 
 
-def _short(default: Any) -> Any:
+def _short(default: object) -> Any:
     if default is Parameter.empty:
         return default
     try:
@@ -231,9 +231,9 @@ def argument_error(
     name: str,
     signature: inspect.Signature,
     fault: str,
-    given: Any,
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
+    given: object,
+    args: Sequence[object],
+    kwargs: Mapping[str, object],
 ) -> InputError:
     """Return the error for arguments that do not fit.
 
@@ -267,7 +267,7 @@ def argument_error(
     return InputError(f"{name}() cannot be called so: {fault}", why=why, fix=fix)
 
 
-def describe_type(value: Any) -> str:
+def describe_type(value: object) -> str:
     """Return the type of a value with an article, for messages (`a str 'resnet'`)."""
     if value is None:
         return "None"
@@ -300,7 +300,7 @@ def _listed(names: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(quoted[:-1]), quoted[-1])))
 
 
-def _show(value: Any) -> str:
+def _show(value: object) -> str:
     """Return a short text for an argument: `Tensor(2, 3)`, `4`, `dict of 'x', 'y'`."""
     name = type(value).__name__
     if isinstance(value, torch.Tensor):

@@ -140,7 +140,7 @@ def new_reasons(known: int) -> tuple[list[Reason], int]:
 
 
 def context_with(
-    backend: Any,
+    backend: object,
     *,
     dynamic: bool | None,
     fullgraph: bool,
@@ -271,7 +271,7 @@ def _let_go(backend: object, codes: list[CodeType]) -> None:
             eval_frame.set_code_exec_strategy(code, types.FrameExecStrategy(default, default))
 
 
-def _wrappers(outer: Any) -> list[Any]:
+def _wrappers(outer: object) -> list[Any]:
     """Return a backend or callback of the compiler and the objects that it wraps, inwards."""
     steps = [outer]
     while len(steps) <= _MOST_WRAPPERS:

@@ -92,7 +92,7 @@ def functional_calls() -> tuple[Any, str]:
     return torch.nn.utils.stateless, "_functional_call"
 
 
-def prepares_lazily(hook: Any) -> bool:
+def prepares_lazily(hook: object) -> bool:
     """Whether a hook is the one in which a lazy module initializes its parameters."""
     return getattr(hook, "__func__", None) is LazyModuleMixin._infer_parameters
 
@@ -146,7 +146,7 @@ class _CallWrapper:
         self.around: list[Around] = []
         self._module = ref(module)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         # The module of the calling `__call__`: replicas that torch makes for devices share this
         # object with the original.
         module: Any = sys._getframe(1).f_locals.get("self", self._module())
@@ -166,7 +166,7 @@ def is_compiled_in_place(module: torch.nn.Module) -> bool:
     return (wrapper.compiled if isinstance(wrapper, _CallWrapper) else wrapper) is not None
 
 
-def compiled_call_of(function: Any, compiled: Any) -> Any:
+def compiled_call_of(function: Any, compiled: object) -> Any:
     """Return the callable for a module that is compiled in place while `wrap_calls` is active.
 
     Args:
@@ -242,7 +242,7 @@ def script_children(handle: Any) -> list[tuple[str, Any]]:
     return [(name, handle.getattr(name)) for name, _ in _C.ModuleDict(handle).items()]
 
 
-def script_tensors(handle: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+def script_tensors(handle: object) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the parameters and the buffers that a scripted module itself owns, by name."""
     return dict(_C.ParameterDict(handle).items()), dict(_C.BufferDict(handle).items())
 

@@ -97,7 +97,7 @@ class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
 
-        def ask(operator: Any, mode: TorchDispatchMode, *args: Any, **kwargs: Any) -> Any:
+        def ask(operator: object, mode: TorchDispatchMode, *args: object, **kwargs: object) -> Any:
             return mode.__torch_dispatch__(operator, (), args, kwargs)  # type: ignore[no-untyped-call]
 
         # Operators imported since the last mode was made have no rule yet.
@@ -109,7 +109,7 @@ class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         _python_dispatch._push_mode(self)
         return self
 
-    def __exit__(self, *raised: Any) -> None:
+    def __exit__(self, *raised: object) -> None:
         _python_dispatch._pop_mode()
 
     @classmethod
@@ -317,7 +317,7 @@ function_modes: Callable[[], int] = _C._len_torch_function_stack
 """Returns the number of active function modes in this thread."""
 
 
-def are_innermost(function_mode: Any, dispatch_mode: Any) -> bool:
+def are_innermost(function_mode: object, dispatch_mode: object) -> bool:
     """Whether a function mode and a dispatch mode are the innermost of this thread.
 
     The dispatch mode counts as innermost if none is active at all.
@@ -389,7 +389,7 @@ def in_forward_mode() -> bool:
     return forward_ad._current_level >= 0
 
 
-def is_higher_order(function: Any) -> bool:
+def is_higher_order(function: object) -> bool:
     """Whether a function is a higher-order operator, which takes functions (`cond`, `scan`)."""
     return isinstance(function, torch._ops.HigherOrderOperator)
 
@@ -423,12 +423,12 @@ def is_dispatched(kernel: Any) -> bool:
     return bool(_C._dispatch_has_kernel(kernel.name()))
 
 
-def is_operator(function: Any) -> bool:
+def is_operator(function: object) -> bool:
     """Whether a function is an overload of an operator (`torch.ops.aten.relu.default`)."""
     return isinstance(function, torch._ops.OpOverload)
 
 
-def is_of_tensors(function: Any) -> bool:
+def is_of_tensors(function: object) -> bool:
     """Whether a function of torch works on tensors, or makes them (`zeros`).
 
     Other functions of torch change its settings (`_enter_autocast`, `manual_seed`).
@@ -445,7 +445,7 @@ GRADIENT_HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 """The attributes of a tensor with its tables of gradient hooks; their value may be None."""
 
 
-def class_in_torch(thing: Any) -> str | None:
+def class_in_torch(thing: object) -> str | None:
     """Return the C++ class name of a script object (packed weights), or None for other objects."""
     if not isinstance(thing, torch.ScriptObject):
         return None
@@ -453,12 +453,12 @@ def class_in_torch(thing: Any) -> str | None:
     return str(kind.name())
 
 
-def schema_of(function: Any) -> Any:
+def schema_of(function: object) -> Any:
     """Return the schema of an operator's overload, or None for any other function."""
     return getattr(function, "_schema", None)
 
 
-def operator_name(function: Any) -> str | None:
+def operator_name(function: object) -> str | None:
     """Return the name of an operator without a schema, with namespace and overload, or None."""
     name = getattr(function, "_qualified_op_name", None) or getattr(function, "_name", None)
     return name if isinstance(name, str) else None

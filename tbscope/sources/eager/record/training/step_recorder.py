@@ -36,7 +36,7 @@ from tbscope.sources.torch.subclasses import inner_tensors, same_storage
 __all__ = ["StepRecorder", "ignore_event"]
 
 
-def ignore_event(*_: Any) -> None:
+def ignore_event(*_: object) -> None:
     """Ignore an event."""
 
 
@@ -202,14 +202,14 @@ class StepRecorder:
                 if value is not None:
                     self._values.wrappers.keep(tensor, value)
 
-    def know(self, result: Any) -> None:
+    def know(self, result: object) -> None:
         """Take inner tensors out of their wrappers, before the scope of a function is closed."""
         if self._values.wrappers.any:
             for tensor in collect_tensors(result, []):
                 if self._values.wrappers.inside(tensor) is not None:
                     self.value_of(tensor)
 
-    def add_slices(self, operands: list[torch.Tensor], given: Any) -> None:
+    def add_slices(self, operands: list[torch.Tensor], given: object) -> None:
         """Add nodes for the parts of its operands that an operation passes to a function.
 
         Args:
@@ -306,7 +306,7 @@ class StepRecorder:
                     stack.enter_context(self.functions())
             yield
 
-    def gave_gradients(self, gradients: Any) -> None:
+    def gave_gradients(self, gradients: object) -> None:
         """Record the gradients that a backward pass has returned to its caller."""
         if self.backward is not None and not self.paused:
             values = map(self._values.find, collect_tensors(gradients, []))
@@ -408,7 +408,7 @@ class StepRecorder:
         """Whether a tensor has a value, is inside of a wrapper, or is registered by a module."""
         return self._discovery.is_known(tensor)
 
-    def waited(self, work: Any, frame: FrameType) -> None:
+    def waited(self, work: object, frame: FrameType) -> None:
         """Record that a Python frame has waited for an asynchronous collective."""
         if self.paused:
             return
@@ -437,7 +437,11 @@ class StepRecorder:
             self._values.add_written_outputs(node, read, [], read)
 
     def took_over(
-        self, facts: KernelInfo, outer: tuple[Any, ...], args: tuple[Any, ...], node: Node | None
+        self,
+        facts: KernelInfo,
+        outer: tuple[object, ...],
+        args: tuple[object, ...],
+        node: Node | None,
     ) -> bool:
         """Make the result of a wait the value of the tensors that wrap the tensor waited for.
 
