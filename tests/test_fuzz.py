@@ -6,7 +6,7 @@ import time
 import pytest
 
 import tbscope
-from tbscope.sources.file_signatures import kind_of_content
+from tbscope.sources.files import kind_of_content
 from tests import fuzz
 
 

@@ -12,7 +12,7 @@ from onnx_build import FLOAT, info, model_of, node, weight
 
 import tbscope
 from tbscope.errors import ArgumentError
-from tbscope.sources.file_signatures import kind_of_content
+from tbscope.sources.files import kind_of_content
 
 GB = 2**30
 

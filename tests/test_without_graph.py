@@ -10,7 +10,7 @@ from torch import nn
 import tbscope
 from tbscope.cli import main
 from tbscope.messages import shown
-from tbscope.sources.file_signatures import kind_of_content
+from tbscope.sources.files import kind_of_content
 
 RUN = "a model is run to learn its graph: tbscope.trace(model, input)"
 KINDS = (

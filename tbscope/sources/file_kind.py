@@ -9,8 +9,7 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from tbscope.messages import error_text
-from tbscope.sources.file_signatures import FileKind, kind_of_content
-from tbscope.sources.local_files import unreadable
+from tbscope.sources.files import FileKind, kind_of_content, unreadable
 from tbscope.utils.files import path_of
 
 __all__ = [

@@ -12,8 +12,8 @@ from tbscope.run_options import RUNNING, WORLD
 from tbscope.sources.compiled.results import CompiledGraphs
 from tbscope.sources.eager.trace import trace
 from tbscope.sources.file_kind import file_kind, read_whole, reason_unopened
+from tbscope.sources.files import ELSEWHERE
 from tbscope.sources.fx.detect import is_exported, is_graph_module, is_program_file
-from tbscope.sources.local_files import ELSEWHERE
 from tbscope.sources.onnx.loading import is_model
 from tbscope.sources.torch.calling.bind import bind_inputs
 from tbscope.sources.torchscript.detect import is_script, is_script_file

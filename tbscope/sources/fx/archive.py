@@ -22,8 +22,8 @@ import torch
 
 from tbscope.errors import ArgumentError
 from tbscope.messages import error_text, shown
+from tbscope.sources.files import local_file, unreadable
 from tbscope.sources.fx.detect import holds_model
-from tbscope.sources.local_files import local_file, unreadable
 from tbscope.sources.torch.compat.modules import load_named_program
 
 __all__ = ["is_size_formula", "load_program"]

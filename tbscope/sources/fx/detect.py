@@ -3,7 +3,7 @@
 import re
 import sys
 
-from tbscope.sources.torch.compat.archives import archive_entries
+from tbscope.sources.files import archive_entries
 
 __all__ = ["holds_model", "is_exported", "is_graph_module", "is_program_file"]
 

@@ -15,7 +15,7 @@ from tbscope.sources.fx.reader import Reader
 from tbscope.sources.fx.scopes import ProgramScopes
 from tbscope.sources.fx.walk import Walk, classes_in
 from tbscope.sources.torch.calling.signatures import describe_type
-from tbscope.sources.torch.containers import container_class
+from tbscope.sources.torch.module_names import container_class
 from tbscope.utils.gc_pause import collecting_rarely
 from tbscope.utils.validation import check_truth
 

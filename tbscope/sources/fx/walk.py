@@ -28,7 +28,7 @@ from tbscope.sources.fx.reader import Reader
 from tbscope.sources.fx.scopes import class_name_of, is_call, label_of
 from tbscope.sources.torch.calling.hyperparameters import hyperparameters
 from tbscope.sources.torch.compat.tensors import is_guard, is_higher_order, is_operator
-from tbscope.sources.torch.containers import container_class
+from tbscope.sources.torch.module_names import container_class
 from tbscope.sources.torch.operations import is_random, kernel_info, operation_name
 
 __all__ = ["Walk", "attribute_at", "class_in", "classes_in", "hyperparameters_of"]

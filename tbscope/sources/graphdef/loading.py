@@ -7,8 +7,7 @@ from tensorboard.compat.proto.graph_pb2 import GraphDef
 from tbscope.errors import ArgumentError
 from tbscope.messages import error_text, shown
 from tbscope.sources.file_kind import read_whole
-from tbscope.sources.file_signatures import kind_of_content
-from tbscope.sources.local_files import unreadable
+from tbscope.sources.files import kind_of_content, unreadable
 from tbscope.utils.files import path_of
 
 __all__ = ["graph_def_of_bytes", "load_graph_def"]

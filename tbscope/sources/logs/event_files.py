@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tbscope.messages import error_text
 from tbscope.sources.file_kind import Readable, file_kind, open_file, reason_unopened
-from tbscope.sources.local_files import unreadable
+from tbscope.sources.files import unreadable
 from tbscope.sources.logs.events import EventError, LoggedContent, graphs_in
 from tbscope.utils.files import masked_crc, path_of
 

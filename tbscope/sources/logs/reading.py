@@ -7,9 +7,9 @@ from tbscope.errors import ArgumentError
 from tbscope.formats.compressed import graph_of_record
 from tbscope.ir.graph import Graph, Measured
 from tbscope.messages import shown
+from tbscope.sources.files import unreadable
 from tbscope.sources.graphdef.loading import graph_def_of_bytes
 from tbscope.sources.graphdef.reading import graph_of_message
-from tbscope.sources.local_files import unreadable
 from tbscope.sources.logs.event_files import contents_of_file, log_files
 from tbscope.sources.logs.events import LoggedContent
 from tbscope.sources.logs.keras import graph_def_of_keras

@@ -6,8 +6,7 @@ from typing import Any
 
 from tbscope.errors import ArgumentError
 from tbscope.messages import error_text, shown
-from tbscope.sources.file_signatures import kind_of_content
-from tbscope.sources.local_files import ELSEWHERE
+from tbscope.sources.files import ELSEWHERE, kind_of_content
 from tbscope.sources.onnx.optional_deps import import_extra
 from tbscope.sources.onnx.types import MOST_ELEMENTS
 from tbscope.utils.files import path_of

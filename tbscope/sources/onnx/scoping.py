@@ -7,7 +7,7 @@ from tbscope.ir.builder import GraphBuilder
 from tbscope.ir.scopes import Scope, ScopeKind, self_and_ancestors
 from tbscope.sources.onnx.call_instances import ModuleCall
 from tbscope.sources.onnx.metadata import ModuleRef
-from tbscope.sources.torch.containers import container_class
+from tbscope.sources.torch.module_names import container_class
 
 if TYPE_CHECKING:
     from tbscope.ir.graph import Call

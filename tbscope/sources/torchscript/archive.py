@@ -14,8 +14,8 @@ import torch
 
 from tbscope.errors import ArgumentError
 from tbscope.messages import error_text, shown
+from tbscope.sources.files import local_file, unreadable
 from tbscope.sources.fx.aliasing import UNKNOWN, TensorType, dtype_name
-from tbscope.sources.local_files import local_file, unreadable
 from tbscope.sources.torch.compat.modules import load_script_file
 from tbscope.sources.torchscript.detect import holds_script
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from tbscope.sources.torch.compat.archives import archive_entries
+from tbscope.sources.files import archive_entries
 
 __all__ = ["has_torchscript", "holds_script", "is_function", "is_script", "is_script_file"]
 
