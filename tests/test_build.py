@@ -12,7 +12,7 @@ from tensorboard.compat.proto.graph_pb2 import GraphDef
 import tbscope
 from tbscope.drawing.graph_def import graph_def_bytes
 from tbscope.drawing.layout import lay_out
-from tbscope.ir.graph import Constant, Output, Source
+from tbscope.ir.graph import Constant, Output, Parameter, Source
 from tbscope.passes.collapse_leaves import collapse_leaves
 
 
@@ -87,6 +87,37 @@ def test_every_node_in_a_scope_tells_it():
     assert "scope" not in facts(nodes["x"]) | facts(nodes["out"])
     assert texts(nodes["Net/fc/weight"])["scope"] == "Net/Linear[fc]"
     assert texts(nodes["Net/act.1/relu"])["scope"] == "Net/ReLU[act].1"
+
+
+@pytest.mark.parametrize(("name", "told"), [("3", None), ("body.scale", "body.scale")])
+def test_a_constant_tells_its_name_unless_that_is_a_number(name, told):
+    build = GraphBuilder("Net")
+    scope = build.call("Net")
+    two = build.op("constant", name=name, kind="constant", scope=scope, shape=())
+    y = build.op("mul", build.input("x", (2,)), two, scope=scope)
+    build.output("out", build.op("exp", y, scope=scope))
+    (node,) = (node for node in defs(build).values() if node.op == "Const")
+    assert texts(node).get("name") == told
+
+
+def test_an_output_before_which_a_view_is_left_out_has_the_shape_that_it_had():
+    build = GraphBuilder("Net")
+    y = build.op("relu", build.input("x", (2, 8)))
+    build.output("flat", build.op("view", y, -1, shape=(16,), role="view"))
+    build.output("other", build.op("exp", y))
+    nodes = {node.name: node for node in tbscope.to_graph_def(build.graph).node}
+    assert list(nodes["flat"].input) == ["relu"]
+    assert shapes(nodes["flat"]) == [[16]]
+
+
+def test_a_parameter_has_as_many_bytes_as_its_module_tells():
+    build = GraphBuilder("Net")
+    packed = Parameter("weight", "parameter", (2,), "float32", 5, requires_grad=True)
+    scope = build.call("Net", parameters=(packed,))
+    weight, bias = (build.parameter(name, (2,), scope) for name in ("weight", "bias"))
+    build.output("out", build.op("mul", build.input("x", (2,)), weight, bias, scope=scope))
+    nodes = defs(build)
+    assert [facts(nodes[f"Net/{name}"])["bytes"].i for name in ("weight", "bias")] == [5, 8]
 
 
 def test_every_output_has_a_shape_and_a_dtype():

@@ -56,6 +56,15 @@ def test_a_level_with_room_has_no_boxes_of_functions_but_where_all_are_asked_for
     assert boxes(of_forward(forward, helpers="all")) == ["squash", "squash.1"]
 
 
+def test_the_boxes_of_a_function_are_numbered_on_from_a_scope_by_hand_of_its_name():
+    def forward(net, x):
+        with tbscope.scope("squash"):
+            x = x * 2
+        return models.squash(net.fc(x)) + models.squash(x)
+
+    assert boxes(of_forward(forward, helpers="all")) == ["squash", "squash.1", "squash.2"]
+
+
 def test_none_is_a_box_where_none_is_wanted():
     for kind in ALL:
         names = "\n".join(node.name for node in drawn(kind, helpers="none").node)
@@ -363,6 +372,18 @@ def test_more_than_thirty_loose_operations_are_parted_by_functions(times, labels
         return x
 
     assert boxes(of_forward(forward))[:2] == labels
+
+
+def test_a_loop_that_only_calls_a_function_has_a_step_for_each_call():
+    def part(net, x):
+        return net.fc(torch.tanh(x)) * 2
+
+    def forward(net, x):
+        for _ in range(25):
+            x = part(net, x)
+        return x
+
+    assert boxes(of_forward(forward))[:2] == ["step.0", "step.1"]
 
 
 @pytest.mark.parametrize(("times", "labels"), [(20, []), (21, ["step.0", "step.1"])])

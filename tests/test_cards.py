@@ -51,6 +51,32 @@ def on_node_and_box(graph, label):
     return node, told(tbscope.to_graph_def(graph, leaves="box"), {"NoOp"})
 
 
+@pytest.mark.parametrize("kernels", [[], ["aten::equal"]])
+def test_a_module_that_gave_no_tensor_tells_its_result_where_nothing_ran_in_it(kernels):
+    build = GraphBuilder("Net")
+    x = build.input("x", (2,))
+    scope = build.call("Net/Check[part]", x)
+    node = build.node("Check", x, scope=scope, kind="module", kernels=kernels)
+    build.returns(scope, 7)
+    found = leaf_facts(build.graph, {}, ModuleTree(build.graph).part_of)[node]
+    assert found.get("results") == (None if kernels else "7")
+
+
+def test_a_module_drawn_as_a_node_tells_the_parameters_of_its_parts_too():
+    class Tied(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = nn.Linear(2, 2, bias=False)
+
+        def forward(self, x):
+            return (x @ self.inner.weight).relu()
+
+    graph = tbscope.trace(Net(Tied()), torch.ones(1, 2))
+    message = tbscope.to_graph_def(graph, level="module")
+    (part,) = (node for node in message.node if node.op == "Tied")
+    assert facts(part)["parameters"].s == b"inner.weight Float(2, 2)"
+
+
 def module(flops=0, **facts):
     """Give a graph with the call of one module that runs one relu; `facts` are fields of Call."""
     build = GraphBuilder("Net")

@@ -4,6 +4,7 @@ from collections import defaultdict
 
 import pytest
 import torch
+from build import GraphBuilder
 from torch import nn
 
 import tbscope
@@ -102,6 +103,13 @@ def test_the_rank_is_that_of_the_run():
     assert set(label_nodes(graph.copy(), "rank").values()) == {"rank 3"}
 
 
+def test_the_rank_of_what_gives_nothing_is_that_of_what_it_reads():
+    build = GraphBuilder("Net")
+    x = build.input("x", (2,), device="rank 3 cuda:0")
+    save = build.node("save", x)
+    assert label_nodes(build.graph, "rank")[save] == "rank 3"
+
+
 def test_a_run_of_torch_distributed_tells_its_rank(monkeypatch):
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.distributed, "get_rank", lambda: 2)
@@ -152,6 +160,16 @@ def test_a_gradient_is_of_the_kind_of_the_operation_that_it_differentiates():
     # What begins the pass, and is the gradient of nothing, is of its own.
     assert kinds.pop("gradients") == {"reduction", "arithmetic", "other"}
     assert kinds == {"Linear[0]": {"linear"}, "LayerNorm[1]": {"norm"}, "Tanh[2]": {"activation"}}
+
+
+def test_a_gradient_that_is_added_to_another_is_of_its_own_kind():
+    net = nn.Linear(3, 4)
+    with tbscope.record(net) as recording:
+        net.weight.grad = torch.zeros(4, 3).exp()
+        net(torch.ones(2, 3)).sum().backward()
+    kinds = {node.op: kind_of(node) for node in recording.graph.nodes}
+    # The first one is what an operation of the script gave.
+    assert (kinds["weight_grad"], kinds["exp"]) == ("linear", "arithmetic")
 
 
 @pytest.mark.parametrize("kind", ["norm", "activation", "pooling", "linear", "dropout"])

@@ -164,6 +164,18 @@ def test_a_chunk_is_called_by_two_numbers_and_not_by_one():
     assert {label[:4] for label in boxes_of(one)} == {"ops."}
 
 
+@pytest.mark.parametrize(("numbered", "label"), [(2, "ops.1-25"), (3, "fc.0-2")])
+def test_a_chunk_is_called_by_numbers_that_a_tenth_of_it_have(numbered, label):
+    names = [f"fc.{at}" if at < numbered else f"op.{at}th" for at in range(150)]
+    assert boxes_of(cut(chain(names)))[0] == label
+
+
+def test_numbers_that_two_chunks_share_are_in_no_name():
+    names = [f"Linear[{at}]" if at < 50 else f"ReLU[{at - 1}]" for at in range(102)]
+    shared = boxes_of(cut(chain([f"h/{name}" for name in names])), "h")
+    assert shared == ["ops.1-50", "ops.51-102"]
+
+
 def test_a_module_between_operations_that_are_cut_keeps_its_name():
     nodes = [*joined_heads([f"head{at}" for at in range(40)]), ("head20/weight", "Const", [])]
     mapping = chunks_of(Hierarchy(nodes))
@@ -213,6 +225,15 @@ def test_many_outputs_stand_in_one_box():
     assert boxes_of(nodes) == ["h", "outputs"]
     assert {"x", "outputs/out", "outputs/past.0.key"} <= {name for name, _, _ in nodes}
     assert_drawn_well(nodes)
+
+
+@pytest.mark.parametrize(("given", "box"), [("x", "past"), ("past", "out.past")])
+def test_a_box_of_outputs_that_are_called_like_an_input_says_that_they_are_outputs(given, box):
+    names = [f"h/{at}" for at in range(24)]
+    nodes = [(given, "Input", [])]
+    nodes += [(name, "Linear", [names[at - 1] if at else given]) for at, name in enumerate(names)]
+    nodes += [(f"past.{at}.key", "Output", [name]) for at, name in enumerate(names)]
+    assert boxes_of(cut(nodes)) == ["h", box]
 
 
 def test_inputs_stay_where_they_are_and_outputs_have_one_box():
@@ -286,6 +307,21 @@ def test_heads_that_are_modules_share_a_box_where_the_page_would_lose_what_joins
     assert lost_at_root(Hierarchy(nodes))
     assert boxes_of(cut(nodes)) == [box]
     assert lost_at_root(Hierarchy(cut(nodes))) == []
+
+
+@pytest.mark.parametrize("inner", ["", "/fc"])
+def test_heads_that_share_a_box_take_the_parameters_along_that_nothing_else_reads(inner):
+    readers = {"own": [3], "both": [4, 7], "shared": [5]}
+    nodes = [("x", "Input", []), ("stem", "Linear", ["x"])]
+    nodes += [(name, "Parameter", []) for name in readers]
+    for at in range(40):
+        read = [name for name, heads in readers.items() if at in heads]
+        nodes.append((f"head{at}{inner}", f"Head{at}", ["stem", *read]))
+        nodes.append((f"head{at}{inner}/weight", "ParameterConst", []))
+    nodes.append(("cat", "cat", [*(f"head{at}{inner}" for at in range(40)), "shared"]))
+    mapping = chunks_of(Hierarchy([*nodes, ("out", "Output", ["cat"])]))
+    moved = {name: new for name, new in mapping.items() if name in readers}
+    assert moved == {"own": "head0-39/own", "both": "head0-39/both"}
 
 
 def test_leaf_modules_without_parameters_are_modules_where_that_is_told():

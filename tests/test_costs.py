@@ -312,6 +312,15 @@ def test_what_a_scope_computes_agrees_with_its_costs():
         assert work[scope].uncounted == costs[scope].uncounted == {"aten::gelu": 1}
 
 
+def test_a_scope_without_operations_of_its_own_computes_what_the_scopes_below_do():
+    build = GraphBuilder()
+    outer, middle = build.call("Net"), build.call("Net/Block[block]")
+    inner = build.call("Net/Block[block]/Linear[fc]")
+    build.op("mm", build.input("x", (2,)), scope=inner, flops=8)
+    work = scope_work(build.graph)
+    assert [work[scope].flops for scope in (outer, middle, inner)] == [8, 8, 8]
+
+
 def test_what_was_not_measured_has_no_time_and_adds_none():
     total = Costs()
     total.add(Costs(flops=1))

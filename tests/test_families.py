@@ -70,6 +70,12 @@ def test_cards_and_the_legend_leave_the_family_out_and_the_model_is_called_by_it
     assert "blocks/2/TinyLinear" in found
 
 
+def test_an_underscore_behind_the_family_is_left_out_with_it():
+    part = type("Tiny_Branch", (TinyMLP,), {})
+    found = names(TinyBlock(), part(nn.Linear(4, 4), nn.ReLU()))
+    assert {"Tiny", "blocks/0/Block", "blocks/1/Branch"} <= set(found)
+
+
 def test_classes_without_a_family_keep_their_names():
     found = names(TinyBlock(), TinyBlock(), nn.Sequential(nn.ReLU(), nn.Tanh()))
     assert {"Tiny", "blocks/2/Sequential"} <= set(found)

@@ -51,6 +51,12 @@ def test_all_times_together_stay_below_a_minute_and_above_what_the_page_cuts_off
     assert 60e3 < sum(numbers) * found.as_us <= 60e6
 
 
+def test_the_smallest_numbers_are_scaled_as_far_as_a_float_allows():
+    found = figure(5e-324)
+    assert 0 < 5e-324 * found.as_bytes < 1
+    assert 0 < 5e-324 * found.as_us < 1
+
+
 def test_zeros_alone_are_not_scaled():
     assert (figure(0, 0).as_us, figure(0.0).as_bytes) == (1, 1)
 

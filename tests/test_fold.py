@@ -97,6 +97,15 @@ def test_what_is_inside_must_be_equal_and_is_one_line():
     assert titles(root) == ["0", "act", "1", "end"]
 
 
+def test_modules_that_no_module_registers_may_have_other_numbers_in_equal_parts():
+    root = listed("0", "1")
+    for number, part in enumerate(root.children):
+        ModulePart("ReLU", parent=part, kind="module", attribute=f"?{number}")
+    assert titles(root) == ["0-1", "?0"]
+    root.children[1].children[0].name = "registered"
+    assert titles(root) == ["0", "?0", "1", "?1"]
+
+
 def test_lines_in_folded_parts_fold_in_their_turn():
     root = listed("0", "1")
     for part in root.children:

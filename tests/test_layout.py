@@ -5,7 +5,7 @@ from build import GraphBuilder, chain
 
 import tbscope
 from tbscope.drawing.layout import lay_out
-from tbscope.ir.graph import Output
+from tbscope.ir.graph import Output, Parameter
 from tbscope.passes.collapse_leaves import collapse_leaves
 
 
@@ -94,6 +94,59 @@ def test_no_two_names_are_equal():
     layout = laid_out(build.graph, cards=True)
     names = [head.name for head in (*layout.nodes, *layout.outputs, *layout.cards)]
     assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize("box", ["block", "block1"])
+def test_modules_with_numbers_in_their_names_are_kept_apart_in_any_box(box):
+    build = GraphBuilder("Net")
+    build.call("Net")
+    build.call(f"Net/Block[{box}]")
+    x = build.input("x", (1, 2))
+    for at in range(5):
+        build.linear(f"Net/Block[{box}]/Linear[conv{at}]", x, 2)
+    layout = laid_out(build.graph, cards=False)
+    ops = [head.op for head in layout.nodes if head.name.count("/") == 1 and "." not in head.name]
+    assert ops == [f"Linear[conv{at}]" for at in range(5)]
+
+
+@pytest.mark.parametrize(
+    ("stem", "ops"), [("x", [f"Input[x{at}]" for at in range(5)]), ("x.", ["Input"] * 5)]
+)
+def test_arguments_with_numbers_in_their_names_are_kept_apart_and_those_of_one_list_are_not(
+    stem, ops
+):
+    build = GraphBuilder("Net")
+    values = [build.input(f"{stem}{at}", (2,)) for at in range(5)]
+    build.op("cat", values, scope=build.call("Net"), shape=(10,))
+    assert [head.op for head in laid_out(build.graph, cards=False).nodes[:5]] == ops
+
+
+@pytest.mark.parametrize("frozen", [None, 2])
+def test_parameters_of_one_list_are_kept_apart_where_some_are_frozen(frozen):
+    build = GraphBuilder("Net")
+    build.call("Net")
+    told = tuple(
+        Parameter(str(at), "parameter", (2,), "float32", 8, requires_grad=at != frozen)
+        for at in range(5)
+    )
+    scope = build.call("Net/Scales[scales]", parameters=told)
+    values = [build.parameter(f"scales.{at}", (2,), scope) for at in range(5)]
+    build.op("cat", values, scope=scope, shape=(10,))
+    heads = laid_out(build.graph, cards=False, circles=False).nodes[:5]
+    apart = [f"Parameter[scales.{at}]" for at in range(5)]
+    assert [head.op for head in heads] == (["Parameter"] * 5 if frozen is None else apart)
+
+
+def test_of_equal_layers_in_a_row_that_follow_others_no_two_runs_are_folded_beside_each_other():
+    build = GraphBuilder("Net")
+    build.call("Net")
+    x = build.input("x", (1, 2))
+    for at in range(15):
+        build.linear(f"Net/Linear[{at}]", x, 3 if 5 <= at < 10 else 2)
+    ops = {head.name: head.op for head in laid_out(build.graph, cards=False).nodes}
+    # The page would join both to one stack.
+    between = [f"Linear[{at}]" for at in range(5, 10)]
+    assert [ops[str(at)] for at in range(15)] == ["Linear"] * 5 + between + ["Linear"] * 5
 
 
 @pytest.mark.parametrize(("count", "boxed"), [(10, True), (150, False)])

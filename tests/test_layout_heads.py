@@ -104,6 +104,18 @@ def test_a_parameter_that_moves_takes_no_name_of_another():
     assert (drawn["list/0.weight_"], drawn["list/0.weight"]) == ("Parameter", "0.weight")
 
 
+def test_two_parameters_that_move_have_names_of_their_own():
+    build = GraphBuilder()
+    x = build.input("x", (2,))
+    scope = build.call("Net/ModuleList[list]/Linear[0]")
+    held = [build.parameter(f"list.0.{name}", (2,), scope) for name in ("weight", "weight_")]
+    build.op("Linear", x, *held, scope=scope, kind="module")
+    build.op("0.weight", x, scope=scope.parent)
+    drawn = types(lay_out(build.graph))
+    moved = [name for name, op in drawn.items() if op == "Parameter"]
+    assert moved == ["list/0.weight_", "list/0.weight__"]
+
+
 def test_cards_stand_in_their_boxes_and_tell_what_ran():
     graph = chain(2)
     scope = graph.calls[0].scope

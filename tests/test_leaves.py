@@ -340,6 +340,17 @@ def test_a_layer_reads_waits_and_runs_what_its_counters_did_and_not_its_own_coun
     assert len(layer.outputs) == 3
 
 
+@pytest.mark.parametrize(("kernels", "leaves"), [([], ["Noise"]), (["aten::rand"], [])])
+def test_what_waits_and_reads_nothing_counts_only_where_it_computes(kernels, leaves):
+    build, x = net()
+    scope = build.call("Net/Noise[n]", x)
+    y = build.op("relu", x, scope=scope)
+    waiting = [y.producer]
+    build.op("rand", scope=scope, shape=(1, 2), kernels=kernels, control_inputs=waiting)
+    build.returns(scope, y)
+    assert [node.op for node in collapsed(build)] == leaves
+
+
 def test_an_operation_that_reads_the_count_beside_it_stays_in_a_box():
     build, x = net()
     inner = build.call("Net/Norm[n]", x)

@@ -12,6 +12,7 @@ from tbscope.drawing.info_cards import leaf_facts
 from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Note
 from tbscope.ir.invariants import verify
+from tbscope.ir.metadata import Collective
 from tbscope.ir.module_tree import ModuleTree
 from tbscope.passes.collapse_leaves import collapse_leaves
 from tbscope.passes.detail_level import set_level
@@ -76,6 +77,33 @@ def test_operations_between_leaf_modules_and_modules_with_others_inside_stay():
     build.returns(block, y)
     build.output("out", build.op("exp", y, scope=scope))
     assert ops(at(build.graph, "module")) == ["neg", "GELU", "exp"]
+
+
+@pytest.mark.parametrize(
+    ("collective", "left"),
+    [(None, ["neg", "Head", "exp"]), (Collective("reduce"), ["neg", "mul", "reduce", "exp"])],
+)
+def test_a_leaf_module_that_communicates_stays_open(collective, left):
+    build, scope, x = net()
+    head = build.call("Net/Head[head]", x)
+    y = build.op("mul", build.op("neg", x, scope=scope), 2, scope=head)
+    y = build.op("reduce", y, scope=head, collective=collective)
+    build.returns(head, y)
+    build.output("out", build.op("exp", y, scope=scope))
+    assert ops(at(build.graph, "module")) == left
+
+
+@pytest.mark.parametrize("place", [0, 1, None])
+def test_a_leaf_module_is_random_where_one_of_its_operations_is(place):
+    build, scope, x = net()
+    noise = build.call("Net/Noise[noise]", x)
+    y = build.op("neg", x, scope=scope)
+    for number in range(2):
+        y = build.op("dropout", y, scope=noise, random=number == place)
+    build.returns(noise, y)
+    build.output("out", y)
+    module = operations(at(build.graph, "module"))[1]
+    assert (module.op, module.random) == ("Noise", place is not None)
 
 
 def test_a_leaf_module_gives_its_results_and_whatever_else_is_read():

@@ -125,6 +125,12 @@ PAIRS = [
     ("collapsed-edges", message("x In", "y Op x ^x"), message("x In", "z In", "y Op x z ^x")),
     ("missing-shape", message("x In", "y Op x", shapes=0), message("x In", "y Op ^x", shapes=0)),
     ("missing-shape", message("x In", "y Op x:1"), message("x In", "y Op x:0")),
+    # The last output that is read counts, in whichever order they are read.
+    (
+        "missing-shape",
+        message("x In", "y Op x:1", "z Op x"),
+        message("x In", "y Op x:1", "z Op x", shapes=2),
+    ),
     (
         "missing-shape",
         message(f"{LIBRARY[:-2]}/x In", f"y Op {LIBRARY[:-2]}/x", shapes=0),
@@ -232,6 +238,18 @@ def test_inputs_that_come_after_one_of_the_same_node_are_counted(inputs, text):
 
 
 @pytest.mark.parametrize(
+    ("between", "others"), [(1, "'q0'"), (2, "'q0' and 1 more"), (3, "'q0' and 2 more")]
+)
+def test_a_box_on_a_cycle_tells_what_it_is_on_it_with(between, others):
+    reads = ["a/p", *(f"q{at}" for at in range(between))]
+    nodes = [f"q{at} Op {reads[at]}" for at in range(between)]
+    graph_def = message("x In", "a/p Op x", *nodes, f"a/r Op {reads[-1]}")
+    (finding,) = (one for one in lint(graph_def) if one.rule == "box-cycle")
+    assert finding.node == "a"
+    assert finding.message == f"in the top level, it and {others} read each other by turns"
+
+
+@pytest.mark.parametrize(
     ("cards", "text"),
     [
         (0, "since 'cat' is put aside"),
@@ -292,6 +310,11 @@ def test_attributes_that_name_the_same_in_another_order_are_alike(last):
         ("", ["a node of op 'Op' has no name, and the page fails"], "give it a name"),
         ("/x/y", ["the name begins with '/', and the page stays blank"], "name it 'x/y'"),
         (
+            "x:0",
+            ["the name has a ':', and an input of it is read as one of 'x'"],
+            "name it 'x.0'",
+        ),
+        (
             "x//y",
             ["a part of the name is empty, and what it names is drawn without a label"],
             "name it 'x/y'",
@@ -318,6 +341,17 @@ def test_all_that_is_wrong_with_a_name_is_told(name, told, fix):
 
 
 @pytest.mark.parametrize(
+    ("graph_def", "fix"),
+    [
+        (chain(301, "n{}x"), "group them in boxes of 100 or less"),
+        (wide_stack(301), "group them in boxes of 250 or less"),
+    ],
+)
+def test_a_level_that_is_too_wide_may_be_parted_in_boxes_and_a_stack_in_larger_ones(graph_def, fix):
+    assert [one.fix for one in lint(graph_def) if one.rule == "wide-level"] == [fix]
+
+
+@pytest.mark.parametrize(
     ("inputs", "message_of"),
     [
         ("a", "the input 'a' names a box, its edge is not drawn, and tracing inputs fails"),
@@ -338,6 +372,7 @@ def test_an_input_that_names_a_box_is_told_from_one_that_names_nothing(inputs, m
         message("a&b/x In", "a&b/y Op"),
         message("toString/a In", "toString/b Op"),
         message("toString In", "y Op toString"),
+        message("x In", "n NoOp x", "y Op x n"),
     ],
 )
 def test_what_is_wrong_at_several_places_of_one_is_told_once(graph_def):

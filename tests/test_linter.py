@@ -285,6 +285,11 @@ def test_anything_with_the_fields_of_a_graph_def_is_taken():
         ),
         (None, "NoneType", "lint(tbscope.to_graph_def(tbscope.trace(model, inputs)))"),
         (
+            type("Nodes", (), {"node": []}),
+            "type",
+            "lint(tbscope.to_graph_def(tbscope.trace(model, inputs)))",
+        ),
+        (
             SimpleNamespace(node=[1]),
             "SimpleNamespace",
             "lint(tbscope.to_graph_def(tbscope.trace(model, inputs)))",

@@ -72,6 +72,15 @@ def test_a_further_call_has_its_number():
     assert told == [None, 2, None]
 
 
+def test_a_call_that_reruns_in_the_scope_of_another_has_no_card_of_its_own():
+    build = GraphBuilder()
+    x = build.input("x", (2,))
+    scope = build.call("Net/Block[a]", qualified_name="a")
+    build.call("Net/Block[a]", qualified_name="a", number=1)
+    build.op("relu", x, scope=scope)
+    assert [card.facts.get("call") for card in told_of(build.graph)] == [None]
+
+
 def test_work_is_told_where_there_is_any():
     graph = chain(1)
     scope = graph.calls[0].scope

@@ -3,11 +3,12 @@
 import re
 
 import pytest
-from build import GraphBuilder
+from build import GraphBuilder, chain
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tbscope.drawing.naming import name_graph
+from tbscope.drawing.naming import Names, append_state_keys, name_graph
+from tbscope.drawing.placement.containers import Placement
 from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Node
 from tbscope.ir.scopes import Scope, ScopePart
@@ -444,6 +445,45 @@ def test_an_output_whose_name_the_page_would_cut_has_a_box():
     ]
 
 
+@pytest.mark.parametrize(
+    ("also", "name"),
+    [("b", "a_and_b"), ("b, c, d", "a_and_b_and_c_and_d"), ("b, c, d, e", "a_and_4_more")],
+)
+def test_an_input_that_was_given_several_times_is_called_by_four_names_at_most(also, name):
+    build = GraphBuilder()
+    build.input("a", ()).producer.attributes["also"] = also
+    assert names_of(build) == [name]
+
+
+@pytest.mark.parametrize(
+    ("key", "name"), [("fc.weight", "step.0/fc.weight"), ("a b.weight", "step.0/weight")]
+)
+def test_a_parameter_in_another_box_tells_its_key_where_that_is_a_legal_name(key, name):
+    build = GraphBuilder("Net")
+    node = build.parameter(key, (2,)).producer
+    names = Names(nodes={node: "step.0/weight"})
+    append_state_keys(build.graph, names)
+    assert names.nodes[node] == name
+
+
+@pytest.mark.parametrize(("leaves", "root"), [(True, ""), (False, "Chain")])
+def test_modules_with_numbers_for_names_need_a_box_around_them_unless_they_are_nodes(leaves, root):
+    graph = chain(2)
+    if leaves:
+        collapse_leaves(graph)
+    assert name_graph(graph).scopes[graph.calls[0].scope] == root
+
+
+def test_a_member_that_stands_beside_its_list_gives_way_to_a_module_of_its_name():
+    build = GraphBuilder("Net")
+    root = build.call("Net")
+    held, member = build.scope("Net/ModuleList[a b]"), build.call("Net/ModuleList[a b]/Block[1]")
+    module = build.call("Net/Block[a_b].1")
+    stands = Placement([root, held, member, module], beside={member: held})
+    names = name_graph(build.graph, root=True, stands=stands).scopes
+    assert (names[member], names[module]) == ("Net/a_b.1.2nd", "Net/a_b.1")
+
+
 def test_a_box_of_an_input_has_a_longer_name_where_that_is_shown_whole():
     assert ends(["attention_mask"], boxed=True) == ["attention_mask.in/attention_mask"]
     # This one is whole as it is, and this one would be cut both ways.
@@ -456,3 +496,5 @@ def test_an_output_named_like_an_input_in_a_box_has_another_box():
         "pixel_values/pixel_values",
         "out.pixel_values/pixel_values",
     ]
+    # With `.out` behind it, the page would show it whole; but it begins with `out.` already.
+    assert ends(["min_hidden"], ["min_hidden"], boxed=True)[1] == "out.min_hidden/min_hidden"

@@ -357,6 +357,27 @@ def test_a_parameter_that_is_made_in_the_run_and_read_is_not_called_unread():
     assert notes(run, X, topic="unused") == spare
 
 
+def test_each_parameter_that_is_added_in_the_run_and_never_read_is_told():
+    class Growing(Parts):
+        def forward(self, x):
+            self.one, self.two = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(3))
+            return self.first(x)
+
+    assert notes(Growing(), X, topic="unused") == [
+        "no operation reads the parameter one (2 numbers)",
+        "no operation reads the parameter two (3 numbers)",
+    ]
+
+
+def test_a_parameter_of_two_modules_in_which_nothing_ran_counts_once():
+    head, tail = linears(2)
+    tail.weight = head.weight
+    assert notes(Parts(head=head, tail=tail), X, topic="unused") == [
+        "nothing ran in head (Linear), which has 12 parameters",
+        "nothing ran in tail (Linear), which has 3 parameters",
+    ]
+
+
 def test_a_recording_tells_of_the_models_that_it_was_given():
     used, unused = linears(2)
     with tbscope.record(used=used, unused=unused) as recording:

@@ -204,6 +204,35 @@ def test_a_stack_that_is_alone_in_a_box_stands_beside_it():
     assert nodes["2"].input[0] == "1.0-1"
 
 
+@pytest.mark.parametrize(
+    ("work", "name"),
+    [(torch.sigmoid, "layers.0-1"), (lambda x: x.view(-1, 2, 4), "1.layers.0-1")],
+)
+def test_a_view_that_may_be_left_out_is_no_company_for_a_stack(work, name):
+    class Encoder(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = nn.ModuleList([Block(), Block()])
+
+        def forward(self, x):
+            return work(self.layers[1](self.layers[0](x)))
+
+    assert stacks(nn.Sequential(nn.Linear(4, 4), Encoder(), nn.Linear(4, 4))) == {name: 2}
+
+
+def test_stacks_that_are_alone_in_the_calls_of_one_module_have_the_numbers_of_these():
+    class Twice(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.part = nn.Sequential(Block(), Block())
+            self.stem, self.head = nn.Linear(4, 4), nn.Linear(4, 4)
+
+        def forward(self, x):
+            return self.part(self.head(self.part(self.stem(x))))
+
+    assert stacks(Twice()) == {"part.0-1": 2, "part.1.0-1": 2}
+
+
 @pytest.mark.parametrize("name", KINDS)
 def test_every_parameter_of_a_real_model_is_found_in_its_overview(name):
     graph = real_graph(name)

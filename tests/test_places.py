@@ -281,6 +281,20 @@ def test_a_name_that_means_something_else_gets_an_underscore():
     assert fc.attr["class_"].i == fc.attr["in_features_"].i == 5
 
 
+@pytest.mark.parametrize(("number", "name"), [(5, "flops_"), (8, "flops")])
+def test_a_figure_named_like_the_flops_of_an_operation_gets_an_underscore_if_it_differs(
+    number, name
+):
+    build = GraphBuilder("Net")
+    y = build.op("mm", build.input("x", (2, 4)), scope=build.call("Net"), flops=8)
+    build.output("out", y)
+    drawn = draw(build.graph, (Figure("flops", {y.producer: number}),), leaves="box")
+    (mm,) = (node for node in drawn.graph_def.node if node.op == "mm")
+    found = facts(mm)
+    assert (found["flops"].i, found[name].i) == (8, number)
+    assert ("flops_" in found) == (name == "flops_")
+
+
 def test_kernels_have_figures_of_their_own_where_they_are_drawn():
     graph = real_graph("BertModel")
     kernels = [kernel for node in graph.nodes if node.body for kernel in node.body.nodes]

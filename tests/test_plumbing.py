@@ -290,6 +290,17 @@ def test_what_is_made_of_nothing_becomes_a_constant():
     assert arange.attributes == {"operation": "arange", "then": "unsqueeze(0)"}
 
 
+@pytest.mark.parametrize("alone", [True, False])
+def test_what_is_made_of_nothing_stays_an_operation_where_it_is_alone_in_its_scope(alone):
+    build, net_scope, x = net()
+    mask = build.hand("Net/mask")
+    made = build.op("arange", 8, scope=mask, shape=(8,), role="maker")
+    if not alone:
+        made = build.op("exp", made, scope=mask)
+    build.output("out", build.op("add", x, made, scope=net_scope))
+    assert ops(hidden(build)) == (["arange", "add"] if alone else ["exp", "add"])
+
+
 @pytest.mark.parametrize(("first", "told"), [((), "via"), (("exp",), "then")])
 def test_a_long_chain_of_views_is_told_by_its_ends_and_its_length(first, told):
     build, net_scope, y = net()
@@ -375,6 +386,37 @@ def test_what_joins_two_tensors_cannot_be_hidden():
         "and gives one, and writes nothing; not so add (%2)\n"
         "  fix: leave this pattern out, or name a part of it"
     )
+
+
+@pytest.mark.parametrize("why", ["noted", "waits", "is waited for", "gave Python a number"])
+def test_what_is_more_than_an_edge_cannot_be_hidden(why):
+    build, net_scope, x = net()
+    fill = build.node("fill_", x, scope=net_scope, outputs=((2, 8),))
+    y = build.op("relu", x, scope=net_scope)
+    late = build.op("exp", y, scope=net_scope)
+    build.output("out", late)
+    relu = y.producer
+    if why == "noted":
+        build.graph.notes.append(Note("look", node=relu))
+    elif why == "waits":
+        relu.control_inputs.append(fill)
+    elif why == "is waited for":
+        late.producer.control_inputs.append(relu)
+    else:
+        relu.attributes["read_by_python"] = "item"
+    with pytest.raises(ArgumentError, match="that can be left out"):
+        hidden(build, hide=["relu"])
+
+
+def test_a_module_that_reads_only_what_was_computed_from_its_result_cannot_be_hidden():
+    build, net_scope, _ = net()
+    block = build.call("Net/Block[block]")
+    y = build.op("rand", scope=block, shape=(2, 8))
+    z = build.op("exp", y, scope=net_scope)
+    build.node("print", z, scope=block)
+    build.output("out", z)
+    with pytest.raises(ArgumentError, match="that can be left out"):
+        hidden(build, hide=["block"])
 
 
 class Layer(nn.Module):

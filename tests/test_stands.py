@@ -1,4 +1,4 @@
-"""Stands: what is drawn elsewhere than where it ran, so that boxes do not point at each other."""
+"""Placement: nodes drawn elsewhere than where they ran, so that boxes do not form cycles."""
 
 import re
 from random import Random
@@ -276,6 +276,18 @@ def test_lists_that_take_turns_in_a_loop_stand_in_its_rounds_where_they_are_long
     assert ("convs.1" in found) is not stepwise
 
 
+def test_a_member_that_a_round_of_a_loop_called_stands_in_its_list_with_what_it_alone_reads():
+    def work(layers, x):
+        total = 0
+        for layer in layers:
+            y = layer(x, torch.rand(8).exp())
+            total = total + (y * 2).sin().cos().tanh()
+        return total
+
+    found = set(names(drawn(Working(work, times=12), torch.rand(2, 8))))
+    assert {"step.0/layers/rand", "step.0/layers/0/fc", "step.0/sin"} <= found
+
+
 class Normed(Turns):
     """Blocks that take turns with a list of leaf modules, or of others like them."""
 
@@ -451,7 +463,7 @@ def test_no_random_model_has_a_cycle_that_need_not_be(seed):
 @pytest.mark.parametrize("kind", [Embedding, Turns, Shared, Skips, Detector])
 def test_the_cycles_of_what_stands_where_it_ran_are_seen(kind, monkeypatch):
     graph = tbscope.trace(*example(kind))
-    monkeypatch.setattr(layout, "find_stands", lambda graph, **_: Placement(list(graph.scopes())))
+    monkeypatch.setattr(layout, "find_placement", lambda graph, **_: Placement(list(graph.scopes())))
     assert avoidable_cycles(graph, drawn(graph, None)) != []
 
 

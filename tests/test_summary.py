@@ -16,6 +16,7 @@ from torch import nn
 
 import tbscope
 from tbscope.analysis.costs import graph_costs, scope_costs
+from tbscope.analysis.text_tables import Table
 from tbscope.analysis.units import bytes_text, count_text, duration_text, flops_text
 from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Graph
@@ -219,6 +220,12 @@ def test_the_text_of_a_small_table():
     assert str(tbscope.trace(net, torch.rand(2, 3)).summary()) == TABLE
 
 
+def test_a_table_with_nothing_below_it_ends_with_its_last_row():
+    assert str(Table(["Op"], [["relu"]], [False], [])) == "Op\n----\nrelu"
+    below = [("Parameters", "0")]
+    assert str(Table(["Op"], [["relu"]], [False], below)).endswith("relu\n----\nParameters  0")
+
+
 def test_repr_is_the_table_so_that_a_prompt_shows_it(branches):
     summary = branches.summary()
     assert repr(summary) == str(summary) == str(branches.summary())
@@ -350,6 +357,20 @@ def test_modules_that_no_module_registers_are_told_apart():
     assert told == [("Hidden", "", 12), ("layer", "layer", 12), ("?0", None, 12), ("?1", None, 9)]
     assert summary.rows[0]["shared_parameters"] == 0
     assert "Unregistered  21 more, in modules that no module registers" in str(summary)
+
+
+def test_parts_of_a_module_that_no_module_registers_count_once():
+    class Hidden(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.plain = [nn.Sequential(nn.Linear(3, 3))]
+
+        def forward(self, x):
+            return self.plain[0](x)
+
+    summary = tbscope.trace(Hidden(), torch.rand(1, 3)).summary()
+    assert [row["parameters"] for row in summary.rows] == [0, 12, 12]
+    assert summary.totals["unregistered_parameters"] == 12
 
 
 def test_blocks_by_hand_are_lines_with_what_ran_in_them():

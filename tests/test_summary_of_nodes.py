@@ -59,6 +59,14 @@ def test_a_parameter_of_unknown_size_counts_nothing(drawn, shape):
     assert [row["parameters"] for row in drawn.summary().rows] == [15, 5, 10, 0]
 
 
+def test_a_parameter_beside_the_only_scope_of_a_graph_is_counted():
+    build = GraphBuilder("Net")
+    weight = build.parameter("weight", (3,))
+    y = build.op("mul", build.input("x", (3,)), weight, scope=build.scope("Net/Block[block]"))
+    build.output("out", y)
+    assert footer(build.graph)["Parameters"].startswith("3 (12 B)")
+
+
 def test_a_log_without_sizes_says_nothing_of_parameters(torchs):
     summary = tbscope.load(torchs).summary()
     assert summary.footer == []

@@ -127,6 +127,10 @@ def test_two_classes_that_lose_what_tells_them_apart_have_numbers():
     assert found == ["..LongActivation", "..LongActivation_2"]
 
 
+def test_a_number_stands_right_behind_a_title_that_is_written_smaller():
+    assert titles_of("EncoderLayer", "EncoderLayer") == ["EncoderLayer   ", "EncoderLayer_2    "]
+
+
 @pytest.mark.parametrize(
     ("label", "title"),
     [("crossing_over", "Block_2"), ("crossing", "Block_crossing  "), ("Block", "Block_2")],
@@ -152,7 +156,7 @@ def test_no_function_is_named_like_an_op_type():
 @pytest.mark.parametrize(
     ("label", "shown"),
     [
-        *(("fc.2nd", "fc"), ("Conv[0]", "Conv_0_"), ("100-149", "h_part")),
+        *(("fc.2nd", "fc"), ("Conv[0]", "Conv_0_"), ("_own", "own"), ("100-149", "h_part")),
         *(("step.0-11", "steps"), ("head_0-7", "heads"), ("step.11", "step")),
     ],
 )
@@ -216,6 +220,12 @@ def test_seeds_that_would_pull_a_node_out_of_the_flow_share_one_function():
     assert scopes(found) == ["Classes"]
     parts = [name.split("/")[1] for name, _, _ in found]
     assert list(dict.fromkeys(parts)) == ["attn", "m", "Block"]
+
+
+def test_titles_in_a_function_that_several_share_have_no_blanks_behind_them():
+    found = seeds(read_by_many("z relu"), {f"b{at}": "EncoderLayer" for at in range(6)})
+    parts = [name.split("/")[1] for name, _, _ in found]
+    assert list(dict.fromkeys(parts)) == ["attn", "m", "EncoderLayer"]
 
 
 def test_the_ten_most_frequent_have_a_function_of_their_own_where_not_all_can():
@@ -284,6 +294,22 @@ def test_the_eleventh_structure_has_another_hue_than_the_one_beside_it():
     assert hues[frozenset(["op10"])] != hues[frozenset(["op4"])]
 
 
+def test_the_most_frequent_of_the_next_structures_has_the_hue_of_the_fewest_boxes():
+    # The flat ones have the ten hues, the most frequent one the first.
+    counts = {at: 40 - at if at < 5 else 10 - at for at in range(10)}
+    nodes = [f"h/f{at}.{copy}/x op{at}" for at, count in counts.items() for copy in range(count)]
+    # Each of these holds one whose hue none of them gets.
+    nodes += [
+        f"h/n{at}.{copy}/{part}"
+        for at in range(5)
+        for copy in range(6 if at == 0 else 2)
+        for part in (f"in/x op{at + 5}", f"y nest{at}")
+    ]
+    hierarchy = tree(*nodes)
+    found = seeds(hierarchy, dict.fromkeys(hierarchy.boxes, "Block"))
+    assert hues_of(found)[frozenset(["op5", "nest0"])] == 4
+
+
 def test_more_structures_than_hues_differ_where_they_are_seen_together():
     parts = [(kind, part) for kind in range(7) for part in range(3)]
     nodes = [f"h/{at}/k{i}/p{j}/x op{i}.{j}" for at in range(3) for i, j in parts]
@@ -327,7 +353,7 @@ def test_every_seed_is_like_the_boxes_that_it_stands_for(leaves, data):
         assert set(structure.children) <= set(numbers[:place])
 
 
-@pytest.mark.parametrize(("op", "count"), [("Output", 0), ("relu", 2)])
+@pytest.mark.parametrize(("op", "count"), [("Output", 0), ("Output[key]", 0), ("relu", 2)])
 def test_the_nests_of_inputs_and_outputs_have_no_seeds(op, count):
     nodes = [
         (f"cache/layers/{layer}/own/{part}", op, ["x"])

@@ -4,10 +4,12 @@ import re
 
 import pytest
 import torch
+from build import GraphBuilder
 from real_graphs import KINDS, real_graph, real_model
 from torch import nn
 
 import tbscope
+from tbscope.ir.graph import Module, Parameter
 from tbscope.passes.tied_parameters import copy_tied_parameters
 
 
@@ -62,6 +64,21 @@ def test_a_parameter_is_never_left_without_a_reader():
     assert tbscope.lint(tbscope.to_graph_def(tbscope.trace(Half(), IDS))) == []
 
 
+def test_of_modules_that_share_a_parameter_of_one_never_called_only_the_first_reads_its_name():
+    class Heads(Net):
+        def __init__(self):
+            super().__init__()
+            self.other = nn.Linear(4, 8, bias=False)
+            self.other.weight = self.embed.weight
+
+        def forward(self, x):
+            return self.head(torch.ones(1, 4)) + self.other(torch.ones(1, 4))
+
+    nodes = drawn(Heads())
+    assert nodes["head"].input[-1] == "embed/weight"
+    assert nodes["other"].input[-1] == "other/weight"
+
+
 def test_what_the_parent_reads_of_a_tied_parameter_has_the_first_name():
     class Reads(Net):
         def forward(self, x):
@@ -83,6 +100,21 @@ def test_a_tied_module_that_is_called_again_reads_the_same_node():
     readers = [node for node in graph.nodes if held.outputs[0] in node.inputs]
     assert [node.op for node in readers] == ["linear", "linear"]
     assert all(held.outputs[0] in [nest for _, nest in node.arguments] for node in readers)
+
+
+@pytest.mark.parametrize("taken", [False, True])
+def test_a_further_name_that_another_node_has_is_passed_over(taken):
+    build = GraphBuilder("Net")
+    embed, head = build.call("Net/Embedding[embed]"), build.call("Net/Linear[head]")
+    weight = build.parameter("embed.weight", (2,), embed)
+    if taken:
+        build.parameter("head.weight", (2,), head)
+    y = build.op("embedding", build.input("x", (2,)), weight, scope=embed)
+    y = build.op("linear", y, weight, scope=head)
+    held = (Parameter("weight", "parameter", (2,), "float32", 8, requires_grad=True, number=0),)
+    build.graph.modules += [Module(name, "Part", held) for name in ("embed", "head")]
+    copy_tied_parameters(build.graph)
+    assert y.producer.inputs[1].name == ("embed.weight" if taken else "head.weight")
 
 
 def test_it_is_as_trainable_as_the_parameter_itself():
