@@ -136,7 +136,7 @@ def test_overlays_tell_what_a_rank_holds_and_does():
             node.inputs[1].sharding = Sharding((1, 2), HALF, ("tp",))
     (held,) = make_overlay(graph, "parameter_bytes_here")
     assert sorted(held.numbers.values()) == [8, 8]
-    (done,) = make_overlay(graph, "local_flops")
+    (done,) = make_overlay(graph, "flops_here")
     assert list(done.numbers.values()) == [6]
 
 

@@ -463,7 +463,8 @@ def test_no_random_model_has_a_cycle_that_need_not_be(seed):
 @pytest.mark.parametrize("kind", [Embedding, Turns, Shared, Skips, Detector])
 def test_the_cycles_of_what_stands_where_it_ran_are_seen(kind, monkeypatch):
     graph = tbscope.trace(*example(kind))
-    monkeypatch.setattr(layout, "find_placement", lambda graph, **_: Placement(list(graph.scopes())))
+    as_they_ran = Placement(list(graph.scopes()))
+    monkeypatch.setattr(layout, "find_placement", lambda graph, **_: as_they_ran)
     assert avoidable_cycles(graph, drawn(graph, None)) != []
 
 

@@ -357,6 +357,6 @@ BUILT_IN: Mapping[str, Callable[[Graph], _Made]] = {
     "operations": _of_costs(lambda costs: costs.operations),
     "communication_bytes": communication,
     "parameter_bytes_here": _of_parameters(local_bytes),
-    "local_flops": _flops_here,
+    "flops_here": _flops_here,
 }
 """The functions that make the numbers of each built-in overlay, or its figures."""
