@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tbscope.functions.canonicalize import _OF_A_RUN
-from tbscope.functions.definition import CallStep, Definition, InputRef, Ref, Step, StepRef, Use
+from tbscope.functions.definition import CallStep, Definition, Given, Read, Ref, Step, Use
 from tbscope.functions.functions import Functions
 from tbscope.ir.graph import Argument, Call, Graph, Nest, Node, Output, Value, copy_body
 from tbscope.ir.nodes import OPERATIONS
@@ -44,7 +44,7 @@ class _Body:
 
     def value(self, ref: Ref) -> Value:
         body = self
-        while isinstance(ref, StepRef):
+        while isinstance(ref, Given):
             assert ref.output is not None, "an operation is no value"
             part = body._part(ref.path)
             if isinstance(part, Node):
@@ -53,7 +53,7 @@ class _Body:
         return body.inputs[ref.place]
 
     def waited(self, ref: Ref) -> Node:
-        if isinstance(ref, InputRef):
+        if isinstance(ref, Read):
             return self.waits[ref.place]
         part = self._part(ref.path)
         assert isinstance(part, Node), "the way ends at a call"
@@ -65,7 +65,7 @@ class _Body:
 
         def changed(entry: Nest) -> Nest:
             old = next(held)
-            if not isinstance(entry, (InputRef, StepRef)):
+            if not isinstance(entry, (Read, Given)):
                 return entry
             value = self.value(entry)
             types = value.shape, value.dtype, value.device
@@ -193,9 +193,7 @@ class _Expansion:
                 name,
                 map_tree(
                     nest,
-                    lambda entry: (
-                        body.value(entry) if isinstance(entry, (InputRef, StepRef)) else entry
-                    ),
+                    lambda entry: body.value(entry) if isinstance(entry, (Read, Given)) else entry,
                 ),
             )
             for name, nest in step.arguments

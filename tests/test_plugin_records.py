@@ -94,9 +94,9 @@ def test_a_run_of_several_event_files_is_read_without_the_runs_below_it(tmp_path
     write(tmp_path, nn.ReLU())
     write(tmp_path / "below", nn.Tanh())
     read = []
-    found_in_file = graphs.found_in_file
+    found_in_file = graphs.contents_of_file
     monkeypatch.setattr(
-        graphs, "found_in_file", lambda path: (read.append(path), found_in_file(path))[1]
+        graphs, "contents_of_file", lambda path: (read.append(path), found_in_file(path))[1]
     )
     assert logged(tmp_path).record_of(CONTEXT, place()).name == "ReLU"
     assert len(read) == 2

@@ -6,7 +6,7 @@ from typing import Any
 
 from tbscope.analysis.costs import graph_costs
 from tbscope.comparison.structure import Block, Outline, Port, Ref, StateTensor, Step, Uncalled
-from tbscope.functions.definition import CallStep, Definition, InputRef, PathStep, StepRef, Use
+from tbscope.functions.definition import CallStep, Definition, Given, Place, Read, Use
 from tbscope.functions.definition import Step as Operation
 from tbscope.functions.functions import find_definitions
 from tbscope.ir.graph import Graph, Nest, Node, Parameter, Value, require_graph
@@ -77,7 +77,7 @@ class OutlinedGraph:
         steps = tuple(self._step(use, at) for at in range(len(definition.steps)))
         refs: list[Ref] = []
 
-        def number(ref: InputRef | StepRef) -> str:
+        def number(ref: Read | Given) -> str:
             refs.append(self._ref(definition, ref))
             return f"%{len(refs) - 1}"
 
@@ -139,7 +139,7 @@ class OutlinedGraph:
         assert isinstance(part, Node), "an operation is a node"
         numbers = {ref: number for number, ref in reversed([*enumerate(step.inputs)])}
 
-        def number(ref: InputRef | StepRef) -> str:
+        def number(ref: Read | Given) -> str:
             return f"%{numbers.get(ref, self._ref(use.definition, ref))}"
 
         settings = {
@@ -182,9 +182,9 @@ class OutlinedGraph:
                 labels.append(label if times == 1 else f"{label}~{times}")
         return labels
 
-    def _ref(self, definition: Definition, ref: InputRef | StepRef) -> Ref:
+    def _ref(self, definition: Definition, ref: Read | Given) -> Ref:
         """Return the block's `Ref` for a ref of the block's definition."""
-        if isinstance(ref, InputRef):
+        if isinstance(ref, Read):
             port = definition.inputs[ref.place]
             return Ref(port.name, role="state" if port.kind in STATE else "in")
         labels: list[str] = []
@@ -259,11 +259,7 @@ def _nest_text(nest: Nest, tensor: Callable[[Any], str] = str) -> str:
     """Return a pytree as Python source text, equal in all processes: without memory addresses."""
 
     def entry(one: Nest) -> str:
-        return (
-            tensor(one)
-            if type(one) in (InputRef, StepRef)
-            else one_line(without_addresses(repr(one)))
-        )
+        return tensor(one) if type(one) in (Read, Given) else one_line(without_addresses(repr(one)))
 
     return nest_to_text(nest, entry)
 
@@ -276,14 +272,14 @@ def _constants(definition: Definition) -> Iterator[tuple[str, str]]:
     """
     for at, (name, nest) in enumerate(definition.arguments):
         entries = list(walk(nest, name or str(at)))
-        if not any(isinstance(entry, InputRef) for _, entry in entries):
+        if not any(isinstance(entry, Read) for _, entry in entries):
             entries = [(name or str(at), nest)]
         for path, entry in entries:
-            if not isinstance(entry, InputRef):
+            if not isinstance(entry, Read):
                 yield path, _nest_text(entry, lambda _: "%made")
 
 
-def _place_text(place: PathStep) -> str:
+def _place_text(place: Place) -> str:
     kind = "" if place.kind in ("module", "container") else f"{place.kind} "
     number = f".{place.number}" if place.number else ""
     name = "" if place.attribute is None else f"[{place.attribute}]"

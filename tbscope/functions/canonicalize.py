@@ -11,13 +11,13 @@ from typing import NamedTuple
 
 from tbscope.functions.definition import (
     CallStep,
+    Given,
     InputKind,
-    InputRef,
-    PathStep,
+    Place,
+    Read,
     Ref,
     Signature,
     Step,
-    StepRef,
     Use,
 )
 from tbscope.ir.graph import Argument, Call, Graph, Nest, Node, Value
@@ -25,7 +25,7 @@ from tbscope.ir.nodes import OPERATIONS, STATE
 from tbscope.ir.pytree import map_tree, map_values, values_in, walk
 from tbscope.ir.scopes import InheritedProperty, Scope
 
-__all__ = ["CallTree", "CanonicalCall", "InputKey"]
+__all__ = ["CallTree", "CanonicalCall", "Entry"]
 
 # The attributes of an operation that differ from run to run, and so belong to a use.
 _OF_A_RUN = frozenset({"read_by_python", "thread", "error", "onnx_name", "symbolic_shape"})
@@ -135,7 +135,7 @@ def _below(name: str | None, above: str | None) -> str | None:
     return name[len(above) + 1 :]
 
 
-class InputKey(NamedTuple):
+class Entry(NamedTuple):
     """The canonical description of an input.
 
     Attributes:
@@ -170,12 +170,12 @@ class CanonicalCall:
     def __init__(self, scope: Scope | None, tree: CallTree, graph: Graph) -> None:
         self._scope = scope
         self._tree = tree
-        self._reads: dict[tuple[Node, int], InputRef] = {}
-        self._waited: dict[Node, InputRef] = {}
-        self._places: dict[Scope | None, tuple[PathStep, ...]] = {scope: ()}
+        self._reads: dict[tuple[Node, int], Read] = {}
+        self._waited: dict[Node, Read] = {}
+        self._places: dict[Scope | None, tuple[Place, ...]] = {scope: ()}
         self._adopted: dict[str, int] = {}
         self._calls = [] if scope is None else tree.calls[scope]
-        self.entries: list[InputKey] = []
+        self.entries: list[Entry] = []
         self.inputs: list[Value] = []
         self.waits: list[Node] = []
         self.steps: list[Step | CallStep] = []
@@ -183,7 +183,7 @@ class CanonicalCall:
         if scope is None:
             for node in graph.inputs:
                 for value in node.outputs:
-                    self._take(value, InputKey("argument", ""))
+                    self._take(value, Entry("argument", ""))
         # The arguments come before the steps, because inputs are numbered in the order of use.
         arguments_of_calls = [
             tuple(
@@ -248,7 +248,7 @@ class CanonicalCall:
         waits = tuple(map(self._wait, use.waits))
         return CallStep(definition, tuple(refs), waits, self._places_of(scope))
 
-    def _places_of(self, scope: Scope | None) -> tuple[PathStep, ...]:
+    def _places_of(self, scope: Scope | None) -> tuple[Place, ...]:
         path: list[Scope] = []
         while scope not in self._places:
             assert scope is not None, "what stands in a call stands below its scope"
@@ -259,13 +259,13 @@ class CanonicalCall:
             self._places[inner] = places = (*places, self._place(inner))
         return places
 
-    def _place(self, scope: Scope) -> PathStep:
+    def _place(self, scope: Scope) -> Place:
         part = scope.part
         attribute = part.attribute
         if attribute is not None and attribute[:1] == _ADOPTED and scope.qualified_name is None:
             number = self._adopted.setdefault(attribute, len(self._adopted))
             attribute = f"{_ADOPTED}{number}"
-        return PathStep(scope.kind, part.label, attribute, part.index, scope.phase)
+        return Place(scope.kind, part.label, attribute, part.index, scope.phase)
 
     # -- refs -------------------------------------------------------------------------
 
@@ -284,12 +284,12 @@ class CanonicalCall:
             if not first or self._tree.is_in(entry.producer, self._scope):
                 # A hook of the module may have computed it, inside of the call.
                 return self.get(entry)
-            return self._take(entry, InputKey("argument", path))
+            return self._take(entry, Entry("argument", path))
 
         return map_tree(nest, changed)
 
-    def _take(self, value: Value, entry: InputKey) -> InputRef:
-        read = InputRef(len(self.inputs))
+    def _take(self, value: Value, entry: Entry) -> Read:
+        read = Read(len(self.inputs))
         self.inputs.append(value)
         self.entries.append(entry)
         # If several inputs are the same tensor, refs in the body use the first.
@@ -314,22 +314,22 @@ class CanonicalCall:
                 path.append(tree.place[scope])
                 at = tree.results[scope].get(key)
                 if at is not None:
-                    return StepRef(tuple(path), at)
-            return StepRef((*path, tree.place[node]), value.index)
+                    return Given(tuple(path), at)
+            return Given((*path, tree.place[node]), value.index)
         kind: InputKind = "buffer" if node.kind == "buffer" else "parameter"
         if self._calls:
             name = tree.state_name(node, self._calls[0]) or name
         elif node.kind in STATE:
             name = ""
-        return self._take(value, InputKey("captured", "") if name is None else InputKey(kind, name))
+        return self._take(value, Entry("captured", "") if name is None else Entry(kind, name))
 
     def _wait(self, node: Node) -> Ref:
         tree = self._tree
         if tree.is_in(node, self._scope):
             calls = map(tree.place.__getitem__, tree.calls_down_to(node, self._scope))
-            return StepRef((*calls, tree.place[node]), None)
+            return Given((*calls, tree.place[node]), None)
         read = self._waited.get(node)
         if read is None:
-            read = self._waited[node] = InputRef(len(self.waits))
+            read = self._waited[node] = Read(len(self.waits))
             self.waits.append(node)
         return read

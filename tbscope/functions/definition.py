@@ -47,19 +47,19 @@ __all__ = [
     "Definition",
     "Input",
     "InputKind",
-    "InputRef",
-    "PathStep",
+    "Read",
+    "Place",
     "Ref",
     "Signature",
     "Step",
-    "StepRef",
+    "Given",
     "Use",
 ]
 
 _MADE_INSIDE = Constant("<made in the call>")
 
 
-class InputRef(NamedTuple):
+class Read(NamedTuple):
     """A reference to an input of the definition, or to a node outside.
 
     Attributes:
@@ -70,7 +70,7 @@ class InputRef(NamedTuple):
     place: int
 
 
-class StepRef(NamedTuple):
+class Given(NamedTuple):
     """A reference to a result of an operation in the body, or to the operation itself.
 
     Attributes:
@@ -85,7 +85,7 @@ class StepRef(NamedTuple):
     output: int | None
 
 
-Ref: TypeAlias = InputRef | StepRef
+Ref: TypeAlias = Read | Given
 """A reference in a body, in place of a graph's value or control dependency."""
 
 InputKind: TypeAlias = Literal["argument", "parameter", "buffer", "captured"]
@@ -108,7 +108,7 @@ class Input:
     kind: InputKind
 
 
-class PathStep(NamedTuple):
+class Place(NamedTuple):
     """One scope on the path from the scope of a use to a scope inside, with fields of `Scope`."""
 
     kind: ScopeKind
@@ -169,7 +169,7 @@ class Step(NamedTuple):
     random: bool
     phase: Phase
     attributes: Mapping[str, Any]
-    places: tuple[PathStep, ...]
+    places: tuple[Place, ...]
 
 
 class CallStep(NamedTuple):
@@ -185,7 +185,7 @@ class CallStep(NamedTuple):
     definition: "Definition"
     inputs: tuple[Ref, ...]
     waits: tuple[Ref, ...]
-    places: tuple[PathStep, ...]
+    places: tuple[Place, ...]
 
 
 @dataclass(eq=False)
@@ -225,7 +225,7 @@ class Use:
             IndexError: The definition has no input or step for the reference.
         """
         use = self
-        while isinstance(ref, StepRef):
+        while isinstance(ref, Given):
             assert ref.output is not None, "an operation is no value"
             part = use.part(ref.path)
             if isinstance(part, Node):
@@ -274,7 +274,7 @@ class Definition:
     digest: str
     ends: tuple[tuple[Ref, ...], ...] = ()
     uses: list[Use] = field(default_factory=list)
-    escapes: set[StepRef] = field(default_factory=set)
+    escapes: set[Given] = field(default_factory=set)
 
     @property
     def class_name(self) -> str:
@@ -294,7 +294,7 @@ class Definition:
     @cached_property
     def given(self) -> list[Ref]:
         """The tensors among the results of the call, in order."""
-        return [ref for _, ref in walk(self.results) if isinstance(ref, (InputRef, StepRef))]
+        return [ref for _, ref in walk(self.results) if isinstance(ref, (Read, Given))]
 
     @cached_property
     def outputs(self) -> dict[str, Ref]:
@@ -306,7 +306,7 @@ class Definition:
         outputs: dict[str, Ref] = {}
         seen: set[Ref] = set()
         for path, entry in walk(self.results, "" if type(self.results) is dict else "out"):
-            if isinstance(entry, (InputRef, StepRef)) and entry not in seen:
+            if isinstance(entry, (Read, Given)) and entry not in seen:
                 seen.add(entry)
                 outputs[path] = entry
         for number, ref in enumerate(sorted(self.escapes.difference(seen), key=_order)):
@@ -336,10 +336,10 @@ class Definition:
         arguments = []
         for at, (name, nest) in enumerate(self.arguments):
             for path, entry in walk(nest, name or str(at)):
-                if isinstance(entry, InputRef):
+                if isinstance(entry, Read):
                     arguments.append(names[entry.place])
                 else:
-                    constant = _MADE_INSIDE if isinstance(entry, StepRef) else entry
+                    constant = _MADE_INSIDE if isinstance(entry, Given) else entry
                     arguments.append(f"{path}={nest_to_text(constant)}")
         both = zip(names, self.inputs, strict=True)
         if captured := [name for name, item in both if item.kind == "captured"]:
@@ -368,7 +368,7 @@ class Definition:
         return f"<Definition {self.name}: {len(self.uses)} uses>"
 
 
-def _order(ref: StepRef) -> tuple[tuple[int, ...], int]:
+def _order(ref: Given) -> tuple[tuple[int, ...], int]:
     return ref.path, -1 if ref.output is None else ref.output
 
 
@@ -387,7 +387,7 @@ class _Body:
         self.graph = Graph(definition.name)
         # The values of the new graph, by producer and index of the first use's values.
         self._values: dict[tuple[Node, int], Value] = {}
-        self._scopes: dict[tuple[PathStep, ...], Scope | None] = {(): None}
+        self._scopes: dict[tuple[Place, ...], Scope | None] = {(): None}
         for index, entry in enumerate(definition.inputs):
             kind = entry.kind if entry.kind in STATE else "input"
             node = self._add(Node(entry.name, kind, kind))
@@ -403,7 +403,7 @@ class _Body:
         for index, step in enumerate(definition.steps):
             node, part = nodes[index], self._uses[0].parts[index]
             node.inputs = [self.get(value) for value in part.inputs]
-            waits = [nodes[ref.path[0]] for ref in step.waits if isinstance(ref, StepRef)]
+            waits = [nodes[ref.path[0]] for ref in step.waits if isinstance(ref, Given)]
             node.control_inputs = list(dict.fromkeys(waits))
             if isinstance(part, Use):
                 self._wire_call(node, part)
@@ -425,7 +425,7 @@ class _Body:
         if isinstance(step, CallStep):
             node = self._add(Node(name, step.definition.name, "module", scope))
             for ref in step.definition.outputs.values():
-                if isinstance(ref, StepRef):
+                if isinstance(ref, Given):
                     self._give(node, [part.value(ref) for part in parts if isinstance(part, Use)])
             return node
         node = self._add(
@@ -489,7 +489,7 @@ class _Body:
         """Return the new value for a value of the first use (the protocol of `Replacement`)."""
         return self._values[value.producer, value.index]
 
-    def _scope(self, places: tuple[PathStep, ...]) -> Scope | None:
+    def _scope(self, places: tuple[Place, ...]) -> Scope | None:
         if places not in self._scopes:
             kind, label, attribute, number, phase = places[-1]
             self._scopes[places] = Scope(

@@ -11,7 +11,7 @@ from typing import Any, overload
 
 from tbscope.errors import NotFoundError
 from tbscope.functions.canonicalize import CallTree, CanonicalCall
-from tbscope.functions.definition import CallStep, Definition, Input, StepRef, Use
+from tbscope.functions.definition import CallStep, Definition, Given, Input, Use
 from tbscope.ir.builder import claim_name
 from tbscope.ir.graph import Call, Graph, require_graph
 from tbscope.ir.pytree import walk
@@ -175,12 +175,12 @@ def _let_escape(definition: Definition) -> None:
         trees += step.inputs
     for tree in trees:
         for _, ref in walk(tree):
-            inner, path = definition, ref.path if isinstance(ref, StepRef) else ()
+            inner, path = definition, ref.path if isinstance(ref, Given) else ()
             while len(path) > 1:
                 step = inner.steps[path[0]]
                 assert isinstance(step, CallStep), "the way leads through calls"
                 inner, path = step.definition, path[1:]
-                inner.escapes.add(StepRef(path, ref.output))
+                inner.escapes.add(Given(path, ref.output))
 
 
 # -- digests --------------------------------------------------------------------------------

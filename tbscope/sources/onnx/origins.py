@@ -38,7 +38,7 @@ Way: TypeAlias = Callable[[Any], Origin | None]
 def join_name(outer: str, inner: str) -> str:
     """Return the qualified name of an object from its name inside of a module.
 
-    >>> joined("layers.0", "q"), joined("", "fc"), joined("fc", "")
+    >>> join_name("layers.0", "q"), join_name("", "fc"), join_name("fc", "")
     ('layers.0.q', 'fc', 'fc')
     """
     return ".".join(filter(None, [outer, inner]))
