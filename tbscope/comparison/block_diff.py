@@ -13,7 +13,7 @@ from tbscope.comparison.matching import (
     matched_inputs,
     plain_arguments,
 )
-from tbscope.comparison.structure import Block, Ref, StateTensor, Step
+from tbscope.comparison.structure import Block, Held, Ref, Step
 
 __all__ = ["BlockDiff", "Detail", "renamed", "state_details"]
 
@@ -304,7 +304,7 @@ def _differing(
             yield Detail(f"{what}{name}", before or "", after or "")
 
 
-def state_details(one: Iterable[StateTensor], other: Iterable[StateTensor]) -> Iterator[Detail]:
+def state_details(one: Iterable[Held], other: Iterable[Held]) -> Iterator[Detail]:
     """Yield the differences between the parameters and buffers of two modules.
 
     If `trainable` changes in the same way for all parameters, the change is reported once.

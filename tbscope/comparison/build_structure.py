@@ -5,7 +5,7 @@ from itertools import zip_longest
 from typing import Any
 
 from tbscope.analysis.costs import graph_costs
-from tbscope.comparison.structure import Block, Outline, Port, Ref, StateTensor, Step, Uncalled
+from tbscope.comparison.structure import Block, Held, Outline, Port, Ref, Step, Uncalled
 from tbscope.functions.definition import CallStep, Definition, Given, Place, Read, Use
 from tbscope.functions.definition import Step as Operation
 from tbscope.functions.functions import find_definitions
@@ -82,7 +82,7 @@ class OutlinedGraph:
             return f"%{len(refs) - 1}"
 
         settings = {name: _nest_text(it) for name, it in definition.hyperparameters.items()}
-        state: tuple[StateTensor, ...] = ()
+        state: tuple[Held, ...] = ()
         again = False
         if use.calls:
             call = use.call
@@ -251,8 +251,8 @@ def _type(typed: Value | Parameter) -> str:
     return type_to_text(typed, device=False)
 
 
-def _held(held: Parameter) -> StateTensor:
-    return StateTensor(held.name, held.kind, _type(held), held.requires_grad, numel_of(held))
+def _held(held: Parameter) -> Held:
+    return Held(held.name, held.kind, _type(held), held.requires_grad, numel_of(held))
 
 
 def _nest_text(nest: Nest, tensor: Callable[[Any], str] = str) -> str:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from tbscope.utils.components import inner_first
 
-__all__ = ["Block", "Facts", "Outline", "Port", "Ref", "StateTensor", "Step", "Uncalled"]
+__all__ = ["Block", "Facts", "Outline", "Port", "Ref", "Held", "Step", "Uncalled"]
 
 Facts = tuple[tuple[str, str], ...]
 """Named settings, each as the text of a Python value; names are unique."""
@@ -55,7 +55,7 @@ class Port(NamedTuple):
     type: str
 
 
-class StateTensor(NamedTuple):
+class Held(NamedTuple):
     """Parameter or buffer of a module.
 
     Attributes:
@@ -129,7 +129,7 @@ class Block:
     class_name: str = ""
     settings: Facts = ()
     arguments: Facts = ()
-    state: tuple[StateTensor, ...] = ()
+    state: tuple[Held, ...] = ()
     again: bool = False
     inputs: tuple[Port, ...] = ()
     steps: tuple[Step, ...] = ()
@@ -187,7 +187,7 @@ class Uncalled(NamedTuple):
 
     name: str
     class_name: str
-    state: tuple[StateTensor, ...]
+    state: tuple[Held, ...]
 
 
 @dataclass(frozen=True)
