@@ -77,6 +77,7 @@ def test_a_tag_has_each_of_its_steps_and_shows_the_last(show):
 def test_the_address_leads_to_what_is_shown(show):
     tab = show(at(run="blocks"))
     tab.frame.locator(f"{THINGS} > .sign").first.click()
+    expect(tab.frame.locator("#card h2")).to_have_text("blocks")
     tab.frame.locator("#pattern").fill("blocks/1/fc")
     tab.frame.locator("#pattern").press("Enter")
     expect(tab.frame.locator("#card h2")).to_have_text("fc")
