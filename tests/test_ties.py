@@ -102,6 +102,19 @@ def test_a_tied_module_that_is_called_again_reads_the_same_node():
     assert all(held.outputs[0] in [nest for _, nest in node.arguments] for node in readers)
 
 
+def test_each_call_of_a_module_reads_the_parameter_of_one_that_is_never_called():
+    class Twice(Net):
+        def forward(self, x):
+            return self.head(torch.ones(1, 4)) + self.head(torch.zeros(1, 4))
+
+    graph = tbscope.trace(Twice(), IDS).copy()
+    copy_tied_parameters(graph)
+    tbscope.verify(graph)
+    (weight,) = [node for node in graph.nodes if node.kind == "parameter"]
+    readers = [node.op for node in graph.nodes if weight.outputs[0] in node.inputs]
+    assert (weight.name, readers) == ("embed.weight", ["linear", "linear"])
+
+
 @pytest.mark.parametrize("taken", [False, True])
 def test_a_further_name_that_another_node_has_is_passed_over(taken):
     build = GraphBuilder("Net")

@@ -36,7 +36,7 @@ def copy_tied_parameters(graph: Graph) -> None:
     if not other_names:
         return
     # Parameters that keep a reader under their own name. A node without readers would not be
-    # drawn, so the first reader of any other parameter keeps reading the original.
+    # drawn, so the first module that reads any other parameter keeps reading the original.
     still_read = {
         value.producer
         for node in graph.nodes
@@ -44,11 +44,14 @@ def copy_tied_parameters(graph: Graph) -> None:
         if node.scope is None or (value.producer, node.scope.qualified_name) not in other_names
     }
 
+    keepers: dict[Node, str | None] = {}
+
     def named(source: Node, reader: Node) -> str | None:
-        name = other_names.get((source, reader.scope.qualified_name)) if reader.scope else None
+        module = reader.scope.qualified_name if reader.scope else None
+        name = other_names.get((source, module)) if reader.scope else None
         if name is not None and source not in still_read:
-            still_read.add(source)
-            return None
+            # Each call of the first module that reads it keeps reading the original.
+            return None if keepers.setdefault(source, module) == module else name
         return name
 
     _give_twins(graph, named)
