@@ -158,7 +158,7 @@ class Drawing(TypedDict, total=False):
     ]
     labels: Annotated[
         Labels,
-        Option("name", "Call modules in lists 0, or 0_Block with their class."),
+        Option("name", "Name modules in lists 0, or 0_Block with their class."),
     ]
     root: Annotated[
         bool | None,
@@ -206,22 +206,22 @@ class Drawing(TypedDict, total=False):
         ColorBy | None,
         Option(
             "kind",
-            "What the page colours nodes by under 'XLA cluster'.",
+            "The property by which the page colours nodes under 'XLA cluster'.",
             check=check_color_by,
         ),
     ]
     templates: Annotated[
         bool,
-        Option(True, "Have equal boxes in equal colours; Firefox does so by itself."),
+        Option(True, "Colour equal boxes equally; Firefox does so by itself."),
     ]
     cards: Annotated[
-        bool, Option(True, "Put a node that tells of the module into the box of each module.")
+        bool, Option(True, "Put a node with an info card of the module into each module's box.")
     ]
     helpers: Annotated[
         Helpers,
         Option(
             "auto",
-            "Draw what a helper function ran as a box: where a level is too full, always, never.",
+            "Draw calls of helper functions as boxes: on levels that are too full, always, never.",
         ),
     ]
 
@@ -242,7 +242,7 @@ class Placing(TypedDict, total=False):
         int | None,
         Option(
             None,
-            "Which of several graphs of one tag it is: the page shows the highest.",
+            "The step among several graphs of one tag: the page shows the highest.",
             "after the latest",
             check=check_step,
         ),
@@ -265,14 +265,16 @@ class Gathering(TypedDict, total=False):
         Ranks,
         Option(
             "mine",
-            "Which ranks of a distributed run are drawn: mine, all, some, or all unfolded.",
+            "The ranks of a distributed run that are drawn: mine, all, some, or all unfolded.",
             check=check_ranks,
         ),
     ]
     ranks_timeout: Annotated[
         float,
         Option(
-            300.0, "For how many seconds other ranks are waited for.", check=check_ranks_timeout
+            300.0,
+            "The seconds for which the drawing rank waits for others.",
+            check=check_ranks_timeout,
         ),
     ]
 

@@ -24,32 +24,34 @@ class Running(TypedDict, total=False):
         InputSize | None,
         Option(
             None,
-            "Sizes of inputs to make up, as torchinfo takes them: (1, 3, 224, 224).",
-            "the inputs are given",
+            "Sizes of inputs to make up, as in torchinfo: (1, 3, 224, 224).",
+            "inputs are passed",
         ),
     ]
     dtypes: Annotated[
         Dtypes | None,
-        Option(None, "Element types of the inputs of input_size.", "float32"),
+        Option(None, "Dtypes of the inputs of input_size.", "float32"),
     ]
     training: Annotated[
         bool | None,
-        Option(False, "Run in training mode, or (None) in the mode that each module is in."),
+        Option(False, "Run in training mode, or (None) in the current mode of each module."),
     ]
-    grad: Annotated[bool, Option(False, "Keep gradients while it runs.")]
+    grad: Annotated[bool, Option(False, "Enable gradients while it runs.")]
     loss: Annotated[
         Callable[[Any], Any] | None,
-        Option(None, "A function that makes a loss of what the model gives.", "no loss is drawn"),
+        Option(None, "A function from the model's result to a loss.", "no loss is drawn"),
     ]
     backward: Annotated[
         bool, Option(False, "Run and draw the backward pass, too, from the loss on.")
     ]
     fake: Annotated[
-        bool, Option(False, "Compute nothing but shapes: no memory is taken for activations.")
+        bool, Option(False, "Compute shapes alone: no memory is allocated for activations.")
     ]
     partial: Annotated[
         bool,
-        Option(False, "If the model raises, take the graph up to there, with a note, and go on."),
+        Option(
+            False, "If the model raises, draw the graph up to the error, with a note, and go on."
+        ),
     ]
     profile: Annotated[
         bool | int,
@@ -64,20 +66,20 @@ class World(TypedDict, total=False):
         int | None,
         Option(
             None,
-            "How many ranks a run has that does not exist, as one of which the model is traced.",
-            "as many as the mesh; without a mesh, no such run",
+            "The number of ranks of a simulated run, as one of which the model is traced.",
+            "the size of the mesh; without a mesh, no simulated run",
         ),
     ]
-    rank: Annotated[int, Option(0, "Which of these ranks it is.")]
+    rank: Annotated[int, Option(0, "The number of this rank in the simulated run.")]
     mesh: Annotated[
         Mapping[str, int] | None,
-        Option(None, "The sizes of the dimensions of a device mesh over all of them.", "no mesh"),
+        Option(None, "The sizes of the dimensions of a device mesh over all ranks.", "no mesh"),
     ]
     parallelize: Annotated[
         Callable[[Any, Any], Any] | None,
         Option(
             None,
-            "A function of the model and the mesh that spreads a copy of the model over the ranks.",
+            "A function of a copy of the model and the mesh that spreads the copy over the ranks.",
             "the model runs as it is",
         ),
     ]

@@ -1,6 +1,6 @@
-"""The command and the table of its commands.
+"""The command `tbscope` and the table of its commands.
 
-Nothing of a command is imported before it is asked for: `tbscope --help` waits for click alone.
+A command is imported only when it runs or prints its help: `tbscope --help` imports click alone.
 """
 
 from collections.abc import Mapping
@@ -18,25 +18,25 @@ COMMANDS: Mapping[str, str] = {
     "view": "Show the graph of a model in TensorBoard, and open the page.",
     "show": "Print the graph of a model, the table of its modules, or their definitions.",
     "ls": "List every graph of every run in a log: run, tag, step, nodes, bytes.",
-    "stats": "Count what a graph holds, by operation and by class of module.",
+    "stats": "Count the contents of a graph, by operation and by class of module.",
     "find": "Print the nodes of a graph that match: by name, operation, class, source or shape.",
-    "lint": "Tell which rules of TensorBoard's page a graph breaks.",
-    "diff": "Tell how two models, graphs or logs differ.",
-    "check": "Check that a model is what a pin tells, and no larger than it may be.",
-    "run": "Run a script whose SummaryWriters draw what tbscope draws.",
+    "lint": "List the rules of TensorBoard's page that a graph breaks.",
+    "diff": "Show how two models, graphs or logs differ.",
+    "check": "Check that a model matches its lock file, and stays within limits.",
+    "run": "Run a script, with SummaryWriters that draw with tbscope.",
     "demo": "Write the graph of a small Transformer.",
 }
 """The list of `--help`; the function NAME of `commands/NAME.py` is the command."""
 
 
 class _Commands(click.Group):
-    """A group that knows of its commands the lines of its help, until one of them is asked for."""
+    """A group that has only the help lines of its commands, and imports the command that runs."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
         except click.ClickException as error:
-            # Names of files are in it.
+            # The message may contain names of files, and so characters that a terminal obeys.
             vars(error)["message"] = visible(error.message)
             raise
 
@@ -58,6 +58,6 @@ class _Commands(click.Group):
 def main() -> None:
     """Draw PyTorch models in TensorBoard's Graphs dashboard.
 
-    Exits with 0 where all went well, with 1 and one message where it did not, and with 2
-    where the command line cannot be read.
+    The exit code is 0 for success, 1 for a failure, with one message, and 2 for a command line
+    that cannot be parsed.
     """

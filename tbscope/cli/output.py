@@ -1,4 +1,4 @@
-"""What a command gives: as text, tables or JSON, on standard output or in a file."""
+"""Output of a command: text, tables or JSON, on standard output or in a file."""
 
 import json
 import sys
@@ -59,25 +59,25 @@ gives_results = takes(
         "--output",
         callback=_output_file,
         metavar="FILE",
-        help="Write it into this file; - for standard output, the default.",
+        help="Write the output to this file; - for standard output, the default.",
     ),
 )
 """Adds `--json` (as `as_json`) and `-o FILE` (as `output`, None for standard output)."""
 
 
 def say(text: str, *, err: bool = False) -> None:
-    """Print a text with a line end: the one way by which a command writes to the terminal.
+    """Print a text with a line end; every command writes to the terminal through this function.
 
-    A file may hold any name, and a terminal obeys some: these are escaped, as in JSON.
+    Names in a file may contain characters that a terminal obeys: they are escaped, as in JSON.
     """
     click.echo(visible(text), err=err)
 
 
 def put_in_file(path: Path, data: bytes) -> None:
-    """Put bytes in a file; whoever reads it sees the old file or the whole new one.
+    """Write bytes to a file atomically: a reader sees the old file or the whole new one.
 
     Raises:
-        TbscopeError: The system refuses; nothing is left behind.
+        TbscopeError: The system refuses; no partial file is left behind.
     """
     try:
         write_whole(str(path), data)
@@ -90,10 +90,10 @@ def put_in_file(path: Path, data: bytes) -> None:
 
 
 def give(text: str, output: Path | None = None) -> None:
-    """Print a text with a line end, or put it in a file.
+    """Print a text with a line end, or write it to a file.
 
     Raises:
-        TbscopeError: The file cannot be written; nothing is left behind.
+        TbscopeError: The file cannot be written; no partial file is left behind.
     """
     if output is None:
         say(text)
@@ -102,7 +102,7 @@ def give(text: str, output: Path | None = None) -> None:
 
 
 def give_document(data: bytes) -> None:
-    """Print a document of another program's; on a terminal as `say` does, else as it is."""
+    """Print a document (DOT, SVG, ...) for another program; on a terminal, as `say` does."""
     if sys.stdout.isatty():
         say(data.decode().rstrip("\n"))
     else:
@@ -110,7 +110,7 @@ def give_document(data: bytes) -> None:
 
 
 def give_json(data: object, output: Path | None = None) -> None:
-    """Print plain data as JSON, or put it in a file, as `give` does."""
+    """Print plain data as JSON, or write it to a file, as `give` does."""
     give(json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False), output)
 
 
@@ -120,17 +120,17 @@ def table(titles: Sequence[str], rows: Sequence[Sequence[str]], *, numeric: int 
     Args:
         titles: The title of each column; all empty for a table without a head.
         rows: The cells of each row.
-        numeric: How many columns are aligned at the right: the last ones.
+        numeric: The number of columns, the last ones, that are aligned at the right.
     """
     words = len(titles) - numeric
     return Table(titles, rows, [at >= words for at in range(len(titles))])
 
 
 def give_tables(tables: Sequence[Table], output: Path | None = None) -> None:
-    """Print tables below each other, drawn by rich on a terminal, or put them in a file as text.
+    """Print tables below each other, drawn by rich on a terminal, or write them to a file as text.
 
     Raises:
-        TbscopeError: The file cannot be written; nothing is left behind.
+        TbscopeError: The file cannot be written; no partial file is left behind.
     """
     if output is not None or not shows_rich(*tables):
         give("\n\n".join(map(str, tables)), output)

@@ -1,6 +1,6 @@
-"""Makes a graph of a TARGET: the options that commands share which take one, and the run itself.
+"""The graph of a TARGET: the shared options of commands that take targets, and the run itself.
 
-A target is a model, which is run, or a graph that was written before, which is read.
+A target is a model, which is run, or a written graph, which is read.
 """
 
 import contextlib
@@ -49,9 +49,9 @@ IN_OTHER_WORDS = {
     "training": ("--eval", "--training", "--as-is"),
     "loss": ("--loss",),
 }
-"""The options of a run that the command offers in a form of its own."""
+"""The options of the library's runs that the command replaces by flags of its own."""
 
-# The option `training` for each word for a mode.
+# The value of the option `training` for each mode.
 _MODES = {None: False, "eval": False, "training": True, "as-is": None}
 _MOST_NOTES = 10
 
@@ -66,7 +66,7 @@ _RUN_OPTIONS: list[Callable[[Command], Command]] = [
         metavar="[NAME=]SHAPE[:DTYPE]",
         help="A tensor for the model: 1x3x224x224, ids=2x128:int64 for a keyword "
         "argument, scalar for no dimension. Floats are normal, whole numbers 0 or 1. "
-        "Without any, the model's own example inputs are taken, where it has some.  "
+        "Without it, the model's own example inputs are used, if it has some.  "
         "[repeatable]",
     ),
     click.option(
@@ -109,7 +109,7 @@ _RUN_OPTIONS: list[Callable[[Command], Command]] = [
         "loss_from",
         type=parse_maker,
         metavar="FILE:NAME",
-        help="A function that returns a loss of what the model returns, as "
+        help="A function from the model's results to a loss, as "
         "path/to/file.py:make_loss: it is drawn, too.",
     ),
     *library_options(RUNNING, without=tuple(IN_OTHER_WORDS)),
@@ -130,22 +130,22 @@ takes_a_target = takes_targets("target")
 
 
 def graph_of_target(target: Target, **run: Any) -> "Graph":
-    """Return the graph of a target, and tell on standard error what to note.
+    """Return the graph of a target, and print its notes on standard error.
 
-    A model and its inputs are made, and it is run once.
+    A model is made with its inputs, and run; a written graph is read.
 
     Args:
-        target: Where the model is; or its graph, which is read instead.
+        target: The model, or the path of a graph.
         run: The options of a run, by their names in the command.
     Raises:
-        TbscopeError: There is no such model, or it raised; or the file holds no graph.
+        TbscopeError: The model is not found, or raised; or the file contains no graph.
     """
     if isinstance(target, GraphPath):
         refuse_run_options(target, run)
         graph = _read_graph(target)
     else:
         graph = _graph_of_model(target, **run)
-    # What FLOPs leave out stands below the table of them, and concerns nobody else.
+    # Notes on missing FLOPs are in the footer of tables of FLOPs, and concern no other output.
     notes = list(dict.fromkeys(str(note) for note in graph.notes if note.topic != "flops"))
     for note in notes[:_MOST_NOTES]:
         say(f"note: {note}", err=True)
@@ -167,17 +167,17 @@ def _graph_of_model(
     download: bool,
     **how: Any,
 ) -> "Graph":
-    """Return the graph of a model that is run.
+    """Make a model with its inputs, run it, and return the graph.
 
     Args:
-        target: Where it is.
+        target: The model or its factory, or a config.
         inputs: The tensors to make up.
-        arguments: What its factory is given.
-        seed: Of the weights and the inputs.
+        arguments: The keyword arguments of the factory.
+        seed: The seed of the weights and the inputs.
         mode: "eval", "training" or "as-is"; None for "eval".
-        inputs_from: What makes the positional inputs; None for those of `inputs`.
-        loss_from: What makes a loss of the results; None where none is drawn.
-        method: The method that is run in place of forward.
+        inputs_from: The function that makes the positional inputs; None for those of `inputs`.
+        loss_from: The function from the results to a loss; None for no loss.
+        method: The method that runs in place of forward.
         download: Whether the config of a model may be downloaded.
         how: Further options of `trace`.
     """
@@ -198,7 +198,7 @@ def _graph_of_model(
 
     torch.manual_seed(seed)
     fake = bool(how.get("fake"))
-    # What the model prints is no part of the command's own output.
+    # Prints of the model must not mix with the command's own output.
     with contextlib.redirect_stdout(sys.stderr), contextlib.ExitStack() as stack:
         for place in (loss_from, inputs_from, target):
             if isinstance(place, ModelSpec):
@@ -218,25 +218,25 @@ def _graph_of_model(
             try:
                 return trace(called, given, kwargs=named or None, training=_MODES[mode], **how)
             except SystemExit as error:
-                # It is no result of the command.
-                told = str(target)
+                # An exit of the model must not become the exit code of the command.
+                subject = str(target)
                 if isinstance(target, ModelSpec):
-                    told = f"{target.attribute!r} in {target.place!r}"
+                    subject = f"{target.attribute!r} in {target.place!r}"
                 raise TraceError(
-                    f"{told} ended the process while it ran",
+                    f"{subject} ended the process while it ran",
                     why=error_text(error),
                     fix="take sys.exit() out of the model; add --debug to see where",
                 ) from error
 
 
 def graphs_of_targets(targets: Sequence[Target], **run: object) -> "list[Graph]":
-    """Return the graphs of several targets: models are run alike, with the same options.
+    """Return the graphs of several targets: all models run with the same options.
 
     Args:
-        targets: Where they are.
+        targets: The models or written graphs.
         run: The options of a run, as for `graph_of_target`.
     """
-    # Beside a model, they concern the model.
+    # If one target is a model, the options are for it, and do not refuse a written graph.
     read = run if all(isinstance(target, GraphPath) for target in targets) else {}
     return [
         graph_of_target(target, **(read if isinstance(target, GraphPath) else run))
@@ -245,13 +245,13 @@ def graphs_of_targets(targets: Sequence[Target], **run: object) -> "list[Graph]"
 
 
 def refuse_run_options(target: GraphPath, given: Mapping[str, Any]) -> None:
-    """Refuse options that tell how a model runs: what is read has run.
+    """Refuse options of a run for a written graph, whose model has run already.
 
     Args:
-        target: What is read.
+        target: The path of the graph.
         given: The options, under the names of their parameters.
     Raises:
-        click.UsageError: One was given.
+        click.UsageError: An option is set.
     """
     flags = {"inputs": "input", "inputs_from": "inputs", "loss_from": "loss", "arguments": "arg"}
     flags["mode"] = given.get("mode") or ""
@@ -269,6 +269,6 @@ def _read_graph(target: GraphPath) -> "Graph":
         warnings.simplefilter("always")
         tag = target.tag
         graph = load(target.path) if tag is None else logged_graph(target.path, tag)
-    for one in warned:
-        say(f"note: {one.message}", err=True)
+    for warning in warned:
+        say(f"note: {warning.message}", err=True)
     return graph

@@ -1,4 +1,4 @@
-"""`tbscope check`: fails where a model is no longer what a pin tells, or too large."""
+"""`tbscope check`: fails if a model differs from its lock file, or exceeds a limit."""
 
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ _LIMITS = ("max_parameters", "max_flops", "max_activation_bytes")
 
 
 def _limit(_: click.Context, option: click.Parameter, text: str | None) -> str | None:
-    """Refuse what is no number, before a model runs."""
+    """Refuse a limit that is no number, before a model runs."""
     if text is None:
         return None
     from tbscope.comparison.api import parse_limit
@@ -34,30 +34,30 @@ def _limit(_: click.Context, option: click.Parameter, text: str | None) -> str |
 @click.option(
     "--pin",
     metavar="FILE",
-    help="The file that tells what the model is to be, as --update wrote it.",
+    help="The lock file with the structure of the model, as --update wrote it.",
 )
-@click.option("--update", is_flag=True, help="Write the pin, if it is missing or tells another.")
+@click.option("--update", is_flag=True, help="Write the lock file, if it is missing or differs.")
 @click.option(
     "--max-params",
     "max_parameters",
     callback=_limit,
     metavar="COUNT",
-    help="The most numbers in parameters: 25M, 7B, 1_000_000.",
+    help="The largest count of parameters: 25M, 7B, 1_000_000.",
 )
 @click.option(
-    "--max-flops", callback=_limit, metavar="COUNT", help="The most FLOPs of a forward pass: 4G."
+    "--max-flops", callback=_limit, metavar="COUNT", help="The largest FLOPs of a forward pass: 4G."
 )
 @click.option(
     "--max-activation-bytes",
     callback=_limit,
     metavar="BYTES",
-    help="The most bytes of results: 1.5GiB.",
+    help="The largest bytes of activations: 1.5GiB.",
 )
 @click.option(
     "--no-op",
     multiple=True,
     metavar="PATTERN",
-    help="Operations and classes of modules that are not to be in it: view, '*Norm*'.  "
+    help="Operations and classes of modules that it must not contain: view, '*Norm*'.  "
     "[repeatable]",
 )
 def check(
@@ -69,10 +69,10 @@ def check(
     output: Path | None,
     **run: Any,
 ) -> None:
-    """Check that a model is what a pin tells, and no larger than it may be.
+    """Check that a model matches its lock file, and stays within limits.
 
-    TARGET is a model, a file or a log, as for `tbscope show`. Exits with 0 where all is well, and
-    with 1 where something is not, which is told.
+    TARGET is a model, a file or a log, as for `tbscope show`. The exit code is 0 if all checks
+    pass, and 1 otherwise; the failures are printed.
 
     \b
     tbscope check nets.py:make_model -i 2x3 --pin net.json --update

@@ -1,4 +1,4 @@
-"""`tbscope diff`: tells how two models, graphs or logs differ."""
+"""`tbscope diff`: shows how two models, graphs or logs differ."""
 
 from pathlib import Path
 
@@ -19,8 +19,7 @@ __all__ = ["diff"]
     "--logdir",
     type=parse_folder,
     metavar="FOLDER",
-    help="Write the union of both for TensorBoard, too: what was added, removed and changed, in "
-    "colours.",
+    help="Write the union of both for TensorBoard, too, coloured by added, removed and changed.",
 )
 def diff(
     *,
@@ -31,11 +30,11 @@ def diff(
     logdir: str | None,
     **run: object,
 ) -> None:
-    """Tell how two models, graphs or logs differ.
+    """Show how two models, graphs or logs differ.
 
-    It tells which modules, operations, shapes, parameters and settings were added, removed and
+    It lists the modules, operations, shapes, parameters and settings that were added, removed and
     changed. BEFORE and AFTER are models, files or logs, as for `tbscope show`; models run with
-    the same inputs. Exits with 0 where they are the same, and with 1 where they differ.
+    the same inputs. The exit code is 0 if they are equal, and 1 if they differ.
 
     \b
     tbscope diff nets.py:Small nets.py:Large -i 2x3

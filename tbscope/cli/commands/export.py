@@ -24,7 +24,7 @@ FORMS_HELP = (
     ".html (a page with boxes that open), .dot, .svg and .png (by Graphviz), .mmd (Mermaid), "
     ".json (all of it, to be read again), .pbtxt and .pb (a GraphDef as text and in binary form)"
 )
-"""What help tells of the forms."""
+"""The list of forms in the help."""
 
 
 @command
@@ -43,15 +43,15 @@ FORMS_HELP = (
         type=parse_output,
         multiple=True,
         metavar="FILE",
-        help=f"Write the graph, in the form that the end of the name tells: {FORMS_HELP}, "
-        "- for a GraphDef as text on standard output, an end alone (.mmd) for another text "
+        help=f"Write the graph, in the form of the name's ending: {FORMS_HELP}, "
+        "- for a GraphDef as text on standard output, an ending alone (.mmd) for another text "
         "there.  [repeatable]",
     ),
     click.option(
         "--depth",
         type=click.IntRange(min=0),
         metavar="N",
-        help="In .dot, .svg, .png and .mmd: how many boxes are open around the innermost "
+        help="In .dot, .svg, .png and .mmd: the number of open boxes around the innermost "
         "nodes.  [default: all, or as many as fit a page]",
     ),
     *library_options(PLACING),
@@ -69,7 +69,8 @@ def export(
 
     TARGET is package.module:NAME or path/to/file.py:NAME, where NAME is a model, or a function
     or class that makes one; or the path of a graph: a log directory or an event file, followed by
-    :TAG or :TAG@STEP where it holds several, a GraphDef, or any file that tbscope.load takes.
+    :TAG or :TAG@STEP if it contains several graphs, a GraphDef, or any file that tbscope.load
+    takes.
 
     \b
     tbscope export torch.nn:Linear -a in_features=3 -a out_features=5 -i 1x3 --logdir runs/linear
@@ -93,18 +94,20 @@ def export(
     from tbscope.saving.save import data_of
 
     graph = graph_of_target(**options, kernels=drawing["level"] == "aten")
-    # The options that are not as they are without a word.
-    given: Any = {name: one for name, one in drawing.items() if one != DRAWING[name].default}
+    # The options that differ from their defaults.
+    changed: Any = {
+        name: value for name, value in drawing.items() if value != DRAWING[name].default
+    }
     made = []
     with in_command_words():
-        # All that may fail, before the first byte is written.
+        # All steps that may fail come before the first byte is written.
         for name in overlays:
             make_overlay(graph, name)
         if logdir is not None:
             to_graph_def(graph, **drawing)
         for output in outputs:
             form = output.form
-            how: Any = given if form.draws else {}
+            how: Any = changed if form.draws else {}
             data = data_of(graph, form, depth if form.cuts else None, how)
             made.append((output.path, data))
     for path, data in made:
@@ -114,7 +117,7 @@ def export(
             put_in_file(path, data)
     if logdir is not None:
         write_log(graph, logdir, drawing, place=place, overlays=overlays)
-        # Where the graph itself goes to standard output, nothing else does.
+        # If the graph itself goes to standard output, nothing else may.
         say(opening_line(logdir), err=any(output.path is None for output in outputs))
 
 

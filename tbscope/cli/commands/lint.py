@@ -1,4 +1,4 @@
-"""`tbscope lint`: which rules of TensorBoard's page a graph breaks."""
+"""`tbscope lint`: lists the rules of TensorBoard's page that a graph breaks."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -36,11 +36,11 @@ def lint(
     output: Path | None,
     **run: object,
 ) -> None:
-    """Tell which rules of TensorBoard's page a graph breaks.
+    """List the rules of TensorBoard's page that a graph breaks.
 
-    TARGET is a model or a graph, as for `tbscope show`. A log, whoever wrote it, and a GraphDef are
-    looked at as they stand there, all graphs of a log; anything else is drawn first. docs/lint.md
-    lists the rules. Exits with 1 where one is broken.
+    TARGET is a model or a graph, as for `tbscope show`. All graphs of a log, of any origin, and a
+    GraphDef are checked as they are; any other target is drawn first. docs/lint.md lists the
+    rules. The exit code is 1 if a rule is broken.
 
     \b
     tbscope lint torch.nn:Linear -a in_features=3 -a out_features=5 -i 1x3
@@ -86,7 +86,7 @@ def _linted(target: Target, run: dict[str, Any]) -> "Iterator[tuple[str, list[Fi
 
 
 def _messages(target: GraphPath) -> "Iterator[LoggedMessage]":
-    """Yield the graphs of a log that a target names, or all of them."""
+    """Yield the graphs of a log that a target names, or all graphs."""
     from tbscope.sources.logs.messages import messages_in_log
 
     found = 0
@@ -106,20 +106,20 @@ def _messages(target: GraphPath) -> "Iterator[LoggedMessage]":
 
 
 def _lines(name: str, findings: "list[Finding]", *, several: bool) -> Iterator[str]:
-    """Yield what is found in one graph: of each rule the first few."""
+    """Yield the lines of one graph: the first few findings of each rule."""
     if several and findings:
         yield one_line(name)
     for _, of_rule in groupby(findings, key=lambda finding: finding.rule):
         found = list(of_rule)
-        told, more = found[:_MOST_OF_A_RULE], len(found) - _MOST_OF_A_RULE
-        yield from (one_line(f"{finding.severity} {finding}") for finding in told)
+        first, more = found[:_MOST_OF_A_RULE], len(found) - _MOST_OF_A_RULE
+        yield from (one_line(f"{finding.severity} {finding}") for finding in first)
         if more > 0:
             yield f"  and {more:,} more: --json tells all"
-        yield f"  fix: {told[-1].fix}"
+        yield f"  fix: {first[-1].fix}"
 
 
 def _count(linted: "list[tuple[str, list[Finding]]]") -> str:
     severities = Counter(finding.severity for _, findings in linted for finding in findings)
     counts = {"error": severities["error"], "warning": severities["warning"], "graph": len(linted)}
-    told = [f"{count:,} {what}{'' if count == 1 else 's'}" for what, count in counts.items()]
-    return f"{', '.join(told[:2])} in {told[2]}"
+    parts = [f"{count:,} {noun}{'' if count == 1 else 's'}" for noun, count in counts.items()]
+    return f"{', '.join(parts[:2])} in {parts[2]}"

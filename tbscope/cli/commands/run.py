@@ -31,19 +31,19 @@ _RUNNERS = (__file__, runpy.run_path.__code__.co_filename)
         type=click.Choice(["warn", "raise"]),
         default="warn",
         show_default=True,
-        help="Of a graph that cannot be drawn: warn once and go on, or raise.",
+        help="For a graph that cannot be drawn: warn once and go on, or raise.",
     ),
     *library_options(DRAWING),
 )
 def run(
     *, script: str, arguments: tuple[str, ...], as_module: bool, on_error: Any, **drawing: Any
 ) -> None:
-    """Run a script whose SummaryWriters draw what tbscope draws.
+    """Run a script, with SummaryWriters that draw with tbscope.
 
-    SCRIPT is a Python file (or, with -m, the name of a module), ARGS are what it is given. It
-    runs as `python SCRIPT ARGS` would run it; where it or a library calls the add_graph of
-    torch's or tensorboardX's SummaryWriter, tbscope draws the graph. The exit code is that of
-    the script.
+    SCRIPT is a Python file (or, with -m, the name of a module), ARGS are its arguments. It
+    runs as `python SCRIPT ARGS` would run it; if it or a library calls the add_graph of
+    torch's or tensorboardX's SummaryWriter, tbscope draws the graph. The exit code is the
+    script's own.
 
     \b
     tbscope run train.py --epochs 3
@@ -55,7 +55,7 @@ def run(
         raise click.UsageError(f"There is no file {script!r}. A module is run with -m.")
     sys.argv = [script, *arguments]
     if not sys.flags.safe_path:
-        # Where Python looks first.
+        # The first entry of the import path, as Python itself sets it.
         sys.path[0] = str(Path.cwd() if as_module else path.resolve().parent)
     install(on_error=on_error, **drawing)
     try:
@@ -68,7 +68,7 @@ def run(
     except SystemExit:
         raise
     except BaseException as error:  # noqa: BLE001  It ends the script, whatever it is.
-        # As Python would have told it of the script, without what has run that.
+        # As Python would print it for the script: without the frames of this command and of runpy.
         trace = error.__traceback__
         while trace is not None and trace.tb_frame.f_code.co_filename in _RUNNERS:
             trace = trace.tb_next
@@ -77,14 +77,14 @@ def run(
         sys.exit(130 if isinstance(error, KeyboardInterrupt) else 1)
 
 
-# What follows the script is the script's own.
+# Options after the script are arguments of the script.
 run.allow_interspersed_args = False
 
 
 def _run_file(path: str) -> None:
-    """Run a file as the main module, which it stays: what ends the process may look there.
+    """Run a file as the module `__main__`, which stays for code that runs at exit.
 
-    `runpy.run_path` would tell the script another `sys.argv[0]` than was given.
+    `runpy.run_path` would change the script's `sys.argv[0]`.
     """
     loader = SourceFileLoader("__main__", path)
     main = ModuleType("__main__")

@@ -14,8 +14,12 @@ __all__ = ["show"]
 
 @command
 @takes_a_target
-@click.option("--sources", is_flag=True, help="End each line in its place in the model's code.")
-@click.option("--parameters", is_flag=True, help="Give parameters and buffers lines of their own.")
+@click.option(
+    "--sources", is_flag=True, help="End each line with its call site in the model's code."
+)
+@click.option(
+    "--parameters", is_flag=True, help="Print parameters and buffers on lines of their own."
+)
 @click.option(
     "--summary",
     is_flag=True,
@@ -31,7 +35,7 @@ __all__ = ["show"]
     "--depth",
     type=click.IntRange(min=0),
     metavar="N",
-    help="With --summary: the levels of modules that have lines of their own.  [default: all]",
+    help="With --summary: the number of levels of modules with rows.  [default: all]",
 )
 @gives_results
 def show(

@@ -1,4 +1,4 @@
-"""`tbscope stats`: counts what a graph holds, by operation and by class."""
+"""`tbscope stats`: counts the contents of a graph, by operation and by class."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -22,10 +22,10 @@ _KINDS = {
 @takes_a_target
 @gives_results
 def stats(*, as_json: bool, output: Path | None, **run: Any) -> None:
-    """Count what a graph holds, by operation and by class of module.
+    """Count the contents of a graph, by operation and by class of module.
 
     TARGET is a model or a graph, as for `tbscope show`. Parameters, FLOPs, bytes and depth are
-    told, too, and times where they were measured.
+    counted, too, and times if they were measured.
 
     \b
     tbscope stats torch.nn:Linear -a in_features=3 -a out_features=5 -i 1x3
@@ -56,7 +56,7 @@ def _tables(counted: dict[str, Any], footer: Sequence[tuple[str, str]]) -> Itera
         ("Calls", f"{counted['calls']:,}, {counted['depth']:,} deep"),
     ]
     yield table(("", ""), [*head, *footer])
-    # A graph without bytes was not watched: that it has no FLOPs does not make them 0.
+    # A graph without bytes was not traced: its FLOPs are unknown, not 0.
     watched = bool(counted["totals"]["activation_bytes"])
     ops = counted["ops"]
     columns = {
@@ -71,7 +71,7 @@ def _tables(counted: dict[str, Any], footer: Sequence[tuple[str, str]]) -> Itera
             "" if row["duration_us"] is None else duration_text(row["duration_us"]) for row in ops
         ],
     }
-    # Without columns that would be empty.
+    # Empty columns are left out.
     shown = {title: cells for title, cells in columns.items() if any(cells)}
     if ops:
         yield table([*shown], [*zip(*shown.values(), strict=True)], numeric=len(shown) - 1)

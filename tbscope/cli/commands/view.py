@@ -32,14 +32,17 @@ _MOST_SECONDS = 120
 @takes_a_target
 @takes(
     click.option(
-        "--host", default="127.0.0.1", show_default=True, help="Where TensorBoard listens."
+        "--host",
+        default="127.0.0.1",
+        show_default=True,
+        help="The address at which TensorBoard listens.",
     ),
     click.option(
         "--port",
         type=click.IntRange(0, 65535),
         default=0,
         metavar="NUMBER",
-        help="The port of TensorBoard.  [default: any that is free]",
+        help="The port of TensorBoard.  [default: any free port]",
     ),
     click.option(
         "--browser/--no-browser",
@@ -60,8 +63,8 @@ def view(
     """Show the graph of a model in TensorBoard, and open the page.
 
     TARGET is a model or a graph, as for `tbscope show`. It is drawn into a temporary folder, which
-    is gone afterwards; a whole log is shown as it stands, unless options of a drawing are given.
-    The address is printed once the page answers. Ctrl-C ends it.
+    is removed afterwards; a whole log is shown as it is, unless options of a drawing are set.
+    The address is printed once the page answers. Ctrl-C ends the command.
 
     \b
     tbscope view torch.nn:Linear -a in_features=3 -a out_features=5 -i 1x3
@@ -83,7 +86,7 @@ def view(
 def _log_of(
     target: Target, drawing: dict[str, Any], overlays: tuple[str, ...], run: dict[str, Any]
 ) -> Iterator[str]:
-    """Yield the folder of a log: a temporary one, or that of a whole log itself."""
+    """Yield a log folder: the target itself if it is a whole log, otherwise a temporary one."""
     asked = overlays or any(
         value not in (None, (), DRAWING[name].default) for name, value in drawing.items()
     )
@@ -106,14 +109,14 @@ def _serve(logdir: str, *, host: str, port: int) -> str:
     Args:
         logdir: The folder.
         host: The address at which it listens.
-        port: The port; 0 for any that is free.
+        port: The port; 0 for any free port.
     Raises:
-        TbscopeError: It cannot be started, or takes too long.
+        TbscopeError: TensorBoard cannot be started, or takes too long.
     """
     from tensorboard import program
 
     server = program.TensorBoard()
-    # The other loader is a process of its own, which outlives a command that is killed.
+    # The fast loader is a process of its own, which would outlive a killed command.
     server.configure(logdir=logdir, host=host, port=port, load_fast="false")
     try:
         address: str = server.launch().rstrip("/")
@@ -136,7 +139,7 @@ def _serve(logdir: str, *, host: str, port: int) -> str:
 
 @contextlib.contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """Have a request to end (SIGTERM, SIGHUP) end the block as an interrupt does."""
+    """End a block on SIGTERM and SIGHUP as on an interrupt."""
 
     def interrupt(number: int, frame: FrameType | None) -> NoReturn:
         raise KeyboardInterrupt
@@ -155,7 +158,7 @@ def _ended_by_signals() -> Iterator[None]:
 
 
 def _lists_graphs(address: str) -> bool:
-    """Tell whether TensorBoard answers, and has read a graph."""
+    """Whether TensorBoard answers, and has read a graph."""
     try:
         with urllib.request.urlopen(  # noqa: S310
             f"{address}/data/plugin/graphs/info", timeout=10
