@@ -199,7 +199,9 @@ def test_home_and_end_lead_to_the_ends_of_a_level(show):
     assert selected(tab) == ["x"]
     tab.press("End")
     assert selected(tab) == ["out"]
-    tab.press("Home", "ArrowDown", "i", "i")
+    tab.press("Home", "ArrowDown", "i")
+    expect(tab.frame.locator("#card h2")).to_have_text("0-23")
+    tab.press("i")
     expect(tab.frame.locator("#card h2")).to_have_text("0")
     tab.press("Backspace", "Backspace")
     assert selected(tab) == ["layers"]
