@@ -107,7 +107,7 @@ def test_where_the_flow_is_kept_no_end_of_it_is_lost(seed, count, ops):
         if keeps:
             scene = read_scene(hierarchy, box)
             joined = {glyph for ends, link in scene.links.items() if link.data for glyph in ends}
-            # Numbers do not tell of lines of control that are cut: see `Siblings.keeps_flow`.
+            # Numbers do not tell of lines of control that are cut: see `LevelGraph.keeps_flow`.
             assert joined.isdisjoint(lost_exits(hierarchy, scene))
 
 

@@ -12,10 +12,11 @@ from torch.nn.utils.rnn import pack_sequence
 from transformers import BatchEncoding, BertConfig, BertModel
 
 from tbscope.errors import InputError
+from tbscope.sources.torch.calling import signatures
 from tbscope.sources.torch.calling.bind import bind_inputs, callee_name, require_model
 from tbscope.sources.torch.calling.signatures import (
-    BoundNames,
     argument_names,
+    bound_arguments,
     short_signature,
     signature_of,
 )
@@ -565,7 +566,7 @@ def test_arguments_are_named_by_the_parameters_they_fill(fn, args, kwargs, expec
 
 
 def test_alike_calls_of_methods_are_arranged_alike_and_others_by_themselves():
-    arrangements, one, other = BoundNames(), Varied(), Varied()
+    one, other = Varied(), Varied()
     for args, kwargs in (
         ((1, 2), {"new": 5, "flag": 4}),
         ((6, 7), {"new": 8, "flag": 9}),
@@ -574,10 +575,11 @@ def test_alike_calls_of_methods_are_arranged_alike_and_others_by_themselves():
         ((1, 2), {"flag": 4}),
     ):
         for fn in (one.forward, other.forward, Two().forward, One.forward):
-            names, given = arrangements.of(fn, args, kwargs)
+            names, given = bound_arguments(fn, args, kwargs)
             assert list(zip(names, given, strict=True)) == argument_names(fn, args, kwargs)
     # Two calls are alike; a function that is no method is not remembered.
-    assert len(arrangements) == 2 * 4
+    assert [len(signatures._NAMES[cls.forward]) for cls in (Varied, Two)] == [4, 4]
+    assert One.forward not in signatures._NAMES
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")

@@ -27,7 +27,6 @@ from tbscope.sources.torch.compat.tensors import (
     nested_lengths,
     plain_size,
     storage_key,
-    storage_keys_of,
     without_functions,
 )
 from tbscope.sources.torch.operations import KernelInfo
@@ -52,7 +51,7 @@ def _each(flops: int, operands: Iterable[torch.Tensor]) -> KernelWork:
 
 
 def _keys(*operands: torch.Tensor) -> tuple[int | None, ...]:
-    return tuple(storage_keys_of(operands))
+    return tuple([storage_key(operand) for operand in operands])
 
 
 def _attention_work(flops: int, operands: Iterable[torch.Tensor]) -> KernelWork:
@@ -266,7 +265,7 @@ class Formulas(dict[KernelInfo, Formula | None]):
         kernels = node.kernels
         alone = not work and len(kernels) == 1
         allocates = self._allocates.get(kernels[0]) if alone else None
-        keys = storage_keys_of(read) if allocates is None else []
+        keys = [storage_key(tensor) for tensor in read] if allocates is None else []
         if work:
             node.flops = _number(sum([flops for flops, _ in work]))
             positions: dict[int | None, tuple[int, ...]] = {}
@@ -286,12 +285,13 @@ class Formulas(dict[KernelInfo, Formula | None]):
                     for flops, keys in parts
                 ]
             )
-        elif not any(map(self.uncounted.__contains__, kernels)) or not _any_floats(results):
+        elif self.uncounted.keys().isdisjoint(kernels) or not _any_floats(results):
             node.flops = 0
         if allocates is False:
             return
         seen = {None, *keys}
-        for tensor, key in zip(results, storage_keys_of(results), strict=True):
+        for tensor in results:
+            key = storage_key(tensor)
             if key not in seen:
                 seen.add(key)
                 node.allocated_bytes += _number(tensor.untyped_storage().nbytes())

@@ -338,8 +338,6 @@ def role_of(kernels: Sequence[str], *, reads: bool) -> Role | None:
         return None
     if not reads:
         return "maker" if _MAKERS.issuperset(kernels) else None
-    if len(kernels) == 1:
-        return _OF_A_TENSOR.get(kernels[0])
     roles = [_OF_A_TENSOR.get(kernel) for kernel in kernels]
     return None if None in roles else max(roles, key=_RANKS.index)
 

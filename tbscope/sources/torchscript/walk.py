@@ -75,7 +75,7 @@ class Frame:
     Attributes:
         part: The object whose method is called; None for a function.
         function: The name of the method or function.
-        stack: The enclosing module calls, for `Places.scope_of`.
+        stack: The enclosing module calls, for `ProgramScopes.scope_of`.
         line: Returns the source line of the call.
         values: The content of each value in its graph, by number (`Value.unique()`).
     """

@@ -151,8 +151,7 @@ class InnerPassResults:
 
     def value_of(self, tensor: torch.Tensor) -> Value | None:
         """Return the value of a result of a pass, or None for any other tensor."""
-        # Most runs have no results of passes.
-        if not self.given or not self.has_given(tensor):
+        if not self.has_given(tensor):
             return None
         node = self._settled(self.given.pop(id(tensor)), tensor)
         value = self._values.give(node, tensor)

@@ -4,12 +4,11 @@ Modes report operations and kernels, the watched call of `torch.nn.Module` repor
 `tbscope.scope` reports scopes of the user. The recorder changes nothing that it sees.
 
 `Recorder.add_operation` makes the node of an operation that has run, in this order: the values of
-the tensor arguments (`Discovery.value_of`), the scope and the call site (`StepRecorder._place`),
-control dependencies on earlier in-place writes (`TensorValues.earlier_writers`), the node, its
-results as outputs, and new values for the tensors that it wrote into
-(`TensorValues.add_written_outputs`). The arguments come first because a write replaces the value of
-its tensor.
-"""
+the tensor arguments (`TensorSources.value_of`), the scope and the call site
+(`StepRecorder._place`), control dependencies on earlier in-place writes
+(`TensorValues.earlier_writers`), the node, its results as outputs, and new values for the tensors
+that it wrote into (`TensorValues.add_written_outputs`). The arguments come first because a write
+replaces the value of its tensor."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -29,6 +28,7 @@ from tbscope.sources.eager.record.operation import KernelRuns, Operation
 from tbscope.sources.eager.record.scope_stack import RESUMED, Frame, Resumed, is_empty
 from tbscope.sources.eager.record.training.step_recorder import StepRecorder, ignore_event
 from tbscope.sources.torch.calling.argument_values import FILLED, all_among, collect_tensors
+from tbscope.sources.torch.calling.signatures import bound_arguments
 from tbscope.sources.torch.collectives import ASYNC_WRAPPERS, exchange_of
 from tbscope.sources.torch.compat.compiler import differs_when_compiled
 from tbscope.sources.torch.compat.modules import ScriptModule, has_stale_call, prepares_lazily
@@ -163,7 +163,7 @@ class Recorder(StepRecorder):
             self._read_inner(name, operation, read, values)
         passing = operation.passing
         if passing is not None:
-            # The sums with gradients from before are recorded by `Passed.add`.
+            # The sums with gradients from before are recorded by `InnerPassResults.add`.
             written = [tensor for tensor in written if id(tensor) not in passing.earlier]
         scope, source, run, step = self._place(frame, read, values)
         writers = tensor_values.earlier_writers(read, values) if tensor_values.writes.any else []
@@ -491,7 +491,7 @@ class Recorder(StepRecorder):
         source, run, step = self.where.of_call(caller)
         calling, path = self.where.caller_of(place, caller)
         forward = module.forward
-        names, bound = self._arrangements.of(forward, args, kwargs)
+        names, bound = bound_arguments(forward, args, kwargs)
         if self._discovery.open_ended and scopes.at_top:
             self._discovery.add_unknown(list(zip(names, bound, strict=True)))
         nest = self.nest

@@ -118,7 +118,7 @@ class TensorSnapshot:
             handles = [tensor.data for tensor in stored]
             shapes = [tensor.shape for tensor in stored]
             asking = [tensor.requires_grad for tensor in stored]
-            columns = stored, handles, keys, shapes, asking, _histories(stored)
+            columns = stored, handles, keys, shapes, asking, map(_history_of, stored)
             added = list(map(_TensorState._make, zip(*columns, strict=True)))
             self._kept += added
             for kept in added:
@@ -159,9 +159,9 @@ class TensorSnapshot:
         """Record the gradients of leaves, and return the gradients that exist."""
         gradients, seen, leaves = [], self._gradients, self._leaves
         # Uninitialized parameters are not in `_leaves`, because their gradient cannot be read.
-        new = [leaf for leaf in tensors if id(leaf) in leaves and id(leaf) not in seen]
-        for tensor, history in zip(new, _histories(new), strict=True):
-            if history is None:
+        for tensor in tensors:
+            is_new = id(tensor) in leaves and id(tensor) not in seen
+            if is_new and _history_of(tensor) is None:
                 gradient = tensor.grad
                 seen[id(tensor)] = tensor, gradient
                 if gradient is not None:
@@ -237,11 +237,11 @@ class TensorSnapshot:
                 for tensor in tensors:
                     if getattr(tensor, name) is not None:
                         _attempt(report, tensor, setattr, tensor, name, None)
-            for kept, history in zip(
-                changed, _histories([kept.tensor for kept in changed]), strict=True
-            ):
+            # The history of a view may change with that of its base.
+            for kept in changed:
+                history = _history_of(kept.tensor)
                 if history is not kept.history or kept.tensor.requires_grad != kept.requires_grad:
-                    _attempt(report, kept.tensor, _restore_history, kept)
+                    _attempt(report, kept.tensor, _restore_history, kept, history)
             for key, (tensor, gradient) in self._gradients.items():
                 if (self._alone or key in self._set) and tensor.grad is not gradient:
                     _attempt(report, tensor, setattr, tensor, "grad", gradient)
@@ -257,22 +257,13 @@ class TensorSnapshot:
         return [kept for kept in self._kept if id(kept.tensor) in changed]
 
 
-def _restore_history(kept: _TensorState) -> None:
-    """Restore the `grad_fn` and the `requires_grad` of a tensor."""
-    # The history of a view may have been restored with its base.
-    if _history_of(kept.tensor) is not kept.history:
+def _restore_history(kept: _TensorState, history: Any) -> None:
+    """Restore the `grad_fn` and the `requires_grad` of a tensor, whose `grad_fn` is `history`."""
+    if history is not kept.history:
         if kept.history is not None:
             raise RuntimeError("a write gave it another history in autograd")
         kept.tensor.detach_()
     kept.tensor.requires_grad_(kept.requires_grad)
-
-
-def _histories(tensors: list[torch.Tensor]) -> list[Any]:
-    """Return the `grad_fn` of each tensor, as `_history_of` does."""
-    try:
-        return [tensor.grad_fn for tensor in tensors]
-    except RuntimeError:
-        return list(map(_history_of, tensors))
 
 
 def _history_of(tensor: torch.Tensor) -> Any:

@@ -5,7 +5,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from inspect import Parameter
 from types import MethodType
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
 import torch
@@ -18,9 +18,9 @@ from tbscope.sources.torch.compat.modules import uncompiled
 from tbscope.utils.validation import attribute_of
 
 __all__ = [
-    "BoundNames",
     "argument_error",
     "argument_names",
+    "bound_arguments",
     "describe_type",
     "entry_point",
     "keywords_in",
@@ -145,44 +145,31 @@ def argument_names(
     return pairs
 
 
-class BoundNames(dict[tuple[Any, ...], list[str]]):
-    """Names and order of the arguments of methods, cached for the calls of one run.
+# The names of arguments, by function; then by the number of arguments and the keywords in order.
+_NAMES: WeakKeyDictionary[Any, dict[tuple[Any, ...], list[str]]] = WeakKeyDictionary()
 
-    Calls of a method with equal numbers of positional arguments and equal keywords share an entry:
+
+def bound_arguments(
+    fn: _Callable, args: Sequence[object], kwargs: Mapping[str, object]
+) -> tuple[list[str], Sequence[Any]]:
+    """Return the names of the arguments of one call, and the arguments (see `argument_names`).
+
+    Calls of a method with equal numbers of positional arguments and equal keywords share the names:
     Python needs longer to bind the arguments of a call than some modules need to run.
+
+    Args:
+        fn: The callable; the names are cached for methods alone.
+        args: The positional arguments.
+        kwargs: The keyword arguments.
     """
-
-    # The names of arguments for all runs, by function; then by number and keywords of arguments.
-    _of_functions: ClassVar[WeakKeyDictionary[Any, dict[tuple[Any, ...], list[str]]]] = (
-        WeakKeyDictionary()
-    )
-
-    def of(
-        self, fn: _Callable, args: Sequence[object], kwargs: Mapping[str, object]
-    ) -> tuple[list[str], Sequence[Any]]:
-        """Return the names of the arguments of one call, and the arguments (see `argument_names`).
-
-        Args:
-            fn: The callable; only calls of methods are cached.
-            args: The positional arguments.
-            kwargs: The keyword arguments.
-        """
-        # The key is the function, the number of positional arguments, and the keywords in order.
-        method = fn.__func__ if type(fn) is MethodType else None
-        call_kind = (method, len(args), *kwargs)
-        names = None if method is None else self.get(call_kind)
-        if names is None:
-            cached = {} if method is None else self._of_functions.setdefault(method, {})
-            names = cached.get(call_kind[1:])
-            if names is None:
-                placeholders = [None] * len(args)
-                names = [
-                    name for name, _ in argument_names(fn, placeholders, dict.fromkeys(kwargs))
-                ]
-                cached[call_kind[1:]] = names
-            if method is not None:
-                self[call_kind] = names
-        return names, (*args, *[kwargs[key] for key in names[len(args) :]]) if kwargs else args
+    cached = _NAMES.setdefault(fn.__func__, {}) if type(fn) is MethodType else {}
+    call_kind = len(args), *kwargs
+    names = cached.get(call_kind)
+    if names is None:
+        placeholders = [None] * len(args)
+        names = [name for name, _ in argument_names(fn, placeholders, dict.fromkeys(kwargs))]
+        cached[call_kind] = names
+    return names, (*args, *[kwargs[key] for key in names[len(args) :]]) if kwargs else args
 
 
 def short_signature(signature: inspect.Signature) -> inspect.Signature:

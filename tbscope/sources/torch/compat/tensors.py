@@ -69,7 +69,6 @@ __all__ = [
     "sequence_number",
     "set_version",
     "storage_key",
-    "storage_keys_of",
     "tree_specs_of",
     "version_of",
     "without_functions",
@@ -186,14 +185,6 @@ def storage_key(tensor: torch.Tensor) -> int | None:
         # Sparse, opaque and functorch tensors have no storage of their own.
         return None
     return key
-
-
-def storage_keys_of(tensors: Sequence[torch.Tensor]) -> list[int | None]:
-    """Return the `storage_key` of each tensor, faster than one by one."""
-    try:
-        return [tensor.untyped_storage()._cdata for tensor in tensors]
-    except (RuntimeError, NotImplementedError):
-        return [storage_key(tensor) for tensor in tensors]
 
 
 def key_of_storage(storage: torch.UntypedStorage) -> int:

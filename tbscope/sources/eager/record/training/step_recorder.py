@@ -25,7 +25,6 @@ from tbscope.sources.eager.record.tensor_sources import TensorSources
 from tbscope.sources.eager.record.training.backward import Backward
 from tbscope.sources.eager.record.values import TensorValues
 from tbscope.sources.torch.calling.argument_values import ArgumentConverter, collect_tensors
-from tbscope.sources.torch.calling.signatures import BoundNames
 from tbscope.sources.torch.collectives import is_wait
 from tbscope.sources.torch.compat.tensors import outside_modes, without_functions
 from tbscope.sources.torch.distributed import is_of_c10d, process_rank, world_size
@@ -45,7 +44,7 @@ class StepRecorder:
 
     Args:
         name: The name of the graph.
-        boundary: The function that wraps each module call (see `Locator`).
+        boundary: The function that wraps each module call (see `CallSiteFinder`).
         open_ended: Whether the run is a region of code rather than one call, so that an unknown
             tensor is an input while no module runs.
         bodies: Whether the kernels of each operation are recorded as nodes.
@@ -103,7 +102,6 @@ class StepRecorder:
         self.failed_calls = Failures[Frame]()
         self.failed_operations = Failures[Node]()
         self.modules_called: list[torch.nn.Module] = []
-        self._arrangements = BoundNames()
         self._reads = list[DataRead]()
         self.turn = threading.RLock()
         self.where = CallSites(self.scopes, boundary.__code__)
