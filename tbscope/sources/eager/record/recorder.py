@@ -8,7 +8,8 @@ the tensor arguments (`TensorSources.value_of`), the scope and the call site
 (`StepRecorder._place`), control dependencies on earlier in-place writes
 (`TensorValues.earlier_writers`), the node, its results as outputs, and new values for the tensors
 that it wrote into (`TensorValues.add_written_outputs`). The arguments come first because a write
-replaces the value of its tensor."""
+replaces the value of its tensor.
+"""
 
 import sys
 from collections.abc import Callable, Iterator
