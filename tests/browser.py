@@ -11,8 +11,6 @@ browser fails: a page that nobody saw is no proof.
 
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -22,6 +20,7 @@ from playwright.sync_api import Error, Page, sync_playwright
 from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.graph_pb2 import GraphDef
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
+from warm import WarmProgram
 
 _PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 _FLAGS = (
@@ -263,22 +262,19 @@ class DrawnEdge(NamedTuple):
 
 
 class TensorBoard:
-    """The real server on a log directory, at a port of its own."""
+    """The real server on a log directory, at a port of its own.
+
+    `test_tab_hostile.py` starts one that has loaded nothing before.
+    """
 
     def __init__(self, logdir: Path, *options: str) -> None:
-        command = [sys.executable, "-m", "tensorboard.main", "--logdir", str(logdir), *options]
-        self._process = subprocess.Popen(
-            [*command, "--host", "127.0.0.1", "--port", "0"],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        words = ("-m", "tensorboard.main", "--logdir", logdir, *options)
+        self._program = WarmProgram(*words, "--host", "127.0.0.1", "--port", "0")
         self.url = self._read_url()
 
     def _read_url(self) -> str:
-        assert self._process.stderr is not None
         said = []
-        for line in self._process.stderr:
+        for line in self._program.stderr:
             said.append(line)
             found = re.search(r"at (http://\S+?)/? ", line)
             if found:
@@ -294,8 +290,7 @@ class TensorBoard:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._process.terminate()
-        self._process.communicate(timeout=30)
+        self._program.end()
 
 
 class Browser:

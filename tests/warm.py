@@ -3,8 +3,9 @@
     done = run_warm("-c", "print(tbscope.__name__)", "argument", cwd=folder)
 
 A program has a `__main__`, arguments, an environment, standard streams and an end of its own, as
-with `subprocess.run`, and does not wait for torch to be imported. A program whose imports are
-tested is started by `subprocess`.
+with `subprocess.run`, and does not wait for torch to be imported. `WarmProgram` starts one that
+runs beside the tests, as `subprocess.Popen`. A program whose imports are tested is started by
+`subprocess`.
 """
 
 import atexit
@@ -12,6 +13,7 @@ import importlib
 import json
 import os
 import runpy
+import signal
 import subprocess
 import sys
 import tempfile
@@ -34,7 +36,7 @@ class _Forge:
             text=True,
         )
 
-    def run(self, order):
+    def ask(self, order):
         self._process.stdin.write(json.dumps(order) + "\n")
         self._process.stdin.flush()
         return int(self._process.stdout.readline())
@@ -47,35 +49,65 @@ class _Forge:
 _forges = []
 
 
-def run_warm(*words, cwd=None, env=None):
+def _forge():
+    """Give the forge of this process, started where there is none."""
+    if not _forges:
+        _forges.append(_Forge())
+        atexit.register(_forges[0].end)
+    return _forges[0]
+
+
+def _order(words, pipes, cwd, env):
+    return {
+        "words": [str(word) for word in words],
+        "cwd": str(cwd or Path.cwd()),
+        "env": {**os.environ, "PYTHONPATH": str(ROOT), **(env or {})},
+        "pipes": [str(pipe) for pipe in pipes],
+    }
+
+
+def run_warm(*words, cwd=None, env=None, frees=True):
     """Run Python with these words (`-c CODE`, `-m MODULE` or a file, and arguments).
 
     Args:
         words: The words after `python`.
         cwd: The working directory; that of this process without it.
         env: Variables of the environment, beside those of this process.
+        frees: Whether the interpreter frees all objects at the end of the program, as usual.
 
     Returns:
         The `subprocess.CompletedProcess`, with stdout and stderr as text.
     """
-    if not _forges:
-        _forges.append(_Forge())
-        atexit.register(_forges[0].end)
     with tempfile.TemporaryDirectory() as folder:
         # Pipes, as limits of the size of files hold for files.
         pipes = [Path(folder, name) for name in ("out", "errors")]
         for pipe in pipes:
             os.mkfifo(pipe)
-        order = {
-            "words": [str(word) for word in words],
-            "cwd": str(cwd or Path.cwd()),
-            "env": {**os.environ, "PYTHONPATH": str(ROOT), **(env or {})},
-            "pipes": [str(pipe) for pipe in pipes],
-        }
         with ThreadPoolExecutor() as readers:
             printed = readers.map(Path.read_text, pipes)
-            code = _forges[0].run(order)
+            code = _forge().ask({**_order(words, pipes, cwd, env), "frees": frees})
             return subprocess.CompletedProcess(words, code, *printed)
+
+
+class WarmProgram:
+    """A program that runs beside this process, with words as those of `run_warm`.
+
+    Attributes:
+        stderr: What it prints on the standard stream of errors; what it prints else is lost.
+    """
+
+    def __init__(self, *words, cwd=None, env=None):
+        with tempfile.TemporaryDirectory() as folder:
+            pipe = Path(folder, "errors")
+            os.mkfifo(pipe)
+            order = _order(words, [os.devnull, pipe], cwd, env)
+            self._number = _forge().ask({**order, "stays": True, "frees": False})
+            self.stderr = pipe.open()
+
+    def end(self):
+        """Have it end, and wait until it has."""
+        _forge().ask({"end": self._number})
+        self.stderr.close()
 
 
 def run_tests_warm(name, **options):
@@ -83,20 +115,25 @@ def run_tests_warm(name, **options):
     words = ("-q", "-p", "no:xdist", "-p", "no:randomly", "-p", "no:cacheprovider")
     # What is loaded already is no test, and asserts nothing.
     late = ("-W", "ignore::pytest.PytestAssertRewriteWarning")
-    return run_warm("-m", "pytest", *words, *late, name, cwd=ROOT, **options)
+    return run_warm("-m", "pytest", *words, *late, name, cwd=ROOT, frees=False, **options)
 
 
 def _serve():
-    """Fork a program for each order; return the order in the program, and None at the end."""
+    """Fork a program for each order, or end one; in the program, return its order."""
     importlib.import_module("warmed")
     replies = os.dup(1)
     for line in iter(sys.stdin.readline, ""):
-        program = os.fork()
+        order = json.loads(line)
+        program = order.get("end") or os.fork()
         if not program:
             os.close(replies)
-            return json.loads(line)
-        _, status = os.waitpid(program, 0)
-        os.write(replies, b"%d\n" % os.waitstatus_to_exitcode(status))
+            return order
+        if "end" in order:
+            os.kill(program, signal.SIGTERM)
+        reply = program
+        if "stays" not in order:
+            reply = os.waitstatus_to_exitcode(os.waitpid(program, 0)[1])
+        os.write(replies, b"%d\n" % reply)
     return None
 
 
@@ -128,6 +165,14 @@ def _become(order):
 if __name__ == "__main__" and (_order := _serve()):
     try:
         _become(_order)()
+    except SystemExit as ended:
+        if _order["frees"]:
+            raise
+        # To free all that is loaded takes a third of a second, and copies the pages that it is in.
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(ended.code or 0)
     except Exception as error:  # noqa: BLE001  As the interpreter prints it at its end.
         # The traceback of a program begins in it.
         while error.__traceback__ and error.__traceback__.tb_frame.f_code.co_filename == __file__:
