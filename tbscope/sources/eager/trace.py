@@ -204,8 +204,11 @@ class _Run:
             # A model in evaluation mode was put there by its own `eval()`, which may not run twice
             # (it may merge weights). A new model is in training mode without a run of its own
             # `train()`.
-            evaluated = self._training is False and self._preserved.stood_in_evaluation()
-            if self._training is not None and not evaluated and switches_itself(self._modules):
+            if (
+                self._training is not None
+                and switches_itself(self._modules)
+                and (self._training or not self._preserved.stood_in_evaluation())
+            ):
                 self._switch(self._modules[0])
             if fake:
                 self._stand_ins = stack.enter_context(faked())

@@ -48,14 +48,12 @@ class _Accessor(NamedTuple):
     """One part of an instance's state: functions that copy and restore it.
 
     Attributes:
-        take: Returns a copy of the part.
+        take: Returns a copy of the part, and its contents.
         put: Restores the part of an instance from a copy.
-        entries: Returns the contents of a copy.
     """
 
-    take: Callable[[Any], Any]
+    take: Callable[[Any], tuple[Any, Collection[Any]]]
     put: Callable[[Any, Any], None]
-    entries: Callable[[Any], Collection[Any]]
 
 
 class _Kind(NamedTuple):
@@ -74,15 +72,22 @@ class _Kind(NamedTuple):
     inside: Callable[[Any], Iterable[Any]] | None = None
 
 
+_MACHINE = _Kind("machine")
+
+
 # -- containers ----------------------------------------------------------------------------
 
 
 def _mapping(base: Any) -> _Accessor:
     """Return the part for the entries of a mapping class and its subclasses."""
 
-    def take(mapping: Any) -> dict[Any, Any]:
+    def take(mapping: Any) -> tuple[dict[Any, Any], Collection[Any]]:
         # `dict.copy` copies the hashes, so no `__hash__` of a key runs.
-        return dict.copy(mapping) if base is dict else dict(base.items(mapping))
+        copy = dict.copy(mapping) if base is dict else dict(base.items(mapping))
+        # Most mappings have str keys, which refer to nothing.
+        if {str}.issuperset(map(type, copy)):
+            return copy, copy.values()
+        return copy, (*copy, *copy.values())
 
     def put(mapping: Any, before: dict[Any, Any]) -> None:
         # By identity, because `==` of two tensors is no bool.
@@ -95,23 +100,21 @@ def _mapping(base: Any) -> _Accessor:
             for key, value in before.items():
                 base.__setitem__(mapping, key, value)
 
-    def entries(before: dict[Any, Any]) -> Collection[Any]:
-        # Most mappings have str keys, which refer to nothing.
-        return (
-            before.values() if {str}.issuperset(map(type, before)) else (*before, *before.values())
-        )
-
-    return _Accessor(take, put, entries)
+    return _Accessor(take, put)
 
 
 def _sequence(base: Any) -> _Accessor:
+    def take(sequence: Any) -> tuple[list[Any], list[Any]]:
+        copy = [*base.__iter__(sequence)]
+        return copy, copy
+
     def put(sequence: Any, before: list[Any]) -> None:
         same = map(is_, base.__iter__(sequence), before)
         if base.__len__(sequence) != len(before) or not all(same):
             base.clear(sequence)
             base.extend(sequence, before)
 
-    return _Accessor(lambda sequence: [*base.__iter__(sequence)], put, lambda before: before)
+    return _Accessor(take, put)
 
 
 def _put_set(container: Any, before: list[Any]) -> None:
@@ -123,7 +126,7 @@ def _put_set(container: Any, before: list[Any]) -> None:
 _PLAIN: dict[type, _Accessor] = {
     **{base: _mapping(base) for base in (OrderedDict, dict)},
     **{base: _sequence(base) for base in (list, deque, bytearray)},
-    set: _Accessor(lambda container: [*set.__iter__(container)], _put_set, lambda before: before),
+    set: _Accessor(_sequence(set).take, _put_set),
 }
 
 
@@ -132,19 +135,20 @@ _PLAIN: dict[type, _Accessor] = {
 _MISSING = object()
 
 
-def _take_object(thing: object) -> tuple[type, Any, dict[str, Any]]:
-    """Return the class of an object, its `__dict__`, and a copy of the `__dict__`."""
+def _take_attributes(thing: object) -> tuple[tuple[type, Any, dict[str, Any]], Collection[Any]]:
+    """Return the class of an object, its `__dict__` and a copy of it; and the attributes."""
     table = table_of(thing)
-    return type(thing), table, {} if table is None else table.copy()
+    attributes = {} if table is None else table.copy()
+    return (type(thing), table, attributes), attributes.values()
 
 
-def _put_object(thing: Any, before: tuple[type, Any, dict[str, Any]]) -> None:
+def _put_attributes(thing: Any, before: tuple[type, Any, dict[str, Any]]) -> None:
     cls, table, attributes = before
     if type(thing) is not cls:
         object.__setattr__(thing, "__class__", cls)
     if table is None:
         return
-    if table_of(thing) is not table:
+    if object.__getattribute__(thing, "__dict__") is not table:
         object.__setattr__(thing, "__dict__", table)
     table.update(attributes)
     # A table with further names, or in another order, is rebuilt.
@@ -152,8 +156,9 @@ def _put_object(thing: Any, before: tuple[type, Any, dict[str, Any]]) -> None:
         _PLAIN[dict].put(table, attributes)
 
 
-def _take_slots(thing: object) -> list[Any]:
-    return [_get_slot(thing, member) for _, member in slots_of(type(thing))]
+def _take_slots(thing: object) -> tuple[list[Any], list[Any]]:
+    contents = [_get_slot(thing, member) for _, member in slots_of(type(thing))]
+    return contents, contents
 
 
 def _get_slot(thing: Any, member: Any) -> Any:
@@ -173,6 +178,11 @@ def _put_slots(thing: object, before: list[Any]) -> None:
             member.__set__(thing, value)
 
 
+def _take_scripted(module: object) -> tuple[dict[str, Any], Collection[Any]]:
+    attributes = scripted_attributes(module)
+    return attributes, attributes.values()
+
+
 def _put_scripted(module: object, before: dict[str, Any]) -> None:
     now = scripted_attributes(module)
     for name, value in before.items():
@@ -183,12 +193,12 @@ def _put_scripted(module: object, before: dict[str, Any]) -> None:
             set_scripted_attribute(module, name, value)
 
 
-_ATTRIBUTES = _Accessor(_take_object, _put_object, lambda before: before[2].values())
+_ATTRIBUTES = _Accessor(_take_attributes, _put_attributes)
 """The attributes of an object, and its class."""
 
-_SLOTS = _Accessor(_take_slots, _put_slots, lambda before: before)
+_SLOTS = _Accessor(_take_slots, _put_slots)
 # The parameters, buffers and mode of a scripted module are in C++.
-_SCRIPTED = _Accessor(scripted_attributes, _put_scripted, lambda before: before.values())
+_SCRIPTED = _Accessor(_take_scripted, _put_scripted)
 
 
 # -- numbers -------------------------------------------------------------------------------
@@ -199,8 +209,8 @@ def _plain_array(array: object) -> Any:
     return numpy.ndarray.view(array, numpy.ndarray)
 
 
-def _take_array(array: object) -> Any:
-    return _plain_array(array).copy(order="K")
+def _take_array(array: object) -> tuple[Any, tuple[()]]:
+    return _plain_array(array).copy(order="K"), ()
 
 
 def _put_array(array: object, before: Any) -> None:
@@ -210,12 +220,12 @@ def _put_array(array: object, before: Any) -> None:
         now[...] = before
 
 
-def _take_state(generator: Any) -> Any:
+def _take_state(generator: Any) -> tuple[Any, tuple[()]]:
     owner = getattr(generator, "bit_generator", generator)
     for name in ("get_state", "getstate"):
         if hasattr(owner, name):
-            return getattr(owner, name)()
-    return owner.state
+            return getattr(owner, name)(), ()
+    return owner.state, ()
 
 
 def _put_state(generator: Any, before: Any) -> None:
@@ -227,8 +237,8 @@ def _put_state(generator: Any, before: Any) -> None:
     owner.state = before
 
 
-_ARRAY = _Accessor(_take_array, _put_array, lambda before: ())
-_STATE = _Accessor(_take_state, _put_state, lambda before: ())
+_ARRAY = _Accessor(_take_array, _put_array)
+_STATE = _Accessor(_take_state, _put_state)
 
 
 # -- classes -------------------------------------------------------------------------------
@@ -263,7 +273,7 @@ def _find_kind(cls: type) -> _Kind | None:
     if issubclass(cls, _generators()):
         return _Kind("generator", (_STATE,))
     if any(str(base.__module__).partition(".")[0] in _MACHINES for base in cls.__mro__):
-        return _Kind("machine")
+        return _MACHINE
     numpy: Any = sys.modules.get("numpy")
     if numpy is not None and issubclass(cls, numpy.ndarray):
         return _Kind("array", (_ARRAY, _ATTRIBUTES))
@@ -315,14 +325,9 @@ class _Kinds(dict[type, _Kind | None]):
 
 
 class ObjectSnapshot:
-    """Snapshot of containers, objects, arrays and random generators.
-
-    Attributes:
-        modes: For each module, by identity, the copied table that contains its training flag.
-    """
+    """Snapshot of containers, objects, arrays and random generators."""
 
     def __init__(self) -> None:
-        self.modes: dict[int, dict[str, Any]] = {}
         self._kept: list[tuple[Any, _Accessor, Any]] = []
         # Empty containers are frequent, and need no copy.
         self._empty: list[Any] = []
@@ -359,49 +364,51 @@ class ObjectSnapshot:
                 seen[id(obj)] = obj
                 if kind.sort == "tensor":
                     tensors.append(obj)
-                elif kind.sort == "module" or self._affords(obj, kind):
-                    if kind.inside is not None:
-                        pending.append([*kind.inside(obj)])
-                    pending += [self._keep(obj, kind, part) for part in kind.parts]
+                    continue
+                is_module = kind.sort == "module"
+                if not is_module:
+                    if not self._objects_left:
+                        self._objects_left_out = True
+                        continue
+                    self._objects_left -= 1
+                    if kind.sort == "array" and not self._affords(obj):
+                        continue
+                if kind.inside is not None:
+                    pending.append([*kind.inside(obj)])
+                for part in kind.parts:
+                    before, contents = part.take(obj)
+                    # An object with threading tools is changed by other threads, so it is not
+                    # restored.
+                    shared = part is _ATTRIBUTES and not is_module
+                    if shared and _MACHINE in map(kinds.__getitem__, map(type, contents)):
+                        continue
+                    self._kept.append((obj, part, before))
+                    pending.append(contents)
         return tensors
-
-    def _keep(self, thing: object, kind: _Kind, part: _Accessor) -> Collection[Any]:
-        """Take a snapshot of one part of an object; return the contents of the part."""
-        before = part.take(thing)
-        entries = part.entries(before)
-        if kind.sort == "module":
-            table = before[2] if part is _ATTRIBUTES else before
-            if isinstance(table, dict) and "training" in table:
-                self.modes[id(thing)] = table
-        elif part is _ATTRIBUTES and any(
-            inner is not None and inner.sort == "machine"
-            for inner in map(self._kinds.__getitem__, map(type, entries))
-        ):
-            # An object with threading tools is changed by other threads, so it is not restored.
-            return []
-        self._kept.append((thing, part, before))
-        return entries
 
     def keep_alone(self, container: object) -> None:
         """Take a snapshot of a container, without the objects that it contains."""
         kind = self._kinds[type(container)]
         assert kind is not None
-        self._kept += [(container, part, part.take(container)) for part in kind.parts]
+        self._kept += [(container, part, part.take(container)[0]) for part in kind.parts]
 
-    def _affords(self, thing: Any, kind: _Kind) -> bool:
-        """Whether an object fits into the limits of the snapshot."""
-        if not self._objects_left:
-            self._objects_left_out = True
+    def modes(self) -> dict[int, dict[str, Any]]:
+        """Return the copied table that contains the training flag of each module, by identity."""
+        tables = [
+            (id(obj), before[2] if part is _ATTRIBUTES else before)
+            for obj, part, before in self._kept
+            if issubclass(type(obj), torch.nn.Module) and part is not _SLOTS
+        ]
+        return {module: table for module, table in tables if "training" in table}
+
+    def _affords(self, array: Any) -> bool:
+        """Whether an array can change, and fits into the limit of bytes."""
+        if not array.flags.writeable:
             return False
-        self._objects_left -= 1
-        if kind.sort == "array":
-            # A read-only array cannot change.
-            if not thing.flags.writeable:
-                return False
-            if thing.nbytes > self._bytes_left:
-                self._bytes_left_out += thing.nbytes
-                return False
-            self._bytes_left -= thing.nbytes
+        if array.nbytes > self._bytes_left:
+            self._bytes_left_out += array.nbytes
+            return False
+        self._bytes_left -= array.nbytes
         return True
 
     def left(self) -> list[str]:

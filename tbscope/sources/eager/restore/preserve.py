@@ -7,7 +7,7 @@ the settings of torch and of the process.
 """
 
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from threading import get_ident
 from types import TracebackType
 from typing import Any
@@ -71,9 +71,6 @@ class Snapshot(AbstractContextManager["Snapshot"]):
         self._inputs = inputs
         self._tensors = TensorSnapshot()
         self._contents = ObjectSnapshot()
-        # The training flag is an attribute of the module, and is restored with the other
-        # attributes.
-        self._modes = self._contents.modes
         self._training = training
         self._switched: set[int] = set()
         self._restore_settings: Callable[[], None] = lambda: None
@@ -95,8 +92,7 @@ class Snapshot(AbstractContextManager["Snapshot"]):
             for table in tables():
                 self._contents.keep_alone(table)
             self._keep([*generators(), *self._to_keep, self._inputs])
-            for module in self._to_keep:
-                self._switch_mode(module)
+            self._set_modes(self._to_keep)
         except BaseException:
             self._restore()
             raise
@@ -108,7 +104,7 @@ class Snapshot(AbstractContextManager["Snapshot"]):
         A module that is part of the snapshot already is left alone.
         """
         self._keep([module])
-        self._switch_mode(module)
+        self._set_modes([module])
 
     def add_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
         """Add an optimizer that is about to make a step in the block, wherever it is referenced."""
@@ -120,25 +116,27 @@ class Snapshot(AbstractContextManager["Snapshot"]):
         """Whether a module has been set to the mode of the run."""
         return id(module) in self._switched
 
-    def _switch_mode(self, module: torch.nn.Module) -> None:
-        """Set a module of the snapshot to the mode of the run, once."""
-        if id(module) in self._switched:
-            return
-        self._switched.add(id(module))
-        table = module.__dict__
-        if "require_forward_param_sync" in table:
-            table.update(_ON_ITS_OWN)
-        if self._training is None:
-            return
-        if "training" in table:
-            table["training"] = self._training
-        elif getattr(module, "training", self._training) != self._training:
-            # A scripted module has its mode in C++, a wrapper of `torch.compile` in its inner
-            # module.
-            try:
-                module.training = self._training
-            except AttributeError:  # The scripted class declares `training` as a constant.
-                return
+    def _set_modes(self, modules: Iterable[torch.nn.Module]) -> None:
+        """Set modules of the snapshot to the mode of the run, each of them once.
+
+        The training flag is an attribute of a module, and is restored with the other attributes.
+        """
+        for module in modules:
+            if id(module) in self._switched:
+                continue
+            self._switched.add(id(module))
+            table = module.__dict__
+            if "require_forward_param_sync" in table:
+                table.update(_ON_ITS_OWN)
+            if self._training is None:
+                continue
+            if "training" in table:
+                table["training"] = self._training
+            elif getattr(module, "training", self._training) != self._training:
+                # A scripted module has its mode in C++, a wrapper of `torch.compile` in its inner
+                # module. A scripted class may declare `training` as a constant.
+                with suppress(AttributeError):
+                    module.training = self._training
 
     def switch(self, root: torch.nn.Module) -> None:
         """Switch a module and its children by its own `train()` or `eval()`, from their old modes.
@@ -147,8 +145,9 @@ class Snapshot(AbstractContextManager["Snapshot"]):
         """
         assert self._training is not None
         modules = [module for module in root.modules() if "training" in module.__dict__]
+        modes = self._contents.modes()
         for module in modules:
-            before = self._modes.get(id(module), {})
+            before = modes.get(id(module), {})
             module.__dict__["training"] = before.get("training", module.training)
         try:
             (root.train if self._training else root.eval)()
@@ -159,12 +158,14 @@ class Snapshot(AbstractContextManager["Snapshot"]):
 
     def stood_in_evaluation(self) -> bool:
         """Whether all modules were in evaluation mode before the snapshot, as set by the caller."""
-        return all(before["training"] is False for before in self._modes.values())
+        modes = self._contents.modes().values()
+        return not [before for before in modes if before["training"] is not False]
 
     def note_mode(self, module: torch.nn.Module, training: bool) -> None:
         """Record that another thread has switched a module of the snapshot, for good."""
-        if id(module) in self._modes:
-            self._modes[id(module)]["training"] = training
+        modes = self._contents.modes()
+        if id(module) in modes:
+            modes[id(module)]["training"] = training
 
     # -- snapshot and restoration ---------------------------------------------------------------
 

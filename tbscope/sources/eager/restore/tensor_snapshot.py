@@ -20,6 +20,7 @@ from tbscope.sources.torch.compat.modules import UNINITIALIZED
 from tbscope.sources.torch.compat.tensors import (
     GRADIENT_HOOKS,
     flattened,
+    keys_of_storages,
     outside_modes,
     set_version,
     storage_key,
@@ -99,7 +100,7 @@ class TensorSnapshot:
                 pairs = zip(tensors, hooks, strict=True)
                 self._unhooked.append((name, [tensor for tensor, hook in pairs if hook is None]))
                 belongings += [hook for hook in hooks if hook is not None]
-            stored, keys = list[torch.Tensor](), list[int]()
+            whole = list[torch.Tensor]()
             for tensor in tensors:
                 plain = type(tensor) in _PLAIN
                 if not plain and isinstance(tensor, UNINITIALIZED):
@@ -108,17 +109,20 @@ class TensorSnapshot:
                 self._leaves[id(tensor)] = tensor
                 inner = [] if plain else flattened(tensor)
                 belongings += inner
-                key = None if inner or tensor.is_nested else storage_key(tensor)
-                if key is not None:
+                if not inner:
+                    whole.append(tensor)
+            stored, keys = list[torch.Tensor](), list[int]()
+            for tensor, key in zip(whole, keys_of_storages(whole), strict=True):
+                if key is None or tensor.is_nested:
+                    self._odd[id(tensor)] = tensor
+                else:
                     stored.append(tensor)
                     keys.append(key)
-                elif not inner:
-                    self._odd[id(tensor)] = tensor
             # Attributes are read column by column, because a model has many tensors.
             handles = [tensor.data for tensor in stored]
             shapes = [tensor.shape for tensor in stored]
             asking = [tensor.requires_grad for tensor in stored]
-            columns = stored, handles, keys, shapes, asking, map(_history_of, stored)
+            columns = stored, handles, keys, shapes, asking, _histories(stored)
             added = list(map(_TensorState._make, zip(*columns, strict=True)))
             self._kept += added
             for kept in added:
@@ -160,8 +164,7 @@ class TensorSnapshot:
         gradients, seen, leaves = [], self._gradients, self._leaves
         # Uninitialized parameters are not in `_leaves`, because their gradient cannot be read.
         for tensor in tensors:
-            is_new = id(tensor) in leaves and id(tensor) not in seen
-            if is_new and _history_of(tensor) is None:
+            if id(tensor) in leaves and id(tensor) not in seen and tensor.is_leaf:
                 gradient = tensor.grad
                 seen[id(tensor)] = tensor, gradient
                 if gradient is not None:
@@ -226,22 +229,20 @@ class TensorSnapshot:
                     handle.storage_offset(),
                 ):
                     _attempt(report, tensor, setattr, tensor, "data", handle)
-            for kept in changed:
-                tensor = kept.tensor
-                if storage_key(tensor) != kept.key or tensor.shape != kept.shape:
-                    _attempt(report, tensor, setattr, tensor, "data", kept.handle)
+            tensors = [kept.tensor for kept in changed]
+            for kept, key in zip(changed, keys_of_storages(tensors), strict=True):
+                if key != kept.key or kept.tensor.shape != kept.shape:
+                    _attempt(report, kept.tensor, setattr, kept.tensor, "data", kept.handle)
             for lazy in self._lazy:
                 if type(lazy[0]) is not lazy[1]:
                     _attempt(report, lazy[0], _make_lazy, *lazy)
-            for name, tensors in self._unhooked:
-                for tensor in tensors:
+            for name, unhooked in self._unhooked:
+                for tensor in unhooked:
                     if getattr(tensor, name) is not None:
                         _attempt(report, tensor, setattr, tensor, name, None)
-            # The history of a view may change with that of its base.
-            for kept in changed:
-                history = _history_of(kept.tensor)
+            for kept, history in zip(changed, _histories(tensors), strict=True):
                 if history is not kept.history or kept.tensor.requires_grad != kept.requires_grad:
-                    _attempt(report, kept.tensor, _restore_history, kept, history)
+                    _attempt(report, kept.tensor, _restore_history, kept)
             for key, (tensor, gradient) in self._gradients.items():
                 if (self._alone or key in self._set) and tensor.grad is not gradient:
                     _attempt(report, tensor, setattr, tensor, "grad", gradient)
@@ -257,25 +258,28 @@ class TensorSnapshot:
         return [kept for kept in self._kept if id(kept.tensor) in changed]
 
 
-def _restore_history(kept: _TensorState, history: Any) -> None:
-    """Restore the `grad_fn` and the `requires_grad` of a tensor, whose `grad_fn` is `history`."""
-    if history is not kept.history:
+def _restore_history(kept: _TensorState) -> None:
+    """Restore the `grad_fn` and the `requires_grad` of a tensor."""
+    # The history of a view may have changed with that of its base.
+    if _histories([kept.tensor])[0] is not kept.history:
         if kept.history is not None:
             raise RuntimeError("a write gave it another history in autograd")
         kept.tensor.detach_()
     kept.tensor.requires_grad_(kept.requires_grad)
 
 
-def _history_of(tensor: torch.Tensor) -> Any:
-    """Return the `grad_fn` of a tensor, or None for a leaf.
+def _histories(tensors: list[torch.Tensor]) -> list[Any]:
+    """Return the `grad_fn` of each tensor, or None for a leaf.
 
     torch raises for one of several views of a base that was written into after they were made; then
     the result is `_UNKNOWN`.
     """
     try:
-        return tensor.grad_fn
+        return [tensor.grad_fn for tensor in tensors]
     except RuntimeError:
-        return _UNKNOWN
+        if len(tensors) == 1:
+            return [_UNKNOWN]
+        return [history for tensor in tensors for history in _histories([tensor])]
 
 
 class _Content:

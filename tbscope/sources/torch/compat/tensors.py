@@ -54,6 +54,7 @@ __all__ = [
     "jagged_constructors",
     "jagged_dummy",
     "key_of_storage",
+    "keys_of_storages",
     "map_leaves",
     "map_tensors",
     "nested_lengths",
@@ -185,6 +186,14 @@ def storage_key(tensor: torch.Tensor) -> int | None:
         # Sparse, opaque and functorch tensors have no storage of their own.
         return None
     return key
+
+
+def keys_of_storages(tensors: Sequence[torch.Tensor]) -> list[int | None]:
+    """Return the `storage_key` of each tensor."""
+    try:
+        return [tensor.untyped_storage()._cdata for tensor in tensors]
+    except (RuntimeError, NotImplementedError):
+        return [storage_key(tensor) for tensor in tensors]
 
 
 def key_of_storage(storage: torch.UntypedStorage) -> int:
