@@ -4,22 +4,24 @@ The names come from the module tree, never from the order of calls, so a module 
 parameters that it owns always have the same path.
 """
 
+import functools
 import itertools
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import torch
 from torch.nn.modules.lazy import LazyModuleMixin
 
-from tbscope.sources.torch.compat.modules import ScriptModule, uncompiled
+from tbscope.sources.torch.compat.modules import ScriptModule, is_compile_wrapper, uncompiled
 from tbscope.sources.torch.distributed import is_dtensor
 
 if TYPE_CHECKING:
     from tbscope.ir.scopes import Scope
 
 __all__ = [
+    "TENSOR_TABLES",
     "container_class",
     "ModuleEntry",
     "Registry",
@@ -29,6 +31,14 @@ __all__ = [
 ]
 
 _Module = torch.nn.Module
+
+TensorKind: TypeAlias = Literal["parameter", "buffer"]
+
+TENSOR_TABLES: tuple[tuple[TensorKind, str], ...] = (
+    ("parameter", "_parameters"),
+    ("buffer", "_buffers"),
+)
+"""The attributes of a module with the tensors that it owns itself, by kind."""
 
 
 @dataclass(eq=False, kw_only=True, slots=True)
@@ -65,11 +75,13 @@ class ModuleEntry:
     first_scope: "Scope | None" = None
 
     def __post_init__(self) -> None:
-        module = uncompiled(self.module)
-        if module is not self.module:
-            self.module, self.wrapper = module, self.module
-        self.label = class_label(module)
-        self.lazy = isinstance(module, LazyModuleMixin)
+        module = self.module
+        self.label = type(module).__name__
+        if _is_special(type(module)):  # type: ignore[arg-type]
+            self.module = uncompiled(module)
+            self.wrapper = None if module is self.module else module
+            self.label = class_label(self.module)
+            self.lazy = isinstance(self.module, LazyModuleMixin)
         self.qualified_name = self.name if self.registered else None
 
     def path_of(self, other: "ModuleEntry") -> str:
@@ -97,7 +109,7 @@ class TensorEntry:
     tensor: torch.Tensor
     owner: ModuleEntry
     attribute: str
-    kind: Literal["parameter", "buffer"]
+    kind: TensorKind
     number: int
 
     @property
@@ -112,6 +124,12 @@ def class_label(module: torch.nn.Module) -> str:
     if isinstance(module, ScriptModule):
         return str(module.original_name)
     return type(module).__name__
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_special(cls: type) -> bool:
+    """Whether the modules of a class are scripted, lazy, or wrappers of `torch.compile`."""
+    return issubclass(cls, (ScriptModule, LazyModuleMixin)) or is_compile_wrapper(cls)
 
 
 def switches_itself(modules: Iterable[torch.nn.Module]) -> bool:
@@ -186,22 +204,6 @@ class Registry:
                 self.by_module[id(entry.wrapper)] = entry
             self.refresh(entry, pending)
 
-    def _add_tensors(self, place: ModuleEntry) -> None:
-        module, tensors = place.module, self._tensors
-        tables: tuple[tuple[Literal["parameter", "buffer"], dict[str, Any]], ...] = (
-            ("parameter", module._parameters),
-            ("buffer", module._buffers),
-        )
-        for kind, table in tables:
-            for name, tensor in table.items():
-                entry = tensors.get(id(tensor))
-                if tensor is None:
-                    continue
-                if entry is None:
-                    tensors[id(tensor)] = TensorEntry(tensor, place, name, kind, len(tensors))
-                elif entry.owner is not place or entry.attribute != name:
-                    self._shared[id(module), name] = entry
-
     def module(self, module: torch.nn.Module) -> ModuleEntry | None:
         """Return the entry of a module or of its wrapper, or None if it is not registered."""
         return self.by_module.get(id(module))
@@ -250,19 +252,29 @@ class Registry:
             pending: Receives the entries of new children in reverse order; None to register them
                 at once.
         """
-        self._add_tensors(place)
+        module, tensors = place.module, self._tensors
+        for kind, table in TENSOR_TABLES:
+            for name, tensor in getattr(module, table).items():
+                entry = tensors.get(id(tensor))
+                if tensor is None:
+                    continue
+                if entry is None:
+                    tensors[id(tensor)] = TensorEntry(tensor, place, name, kind, len(tensors))
+                elif entry.owner is not place or entry.attribute != name:
+                    self._shared[id(module), name] = entry
         prefix = f"{place.name}." if place.name else ""
-        children = [
-            ModuleEntry(
-                module=child,
-                name=prefix + name,
-                attribute=name,
-                parent=place,
-                registered=place.registered,
-            )
-            for name, child in place.module._modules.items()
-            if child is not None and id(child) not in self.by_module
-        ]
+        children: list[ModuleEntry] = []
+        for name, child in module._modules.items():
+            if child is not None and id(child) not in self.by_module:
+                children.append(
+                    ModuleEntry(
+                        module=child,
+                        name=prefix + name,
+                        attribute=name,
+                        parent=place,
+                        registered=place.registered,
+                    )
+                )
         children.reverse()
         if pending is None:
             self._grow(children)

@@ -6,7 +6,7 @@ is watched nor more than once per module.
 
 from collections.abc import Callable
 from functools import cache, partial
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
@@ -16,7 +16,7 @@ from tbscope.sources.eager.record.values import shape_of
 from tbscope.sources.torch.calling.hyperparameters import class_source, hyperparameters
 from tbscope.sources.torch.compat.modules import UNINITIALIZED
 from tbscope.sources.torch.distributed import sharding_of
-from tbscope.sources.torch.module_names import ModuleEntry, Registry, TensorEntry
+from tbscope.sources.torch.module_names import TENSOR_TABLES, ModuleEntry, Registry, TensorEntry
 from tbscope.sources.torch.source_location import short_path
 from tbscope.sources.torch.subclasses import PLAIN, size_bytes_of, type_names
 
@@ -99,13 +99,9 @@ def _parameters(
         registry: The places of modules and their tensors.
         spread: The places of the tensors that are spread over ranks.
     """
-    tables: tuple[tuple[Literal["parameter", "buffer"], dict[str, Any]], ...] = (
-        ("parameter", module._parameters),
-        ("buffer", module._buffers),
-    )
     described: list[Parameter] = []
-    for kind, table in tables:
-        for name, tensor in table.items():
+    for kind, table in TENSOR_TABLES:
+        for name, tensor in getattr(module, table).items():
             if tensor is None:
                 continue
             place = spread.get((id(module), name)) if spread else None

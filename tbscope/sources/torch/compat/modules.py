@@ -28,6 +28,7 @@ __all__ = [
     "default_device",
     "functional_calls",
     "has_stale_call",
+    "is_compile_wrapper",
     "is_compiled_in_place",
     "is_tracing",
     "load_named_program",
@@ -99,11 +100,17 @@ def prepares_lazily(hook: object) -> bool:
 
 def uncompiled(module: torch.nn.Module) -> torch.nn.Module:
     """Return the module inside a wrapper of `torch.compile`; any other module is returned as is."""
-    eval_frame = sys.modules.get("torch._dynamo.eval_frame")
-    wrapper = getattr(eval_frame, "OptimizedModule", None)
-    while wrapper is not None and isinstance(module, wrapper):
-        module = module._modules["_orig_mod"]
+    while is_compile_wrapper(type(module)):
+        children: dict[str, Any] = module._modules
+        module = children["_orig_mod"]
     return module
+
+
+def is_compile_wrapper(cls: type) -> bool:
+    """Whether a class is that of the wrappers of `torch.compile`."""
+    eval_frame = sys.modules.get("torch._dynamo.eval_frame")
+    wrapper: type | tuple[()] = getattr(eval_frame, "OptimizedModule", ())
+    return issubclass(cls, wrapper)
 
 
 def has_stale_call(wrapper: torch.nn.Module) -> bool:
