@@ -1,9 +1,9 @@
 """Graphs as JSON: a lossless text form, which reads back as an equal graph."""
 
 import json
-from typing import Any
 
 from tbscope.errors import ArgumentError
+from tbscope.formats.checked_fields import Json
 from tbscope.formats.plain_data import FORMAT, decode_graph, encode_graph
 from tbscope.ir.graph import Graph, require_graph
 from tbscope.messages import error_text
@@ -33,7 +33,7 @@ def compact_json(graph: Graph) -> bytes:
     return _text(encode_graph(graph)).encode("ascii")
 
 
-def _text(data: Any) -> str:
+def _text(data: Json) -> str:
     # `default` converts integers of other libraries. Cycles need no check, since `encode_graph`
     # does not return for cyclic data.
     return json.dumps(data, separators=(",", ":"), default=int, check_circular=False)

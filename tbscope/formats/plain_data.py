@@ -4,13 +4,13 @@ Items that many nodes share (types, scopes, source lines) are written once, in a
 referred to by their row number. The fields and their types come from the classes of the graph.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from inspect import signature
 from itertools import starmap
 from math import isfinite
 from operator import attrgetter
 from types import NoneType, UnionType
-from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from tbscope.errors import ArgumentError, GraphError
 from tbscope.formats.checked_fields import (
@@ -19,6 +19,7 @@ from tbscope.formats.checked_fields import (
     NUMBER,
     TEXT,
     FieldError,
+    Json,
     Kind,
     Schema,
     literal,
@@ -51,6 +52,8 @@ from tbscope.messages import shown
 
 __all__ = ["FORMAT", "decode_graph", "encode_graph"]
 
+_T = TypeVar("_T")
+
 FORMAT = "tbscope.Graph"
 """The value of the key "format" in the data of a graph."""
 
@@ -61,12 +64,12 @@ _MOST_TEXT = 1000
 # JSON represents all constants of these types; most constants need no call of `nest`.
 _PLAIN = frozenset({str, bool, NoneType})
 # The attribute of a row that refers to its parent row, which comes before it.
-_AROUND: dict[str, Callable[[Any], Any]] = {
+_AROUND: dict[str, Callable[[object], object]] = {
     "scopes": attrgetter("parent"),
     "runs": attrgetter("around"),
 }
-_OF_TEXT: dict[str, Callable[[str], Any]] = {"constant": Constant, "float": float}
-_OF_ENTRIES: dict[str, Callable[[list[Any]], Any]] = {"list": list, "tuple": tuple}
+_OF_TEXT: dict[str, Callable[[str], Nest]] = {"constant": Constant, "float": float}
+_OF_ENTRIES: dict[str, Callable[[list[Nest]], Nest]] = {"list": list, "tuple": tuple}
 
 
 class _Type(NamedTuple):
@@ -78,7 +81,7 @@ class _Type(NamedTuple):
     sharding: Sharding | None
 
 
-def encode_graph(graph: Graph) -> dict[str, Any]:
+def encode_graph(graph: Graph) -> dict[str, Json]:
     """Return a graph as plain data.
 
     Args:
@@ -88,7 +91,7 @@ def encode_graph(graph: Graph) -> dict[str, Any]:
         its text.
     """
     writer = _Writer(graph)
-    written: dict[str, Any] = {}
+    written: dict[str, Json] = {}
     # Rows add the rows that they refer to, so tables are written last to first, then reversed.
     for name, record in reversed(_TABLES.items()):
         if items := writer.tables[name] or [*writer.shared[name]]:
@@ -97,7 +100,7 @@ def encode_graph(graph: Graph) -> dict[str, Any]:
     return dict(reversed(written.items()))
 
 
-def decode_graph(data: Any) -> Graph:
+def decode_graph(data: Json) -> Graph:
     """Return the graph that plain data describes.
 
     Args:
@@ -108,8 +111,7 @@ def decode_graph(data: Any) -> Graph:
         ArgumentError: The data does not describe a graph, or is of another version.
     """
     try:
-        _check_version(data)
-        graph: Graph = _Reader().graph(data)
+        graph = _Reader().graph(_checked(data))
         check_invariants(graph)
     except (FieldError, RecursionError, GraphError) as error:
         why = error.why if isinstance(error, GraphError) else str(error)
@@ -121,7 +123,8 @@ def decode_graph(data: Any) -> Graph:
     return graph
 
 
-def _check_version(data: Any) -> None:
+def _checked(data: Json) -> Mapping[str, Json]:
+    """Return the tables of a graph; raise an error for other data and for another version."""
     if type(data) is not dict or data.get("format") != FORMAT:
         raise FieldError(f'format is not "{FORMAT}"')
     version = data.get("version")
@@ -134,6 +137,7 @@ def _check_version(data: Any) -> None:
             why=f"this tbscope reads version {_VERSION}",
             fix="pip install --upgrade tbscope" if newer else "write the graph anew",
         )
+    return data
 
 
 class _Writer:
@@ -158,7 +162,7 @@ class _Writer:
         self._nodes = dict(zip(nodes, range(len(nodes)), strict=True))
         self._values = dict(zip(values, range(len(values)), strict=True))
 
-    def add(self, table: str, item: Any) -> int:
+    def add(self, table: str, item: object) -> int:
         """Add an item to a table, after its parents; return its row number."""
         numbers, around = self.shared[table], _AROUND.get(table)
         pending = [item]
@@ -193,16 +197,17 @@ class _Writer:
             for value in values
         ]
 
-    def _other(self, table: str, item: Any, numbers: dict[Any, int]) -> int:
+    def _other(self, table: str, item: _T, numbers: dict[_T, int]) -> int:
         number = numbers[item] = ~len(self.tables[table])
         self.tables[table].append(item)
         return number
 
-    def arguments(self, arguments: list[Argument]) -> list[Any]:
+    def arguments(self, arguments: list[Argument]) -> list[Json]:
         """Return arguments as plain data, with the names of keyword arguments."""
         plain, values, nest = _PLAIN, self._values, self.nest
-        written = []
+        written: list[Json] = []
         for name, tree in arguments:
+            encoded: Json
             if type(tree) is Value and tree in values:
                 encoded = [values[tree]]
             else:
@@ -210,7 +215,7 @@ class _Writer:
             written.append(encoded if name is None else {f"={name}": encoded})
         return written
 
-    def nests(self, nests: list[Nest]) -> list[Any]:
+    def nests(self, nests: list[Nest]) -> list[Json]:
         """Return pytrees as plain data."""
         plain, nest = _PLAIN, self.nest
         return [tree if type(tree) in plain else nest(tree) for tree in nests]
@@ -260,7 +265,7 @@ class _Reader:
         self.tables: dict[str, list[Any]] = {name: [] for name in _TABLES}
         self._values: list[Value] = []
 
-    def graph(self, data: dict[str, Any]) -> Any:
+    def graph(self, data: Mapping[str, Json]) -> Graph:
         """Return the graph of the tables, or raise FieldError."""
         for name, record in _TABLES.items():
             try:
@@ -279,6 +284,7 @@ class _Reader:
                 raise FieldError("is no field that this version has", shown(name)[1:-1])
         if len(self.tables["graph"]) != 1:
             raise FieldError(f"graph has {len(self.tables['graph'])} rows, and should have one")
+        graph: Graph
         (graph,) = self.tables["graph"]
         # The table contains the kernels of bodies, too, but `Graph.nodes` does not.
         bodies = [node.body.nodes for node in self.tables["nodes"] if node.body is not None]
@@ -288,15 +294,15 @@ class _Reader:
         graph.outputs, graph.notes = self.tables["outputs"], self.tables["notes"]
         return graph
 
-    def node(self, number: Any) -> Any:
+    def node(self, number: Json) -> object:
         """Return the node with a number."""
         return _entry(number, self.tables["nodes"], self.tables["other_nodes"])
 
-    def value(self, number: Any) -> Any:
+    def value(self, number: Json) -> object:
         """Return the value with a number."""
         return _entry(number, self._values, self.tables["other_values"])
 
-    def argument(self, data: Any) -> Argument:
+    def argument(self, data: Json) -> Argument:
         """Return an argument from plain data."""
         if type(data) is dict and len(data) == 1:
             ((name, nest),) = data.items()
@@ -304,7 +310,7 @@ class _Reader:
                 return Argument(name[1:], self.nest(nest))
         return Argument(None, self.nest(data))
 
-    def nest(self, data: Any) -> Nest:
+    def nest(self, data: Json) -> Nest:
         """Return a pytree from plain data."""
         if type(data) is list and len(data) == 1:
             return self.value(data[0])
@@ -316,17 +322,17 @@ class _Reader:
         except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
             raise FieldError(f"is {shown(data)}, which is no value and no constant") from error
 
-    def _constant(self, form: str, held: Any) -> Nest:
+    def _constant(self, form: str, contents: Any) -> Nest:
         """Return a constant that JSON lacks; Python raises an error for any other data."""
-        if type(held) is str:
-            return int(held, 16) if form == "int" else _OF_TEXT[form](held)
+        if type(contents) is str:
+            return int(contents, 16) if form == "int" else _OF_TEXT[form](contents)
         if form == "dict":
-            return {self.nest(key): self.nest(entry) for key, entry in held}
-        entries = [self.nest(entry) for entry in held]
+            return {self.nest(key): self.nest(entry) for key, entry in contents}
+        entries = [self.nest(entry) for entry in contents]
         return complex(*entries) if form == "complex" else _OF_ENTRIES[form](entries)
 
 
-def _entry(number: Any, listed: Sequence[Any], others: Sequence[Any] = ()) -> Any:
+def _entry(number: Json, listed: Sequence[_T], others: Sequence[_T] = ()) -> _T:
     """Return the entry with a number; numbers below 0 count in `others`."""
     if type(number) is not int or not -len(others) <= number < len(listed):
         raise FieldError(f"is {shown(number)}, which names nothing: there are {len(listed)}")
@@ -339,7 +345,7 @@ def _entry(number: Any, listed: Sequence[Any], others: Sequence[Any] = ()) -> An
 def _row_of(table: str) -> Kind:
     """Return the kind of a field that refers to a row of a table."""
 
-    def write(writer: _Writer, items: list[Any]) -> list[int]:
+    def write(writer: _Writer, items: list[object]) -> list[int]:
         # Most rows are in the table already, and `map` finds them without a Python step each.
         known, keys = writer.known[table], list(map(id, items))
         for item, key in zip(items, keys, strict=True):
@@ -347,13 +353,13 @@ def _row_of(table: str) -> Kind:
                 writer.add(table, item)
         return list(map(known.__getitem__, keys))
 
-    def read(reader: _Reader, data: Any) -> Any:
+    def read(reader: _Reader, data: Json) -> object:
         return _entry(data, reader.tables[table])
 
     return Kind(write, read)
 
 
-def _kind_of(hint: Any) -> Kind:
+def _kind_of(hint: object) -> Kind:
     """Return the kind of the fields with a type annotation."""
     if hint in _KINDS:
         return _KINDS[hint]
@@ -375,12 +381,12 @@ def _record(make: Any, **others: Kind | None) -> Schema:
     return Schema(make, {name: kind for name, kind in kinds.items() if kind is not None})
 
 
-_KINDS: dict[Any, Kind] = {
+_KINDS: dict[object, Kind] = {
     str: TEXT,
     int: INTEGER,
     float: NUMBER,
     bool: BOOLEAN,
-    Any: Kind(_Writer.nests, _Reader.nest),
+    Nest: Kind(_Writer.nests, _Reader.nest),
     Node: Kind(_Writer.nodes, _Reader.node),
     Value: Kind(_Writer.values, _Reader.value),
     Argument: Kind(_Writer.arguments, _Reader.argument),

@@ -6,9 +6,9 @@ writer.
 """
 
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import torch
 
@@ -21,6 +21,7 @@ __all__ = [
     "Held",
     "Slot",
     "TensorType",
+    "Types",
     "add_value",
     "device_name",
     "dtype_name",
@@ -31,6 +32,8 @@ __all__ = [
     "types_in",
     "types_of_metadata",
 ]
+
+_T = TypeVar("_T")
 
 _SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
@@ -62,6 +65,9 @@ class TensorType(NamedTuple):
         return size
 
 
+Types: TypeAlias = Any
+"""Results of a node with a `TensorType` in place of each tensor; None if they are unknown."""
+
 UNKNOWN = TensorType(None, "unknown", "cpu")
 """Type of a tensor for which a program records nothing."""
 
@@ -71,7 +77,7 @@ def is_symbol(thing: object) -> bool:
     return isinstance(thing, _SYMBOLS)
 
 
-def types_of_metadata(told: object) -> Any:
+def types_of_metadata(told: object) -> Types:
     """Return the metadata of a node with a `TensorType` in place of each tensor.
 
     Args:
@@ -82,7 +88,7 @@ def types_of_metadata(told: object) -> Any:
     return rebuilt(told, _told_of)
 
 
-def _told_of(thing: object) -> Any:
+def _told_of(thing: object) -> object:
     """Return the type or the constant for an entry of a pytree, or `DESCEND` for a container."""
     if isinstance(thing, torch.Tensor):
         return _type_of(thing)
@@ -108,12 +114,12 @@ _TOLD_AS_IT_IS = (
 )
 
 
-def tree_replace(nest: object, kind: type, change: Callable[[Any], Any]) -> Any:
+def tree_replace(nest: object, kind: type[_T], change: Callable[[_T], object]) -> Any:
     """Return a copy of a pytree in which `change` has replaced each instance of a class."""
     if type(nest) is kind:
         return change(nest)
 
-    def each(thing: object) -> Any:
+    def each(thing: object) -> object:
         if type(thing) is kind:
             return change(thing)
         return DESCEND if is_walked(type(thing)) else thing
@@ -140,7 +146,9 @@ def dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def _typed(shape: Any, dtype: torch.dtype, device: str, stride: Any) -> TensorType:
+def _typed(
+    shape: Iterable[Any], dtype: torch.dtype, device: str, stride: Iterable[Any] | None
+) -> TensorType:
     sizes = tuple(shape)
     name = dtype_name(dtype)
     if _are_numbers(sizes):
@@ -159,14 +167,14 @@ def _typed(shape: Any, dtype: torch.dtype, device: str, stride: Any) -> TensorTy
     return TensorType(plain_sizes, name, device, symbols, strides)
 
 
-def _are_numbers(sizes: Any) -> bool:
+def _are_numbers(sizes: Iterable[object]) -> bool:
     return _ONE_KIND.issuperset(map(type, sizes))
 
 
 _ONE_KIND = frozenset({int})
 
 
-def _number(size: object) -> Any:
+def _number(size: object) -> object:
     """Return a size as a number if its symbol has a value; else return the symbol."""
     if type(size) is int:
         return size
@@ -174,7 +182,7 @@ def _number(size: object) -> Any:
     return int(text) if text.isdecimal() else size
 
 
-def types_in(told: object) -> Iterator[TensorType]:
+def types_in(told: Types) -> Iterator[TensorType]:
     """Return the types of the tensors in a pytree from left to right."""
     return leaves_in(told, TensorType)
 
@@ -230,7 +238,7 @@ def slots_in(held: Held) -> Iterator[Slot]:
     return leaves_in(held, Slot)
 
 
-def slots_of(told: object) -> Held:
+def slots_of(told: Types) -> Held:
     """Return a pytree with a new slot in place of each tensor type; other leaves are unchanged."""
     return tree_replace(told, TensorType, Slot)
 

@@ -156,7 +156,7 @@ def _check_formulas(content: bytes, name: str, path: object) -> None:
             )
 
 
-def _formulas(data: object) -> Iterator[Any]:
+def _formulas(data: object) -> Iterator[object]:
     """Yield the formulas of sizes in nested JSON; torch writes each of them as a text."""
     pending = [data]
     while pending:

@@ -2,15 +2,19 @@
 
 import re
 import sys
+from typing import TYPE_CHECKING, TypeGuard
 
 from tbscope.sources.files import archive_entries
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
 
 __all__ = ["holds_model", "is_exported", "is_graph_module", "is_program_file"]
 
 _MODEL = re.compile(r"(^|/)(models/[^/]+\.json|serialized_exported_program\.json)$")
 
 
-def is_exported(thing: object) -> bool:
+def is_exported(thing: object) -> TypeGuard["ExportedProgram"]:
     """Whether an object is an ExportedProgram; torch.export is not imported for the check."""
     home = sys.modules.get("torch.export.exported_program")
     return home is not None and isinstance(thing, home.ExportedProgram)

@@ -13,6 +13,7 @@ from tbscope.sources.fx.detect import is_exported
 from tbscope.sources.fx.io_names import input_paths, results_of
 from tbscope.sources.fx.reader import Reader
 from tbscope.sources.fx.scopes import ProgramScopes
+from tbscope.sources.fx.state import StateKind
 from tbscope.sources.fx.walk import Walk, classes_in
 from tbscope.sources.torch.calling.signatures import describe_type
 from tbscope.sources.torch.module_names import container_class
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["from_export"]
 
-_STATE = {"PARAMETER": "parameter", "BUFFER": "buffer"}
+_STATE: dict[str, StateKind] = {"PARAMETER": "parameter", "BUFFER": "buffer"}
 
 
 def from_export(exported_program_or_path: object, *, trusted: bool = False) -> Graph:
@@ -68,7 +69,7 @@ def _of_file(path: object, *, trusted: bool) -> Graph:
         ) from error
 
 
-def _graph_of(program: Any) -> Graph:
+def _graph_of(program: "torch.export.ExportedProgram") -> Graph:
     """Return the graph of a program."""
     module: torch.fx.GraphModule = program.graph_module
     signature = program.graph_signature
@@ -82,7 +83,7 @@ def _graph_of(program: Any) -> Graph:
     )
     if root_class is not None:
         places.open_root(root_class)
-    kinds: dict[str, Any] = {
+    kinds: dict[str, StateKind] = {
         spec.target: _STATE[spec.kind.name]
         for spec in signature.input_specs
         if spec.kind.name in _STATE and spec.target is not None
@@ -96,7 +97,7 @@ def _graph_of(program: Any) -> Graph:
     return reader.finish(*results_of(plan, leaves), names)
 
 
-def _add_inputs(reader: Reader, program: Any) -> None:
+def _add_inputs(reader: Reader, program: "torch.export.ExportedProgram") -> None:
     """Set the result of each placeholder of a program, and add the inputs of the model."""
     specs = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
     inputs: dict[str, Held] = {}
@@ -156,7 +157,7 @@ def _written_back(reader: Reader, specs: Iterable[Any], given: list[Held]) -> li
     return leaves
 
 
-def _in_order(kinds: Mapping[str, object], modules: list[str]) -> dict[str, Any]:
+def _in_order(kinds: Mapping[str, StateKind], modules: list[str]) -> dict[str, StateKind]:
     """Return the kinds of tensors in the order of the module tree, parameters of a module first."""
     order = {name: index for index, name in enumerate(modules)}
     sort_keys = {

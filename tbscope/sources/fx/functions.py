@@ -52,17 +52,17 @@ def call_python(reader: Reader, node: torch.fx.Node, *, runs: bool = False) -> H
 
 
 @functools.cache
-def _method(name: str) -> Callable[..., Any]:
+def _method(name: str) -> Callable[..., object]:
     """Return a function that calls a method, by its name, on its first argument."""
 
-    def method(*args: object, **kwargs: object) -> Any:
+    def method(*args: object, **kwargs: object) -> object:
         return getattr(args[0], name)(*args[1:], **kwargs)
 
     method.__name__ = name
     return method
 
 
-_UNKNOWN: Any = object()
+_UNKNOWN: object = object()
 # Functions that run unchanged, on containers and on numbers.
 _FUNCTIONS = frozenset(
     {

@@ -1,7 +1,6 @@
 """Graphs of graph modules, which torch.fx traced by itself or for other tools."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
@@ -9,6 +8,7 @@ from tbscope.errors import ArgumentError, InputError
 from tbscope.ir.graph import Graph
 from tbscope.sources.fx.aliasing import (
     UNKNOWN,
+    Held,
     slots_of,
     types_of_metadata,
 )
@@ -84,7 +84,7 @@ def _graph_of(module: torch.fx.GraphModule, inputs: Sequence[object]) -> Graph:
     return reader.finish(result_paths(result), result, parts)
 
 
-def _given(nodes: list[torch.fx.Node], plan: object, inputs: Sequence[object]) -> list[Any]:
+def _given(nodes: list[torch.fx.Node], plan: object, inputs: Sequence[object]) -> list[Held]:
     """Return the input of each placeholder, or `_NOTHING` for a placeholder without input."""
     if not inputs:
         return [_NOTHING] * len(nodes)
@@ -99,4 +99,4 @@ def _given(nodes: list[torch.fx.Node], plan: object, inputs: Sequence[object]) -
     return values + [_NOTHING] * (len(nodes) - len(values))
 
 
-_NOTHING: Any = object()
+_NOTHING: object = object()

@@ -18,7 +18,7 @@ __all__ = ["input_paths", "result_paths", "results_of"]
 
 def input_paths(
     plan: object, names: Sequence[str] | None, leaves: Sequence[object], fallback: Sequence[str]
-) -> tuple[list[str], list[tuple[str, Any]]]:
+) -> tuple[list[str], list[tuple[str, Held]]]:
     """Return the path of each input of a program, and its arguments with their names.
 
     Args:
@@ -109,7 +109,7 @@ def _mark(leaf: object) -> Any:
         return torch.empty([1 if size is None else size for size in shape], device="meta")
 
 
-def _filled(plan: object, marks: Sequence[object]) -> Any:
+def _filled(plan: object, marks: Sequence[object]) -> Held:
     """Return the pytree of a spec with these leaves, or None if its classes cannot be rebuilt."""
     try:
         return filled(plan, marks)

@@ -20,6 +20,7 @@ from tbscope.sources.fx.aliasing import (
     Held,
     Slot,
     TensorType,
+    Types,
     slots_in,
     tree_replace,
     types_in,
@@ -69,7 +70,7 @@ class OpEffects(NamedTuple):
     allocated_bytes: int = 0
     written: tuple[int, ...] = ()
     shows: tuple[int | None, ...] = ()
-    results: Any = None
+    results: Types = None
     role: Role | None = None
 
 
@@ -84,11 +85,11 @@ class FakeRunner:
     def __init__(self, uncounted: dict[str, str]) -> None:
         self._formulas = Formulas(uncounted)
         self._uncounted = uncounted
-        self._known: dict[Any, OpEffects | None] = {}
+        self._known: dict[object, OpEffects | None] = {}
         self._mode: Any = None
         self._composite: dict[KernelInfo, bool] = {}
 
-    def done_by(self, facts: KernelInfo, given: Given, told: Any) -> OpEffects | None:
+    def done_by(self, facts: KernelInfo, given: Given, told: Types) -> OpEffects | None:
         """Return the costs of an operator, or None if its name and its schema have to suffice.
 
         Args:
@@ -262,7 +263,7 @@ class _Kernels(DispatchMode):  # type: ignore[no-untyped-call]
         return result
 
 
-def _key_of(given: Any, slots: list[Slot]) -> Any:
+def _key_of(given: Held, slots: list[Slot]) -> object:
     """Return a key that equal arguments share; append the slots among them to a list."""
     kind = type(given)
     if kind is Slot:
@@ -284,7 +285,7 @@ def _key_of(given: Any, slots: list[Slot]) -> Any:
 
 def _key_of_module(
     module: torch.nn.Module, own: list[tuple[torch.Tensor, Slot]], slots: list[Slot]
-) -> Any:
+) -> object:
     """Return a key that equal forwards of modules share.
 
     Layers of torch.nn with equal attributes, and tensors of equal types, do the same.
@@ -303,17 +304,16 @@ def _key_of_module(
 _OF_EVERY_MODULE = frozenset(vars(torch.nn.Module())) - {"training"}
 
 
-def _is_plain(held: Any) -> bool:
-    kind = type(held)
-    if kind is tuple or kind is list:
+def _is_plain(held: object) -> bool:
+    if type(held) is tuple or type(held) is list:
         return all(map(_is_plain, held))
-    return kind in (int, float, bool, str) or held is None
+    return type(held) in (int, float, bool, str) or held is None
 
 
 def _with(given: object, stand_ins: dict[Slot, torch.Tensor], device: str | None = None) -> Any:
     """Return arguments with a fake tensor for each slot, on the slot's device or on another."""
 
-    def each(thing: object) -> Any:
+    def each(thing: object) -> object:
         if type(thing) is torch.device and device is not None:
             return torch.device(device)
         if type(thing) is not Slot:

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import torch
 
 from tbscope.analysis.notes import DataRead, find_notes
-from tbscope.ir.graph import Argument, Constant, Graph, Module, Node, Source, Value
+from tbscope.ir.graph import Argument, Constant, Graph, Module, Nest, Node, Source, Value
 from tbscope.ir.scope_io import describe_calls
 from tbscope.ir.scopes import Scope
 from tbscope.sources.fx.aliasing import (
@@ -21,6 +21,7 @@ from tbscope.sources.fx.aliasing import (
     Held,
     Slot,
     TensorType,
+    Types,
     add_value,
     is_symbol,
     slots_in,
@@ -36,9 +37,9 @@ from tbscope.sources.fx.op_costs import (
     returns_tensor,
     written_slots,
 )
-from tbscope.sources.fx.scopes import ProgramScopes
+from tbscope.sources.fx.scopes import ModuleStack, ProgramScopes
 from tbscope.sources.fx.source_lines import source_of
-from tbscope.sources.fx.state import State
+from tbscope.sources.fx.state import State, StateKind
 from tbscope.sources.torch.calling.argument_values import FILLED, ArgumentConverter
 from tbscope.sources.torch.calling.pytree import children, fields_of, key_text
 from tbscope.sources.torch.operations import (
@@ -105,7 +106,10 @@ class Reader:
     """
 
     def __init__(
-        self, places: ProgramScopes, kinds: Mapping[str, Any], tensors: Mapping[str, Any]
+        self,
+        places: ProgramScopes,
+        kinds: Mapping[str, StateKind],
+        tensors: Mapping[str, torch.Tensor],
     ) -> None:
         self.places = places
         self.builder = places.builder
@@ -114,7 +118,7 @@ class Reader:
         self.work = FakeRunner(self.graph.uncounted)
         self.read_out: list[tuple[Slot, str, Source | None]] = []
         self.held: dict[torch.fx.Node, Held] = {}
-        self.between: dict[Any, Mapping[str, Any]] = {}
+        self.between: dict[ProgramNode, ModuleStack] = {}
         # The latest node whose scope and line were looked up, and these.
         self._node: ProgramNode = None
         self._place: tuple[Scope | None, Source | None] | None = None
@@ -198,7 +202,7 @@ class Reader:
         """Return the arguments of a node in plain containers, with slots for other nodes."""
         return self.of(node.args), self.of(node.kwargs)
 
-    def of(self, given: Any) -> Held:
+    def of(self, given: Held) -> Held:
         """Return an argument of a node in plain containers, with slots for other nodes."""
         kind = type(given)
         if kind in _PLAIN:
@@ -215,7 +219,7 @@ class Reader:
             return slice(self.of(given.start), self.of(given.stop), self.of(given.step))
         return given
 
-    def type_of(self, node: ProgramNode) -> Any:
+    def type_of(self, node: ProgramNode) -> Types:
         """Return the types of a node's results from its metadata, or None without metadata."""
         meta = node.meta
         for key in ("val", "example_value", "tensor_meta"):
@@ -237,7 +241,7 @@ class Reader:
         return self.stand(node, self.between.get(node) if not stack and self.between else stack)
 
     def stand(
-        self, node: ProgramNode, stack: Mapping[str, object] | None
+        self, node: ProgramNode, stack: ModuleStack | None
     ) -> tuple[Scope | None, Source | None]:
         """Place a node in the calls of a stack, even if its metadata has another stack."""
         source = self.line(node)
@@ -350,9 +354,9 @@ class Reader:
     def call_function(
         self,
         node: ProgramNode,
-        function: Callable[..., Any],
+        function: Callable[..., object],
         given: Given,
-        told: object,
+        told: Types,
         *,
         runs: bool,
     ) -> Held:
@@ -402,7 +406,7 @@ class Reader:
         fx_node: ProgramNode,
         facts: KernelInfo,
         given: Given,
-        told: object,
+        told: Types,
         done: OpEffects | None,
     ) -> Held:
         target: Any = fx_node.target
@@ -431,7 +435,7 @@ class Reader:
         written, shown = written_slots(facts, given), aliased_slots(facts, given, told)
         return self.give(node, told, read, written, shown)
 
-    def give_done(self, node: Node, told: object, read: list[Slot], done: OpEffects) -> Held:
+    def give_done(self, node: Node, told: Types, read: list[Slot], done: OpEffects) -> Held:
         """Add the outputs of an operation, with the writes and aliases of a run on fake tensors."""
         tensors = list(dict.fromkeys(read))
         written = [tensors[index] for index in done.written]
@@ -483,7 +487,7 @@ class Reader:
     def give(
         self,
         node: Node,
-        told: Any,
+        told: Types,
         read: Sequence[Slot] = (),
         written: Sequence[Slot] = (),
         shows: Mapping[int, Slot] | None = None,
@@ -538,7 +542,7 @@ def _is_state(slot: Slot) -> bool:
     return slot.make is not None and slot.at == 0
 
 
-_UNNAMED: Any = Constant("<Tensor>")
+_UNNAMED = Constant("<Tensor>")
 # The tensors of a program have names; a tensor that a user's container makes has none.
 _constant = ArgumentConverter(lambda _: _UNNAMED).nest
 _PLAIN = frozenset({int, float, bool, str, complex, type(None)})
@@ -546,7 +550,7 @@ _PLAIN = frozenset({int, float, bool, str, complex, type(None)})
 _WHOLE = frozenset({float, bool, complex, type(None), Constant})
 
 
-def _valued(given: Any, read: list[Slot], inside: frozenset[int] = frozenset()) -> Any:
+def _valued(given: Held, read: list[Slot], inside: frozenset[int] = frozenset()) -> Nest:
     """Return arguments with values in place of slots; append the slots to a list.
 
     Args:

@@ -7,15 +7,18 @@ name. Ancestors that are not called are containers in between. The eager tracer 
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, TypeAlias, TypeGuard
+from typing import TypeAlias, TypeGuard
 
 from tbscope.ir.builder import GraphBuilder
 from tbscope.ir.graph import Call, Source
 from tbscope.ir.scopes import Scope
 
-__all__ = ["ProgramScopes", "class_name_of", "is_call", "label_of"]
+__all__ = ["ModuleStack", "ProgramScopes", "class_name_of", "is_call", "label_of"]
 
-_Stack: TypeAlias = tuple[tuple[Any, Any], ...]
+ModuleStack: TypeAlias = Mapping[str, object]
+"""Enclosing calls of a node, outermost first: the name and class of a module, by torch's key."""
+
+_Stack: TypeAlias = tuple[tuple[object, object], ...]
 _NOT_ASKED = (object(), None)
 # Prefix of module names in a function that the model passes to an operator (`cond`).
 _OF_ROOT = re.compile(r"^_export_root(?:\.|$)")
@@ -33,10 +36,14 @@ def label_of(class_name: str) -> str:
     return class_name.rpartition(".")[2] or "Module"
 
 
-def is_call(entry: Any) -> TypeGuard[tuple[str, str | type]]:
+def is_call(entry: object) -> TypeGuard[tuple[str, str | type]]:
     """Whether an entry of a module stack is the name of a module with its class."""
-    pair = isinstance(entry, tuple) and len(entry) == 2
-    return pair and isinstance(entry[0], str) and isinstance(entry[1], str | type)
+    return (
+        isinstance(entry, tuple)
+        and len(entry) == 2
+        and isinstance(entry[0], str)
+        and isinstance(entry[1], str | type)
+    )
 
 
 class ProgramScopes:
@@ -65,7 +72,7 @@ class ProgramScopes:
         # While the body of an operator is read: its scope, by the scope in which it runs.
         self._inside: dict[Scope | None, Scope] = {}
         # The latest module stack, with its scope: many nodes in a row share a stack.
-        self._asked: tuple[Any, Scope | None] = _NOT_ASKED
+        self._asked: tuple[object, Scope | None] = _NOT_ASKED
         # For each module stack: the scope of the last call, and the innermost open scope by each
         # qualified name. Names are part of the key: torch numbers the calls of each name
         # separately, and a module may have several names.
@@ -93,7 +100,7 @@ class ProgramScopes:
         """Open the scope of the model itself."""
         self.root = self._open_call(None, "", class_name, None)
 
-    def scope_of(self, stack: Mapping[str, object] | None, source: Source | None) -> Scope | None:
+    def scope_of(self, stack: ModuleStack | None, source: Source | None) -> Scope | None:
         """Return the scope of a node; open the scopes of calls that no earlier node was in.
 
         Args:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import torch
 
@@ -14,7 +14,10 @@ from tbscope.sources.fx.scopes import ProgramScopes
 from tbscope.sources.torch.compat.tensors import storage_key
 from tbscope.sources.torch.subclasses import content_of, size_bytes_of, subclass_attributes
 
-__all__ = ["State", "state_of"]
+__all__ = ["State", "StateKind", "state_of"]
+
+StateKind: TypeAlias = Literal["parameter", "buffer"]
+"""Kind of a tensor in the state of a program."""
 
 
 class State:
@@ -29,8 +32,8 @@ class State:
     def __init__(
         self,
         places: ProgramScopes,
-        kinds: Mapping[str, Literal["parameter", "buffer"]],
-        tensors: Mapping[str, Any],
+        kinds: Mapping[str, StateKind],
+        tensors: Mapping[str, torch.Tensor],
     ) -> None:
         self._places = places
         self._kinds = kinds
@@ -40,7 +43,7 @@ class State:
         self._first: dict[str, str] = {}
         self._numbers: dict[str, int] = {}
         # The first name of each tensor, by its identity.
-        self._known: dict[Any, str] = {}
+        self._known: dict[object, str] = {}
         for name in kinds:
             tensor = tensors.get(name)
             first = name if tensor is None else self._known.setdefault(_identity(tensor), name)
@@ -78,7 +81,7 @@ class State:
         return typed or UNKNOWN
 
     def _make(self, name: str, kind: SourceKind, typed: TensorType) -> Value:
-        attributes: dict[str, Any] = {}
+        attributes: dict[str, object] = {}
         tensor = self._tensors.get(name)
         if kind == "constant":
             attributes = content_of(tensor) if isinstance(tensor, torch.Tensor) else {}
@@ -132,7 +135,7 @@ class State:
         }
 
 
-def _identity(tensor: torch.Tensor) -> Any:
+def _identity(tensor: torch.Tensor) -> object:
     """Return a key that tensors share if they are the same view of one storage."""
     key = storage_key(tensor)
     if key is None or tensor.numel() == 0:
@@ -142,17 +145,18 @@ def _identity(tensor: torch.Tensor) -> Any:
     return key, tensor.storage_offset(), tuple(tensor.shape), stride, tensor.dtype
 
 
-def state_of(parts: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def state_of(parts: Mapping[str, Any]) -> tuple[dict[str, StateKind], dict[str, torch.Tensor]]:
     """Return the kind of each parameter and buffer, and the tensors, by qualified name.
 
     Args:
         parts: The modules by qualified name, with `_parameters` and `_buffers`.
     """
-    kinds: dict[str, Any] = {}
-    tensors: dict[str, Any] = {}
+    kinds: dict[str, StateKind] = {}
+    tensors: dict[str, torch.Tensor] = {}
     for name, part in parts.items():
         prefix = f"{name}." if name else ""
-        for kind, table in (("parameter", part._parameters), ("buffer", part._buffers)):
+        tables: dict[StateKind, Any] = {"parameter": part._parameters, "buffer": part._buffers}
+        for kind, table in tables.items():
             for attribute, tensor in table.items():
                 # A damaged file may have any object there.
                 if isinstance(tensor, torch.Tensor):

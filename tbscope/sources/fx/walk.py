@@ -25,7 +25,7 @@ from tbscope.sources.fx.aliasing import (
 from tbscope.sources.fx.functions import call_python
 from tbscope.sources.fx.op_costs import OpEffects
 from tbscope.sources.fx.reader import Reader
-from tbscope.sources.fx.scopes import class_name_of, is_call, label_of
+from tbscope.sources.fx.scopes import ModuleStack, class_name_of, is_call, label_of
 from tbscope.sources.torch.calling.hyperparameters import hyperparameters
 from tbscope.sources.torch.compat.tensors import is_guard, is_higher_order, is_operator
 from tbscope.sources.torch.module_names import container_class
@@ -33,7 +33,7 @@ from tbscope.sources.torch.operations import is_random, kernel_info, operation_n
 
 __all__ = ["Walk", "attribute_at", "class_in", "classes_in", "hyperparameters_of"]
 
-_Stack: TypeAlias = tuple[tuple[str, Any], ...]
+_Stack: TypeAlias = tuple[tuple[str, tuple[str, str | type]], ...]
 _WITH_BACKWARD = "autograd_function_apply"
 # Operators without a node: their body is read in place.
 _TRANSPARENT = (
@@ -234,7 +234,7 @@ def attribute_at(module: object, path: str) -> Any:
 def classes_in(module: torch.fx.GraphModule) -> dict[str, str]:
     """Return the full class name of each called module, by qualified name."""
     classes: dict[str, str] = {}
-    seen: set[Any] = set()
+    seen: set[str] = set()
     for node in module.graph.nodes:
         for key, entry in (node.meta.get("nn_module_stack") or {}).items():
             if key not in seen and is_call(entry):
@@ -251,7 +251,7 @@ def class_in(modules: Mapping[str, torch.nn.Module], name: str) -> str:
     return container_class(modules, name) if plain else class_name_of(type(part))
 
 
-def _flat(given: object) -> list[Any]:
+def _flat(given: object) -> list[Held]:
     if isinstance(given, tuple | list):
         return [leaf for entry in given for leaf in _flat(entry)]
     if isinstance(given, dict):
@@ -259,7 +259,7 @@ def _flat(given: object) -> list[Any]:
     return [given]
 
 
-def _named(given: object) -> Any:
+def _named(given: Held) -> Held:
     """Return arguments with the name of each body in place of the body."""
     if type(given) is _Body:
         return Constant(f"<{given.name}>")
@@ -270,7 +270,7 @@ def _named(given: object) -> Any:
     return given
 
 
-def _stacks_between(graph: torch.fx.Graph) -> dict[torch.fx.Node, Mapping[str, Any]]:
+def _stacks_between(graph: torch.fx.Graph) -> dict[torch.fx.Node, ModuleStack]:
     """Return the enclosing calls of each node without a module stack between nodes with stacks.
 
     Passes over a program insert nodes without a module stack, as to quantise a tensor between two
@@ -318,7 +318,7 @@ def _common(stacks: Iterable[_Stack | None]) -> _Stack | None:
 
 def _stack_to(
     node: torch.fx.Node, around: Mapping[str, object] | None, prefix: str, part: torch.nn.Module
-) -> Mapping[str, Any]:
+) -> ModuleStack:
     """Return the module stack for a node that calls a module, with that call as its last entry.
 
     Args:
@@ -327,7 +327,7 @@ def _stack_to(
         prefix: The path of the node's graph module, as for `Walk`.
         part: The module.
     """
-    stack: dict[str, Any] = dict(around or {})
+    stack: dict[str, object] = dict(around or {})
     key = next(reversed(stack), node.name)
     last = stack.get(key)
     own = is_call(last) and last[0] == str(node.target)
@@ -345,7 +345,7 @@ def _stack_to(
     return {**stack, key if own else node.name: (f"{prefix}{node.target}", type(part))}
 
 
-def hyperparameters_of(part: torch.nn.Module) -> dict[str, Any]:
+def hyperparameters_of(part: torch.nn.Module) -> dict[str, object]:
     """Return the hyper-parameters of a module, or the error that its `extra_repr` raised."""
     try:
         return hyperparameters(part)

@@ -15,9 +15,10 @@ import torch
 from tbscope.errors import ArgumentError
 from tbscope.messages import error_text, shown
 from tbscope.sources.files import local_file, unreadable
-from tbscope.sources.fx.aliasing import UNKNOWN, TensorType, dtype_name
+from tbscope.sources.fx.aliasing import UNKNOWN, TensorType, Types, dtype_name
 from tbscope.sources.torch.compat.modules import load_script_file
 from tbscope.sources.torchscript.detect import holds_script
+from tbscope.sources.torchscript.types import ScriptBlock
 
 __all__ = ["Loaded", "load_script"]
 
@@ -35,8 +36,8 @@ class Loaded(NamedTuple):
     """
 
     module: Any
-    functions: Callable[[str], Any]
-    traced_with: list[Any] | None
+    functions: Callable[[str], ScriptBlock]
+    traced_with: list[Types] | None
 
 
 def load_script(path: object) -> Loaded:
@@ -69,7 +70,7 @@ def load_script(path: object) -> Loaded:
         ) from error
 
 
-def _noted(archive: zipfile.ZipFile, path: object) -> list[Any] | None:
+def _noted(archive: zipfile.ZipFile, path: object) -> list[Types] | None:
     """Return the inputs with which `forward` was traced, as types, or None if the file has none.
 
     Entries with code and pickles are read in full, so that zipfile compares their checksums:
@@ -79,7 +80,7 @@ def _noted(archive: zipfile.ZipFile, path: object) -> list[Any] | None:
     if not holds_script(names):
         why = "it is a zip file, and holds no TorchScript"
         raise unreadable(path, _DOING, why, "torch.jit.save(module, path) writes one")
-    traced_inputs: list[Any] | None = None
+    traced_inputs: list[Types] | None = None
     for name in names:
         if not name.endswith((".py", "pkl")):
             continue

@@ -9,7 +9,6 @@ import builtins
 import math
 import operator
 from collections.abc import Callable
-from typing import Any
 
 import torch
 
@@ -157,34 +156,34 @@ def _unknown(label: str, given: list[Held]) -> UnknownValue:
     return UnknownValue(f"{label.strip('_')}({', '.join(texts)})", origins(given))
 
 
-def _add(one: Any, other: Any, scale: Any = 1) -> Any:
+def _add(one: Held, other: Held, scale: Held = 1) -> Held:
     return one + other if scale == 1 else one + other * scale
 
 
-def _subtract(one: Any, other: Any, scale: Any = 1) -> Any:
+def _subtract(one: Held, other: Held, scale: Held = 1) -> Held:
     return one - other * scale
 
 
-def _divide(one: Any, other: Any, rounding: Any = None) -> Any:
+def _divide(one: Held, other: Held, rounding: object = None) -> Held:
     if rounding == "floor":
         return one // other
     return math.trunc(one / other) if rounding == "trunc" else one / other
 
 
-def _slice(nest: Any, start: Any = None, end: Any = None, step: Any = 1) -> Any:
+def _slice(nest: Held, start: object = None, end: object = None, step: object = 1) -> Held:
     return nest[slice(start, end, step)]
 
 
-def _same(given: object, *_: object) -> Any:
+def _same(given: Held, *_: object) -> Held:
     return given
 
 
-def _named(home: object, *names: str) -> dict[str, Callable[..., Any]]:
+def _named(home: object, *names: str) -> dict[str, Callable[..., Held]]:
     """Return functions of a Python module, by the TorchScript kinds with their names."""
     return {f"aten::{name}": getattr(home, name) for name in names}
 
 
-SCALAR_FUNCTIONS: dict[str, Callable[..., Any]] = {
+SCALAR_FUNCTIONS: dict[str, Callable[..., Held]] = {
     **_named(operator, "mul", "floordiv", "mod", "pow", "neg", "abs"),
     **_named(operator, "eq", "ne", "lt", "le", "gt", "ge", "__and__", "__or__", "__not__"),
     **_named(math, "floor", "ceil", "sqrt"),
@@ -208,17 +207,17 @@ SCALAR_FUNCTIONS: dict[str, Callable[..., Any]] = {
 """Functions that compute numbers from numbers, by TorchScript kind."""
 
 
-def _pop(nest: Any, key: Any = -1, *default: Any) -> Any:
+def _pop(nest: Held, key: object = -1, *default: Held) -> Held:
     return nest.pop(key, *default) if isinstance(nest, dict) else nest.pop(key)
 
 
-def _joined(one: Any, other: Any) -> Any:
+def _joined(one: Held, other: Held) -> Held:
     if type(one) is not type(other) or isinstance(one, dict):
         raise TypeError("these are not joined")
     return one + other
 
 
-_ON_CONTAINERS: dict[str, Callable[..., Any]] = {
+_ON_CONTAINERS: dict[str, Callable[..., Held]] = {
     "aten::__getitem__": operator.getitem,
     "aten::slice": _slice,
     "aten::len": len,

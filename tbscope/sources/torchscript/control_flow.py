@@ -10,14 +10,14 @@ entry, appends the operation, and replaces the placeholders (`_OutputRef`) by th
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tbscope.ir.graph import Argument, Value
 from tbscope.sources.fx.aliasing import UNKNOWN, Held, Slot
 from tbscope.sources.fx.op_costs import OpEffects
 from tbscope.sources.torchscript.const_eval import MUTATIONS
 from tbscope.sources.torchscript.reader import ScriptReader, Step
-from tbscope.sources.torchscript.types import common_type, nodes_of
+from tbscope.sources.torchscript.types import ScriptBlock, ScriptValue, common_type, nodes_of
 from tbscope.sources.torchscript.values import (
     UNKNOWN_KEY,
     UnknownEntries,
@@ -55,7 +55,7 @@ class _Effects(NamedTuple):
 
     given: list[Held]
     values: dict[Slot, Value]
-    contents: dict[int, tuple[Any, Any]]
+    contents: dict[int, tuple[Held, Held]]
 
 
 def merge(
@@ -135,7 +135,7 @@ def _as_it_is(slot: Held, values: dict[Slot, Value]) -> Held:
     return Slot(slot.type, slot.read(), writes=slot.writes, at=slot.at)
 
 
-def _refill(container: Any, content: Any) -> None:
+def _refill(container: Held, content: Held) -> None:
     container.clear()
     if type(container) is dict:
         container.update(content)
@@ -189,7 +189,7 @@ class _Merger:
             return first
         return UnknownValue(self._step.name, self._slots_behind(entries))
 
-    def _merged_list(self, entries: list[Any], *, always: bool) -> list[Held]:
+    def _merged_list(self, entries: list[Held], *, always: bool) -> list[Held]:
         lists = [known_entries(entry) for entry in entries]
         lengths = {len(entry) for entry in lists}
         merged = [
@@ -200,7 +200,7 @@ class _Merger:
             merged.append(UnknownEntries(self._slots_behind(entries)))
         return merged
 
-    def _merged_dict(self, entries: list[Any], *, always: bool) -> dict[Any, Held]:
+    def _merged_dict(self, entries: list[Held], *, always: bool) -> dict[object, Held]:
         keys = dict.fromkeys(key for entry in entries for key in entry)
         merged = {
             key: self.merged([each[key] for each in entries if key in each], always=always)
@@ -248,19 +248,19 @@ class _Merger:
 _PLAIN = (bool, int, float, str)
 
 
-def raises(block: object) -> bool:
+def raises(block: ScriptBlock) -> bool:
     """Whether a block raises unconditionally: `prim::RaiseException` is one of its own nodes."""
     return any(kind == "prim::RaiseException" for kind, _ in nodes_of(block))
 
 
-def containers_changed_in(block: object, values: Mapping[int, Held]) -> list[Any]:
+def containers_changed_in(block: ScriptBlock, values: Mapping[int, Held]) -> list[Held]:
     """Return the lists and dicts of the enclosing frame that a block changes, each once.
 
     Args:
         block: The block.
         values: The contents of the values in the frame, by number.
     """
-    changed: dict[int, Any] = {}
+    changed: dict[int, Held] = {}
     for kind, node in nodes_of(block):
         for inner_block in node.blocks():
             changed.update(
@@ -276,7 +276,7 @@ def containers_changed_in(block: object, values: Mapping[int, Held]) -> list[Any
     return list(changed.values())
 
 
-def in_any_iteration(held: Held, value: Any) -> Held:
+def in_any_iteration(held: Held, value: ScriptValue) -> Held:
     """Return the value that a loop-carried value has in every iteration.
 
     A tensor has an unknown shape, as an iteration may change it; a number or a text is a

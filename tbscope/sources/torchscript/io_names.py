@@ -8,11 +8,16 @@ import torch
 
 from tbscope.errors import InputError
 from tbscope.messages import shown
-from tbscope.sources.fx.aliasing import Held, slots_of, types_in, types_of_metadata
+from tbscope.sources.fx.aliasing import Held, Types, slots_of, types_in, types_of_metadata
 from tbscope.sources.torch.calling.bind import require_made
 from tbscope.sources.torch.calling.pytree import tensor_leaves
 from tbscope.sources.torch.calling.signatures import signature_of
-from tbscope.sources.torchscript.types import gives_tensors, types_from_kind
+from tbscope.sources.torchscript.types import (
+    ScriptType,
+    ScriptValue,
+    gives_tensors,
+    types_from_kind,
+)
 from tbscope.sources.torchscript.values import UnknownValue
 
 __all__ = ["inputs_of"]
@@ -21,10 +26,10 @@ __all__ = ["inputs_of"]
 def inputs_of(
     name: str,
     method: Any,
-    values: Sequence[Any],
-    args: Sequence[Any] | None,
-    kwargs: Mapping[str, Any],
-    traced_with: Sequence[Any] | None,
+    values: Sequence[ScriptValue],
+    args: Sequence[object] | None,
+    kwargs: Mapping[str, object],
+    traced_with: Sequence[Types] | None,
 ) -> tuple[dict[str, Held], bool]:
     """Return the inputs of a method or a function, by name.
 
@@ -43,7 +48,7 @@ def inputs_of(
     """
     # The schema of a method begins with `self`, which is not among the values.
     parameters = list(method.schema.arguments)[-len(values) :] if values else []
-    bound: Mapping[str, Any] = {}
+    bound: Mapping[str, object] = {}
     if args or kwargs:
         traced_with = None
         try:
@@ -84,7 +89,7 @@ def inputs_of(
     return inputs, as_traced
 
 
-def _fits(thing: Any, kind: Any) -> bool:
+def _fits(thing: object, kind: ScriptType) -> bool:
     """Whether an argument fits the type of a parameter; types without a check accept anything."""
     name = kind.kind()
     if name == "OptionalType":
@@ -94,8 +99,9 @@ def _fits(thing: Any, kind: Any) -> bool:
         return type(thing) is list and all(_fits(entry, entry_type) for entry in thing)
     if name == "TupleType":
         kinds = kind.containedTypes()
-        fits = isinstance(thing, tuple) and len(thing) == len(kinds)
-        return fits and all(map(_fits, thing, kinds))
+        if not isinstance(thing, tuple) or len(thing) != len(kinds):
+            return False
+        return all(map(_fits, thing, kinds))
     accepted = _TAKEN.get(name)
     # `bool` is a subclass of `int` in Python, but no number in TorchScript.
     is_bool = isinstance(thing, bool) and name in ("IntType", "FloatType")

@@ -30,7 +30,7 @@ _TAKES_NUMBERS = frozenset(
 class _Parameter(NamedTuple):
     name: str
     by_keyword: bool
-    default: Any
+    default: object
     tensor: str
     kind: str
 
@@ -63,7 +63,7 @@ class Operator(NamedTuple):
             for parameter, content in pairs
         )
 
-    def arguments(self, given: list[Held], constant: object) -> Given:
+    def arguments(self, given: list[Held], constant: Callable[[object], Held]) -> Given:
         """Return positional and keyword arguments, without defaults.
 
         Keyword arguments and trailing positional arguments that equal their default are left out.
@@ -94,7 +94,9 @@ class Operator(NamedTuple):
         pairs = zip(self.parameters, args, strict=False)
         return [_sample(parameter, content) for parameter, content in pairs], kwargs
 
-    def _fitting(self, parameter: _Parameter, held: Held, constant: Any) -> Held:
+    def _fitting(
+        self, parameter: _Parameter, held: Held, constant: Callable[[object], Held]
+    ) -> Held:
         kind = type(held)
         if kind is int and parameter.name in _WORDS:
             return _WORDS[parameter.name](held)
@@ -107,7 +109,7 @@ class Operator(NamedTuple):
         return lowered(held)
 
 
-_NONE: Any = object()
+_NONE: object = object()
 
 
 def _sample(parameter: _Parameter, held: Held) -> Held:
@@ -119,12 +121,12 @@ def _sample(parameter: _Parameter, held: Held) -> Held:
     return 0 if parameter.name == "index" and parameter.kind == "int" else held
 
 
-def _entry_of(table: tuple[object, ...]) -> Callable[[int], Any]:
+def _entry_of(table: tuple[object, ...]) -> Callable[[int], object]:
     """Return a function from TorchScript's numbers to entries; other numbers stay as they are."""
     return lambda code: table[code] if 0 <= code < len(table) else code
 
 
-_WORDS: dict[str, Callable[[int], Any]] = {
+_WORDS: dict[str, Callable[[int], object]] = {
     "dtype": dtype_of,
     "layout": _entry_of((torch.strided, torch.sparse_coo)),
     "memory_format": _entry_of(

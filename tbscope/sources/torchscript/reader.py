@@ -11,13 +11,14 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 
 from tbscope.ir.graph import Node, Source
-from tbscope.sources.fx.aliasing import Given, Held, Slot, TensorType, dtype_name
+from tbscope.sources.fx.aliasing import Given, Held, Slot, TensorType, Types, dtype_name
 from tbscope.sources.fx.reader import ProgramNode, Reader
-from tbscope.sources.fx.scopes import ProgramScopes
+from tbscope.sources.fx.scopes import ModuleStack, ProgramScopes
+from tbscope.sources.fx.state import StateKind
 
 __all__ = ["Journal", "ScriptReader", "Step"]
 
-Journal: TypeAlias = dict[int, tuple[Any, Any]]
+Journal: TypeAlias = dict[int, tuple[Held, Held]]
 """Changed slots, lists and dicts with their earlier states, by `id`. The state of a slot is its
 value, the number of the node that returned the value, and its type; a container's is a copy."""
 
@@ -37,12 +38,12 @@ class Step(NamedTuple):
     name: str
     target: Any
     arguments: Given
-    told: Any
-    stack: Mapping[str, Any]
+    told: Types
+    stack: ModuleStack
     source: Source | None
 
     @property
-    def meta(self) -> Any:
+    def meta(self) -> dict[str, object]:
         """The metadata in which `Reader.where` looks up the enclosing module calls."""
         return {"nn_module_stack": self.stack}
 
@@ -51,7 +52,10 @@ class ScriptReader(Reader):
     """Reads the nodes of TorchScript's graphs (see `Reader`), and journals changes of state."""
 
     def __init__(
-        self, places: ProgramScopes, kinds: Mapping[str, Any], tensors: Mapping[str, Any]
+        self,
+        places: ProgramScopes,
+        kinds: Mapping[str, StateKind],
+        tensors: Mapping[str, torch.Tensor],
     ) -> None:
         super().__init__(places, kinds, tensors)
         self._journals: list[Journal] = []
@@ -61,7 +65,7 @@ class ScriptReader(Reader):
         arguments: Given = node.arguments
         return arguments
 
-    def type_of(self, node: ProgramNode) -> Any:
+    def type_of(self, node: ProgramNode) -> Types:
         """Return the types of a node's results, or None."""
         return node.told
 
@@ -73,7 +77,7 @@ class ScriptReader(Reader):
     def give(
         self,
         node: Node,
-        told: Any,
+        told: Types,
         read: Sequence[Slot] = (),
         written: Sequence[Slot] = (),
         shows: Mapping[int, Slot] | None = None,
@@ -83,7 +87,7 @@ class ScriptReader(Reader):
             self.note(slot)
         return super().give(node, told, read, written, shows)
 
-    def note(self, thing: Any) -> None:
+    def note(self, thing: Held) -> None:
         """Record the state of a slot, list or dict before a change, in the innermost open journal.
 
         Only the first change in a journal counts.

@@ -56,9 +56,9 @@ def from_torchscript(script_or_path: object, *inputs: object) -> Graph:
 
 
 def graph_of_script(
-    script_or_path: Any,
-    args: Sequence[Any] | None,
-    kwargs: Mapping[str, Any],
+    script_or_path: object,
+    args: Sequence[object] | None,
+    kwargs: Mapping[str, object],
     *,
     training: bool | None = None,
 ) -> Graph:

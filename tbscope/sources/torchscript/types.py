@@ -5,13 +5,17 @@ much, as torch ends each iteration with an exception.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
 from tbscope.sources.fx.aliasing import UNKNOWN, Held, Slot, TensorType, device_name, dtype_name
 
 __all__ = [
+    "ScriptBlock",
+    "ScriptNode",
+    "ScriptType",
+    "ScriptValue",
     "block_inputs",
     "block_outputs",
     "common_type",
@@ -26,6 +30,18 @@ __all__ = [
     "types_from_kind",
 ]
 
+ScriptNode: TypeAlias = Any
+"""Node of a graph, `torch._C.Node`; torch's stubs lack its attributes and its neighbours."""
+
+ScriptValue: TypeAlias = Any
+"""Value in a graph, `torch._C.Value`."""
+
+ScriptBlock: TypeAlias = Any
+"""Graph, or a block of a node: `torch._C.Graph` or `torch._C.Block`."""
+
+ScriptType: TypeAlias = Any
+"""Type of a value, `torch._C.Type`."""
+
 # Source: c10/core/ScalarType.h, in the order of its numbers.
 _DTYPES = (
     *("uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64"),
@@ -37,10 +53,11 @@ _DTYPES = (
 _CPU = torch.device("cpu")
 
 
-def dtype_of(code: Any) -> Any:
+def dtype_of(code: object) -> object:
     """Return the dtype for TorchScript's number of it; any other object is returned as it is."""
-    is_code = type(code) is int and 0 <= code < len(_DTYPES)
-    return getattr(torch, _DTYPES[code], code) if is_code else code
+    if type(code) is int and 0 <= code < len(_DTYPES):
+        return getattr(torch, _DTYPES[code], code)
+    return code
 
 
 def dtype_code(name: str) -> int | None:
@@ -48,7 +65,7 @@ def dtype_code(name: str) -> int | None:
     return _DTYPES.index(name) if name in _DTYPES else None
 
 
-def tensor_type_of(kind: Any) -> TensorType | None:
+def tensor_type_of(kind: ScriptType) -> TensorType | None:
     """Return the type of a tensor in a graph, or None if its sizes or its dtype are missing."""
     if kind.kind() != "TensorType":
         return None
@@ -65,7 +82,7 @@ def tensor_type_of(kind: Any) -> TensorType | None:
     )
 
 
-def gives_tensors(kind: Any) -> bool:
+def gives_tensors(kind: ScriptType) -> bool:
     """Whether a value of a type may be a tensor, or contain one."""
     name = kind.kind()
     if name == "TensorType":
@@ -76,7 +93,7 @@ def gives_tensors(kind: Any) -> bool:
 _NESTS = frozenset({"ListType", "TupleType", "OptionalType", "DictType", "FutureType", "UnionType"})
 
 
-def types_from_kind(kind: Any, count: Callable[[], int | None] = lambda: None) -> Held:
+def types_from_kind(kind: ScriptType, count: Callable[[], int | None] = lambda: None) -> Held:
     """Return the tensor types in a value, from its TorchScript type alone; None without tensors.
 
     Args:
@@ -116,30 +133,30 @@ def common_type(slots: list[Slot]) -> TensorType:
     return TensorType(shape, dtype, first.device, stride=stride)
 
 
-def node_inputs(node: Any) -> list[Any]:
+def node_inputs(node: ScriptNode) -> list[ScriptValue]:
     """Return the inputs of a node, in order."""
     input_at = node.inputsAt
     return [input_at(index) for index in range(node.inputsSize())]
 
 
-def node_outputs(node: Any) -> list[Any]:
+def node_outputs(node: ScriptNode) -> list[ScriptValue]:
     """Return the outputs of a node, in order."""
     output_at = node.outputsAt
     return [output_at(index) for index in range(node.outputsSize())]
 
 
-def numbers(node: Any) -> list[int]:
+def numbers(node: ScriptNode) -> list[int]:
     """Return the numbers of a node's inputs (`Value.unique()`), in order."""
     input_at = node.inputsAt
     return [input_at(index).unique() for index in range(node.inputsSize())]
 
 
-def nodes_of(block: Any) -> list[tuple[str, Any]]:
+def nodes_of(block: ScriptBlock) -> list[tuple[str, ScriptNode]]:
     """Return the nodes of a graph or a block in order, each with its kind."""
     node = _last(block)
     if not hasattr(node, "prev"):
         return [(node.kind(), node) for node in block.nodes()]
-    nodes: list[tuple[str, Any]] = []
+    nodes: list[tuple[str, ScriptNode]] = []
     while True:
         node = node.prev()
         kind = node.kind()
@@ -148,16 +165,16 @@ def nodes_of(block: Any) -> list[tuple[str, Any]]:
         nodes.append((kind, node))
 
 
-def block_inputs(block: Any) -> list[Any]:
+def block_inputs(block: ScriptBlock) -> list[ScriptValue]:
     """Return the inputs of a graph or a block."""
     node = block.param_node() if hasattr(block, "param_node") else block.paramNode()
     return node_outputs(node)
 
 
-def block_outputs(block: object) -> list[Any]:
+def block_outputs(block: ScriptBlock) -> list[ScriptValue]:
     """Return the outputs of a graph or a block."""
     return node_inputs(_last(block))
 
 
-def _last(block: Any) -> Any:
+def _last(block: ScriptBlock) -> ScriptNode:
     return block.return_node() if hasattr(block, "return_node") else block.returnNode()

@@ -123,7 +123,7 @@ def is_open(held: Held) -> bool:
     return type(held) is list and bool(held) and type(held[-1]) is UnknownEntries
 
 
-def known_entries(container: Any) -> Any:
+def known_entries(container: Held) -> Held:
     """Return an open list or dict without its unknown entries; any other container as it is."""
     if not is_open(container):
         return container
@@ -132,7 +132,7 @@ def known_entries(container: Any) -> Any:
     return container[:-1]
 
 
-def make_open(container: Any, *others: Held) -> None:
+def make_open(container: Held, *others: Held) -> None:
     """Open a list or a dict: its tensors are among entries of unknown number and position.
 
     Entries of a dict that contain tensors stay under their keys.

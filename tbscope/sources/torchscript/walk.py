@@ -6,16 +6,16 @@ is assumed not to run.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 import torch
 
 from tbscope.ir.graph import Source, Value
-from tbscope.sources.fx.aliasing import Given, Held, Slot, types_of_metadata
+from tbscope.sources.fx.aliasing import Given, Held, Slot, Types, types_of_metadata
 from tbscope.sources.fx.op_costs import OpEffects
+from tbscope.sources.fx.scopes import ModuleStack
 from tbscope.sources.fx.source_lines import source_of_script
 from tbscope.sources.torch.compat.modules import script_call_graph, script_class, script_method
 from tbscope.sources.torch.subclasses import content_of
@@ -38,6 +38,9 @@ from tbscope.sources.torchscript.control_flow import (
 from tbscope.sources.torchscript.operators import Operator, operator_of
 from tbscope.sources.torchscript.reader import ScriptReader, Step
 from tbscope.sources.torchscript.types import (
+    ScriptBlock,
+    ScriptNode,
+    ScriptValue,
     block_inputs,
     block_outputs,
     gives_tensors,
@@ -82,16 +85,16 @@ class Frame:
 
     part: ScriptObject | None
     function: str
-    stack: Mapping[str, Any]
+    stack: ModuleStack
     line: Callable[[], Source | None]
     values: dict[int, Held] = field(default_factory=dict)
 
-    def give(self, node: Any, held: list[Held]) -> None:
+    def give(self, node: ScriptNode, held: list[Held]) -> None:
         """Set the contents of a node's outputs."""
         for index, content in zip(range(node.outputsSize()), held, strict=False):
             self.values[node.outputsAt(index).unique()] = content
 
-    def given(self, node: object) -> list[Held]:
+    def given(self, node: ScriptNode) -> list[Held]:
         """Return the arguments of a node, in order."""
         values = self.values
         return [values[number] for number in numbers(node)]
@@ -111,7 +114,7 @@ class Walk:
         self,
         reader: ScriptReader,
         *,
-        functions: Callable[[str], Any],
+        functions: Callable[[str], ScriptBlock],
         trusts_types: bool,
         training: bool | None,
     ) -> None:
@@ -121,11 +124,11 @@ class Walk:
         self._calls = 0
         self._by_name = functions
         # The graph of each function that was called, by its name.
-        self._functions: dict[str, Any] = {}
+        self._functions: dict[str, ScriptBlock] = {}
 
     # -- graphs -------------------------------------------------------------------------
 
-    def block(self, block: object, given: list[Held], frame: Frame) -> list[Held]:
+    def block(self, block: ScriptBlock, given: list[Held], frame: Frame) -> list[Held]:
         """Read a graph or a block with its inputs; return its outputs."""
         for value, content in zip(block_inputs(block), given, strict=False):
             frame.values[value.unique()] = content
@@ -143,7 +146,7 @@ class Walk:
 
     # -- operations ---------------------------------------------------------------------
 
-    def _operation(self, kind: str, node: Any, frame: Frame) -> None:
+    def _operation(self, kind: str, node: ScriptNode, frame: Frame) -> None:
         """Read a node that calls an operator: evaluate it, or append an operation."""
         args = frame.given(node)
         first = args[0] if args else None
@@ -172,7 +175,7 @@ class Walk:
         else:
             self._other(kind, node, args, frame)
 
-    def _other(self, kind: str, node: object, given: list[Held], frame: Frame) -> None:
+    def _other(self, kind: str, node: ScriptNode, given: list[Held], frame: Frame) -> None:
         """Read a node without an operator (`operator_of`), or whose arguments have no tensors."""
         is_change = kind in MUTATIONS and bool(given) and type(given[0]) in (list, dict)
         is_exact = not is_change or can_compute_mutation(kind, given)
@@ -194,7 +197,7 @@ class Walk:
         if not is_exact:
             make_open(*given)
 
-    def _generic(self, kind: str, node: object, given: list[Held], frame: Frame) -> None:
+    def _generic(self, kind: str, node: ScriptNode, given: list[Held], frame: Frame) -> None:
         """Append an operation by its name; result types come from the graph alone."""
         step = self._step(node, frame)
         self.reader.enter(step)
@@ -205,7 +208,7 @@ class Walk:
         frame.give(node, self.reader.give(our_node, types, read))
 
     def _call_operator(
-        self, operator: Operator, node: object, given: list[Held], frame: Frame
+        self, operator: Operator, node: ScriptNode, given: list[Held], frame: Frame
     ) -> None:
         arguments = operator.arguments(given, self.reader.constant)
         outputs = node_outputs(node)
@@ -217,7 +220,7 @@ class Walk:
             results = results * len(outputs)
         frame.give(node, [_unless_known(entry, operator, given) for entry in results])
 
-    def _told(self, operator: Operator, arguments: Given, outputs: list[Any]) -> Any:
+    def _told(self, operator: Operator, arguments: Given, outputs: list[ScriptValue]) -> Types:
         """Return an operator's result types: from the graph, else from a run on meta tensors."""
         if self.trusts_types and not operator.facts.writes:
             types = [tensor_type_of(output.type()) for output in outputs]
@@ -233,22 +236,22 @@ class Walk:
 
     def _step(
         self,
-        node: Any,
+        node: ScriptNode,
         frame: Frame,
-        target: Any = None,
+        target: object = None,
         arguments: Given = ((), {}),
-        told: Any = None,
+        told: Types = None,
     ) -> Step:
         name = node.outputsAt(0).debugName() if node.outputsSize() else ""
         source = self._source(node, frame)
         return Step(name, target, arguments, told, frame.stack, source)
 
-    def _source(self, node: Any, frame: Frame) -> Source | None:
+    def _source(self, node: ScriptNode, frame: Frame) -> Source | None:
         return source_of_script(node.sourceRange(), frame.function) or frame.line()
 
     # -- unpacking ------------------------------------------------------------------------
 
-    def _unpack(self, node: Any, frame: Frame) -> None:
+    def _unpack(self, node: ScriptNode, frame: Frame) -> None:
         """Set the outputs to the entries of a container; an open one needs an operation."""
         content = frame.values[node.input().unique()]
         outputs = node_outputs(node)
@@ -261,12 +264,12 @@ class Walk:
                 node, [UnknownValue(output.debugName(), origins(content)) for output in outputs]
             )
 
-    def _index(self, node: object, frame: Frame) -> None:
+    def _index(self, node: ScriptNode, frame: Frame) -> None:
         self._other("aten::__getitem__", node, frame.given(node), frame)
 
     # -- calls --------------------------------------------------------------------------
 
-    def _call_method(self, node: Any, frame: Frame) -> None:
+    def _call_method(self, node: ScriptNode, frame: Frame) -> None:
         """Read the graph of a method; the call of another module opens a scope."""
         args = frame.given(node)
         part, name = args[0], node.s("name")
@@ -282,7 +285,7 @@ class Walk:
         callee_frame = Frame(part, name, stack, partial(self._source, node, frame))
         frame.give(node, self.block(graph, args, callee_frame))
 
-    def _call_function(self, node: object, frame: Frame) -> None:
+    def _call_function(self, node: ScriptNode, frame: Frame) -> None:
         """Read the graph of a function, which has no scope of its own."""
         function, *values = node_inputs(node)
         name = function.type().annotation_str
@@ -296,7 +299,7 @@ class Walk:
 
     # -- control flow -------------------------------------------------------------------
 
-    def _if(self, node: Any, frame: Frame) -> None:
+    def _if(self, node: ScriptNode, frame: Frame) -> None:
         """Read the branch that the condition selects; else read both, and merge their results."""
         condition = frame.values[node.input().unique()]
         blocks = list(node.blocks())
@@ -315,7 +318,7 @@ class Walk:
         step = self._step(node, frame, "If")
         frame.give(node, merge(self.reader, step, bodies, [condition]))
 
-    def _loop(self, node: Any, frame: Frame) -> None:
+    def _loop(self, node: ScriptNode, frame: Frame) -> None:
         """Read the body once for all iterations; merge its results with the initial values."""
         count, condition, *carried = frame.given(node)
         (block,) = node.blocks()
@@ -337,7 +340,7 @@ class Walk:
         bodies = [Body("loop", read), Body("", lambda: list(carried))]
         frame.give(node, merge(self.reader, step, bodies, [count, condition], always=True))
 
-    def _fork(self, node: Any, frame: Frame) -> None:
+    def _fork(self, node: ScriptNode, frame: Frame) -> None:
         """Read the graph of a forked call in a scope of its own; a future is the result itself."""
         args = frame.given(node)
         step = self._step(node, frame)
@@ -349,7 +352,7 @@ class Walk:
 
     # -- constants and attributes -------------------------------------------------------
 
-    def _constant(self, node: Any, frame: Frame) -> None:
+    def _constant(self, node: ScriptNode, frame: Frame) -> None:
         output = node.output()
         content = output.toIValue()
         if type(content) not in FLAT:
@@ -378,7 +381,7 @@ class Walk:
 
         return Slot(typed, make=make)
 
-    def _get(self, node: Any, frame: Frame) -> None:
+    def _get(self, node: ScriptNode, frame: Frame) -> None:
         """Read an attribute of an object: as set by the code, else as in the C++ object."""
         (part,) = frame.given(node)
         name = node.s("name")
@@ -407,14 +410,14 @@ class Walk:
             return ScriptObject(name, script_class(handle), handle)
         return thing
 
-    def _set(self, node: Any, frame: Frame) -> None:
+    def _set(self, node: ScriptNode, frame: Frame) -> None:
         owner, value = frame.given(node)
         if type(owner) is ScriptObject:
             self.reader.note(owner.attributes)
             owner.attributes[node.s("name")] = value
 
 
-def _count_of(output: Any) -> int | None:
+def _count_of(output: ScriptValue) -> int | None:
     """Return the length of a list from the node that unpacks it, or None."""
     for use in output.uses():
         if use.user.kind() == "prim::ListUnpack":
@@ -442,7 +445,7 @@ def _is_call(part: ScriptObject, method: str) -> bool:
     return script_method(part.handle, f"forward{before or ''}") is not None
 
 
-def _nest(thing: object, name: str, leaf_of: Callable[[Any, str], Held]) -> Held:
+def _nest(thing: object, name: str, leaf_of: Callable[[object, str], Held]) -> Held:
     """Return a constant or the content of an attribute, as the content of a value.
 
     Args:
@@ -461,14 +464,14 @@ def _nest(thing: object, name: str, leaf_of: Callable[[Any, str], Held]) -> Held
     return leaf_of(thing, name)
 
 
-def _dict(_: object, given: list[Held]) -> list[Held]:
+def _dict(_: ScriptNode, given: list[Held]) -> list[Held]:
     key_types = (str, int, float, bool)
     keys = [key if type(key) in key_types else str(lowered(key)) for key in given[::2]]
     return [dict(zip(keys, given[1::2], strict=True))]
 
 
 # Nodes without computation that return their arguments, a container of them, or None, by kind.
-_PLUMBING: dict[str, Callable[[Any, list[Held]], list[Held]]] = {
+_PLUMBING: dict[str, Callable[[ScriptNode, list[Held]], list[Held]]] = {
     "prim::ListConstruct": lambda node, given: [given],
     "prim::TupleConstruct": lambda node, given: [tuple(given)],
     "prim::DictConstruct": _dict,
@@ -492,7 +495,7 @@ _PLUMBING: dict[str, Callable[[Any, list[Held]], list[Held]]] = {
     ),
 }
 
-_HANDLERS: dict[str, Callable[[Walk, Any, Frame], None]] = {
+_HANDLERS: dict[str, Callable[[Walk, ScriptNode, Frame], None]] = {
     "prim::Constant": Walk._constant,
     "prim::GetAttr": Walk._get,
     "prim::SetAttr": Walk._set,
