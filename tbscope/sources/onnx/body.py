@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
-from typing import Any
+from typing import TYPE_CHECKING, TypeAlias
 
 from tbscope.errors import ArgumentError
 from tbscope.ir.builder import GraphBuilder
@@ -39,6 +39,9 @@ from tbscope.sources.onnx.scoping import Scopes
 from tbscope.sources.onnx.tensors import Initializer, attribute_value, initializers_of
 from tbscope.sources.onnx.types import UNKNOWN, ValueType, infer_function, type_of, types_in
 
+if TYPE_CHECKING:
+    from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TypeProto
+
 __all__ = ["Body", "ModelState", "broken", "check_functions", "function_key", "set_symbolic_shape"]
 
 # Each function that calls the next one twice doubles the number of nodes.
@@ -46,6 +49,10 @@ _MOST_NODES = 200_000
 _MOST_DEPTH = 100
 _FRAME_OF_STACK = re.compile(r'File "(.+)", line ([0-9]+), in (\S+)')
 _STACK = "pkg.torch.onnx.stack_trace"
+
+
+FunctionKey: TypeAlias = tuple[str, str, str]
+"""Domain, name and overload of a function."""
 
 
 def broken(why: str) -> ArgumentError:
@@ -70,10 +77,10 @@ class ModelState:
         calls: The calls of functions: scope, arguments and results.
     """
 
-    model: Any
+    model: "ModelProto"
     build: GraphBuilder
     scopes: Scopes
-    functions: Mapping[tuple[str, str, str], Any]
+    functions: "Mapping[FunctionKey, FunctionProto]"
     versions: Mapping[str, int]
     calls: list[tuple[Scope, list[Argument], Nest]] = field(default_factory=list)
 
@@ -97,7 +104,7 @@ class Body:
 
     reading: ModelState
     way: Way
-    types: Mapping[str, Any]
+    types: "Mapping[str, TypeProto]"
     held: Mapping[str, Initializer]
     values: dict[str, Nest] = field(default_factory=dict)
     around: Scope | None = None
@@ -107,21 +114,21 @@ class Body:
     base: str = ""
     _places: CallFinder = field(default_factory=CallFinder)
 
-    def origins(self, nodes: Sequence[object]) -> list[Origin | None]:
+    def origins(self, nodes: "Sequence[NodeProto]") -> list[Origin | None]:
         """Return the origin of each node; `fill_from_neighbours` infers the missing ones."""
         return fill_from_neighbours([self.way(node) or self._of_call(node) for node in nodes])
 
-    def _of_call(self, node: Any) -> Origin | None:
+    def _of_call(self, node: "NodeProto") -> Origin | None:
         """Return the origin of a call of a module's function, even outside modules; else None."""
         function = self._function(node)
         if function is None or not is_module(function):
             return None
         return any_origin(properties(node.metadata_props))
 
-    def _function(self, node: Any) -> Any:
+    def _function(self, node: "NodeProto") -> "FunctionProto | None":
         return self.reading.functions.get(function_key(node.domain, node.op_type, node))
 
-    def add(self, nodes: Iterable[object]) -> None:
+    def add(self, nodes: "Iterable[NodeProto]") -> None:
         """Add nodes, in order."""
         listed = list(nodes)
         origins = self.origins(listed)
@@ -190,7 +197,7 @@ class Body:
         node.attributes.update(held.attributes)
         return self.reading.build.add_value(node, held.shape, held.dtype)
 
-    def _add(self, node: Any, scope: Scope | None, levels: tuple[ModuleRef, ...]) -> None:
+    def _add(self, node: "NodeProto", scope: Scope | None, levels: tuple[ModuleRef, ...]) -> None:
         """Add an operation with its bodies; a short constant is a literal instead."""
         reading, build = self.reading, self.reading.build
         attributes = {
@@ -242,7 +249,7 @@ class Body:
         )
         set_symbolic_shape(added.attributes, types)
 
-    def _constant(self, node: Any, attributes: Mapping[str, Nest]) -> bool:
+    def _constant(self, node: "NodeProto", attributes: Mapping[str, Nest]) -> bool:
         """Record a short constant as a literal, without a node; return whether the node is one."""
         content = next(iter(attributes.values()), None)
         if len(attributes) != 1 or not _is_literal(content):
@@ -250,7 +257,7 @@ class Body:
         self.values[node.output[0]] = content
         return True
 
-    def _told_type(self, name: str) -> Any:
+    def _told_type(self, name: str) -> "TypeProto | None":
         """Return the `TypeProto` of a value, from this or an enclosing list, or None."""
         type_proto, outer_name = self.types.get(name), self._name_outside(name)
         if type_proto is None and self.outer is not None and outer_name is not None:
@@ -263,7 +270,7 @@ class Body:
 
     # -- functions and bodies -----------------------------------------------------------
 
-    def _call(self, node: Any, function: Any, around: Scope | None) -> None:
+    def _call(self, node: "NodeProto", function: "FunctionProto", around: Scope | None) -> None:
         """Add the body of a function in a scope of its own; record its arguments and results."""
         reading, base = self.reading, self.base
         level, way = ModuleRef(node.name, f"{function.domain}::{function.name}"), _of_nothing
@@ -302,8 +309,8 @@ class Body:
 
     def _body(
         self,
-        node: Any,
-        graph: Any,
+        node: "NodeProto",
+        graph: "GraphProto",
         read: Sequence[Nest],
         scope: Scope,
         levels: tuple[ModuleRef, ...],
@@ -347,12 +354,14 @@ class Body:
         )
 
 
-def function_key(domain: str, name: str, message: object) -> tuple[str, str, str]:
+def function_key(domain: str, name: str, message: object) -> FunctionKey:
     """Return the key of a function, from the function or from a node that calls it."""
     return "" if domain == "ai.onnx" else domain, name, getattr(message, "overload", "")
 
 
-def check_functions(nodes: Iterable[Any], functions: Mapping[tuple[str, str, str], Any]) -> None:
+def check_functions(
+    nodes: "Iterable[NodeProto]", functions: "Mapping[FunctionKey, FunctionProto]"
+) -> None:
     """Refuse functions that call themselves, and functions with too many nodes in all their calls.
 
     Args:
@@ -361,9 +370,9 @@ def check_functions(nodes: Iterable[Any], functions: Mapping[tuple[str, str, str
     Raises:
         ArgumentError: A function calls itself, or the bodies of all calls have too many nodes.
     """
-    sizes: dict[tuple[str, str, str], int] = {}
+    sizes: dict[FunctionKey, int] = {}
 
-    def count(nodes: Iterable[Any], inside: tuple[tuple[str, str, str], ...]) -> int:
+    def count(nodes: "Iterable[NodeProto]", inside: tuple[FunctionKey, ...]) -> int:
         total = 0
         for node in nodes:
             total += 1
@@ -397,7 +406,7 @@ def _of_nothing(_: object) -> Origin | None:
     return None
 
 
-def _resolved(node: Any, given: Mapping[str, Any]) -> Any:
+def _resolved(node: "NodeProto", given: "Mapping[str, AttributeProto]") -> "NodeProto":
     """Return a copy of a node with the attributes of a call in the place of references to them.
 
     Bodies of the node are resolved, too; a reference to a missing attribute is left out.
@@ -424,7 +433,7 @@ def _is_literal(nest: Nest) -> bool:
     return isinstance(nest, bool | int | float | str)
 
 
-def set_symbolic_shape(attributes: dict[str, Any], kinds: Sequence[ValueType]) -> None:
+def set_symbolic_shape(attributes: dict[str, Nest], kinds: Sequence[ValueType]) -> None:
     """Set the attribute `symbolic_shape` if a size of a value has a name."""
     texts = [value_type.symbols for value_type in kinds]
     if any(texts):

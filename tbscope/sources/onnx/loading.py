@@ -2,7 +2,7 @@
 
 import os
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tbscope.errors import ArgumentError
 from tbscope.messages import error_text, shown
@@ -10,6 +10,10 @@ from tbscope.sources.files import ELSEWHERE, kind_of_content
 from tbscope.sources.onnx.optional_deps import import_extra
 from tbscope.sources.onnx.types import MOST_ELEMENTS
 from tbscope.utils.files import path_of
+
+if TYPE_CHECKING:
+    import onnx_ir
+    from onnx import ModelProto
 
 __all__ = ["is_model", "is_program", "load_model"]
 
@@ -42,7 +46,7 @@ def _holds_model(path: str) -> bool:
         return False
 
 
-def load_model(given: Any) -> Any:
+def load_model(given: Any) -> "ModelProto":
     """Return a model as a `ModelProto`, without its data in other files.
 
     Args:
@@ -73,10 +77,11 @@ def load_model(given: Any) -> Any:
     )
 
 
-def _read(onnx: Any, path: str, what: str) -> Any:
+def _read(onnx: Any, path: str, what: str) -> "ModelProto":
     try:
         # Data in other files is not loaded: a graph needs none of it.
-        return onnx.load(path, format="protobuf", load_external_data=False)
+        model: ModelProto = onnx.load(path, format="protobuf", load_external_data=False)
+        return model
     except Exception as error:  # The parsers of all formats raise errors of their own.
         raise ArgumentError(
             f"no ONNX model can be read of {what}",
@@ -88,7 +93,7 @@ def _read(onnx: Any, path: str, what: str) -> Any:
         ) from error
 
 
-def _whole(model: Any, what: str) -> Any:
+def _whole(model: "ModelProto", what: str) -> "ModelProto":
     """Return a model, if it has a graph and all its texts are UTF-8.
 
     Raises:
@@ -130,7 +135,7 @@ def is_program(given: object) -> bool:
     return kind.__name__ == "ONNXProgram" and kind.__module__.partition(".")[0] == "torch"
 
 
-def _without_data(ir: Any, model: Any) -> Any:
+def _without_data(ir: Any, model: "onnx_ir.Model") -> "ModelProto":
     """Return the `ModelProto` of an `onnx_ir` model, without the data of its large tensors.
 
     A message has at most 2 GB.
@@ -147,4 +152,5 @@ def _without_data(ir: Any, model: Any) -> Any:
                 shape=tensor.shape,
                 name=value.name or "",
             )
-    return ir.to_proto(copy)
+    message: ModelProto = ir.to_proto(copy)
+    return message

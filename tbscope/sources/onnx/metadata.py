@@ -14,7 +14,10 @@ their scopes: `/layers/layers.0/q/MatMul`.
 import ast
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from onnx import StringStringEntryProto
 
 __all__ = [
     "CLASSES",
@@ -68,7 +71,7 @@ class Origin(NamedTuple):
     target: str
 
 
-def properties(entries: Iterable[Any]) -> dict[str, str]:
+def properties(entries: "Iterable[StringStringEntryProto]") -> dict[str, str]:
     """Return the `metadata_props` of a message as a dict."""
     return {entry.key: entry.value for entry in entries}
 

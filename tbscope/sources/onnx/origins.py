@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence, Set
 from itertools import takewhile
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from tbscope.sources.onnx.metadata import (
     ModuleRef,
@@ -12,6 +12,9 @@ from tbscope.sources.onnx.metadata import (
     origin_by_parameters,
     properties,
 )
+
+if TYPE_CHECKING:
+    from onnx import FunctionProto, NodeProto
 
 __all__ = [
     "OF_MODULE",
@@ -31,7 +34,7 @@ Module names in the nodes of the function are relative to this module, as severa
 one function.
 """
 
-Way: TypeAlias = Callable[[Any], Origin | None]
+Way: TypeAlias = "Callable[[NodeProto], Origin | None]"
 """Function that returns the origin of a node, or None."""
 
 
@@ -44,7 +47,9 @@ def join_name(outer: str, inner: str) -> str:
     return ".".join(filter(None, [outer, inner]))
 
 
-def origin_finder(nodes: Iterable[Any], functions: Iterable[Any], parameters: Set[str]) -> Way:
+def origin_finder(
+    nodes: "Iterable[NodeProto]", functions: "Iterable[FunctionProto]", parameters: Set[str]
+) -> Way:
     """Return the function that finds the origins of a model's nodes.
 
     Metadata, node names and parameters are tried in this order: the first that has the origin of
@@ -56,13 +61,13 @@ def origin_finder(nodes: Iterable[Any], functions: Iterable[Any], parameters: Se
         parameters: The names of its parameters.
     """
 
-    def by_metadata(node: Any) -> Origin | None:
+    def by_metadata(node: "NodeProto") -> Origin | None:
         return origin_by_metadata(properties(node.metadata_props))
 
-    def by_name(node: Any) -> Origin | None:
+    def by_name(node: "NodeProto") -> Origin | None:
         return origin_by_name(node.name, node.op_type)
 
-    def by_parameters(node: Any) -> Origin | None:
+    def by_parameters(node: "NodeProto") -> Origin | None:
         read = [name for name in node.input if name in parameters]
         return origin_by_parameters(read, node.op_type)
 
@@ -72,7 +77,7 @@ def origin_finder(nodes: Iterable[Any], functions: Iterable[Any], parameters: Se
     return next((way for way in ways if any(map(way, nodes))), by_metadata)
 
 
-def origin_in_function(module: str, node: Any) -> Origin | None:
+def origin_in_function(module: str, node: "NodeProto") -> Origin | None:
     """Return the origin of a node in a function, with full module names, or None.
 
     Args:
@@ -87,7 +92,7 @@ def origin_in_function(module: str, node: Any) -> Origin | None:
     return origin._replace(levels=tuple(levels))
 
 
-def is_module(function: Any) -> bool:
+def is_module(function: "FunctionProto") -> bool:
     """Whether a function is a module, with the origins of its nodes in their metadata."""
     return any(entry.key == OF_MODULE for entry in function.metadata_props)
 

@@ -1,7 +1,7 @@
 """Graph of an ONNX model, with its modules, their parameters, and their calls."""
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tbscope.ir.builder import GraphBuilder
 from tbscope.ir.graph import Graph, Module, Node, Note, Parameter
@@ -20,6 +20,9 @@ from tbscope.sources.onnx.scoping import Scopes, label_of
 from tbscope.sources.onnx.tensors import initializers_of
 from tbscope.sources.onnx.types import infer, type_of
 from tbscope.utils.files import path_of
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
 
 __all__ = ["from_onnx"]
 
@@ -51,7 +54,7 @@ def from_onnx(path_or_proto: object) -> Graph:
         raise broken(f"it cannot be read: {type(error).__name__}: {error}") from error
 
 
-def _read(model: Any, title: str) -> Graph:
+def _read(model: "ModelProto", title: str) -> Graph:
     """Return the graph of a model.
 
     Args:

@@ -2,13 +2,16 @@
 
 import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tbscope.ir.builder import SourceKind
 from tbscope.ir.graph import Constant, Nest, Shape
 from tbscope.sources.onnx.metadata import FOLDED, properties, texts_of
 from tbscope.sources.onnx.optional_deps import import_extra
 from tbscope.sources.onnx.types import dtype_name, size_of
+
+if TYPE_CHECKING:
+    from onnx import AttributeProto, GraphProto, TensorProto
 
 __all__ = ["Initializer", "attribute_value", "initializers_of", "is_made_up", "literal"]
 
@@ -40,11 +43,11 @@ class Initializer(NamedTuple):
     kind: SourceKind
     shape: Shape
     dtype: str
-    attributes: Mapping[str, Any]
+    attributes: Mapping[str, Nest]
     literal: Nest = None
 
 
-def initializers_of(graph: Any) -> dict[str, Initializer]:
+def initializers_of(graph: "GraphProto") -> dict[str, Initializer]:
     """Return the initializers of a graph by value name, sparse ones too."""
     metadata = {entry.name: properties(entry.metadata_props) for entry in graph.value_info}
     tensors = {
@@ -58,10 +61,10 @@ def initializers_of(graph: Any) -> dict[str, Initializer]:
     return tensors
 
 
-def _held(name: str, tensor: Any, facts: Mapping[str, str]) -> Initializer:
+def _held(name: str, tensor: "TensorProto", facts: Mapping[str, str]) -> Initializer:
     shape = tuple(max(0, size) for size in tensor.dims)
     dtype = dtype_name(tensor.data_type)
-    attributes: dict[str, Any] = {}
+    attributes: dict[str, Nest] = {}
     kind = _KINDS.get(facts.get(_KIND, ""))
     folded_from = texts_of(facts.get(FOLDED, ""))
     if kind is None and len(folded_from) == 1 and not is_made_up(folded_from[0]):
@@ -88,7 +91,7 @@ def is_made_up(name: str) -> bool:
     return _MADE_UP.fullmatch(name) is not None
 
 
-def literal(tensor: Any) -> Nest:
+def literal(tensor: "TensorProto") -> Nest:
     """Return the content of a tensor with a few whole numbers, or a single number; else None."""
     onnx = import_extra("onnx")
     dtype = dtype_name(tensor.data_type)
@@ -108,7 +111,7 @@ def literal(tensor: Any) -> Nest:
     return tuple(content) if tensor.dims else content[0]
 
 
-def attribute_value(attribute: Any) -> Nest:
+def attribute_value(attribute: "AttributeProto") -> Nest:
     """Return the content of an attribute of a node, as a constant."""
     onnx = import_extra("onnx")
     if attribute.type == attribute.TENSOR:

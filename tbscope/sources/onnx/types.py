@@ -2,12 +2,24 @@
 
 import functools
 import math
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tbscope.ir.graph import Shape
 from tbscope.messages import error_text
 from tbscope.sources.onnx.optional_deps import import_extra
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from onnx import (
+        FunctionProto,
+        GraphProto,
+        ModelProto,
+        NodeProto,
+        TensorProto,
+        TensorShapeProto,
+        TypeProto,
+    )
 
 __all__ = [
     "MOST_ELEMENTS",
@@ -67,7 +79,7 @@ def dtype_name(number: int) -> str:
     return _DTYPES.get(name, name.lower())
 
 
-def type_of(message: Any) -> ValueType:
+def type_of(message: "TypeProto") -> ValueType:
     """Return the type in a `TypeProto`."""
     kind = message.WhichOneof("value")
     if kind is None:
@@ -91,7 +103,7 @@ def type_of(message: Any) -> ValueType:
     return ValueType(dtype, tuple(sizes), f"({', '.join(texts)})" if named else "")
 
 
-def types_in(graph: Any) -> Iterator[tuple[str, Any]]:
+def types_in(graph: "GraphProto") -> "Iterator[tuple[str, TypeProto]]":
     """Yield the name and the `TypeProto` of each value that has a type in a graph."""
     for entry in (*graph.value_info, *graph.output, *graph.input):
         yield entry.name, entry.type
@@ -99,9 +111,11 @@ def types_in(graph: Any) -> Iterator[tuple[str, Any]]:
         yield tensor.name, _type_of_tensor(tensor)
 
 
-def _type_of_tensor(tensor: Any) -> Any:
+def _type_of_tensor(tensor: "TensorProto") -> "TypeProto":
     sizes = [max(0, size) for size in tensor.dims]
-    return import_extra("onnx").helper.make_tensor_type_proto(tensor.data_type, sizes)
+    onnx = import_extra("onnx")
+    message: TypeProto = onnx.helper.make_tensor_type_proto(tensor.data_type, sizes)
+    return message
 
 
 class Inferred(NamedTuple):
@@ -113,12 +127,12 @@ class Inferred(NamedTuple):
         failure: The reason why no types were inferred; an empty text without a failure.
     """
 
-    nodes: Sequence[Any]
-    types: dict[str, Any]
+    nodes: "Sequence[NodeProto]"
+    types: "dict[str, TypeProto]"
     failure: str
 
 
-def infer(model: Any) -> Inferred:
+def infer(model: "ModelProto") -> Inferred:
     """Return the types of the values of a model: those in the model, else inferred ones.
 
     Inference runs on a copy without large tensors: the type of a large initializer suffices.
@@ -153,7 +167,10 @@ def infer(model: Any) -> Inferred:
 
 
 def infer_function(
-    model: Any, function: Any, nodes: Sequence[Any], kinds: Sequence[Any]
+    model: "ModelProto",
+    function: "FunctionProto",
+    nodes: "Sequence[NodeProto]",
+    kinds: "Sequence[TypeProto | None]",
 ) -> Inferred:
     """Return the types of the values of a function in one call.
 
@@ -176,10 +193,10 @@ def infer_function(
     return infer(copy)
 
 
-def size_of(tensor: Any) -> int:
+def size_of(tensor: "TensorProto") -> int:
     """Return the number of elements of a `TensorProto`, from its dims."""
     return math.prod(max(0, size) for size in tensor.dims)
 
 
-def _size(entry: Any) -> int | None:
+def _size(entry: "TensorShapeProto.Dimension") -> int | None:
     return entry.dim_value if entry.HasField("dim_value") and entry.dim_value >= 0 else None

@@ -6,9 +6,12 @@ names of the exported program (`L__self__tw@1`), which the exporter does not wri
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tbscope.ir.graph import Node, Shape
+
+if TYPE_CHECKING:
+    import torch
 
 __all__ = ["Operation", "align_operations", "numbers_of", "operations_of"]
 
@@ -37,7 +40,7 @@ class Operation:
     parts: tuple[str, ...] = ()
 
 
-def numbers_of(program: Any) -> dict[str, tuple[int, ...]]:
+def numbers_of(program: "torch.export.ExportedProgram") -> dict[str, tuple[int, ...]]:
     """Return the call numbers of the enclosing modules, outermost first, by operation name.
 
     Args:
@@ -49,7 +52,7 @@ def numbers_of(program: Any) -> dict[str, tuple[int, ...]]:
     }
 
 
-def operations_of(program: Any) -> list[Operation]:
+def operations_of(program: "torch.export.ExportedProgram") -> list[Operation]:
     """Return the operations of an exported program that ran in a module, in order."""
     operations = []
     for node in program.graph.nodes:
@@ -72,7 +75,7 @@ def operations_of(program: Any) -> list[Operation]:
     return operations
 
 
-def _is_part(node: Any) -> bool:
+def _is_part(node: "torch.fx.Node") -> bool:
     return getattr(node.target, "__name__", "") == "getitem" and isinstance(node.args[1], int)
 
 

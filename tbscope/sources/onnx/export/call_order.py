@@ -7,13 +7,16 @@ aligns them, and so finds the ONNX value for a value of the trace.
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tbscope.ir.graph import Call, Graph, Node, Value
 from tbscope.ir.pytree import walk
 from tbscope.ir.scope_io import STATE
 from tbscope.ir.scopes import NearestProperty, Scope
 from tbscope.sources.onnx.export.alignment import Operation, align_operations
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
 
 __all__ = ["CallOrder"]
 
@@ -34,12 +37,12 @@ class CallOrder:
         self,
         record: Graph,
         operations: Sequence[Operation],
-        values: Mapping[str, Any],
-        inputs: Sequence[Any],
+        values: "Mapping[str, ir.Value]",
+        inputs: "Sequence[ir.Value]",
         calls: Iterable[tuple[str, str | None, int]],
     ) -> None:
         self._values = values
-        self._now: dict[Any, Any] = {}
+        self._now: dict[ir.Value, ir.Value] = {}
         self._operations = {item.name: item for item in operations}
         number_of = _called_by_scope(record)
         self._calls: dict[tuple[str, int], Call] = {}
@@ -63,7 +66,7 @@ class CallOrder:
         self._names = self._aligned(record, operations, number_of)
         self._inputs = _inputs_by_node(record.inputs, inputs)
 
-    def renamed(self, pairs: Iterable[tuple[object, object]]) -> None:
+    def renamed(self, pairs: "Iterable[tuple[ir.Value, ir.Value]]") -> None:
         """Record pairs of an old value and the value that has replaced it."""
         self._now.update(pairs)
 
@@ -72,8 +75,8 @@ class CallOrder:
         return self._calls.get((name, number))
 
     def sort_inputs(
-        self, call: Call, values: Sequence[object], held: Sequence[object]
-    ) -> tuple[list[Any], list[Any], dict[Any, str]]:
+        self, call: Call, values: "Sequence[ir.Value]", held: "Sequence[ir.Value]"
+    ) -> "tuple[list[ir.Value], list[ir.Value], dict[ir.Value, str]]":
         """Sort the inputs of a module into the order of the arguments of its call.
 
         Args:
@@ -94,15 +97,17 @@ class CallOrder:
         remaining = [value for value in values if value not in names]
         return [*names, *remaining], [value for value in held if value not in names], names
 
-    def sort_outputs(self, call: Call, values: Sequence[object]) -> list[Any]:
+    def sort_outputs(self, call: Call, values: "Sequence[ir.Value]") -> "list[ir.Value]":
         """Sort the outputs of a module: the results of its call in order, then other outputs."""
         leaves = [(path, leaf) for path, leaf in walk(call.results) if isinstance(leaf, Value)]
         results = self._matched(leaves, {*values})
         return [*results, *(value for value in values if value not in results)]
 
-    def _matched(self, leaves: Sequence[tuple[str, Value]], values: set[Any]) -> dict[Any, str]:
+    def _matched(
+        self, leaves: Sequence[tuple[str, Value]], values: "set[ir.Value]"
+    ) -> "dict[ir.Value, str]":
         """Return the values that are leaves of a call, in leaf order, with the leaves' names."""
-        names: dict[Any, str] = {}
+        names: dict[ir.Value, str] = {}
         for name, leaf in leaves:
             for candidate in map(self._current, self._candidates(leaf)):
                 if candidate in names:
@@ -112,12 +117,12 @@ class CallOrder:
                     break
         return names
 
-    def _current(self, value: object) -> Any:
+    def _current(self, value: "ir.Value") -> "ir.Value":
         while value in self._now:
             value = self._now[value]
         return value
 
-    def _candidates(self, leaf: Value) -> Iterator[Any]:
+    def _candidates(self, leaf: Value) -> "Iterator[ir.Value]":
         """Yield the values of the ONNX model that a value of the trace may be, best first."""
         value: Value | None = leaf
         while value is not None:
@@ -136,7 +141,7 @@ class CallOrder:
             # The exporter may have left out a view, cast or copy: its input is the next candidate.
             value = node.inputs[0] if node.role is not None and node.inputs else None
 
-    def _of_operation(self, name: str, index: int) -> Iterator[Any]:
+    def _of_operation(self, name: str, index: int) -> "Iterator[ir.Value]":
         """Yield the value of an operation, or of its first input if the operation was left out."""
         seen: set[str] = set()
         while name not in seen:
@@ -186,10 +191,10 @@ def _called_by_scope(record: Graph) -> dict[Scope, tuple[str, int]]:
     return calls
 
 
-def _inputs_by_node(nodes: Sequence[Node], inputs: Sequence[Any]) -> dict[Node, Any]:
+def _inputs_by_node(nodes: Sequence[Node], inputs: "Sequence[ir.Value]") -> "dict[Node, ir.Value]":
     """Return the model's input for each input of the trace: by name, the others in order."""
     by_name = {str(value.name): value for value in inputs}
-    input_of: dict[Node, Any] = {}
+    input_of: dict[Node, ir.Value] = {}
     for node in nodes:
         for name in (node.name, node.name.replace(".", "_")):
             if name in by_name:

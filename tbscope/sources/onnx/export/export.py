@@ -3,7 +3,7 @@
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -19,6 +19,9 @@ from tbscope.sources.onnx.export.modules_to_functions import (
 )
 from tbscope.sources.onnx.optional_deps import import_extra
 from tbscope.utils.validation import check_truth
+
+if TYPE_CHECKING:
+    from torch.onnx import ONNXProgram
 
 __all__ = ["export_onnx"]
 
@@ -109,10 +112,10 @@ def _check_path(path: object) -> None:
 def _export(
     model: torch.nn.Module,
     args: tuple[object, ...],
-    kwargs: dict[str, Any],
+    kwargs: dict[str, object],
     training: bool | None,
     options: dict[str, Any],
-) -> Any:
+) -> "ONNXProgram | None":
     modes = {module: module.training for module in model.modules()}
     options.setdefault("verbose", False)
     try:

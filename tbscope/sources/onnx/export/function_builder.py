@@ -2,9 +2,9 @@
 
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, TypeAlias
 
 from tbscope.sources.onnx.export.subgraph_extract import Region, reads
 from tbscope.sources.onnx.metadata import (
@@ -21,7 +21,16 @@ from tbscope.sources.onnx.origins import OF_MODULE
 from tbscope.sources.onnx.scoping import label_of
 from tbscope.sources.onnx.tensors import is_made_up
 
-__all__ = ["FunctionRequest", "Functions", "NewFunction"]
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+__all__ = ["FunctionRequest", "Functions", "NewFunction", "OnnxAttribute"]
+
+OnnxAttribute: TypeAlias = int | float | str | list[int] | list[float] | list[str]
+"""Value of an attribute of a node."""
+
+# Keys of the values of a region, which depend on their positions alone.
+_Ids: TypeAlias = "dict[ir.Value, Hashable]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +45,9 @@ class FunctionRequest:
     """
 
     region: Region
-    names: Mapping[Any, str]
+    names: "Mapping[ir.Value, str]"
     levels: tuple[ModuleRef, ...]
-    attributes: Mapping[str, Any]
+    attributes: Mapping[str, OnnxAttribute]
 
 
 @dataclass(slots=True)
@@ -50,7 +59,7 @@ class NewFunction:
         uses: The qualified name of the module of each call.
     """
 
-    function: Any
+    function: "ir.Function"
     uses: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
@@ -71,13 +80,13 @@ class Functions:
         domain: The domain of the functions.
     """
 
-    def __init__(self, model: Any, domain: str) -> None:
+    def __init__(self, model: "ir.Model", domain: str) -> None:
         self._ir = import_extra("onnx_ir")
         self._model = model
         self._domain = domain
-        self._by_key: dict[Any, NewFunction] = {}
+        self._by_key: dict[Hashable, NewFunction] = {}
         self._names = {name for _, name, _ in model.functions}
-        self._calls: set[Any] = set()
+        self._calls: set[ir.Node] = set()
         self._node_names = {str(node.name) for node in model.graph}
 
     @property
@@ -85,7 +94,7 @@ class Functions:
         """The new functions, in the order of their first calls."""
         return list(self._by_key.values())
 
-    def call(self, wanted: FunctionRequest) -> Any:
+    def call(self, wanted: FunctionRequest) -> "ir.Node":
         """Return a node that calls the function of a region; the region stays in the graph."""
         key = self._key(wanted)
         made = self._by_key.get(key)
@@ -97,7 +106,7 @@ class Functions:
         made.uses.append(wanted.levels[-1].name)
         return self._node(made, wanted, wanted.region)
 
-    def _function(self, wanted: FunctionRequest, class_name: str) -> Any:
+    def _function(self, wanted: FunctionRequest, class_name: str) -> "ir.Function":
         """Add a function with a copy of the nodes of a region to the model; return it."""
         region = wanted.region
         versions = self._model.graph.opset_imports
@@ -121,7 +130,7 @@ class Functions:
             for value in copied.outputs:
                 value.metadata_props.clear()
         attributes = self._ir.convenience.convert_attributes(wanted.attributes)
-        function = self._ir.Function(
+        function: ir.Function = self._ir.Function(
             self._domain,
             graph.name,
             graph=graph,
@@ -134,21 +143,20 @@ class Functions:
 
     # -- the call -----------------------------------------------------------------------
 
-    def _node(self, made: NewFunction, wanted: FunctionRequest, region: Region) -> Any:
+    def _node(self, made: NewFunction, wanted: FunctionRequest, region: Region) -> "ir.Node":
         """Return a node that calls a function, with copies of the region's outputs."""
-        ir = self._ir
         level = wanted.levels[-1]
         outputs = []
         for value in region.outputs:
-            output = ir.Value(name=value.name, shape=value.shape, type=value.type)
+            output = self._ir.Value(name=value.name, shape=value.shape, type=value.type)
             output.metadata_props.update(value.metadata_props)
             outputs.append(output)
         origin = Origin(tuple(wanted.levels[:-1]), level.name, level.class_name or "")
-        node = ir.Node(
+        node: ir.Node = self._ir.Node(
             self._domain,
             made.function.name,
             [*region.inputs, *region.held],
-            ir.convenience.convert_attributes(wanted.attributes),
+            self._ir.convenience.convert_attributes(wanted.attributes),
             outputs=outputs,
             name=_unique(level.name or made.function.name, self._node_names),
             metadata_props=origin_metadata(origin),
@@ -168,7 +176,7 @@ class Functions:
             for value in (*region.inputs, *region.held)
         ]
 
-    def _make_relative(self, node: Any, levels: Sequence[ModuleRef], *, calls: bool) -> None:
+    def _make_relative(self, node: "ir.Node", levels: Sequence[ModuleRef], *, calls: bool) -> None:
         """Make the module names in a node's metadata relative to the module of the function.
 
         Other metadata of torch's exporter is removed.
@@ -197,10 +205,12 @@ class Functions:
 
     # -- equality of regions --------------------------------------------------------------
 
-    def _key(self, wanted: FunctionRequest) -> Any:
+    def _key(self, wanted: FunctionRequest) -> Hashable:
         """Return a key that is equal for module calls that can share one function."""
         region = wanted.region
-        ids = {value: ("in", index) for index, value in enumerate((*region.inputs, *region.held))}
+        ids: _Ids = {
+            value: ("in", index) for index, value in enumerate((*region.inputs, *region.held))
+        }
         body = tuple(self._node_key(node, ids, wanted.levels) for node in region.nodes)
         outputs = tuple(ids[value] for value in region.outputs)
         # The values of attributes, as the types of inputs, belong to the call.
@@ -208,7 +218,7 @@ class Functions:
         class_name = wanted.levels[-1].class_name
         return class_name, len(region.inputs), len(ids), body, outputs, attributes
 
-    def _node_key(self, node: Any, ids: dict[Any, Any], levels: Sequence[ModuleRef]) -> Any:
+    def _node_key(self, node: "ir.Node", ids: _Ids, levels: Sequence[ModuleRef]) -> Hashable:
         name = levels[-1].name
         read = tuple(None if value is None else ids.get(value, "free") for value in node.inputs)
         attributes = tuple(
@@ -232,16 +242,17 @@ class Functions:
         )
 
     def _attribute_key(
-        self, attribute: Any, ids: dict[Any, Any], levels: Sequence[ModuleRef]
-    ) -> Any:
+        self, attribute: "ir.Attr", ids: _Ids, levels: Sequence[ModuleRef]
+    ) -> Hashable:
         if attribute.type.name == "GRAPH" and not attribute.is_ref():
             return self._graph_key(attribute.as_graph(), ids, levels)
         message = self._ir.to_proto(attribute)
         # The name of a tensor does not count.
         message.t.name = ""
-        return message.SerializeToString(deterministic=True)
+        serialized: bytes = message.SerializeToString(deterministic=True)
+        return serialized
 
-    def _graph_key(self, graph: Any, ids: dict[Any, Any], levels: Sequence[ModuleRef]) -> Any:
+    def _graph_key(self, graph: "ir.Graph", ids: _Ids, levels: Sequence[ModuleRef]) -> Hashable:
         for value in (*graph.inputs, *graph.initializers.values()):
             ids[value] = ("node", len(ids), 0)
         # A body declares the types of its inputs and outputs, which must be equal.
@@ -254,7 +265,7 @@ class Functions:
         return types, contents, nodes, tuple(ids.get(value) for value in graph.outputs)
 
 
-def _unique(name: str, taken: set[str]) -> str:
+def _unique(name: str, taken: set[str] | set[str | None]) -> str:
     """Return a name that is not taken yet, numbered if needed, and add it to `taken`."""
     candidate = name
     for number in itertools.count(1):
@@ -272,7 +283,7 @@ def _relative(name: str, outer: str) -> str:
     return name.removeprefix(f"{outer}.") if outer else name
 
 
-def _keep_common_types(function: Any, nodes: Sequence[Any]) -> None:
+def _keep_common_types(function: "ir.Function", nodes: "Sequence[ir.Node]") -> None:
     """Remove the types and shapes of a function's values that differ in a further call.
 
     Common types stay: an operator that is a function itself (`Gelu`) runs by the types of its
@@ -286,7 +297,7 @@ def _keep_common_types(function: Any, nodes: Sequence[Any]) -> None:
                 value.shape = None
 
 
-def _local_name(value: Any, prefix: str) -> str:
+def _local_name(value: "ir.Value", prefix: str) -> str:
     """Return the name of a value in a function: a parameter has its name within the module."""
     name = str(value.name)
     origins = texts_of(value.metadata_props.get(FOLDED, ""))

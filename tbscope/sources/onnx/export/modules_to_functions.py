@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Graph, Module, require_graph
@@ -12,7 +12,12 @@ from tbscope.messages import shown
 from tbscope.sources.onnx.call_instances import CallFinder, ModuleCall
 from tbscope.sources.onnx.export.alignment import numbers_of, operations_of
 from tbscope.sources.onnx.export.call_order import CallOrder
-from tbscope.sources.onnx.export.function_builder import FunctionRequest, Functions, NewFunction
+from tbscope.sources.onnx.export.function_builder import (
+    FunctionRequest,
+    Functions,
+    NewFunction,
+    OnnxAttribute,
+)
 from tbscope.sources.onnx.export.subgraph_extract import Region, RegionIndex
 from tbscope.sources.onnx.loading import is_program, load_model
 from tbscope.sources.onnx.metadata import ModuleRef, Origin, origin_by_metadata, origin_metadata
@@ -21,6 +26,9 @@ from tbscope.sources.onnx.origins import fill_from_neighbours
 from tbscope.sources.onnx.scoping import label_of
 from tbscope.utils.files import path_of
 from tbscope.utils.validation import ask
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
 
 __all__ = ["Modules", "Regrouped", "check_domain", "modules_to_functions", "selector"]
 
@@ -91,7 +99,7 @@ def modules_to_functions(
 class _Regrouping:
     """The replacement of module calls by function calls, in a copy of one model."""
 
-    def __init__(self, given: Any, domain: Any, record: Graph | None) -> None:
+    def __init__(self, given: Any, domain: str, record: Graph | None) -> None:
         ir = import_extra("onnx_ir")
         self._as_message = True
         program = None
@@ -144,9 +152,9 @@ class _Regrouping:
                 why="its nodes have no metadata of the kind 'pkg.torch.onnx.name_scopes'",
                 fix="export it anew: torch.onnx.export(model, args, path, dynamo=True)",
             )
-        self._origins: dict[Any, Origin | None] = {}
+        self._origins: dict[ir.Node, Origin | None] = {}
         # The nodes of each call in order; a dict serves as a set with order, as nodes are removed.
-        self._nodes: dict[ModuleCall, dict[Any, None]] = {}
+        self._nodes: dict[ModuleCall, dict[ir.Node, None]] = {}
         self._all: list[ModuleCall] = []
         for node, origin in zip(nodes, fill_from_neighbours(origins), strict=True):
             self._origins[node] = origin
@@ -162,7 +170,7 @@ class _Regrouping:
                     self._all.append(call)
                 self._nodes[call][node] = None
 
-    def _make_order(self, record: Graph, program: object) -> CallOrder:
+    def _make_order(self, record: Graph, program: Any) -> CallOrder:
         values = dict(self._graph.initializers.items())
         for node in self._graph:
             origin = self._origins[node]
@@ -189,8 +197,8 @@ class _Regrouping:
             self._left.append(f"{call_name}: nothing that it gives is read")
             return
         levels = tuple(enclosing.level for enclosing in place.path())
-        names: dict[Any, str] = {}
-        attributes: dict[str, Any] = {}
+        names: dict[ir.Value, str] = {}
+        attributes: dict[str, OnnxAttribute] = {}
         call = self._order.call(place.level.name, place.number) if self._order else None
         if self._order is not None and call is not None:
             inputs, initializers, names = self._order.sort_inputs(call, region.inputs, region.held)
@@ -218,9 +226,9 @@ class _Regrouping:
         )
 
 
-def _attributes(hyperparameters: Mapping[str, object]) -> dict[str, Any]:
+def _attributes(hyperparameters: Mapping[str, object]) -> dict[str, OnnxAttribute]:
     """Return hyper-parameters in the types of ONNX attributes: numbers, texts, one-type lists."""
-    attributes: dict[str, Any] = {}
+    attributes: dict[str, OnnxAttribute] = {}
     for name, value in hyperparameters.items():
         if isinstance(value, bool):
             attributes[name] = int(value)

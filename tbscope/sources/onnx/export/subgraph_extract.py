@@ -1,8 +1,12 @@
 """Regions of an ONNX graph: their inputs, outputs and cycles, and their replacement by a node."""
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import onnx_ir as ir
 
 __all__ = ["Region", "RegionIndex", "reads"]
 
@@ -21,14 +25,14 @@ class Region:
             outside; None if there is none. A region with a cycle cannot be replaced.
     """
 
-    nodes: list[Any]
-    inputs: list[Any]
-    held: list[Any]
-    outputs: list[Any]
+    nodes: list["ir.Node"]
+    inputs: list["ir.Value"]
+    held: list["ir.Value"]
+    outputs: list["ir.Value"]
     cycle: str | None
 
 
-def reads(node: Any) -> Iterator[tuple[Any, int, Any]]:
+def reads(node: "ir.Node") -> "Iterator[tuple[ir.Node, int, ir.Value]]":
     """Yield each input of a node and its bodies: the reading node, the position, the value."""
     for index, value in enumerate(node.inputs):
         if value is not None:
@@ -45,19 +49,19 @@ class RegionIndex:
         graph: A graph of `onnx_ir` in topological order.
     """
 
-    def __init__(self, graph: Any) -> None:
+    def __init__(self, graph: "ir.Graph") -> None:
         self._graph = graph
-        self._place: dict[Any, int] = {}
-        self._top: dict[Any, Any] = {}
+        self._place: dict[ir.Node, int] = {}
+        self._top: dict[ir.Node, ir.Node] = {}
         for index, node in enumerate(graph):
             self._add(node, index)
 
-    def region(self, nodes: Sequence[Any]) -> Region:
+    def region(self, nodes: "Sequence[ir.Node]") -> Region:
         """Return the region of some nodes, with its inputs and outputs."""
         ordered = sorted(nodes, key=self._place.__getitem__)
         inside = set(ordered)
         computed = {value for node in ordered for value in node.outputs}
-        values_read: dict[Any, None] = {}
+        values_read: dict[ir.Value, None] = {}
         for node in ordered:
             for _, _, value in reads(node):
                 # Values inside a body belong to the graph of the body.
@@ -73,7 +77,7 @@ class RegionIndex:
         inputs = [value for value in values_read if not value.is_initializer()]
         return Region(ordered, inputs, initializers, outputs, self._cycle(ordered, inside, outputs))
 
-    def replace(self, region: Region, node: Any) -> None:
+    def replace(self, region: Region, node: "ir.Node") -> None:
         """Replace a region by one node, whose outputs correspond to the outputs of the region."""
         last = region.nodes[-1]
         between = self._needs_order(region)
@@ -101,13 +105,13 @@ class RegionIndex:
         )
 
     def _cycle(
-        self, ordered: Sequence[Any], inside: set[Any], outputs: Sequence[Any]
+        self, ordered: "Sequence[ir.Node]", inside: "set[ir.Node]", outputs: "Sequence[ir.Value]"
     ) -> str | None:
         """Return the name of an output that comes back through nodes outside, or None."""
         last = self._place[ordered[-1]]
         for output in outputs:
             pending = self._readers(output, inside)
-            seen: set[Any] = set()
+            seen: set[ir.Node] = set()
             while pending:
                 node = pending.pop()
                 if node in seen or self._place[node] > last:
@@ -120,23 +124,23 @@ class RegionIndex:
                     pending += readers
         return None
 
-    def _readers(self, value: Any, inside: set[Any]) -> list[Any]:
+    def _readers(self, value: "ir.Value", inside: "set[ir.Node]") -> "list[ir.Node]":
         readers = (self._top[use.node] for use in value.uses())
         return [node for node in readers if node not in inside]
 
-    def _add(self, node: object, place: int) -> None:
+    def _add(self, node: "ir.Node", place: int) -> None:
         self._place[node] = place
         for inner in _with_inner(node):
             self._top[inner] = node
 
 
-def _graphs(node: Any) -> Iterator[Any]:
+def _graphs(node: "ir.Node") -> "Iterator[ir.Graph]":
     for attribute in node.attributes.values():
         if attribute.type.name == "GRAPH" and not attribute.is_ref():
             yield attribute.as_graph()
 
 
-def _with_inner(node: object) -> Iterator[Any]:
+def _with_inner(node: "ir.Node") -> "Iterator[ir.Node]":
     yield node
     for graph in _graphs(node):
         for inner in graph:
