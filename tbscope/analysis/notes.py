@@ -109,12 +109,15 @@ def _unused_notes(graph: Graph, stood_in: Set[int]) -> list[Note]:
     """Return notes on modules in which nothing ran, and on parameters that nothing read."""
     scopes = (*{node.scope for node in graph.nodes}, *[call.scope for call in graph.calls])
     ran = {scope.qualified_name for scope in with_above(scopes)}
-    idle: set[str] = set()
-    for module in graph.modules:
-        numbers = {parameter.number for parameter in module.parameters}
-        # If all tensors of a module were replaced, the replacements may have been used instead.
-        if module.name not in ran and not (numbers and numbers <= stood_in):
-            idle.add(module.name)
+    # If all tensors of a module were replaced, the replacements may have been used instead.
+    idle = {
+        module.name
+        for module in graph.modules
+        if module.name not in ran
+        and not (
+            module.parameters and {parameter.number for parameter in module.parameters} <= stood_in
+        )
+    }
     names = {node.name for node in graph.nodes if node.kind in STATE}
     # A parameter with the name of an input has a number after its name.
     read = names.union([name.partition("~")[0] for name in names if "~" in name])

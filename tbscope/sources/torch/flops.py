@@ -24,6 +24,7 @@ from tbscope.ir.graph import Gradient, Node
 from tbscope.sources.torch.calling.argument_values import collect_tensors
 from tbscope.sources.torch.collectives import is_wait
 from tbscope.sources.torch.compat.tensors import (
+    keys_of_storages,
     nested_lengths,
     plain_size,
     storage_key,
@@ -45,13 +46,13 @@ Formula: TypeAlias = Callable[[_Args, _Kwargs, Any], KernelWork]
 """A function that computes a kernel's work from its arguments, keyword arguments and result."""
 
 
-def _each(flops: int, operands: Iterable[torch.Tensor]) -> KernelWork:
+def _product_work(flops: int, left: torch.Tensor, right: torch.Tensor) -> KernelWork:
     """Return the work of a product: the gradient of each operand is a product of the same size."""
-    return flops, [(flops, (storage_key(operand),)) for operand in operands]
+    return flops, [(flops, (storage_key(left),)), (flops, (storage_key(right),))]
 
 
 def _keys(*operands: torch.Tensor) -> tuple[int | None, ...]:
-    return tuple([storage_key(operand) for operand in operands])
+    return tuple(keys_of_storages(operands))
 
 
 def _attention_work(flops: int, operands: Iterable[torch.Tensor]) -> KernelWork:
@@ -75,7 +76,7 @@ def _product(first: int, second: int) -> Formula:
     def work(args: _Args, kwargs: _Kwargs, result: object) -> KernelWork:
         left, right = args[first], args[second]
         flops = 2 * left.numel() * (right.size(-1) if right.dim() > 1 else 1)
-        return _each(flops, (left, right))
+        return _product_work(flops, left, right)
 
     return work
 
@@ -89,12 +90,12 @@ def _convolution(args: _Args, kwargs: _Kwargs, result: Any) -> KernelWork:
     inputs, weight = args[:2]
     transposed = len(args) > 6 and args[6]
     flops = 2 * (inputs if transposed else result).numel() * prod(weight.shape[1:])
-    return _each(flops, args[:2])
+    return _product_work(flops, *args[:2])
 
 
 def _transposed_product(args: _Args, kwargs: _Kwargs, result: object) -> KernelWork:
     """Return the work of `x @ weight.T`, as in `linear`."""
-    return _each(2 * args[0].numel() * args[1].shape[0], args[:2])
+    return _product_work(2 * args[0].numel() * args[1].shape[0], *args[:2])
 
 
 def _grouped(args: _Args, kwargs: _Kwargs, result: object) -> KernelWork:
@@ -105,7 +106,7 @@ def _grouped(args: _Args, kwargs: _Kwargs, result: object) -> KernelWork:
     """
     left, right = args[0].shape, args[1].shape
     groups = left[0] if len(left) == len(right) == 3 else 1
-    return _each(2 * groups * left[-2] * left[-1] * right[-1], args[:2])
+    return _product_work(2 * groups * left[-2] * left[-1] * right[-1], *args[:2])
 
 
 def _layer_of_rnn(args: _Args, kwargs: _Kwargs, result: object) -> KernelWork:
@@ -265,26 +266,24 @@ class Formulas(dict[KernelInfo, Formula | None]):
         kernels = node.kernels
         alone = not work and len(kernels) == 1
         allocates = self._allocates.get(kernels[0]) if alone else None
-        keys = [storage_key(tensor) for tensor in read] if allocates is None else []
+        keys = keys_of_storages(read) if allocates is None else []
         if work:
-            node.flops = _number(sum([flops for flops, _ in work]))
+            node.flops = 0
             positions: dict[int | None, tuple[int, ...]] = {}
             for position, key in enumerate(keys):
                 positions[key] = (*positions.get(key, ()), position)
             # A tensor made by an earlier kernel of the operation may depend on any input.
             every = tuple(range(len(read)))
-            node.gradients = tuple(
-                [
-                    Gradient(
-                        _number(flops),
-                        positions.get(keys[0], every)
-                        if len(keys) == 1
-                        else _held_in(keys, positions) or every,
-                    )
-                    for _, parts in work
-                    for flops, keys in parts
-                ]
-            )
+            gradients = []
+            for flops, parts in work:
+                node.flops += flops if type(flops) is int else _hint(flops)
+                for cost, operands in parts:
+                    if len(operands) == 1:
+                        needed = positions.get(operands[0], every)
+                    else:
+                        needed = _held_in(operands, positions) or every
+                    gradients.append(Gradient(cost if type(cost) is int else _hint(cost), needed))
+            node.gradients = tuple(gradients)
         elif self.uncounted.keys().isdisjoint(kernels) or not _any_floats(results):
             node.flops = 0
         if allocates is False:
@@ -294,7 +293,8 @@ class Formulas(dict[KernelInfo, Formula | None]):
             key = storage_key(tensor)
             if key not in seen:
                 seen.add(key)
-                node.allocated_bytes += _number(tensor.untyped_storage().nbytes())
+                size_bytes = tensor.untyped_storage().nbytes()
+                node.allocated_bytes += size_bytes if type(size_bytes) is int else _hint(size_bytes)
 
 
 def _any_floats(tensors: list[torch.Tensor]) -> bool:
@@ -306,9 +306,9 @@ def _any_floats(tensors: list[torch.Tensor]) -> bool:
     return False
 
 
-def _number(count: object) -> int:
-    """Return FLOPs or bytes as an int; a symbolic one by its current hint, 0 if it has none."""
-    return count if type(count) is int else plain_size(count) or 0
+def _hint(count: object) -> int:
+    """Return symbolic FLOPs or bytes by their current hint, 0 if they have none."""
+    return plain_size(count) or 0
 
 
 def _held_in(

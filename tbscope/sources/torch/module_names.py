@@ -153,11 +153,13 @@ class Registry:
     Attributes:
         by_module: The entries of modules and of their wrappers, by `id`: a trace looks them up
             directly at each call.
+        by_tensor: The entries of parameters and buffers, by `id`, also under their fake and their
+            unsharded copies.
     """
 
     def __init__(self) -> None:
         self.by_module: dict[int, ModuleEntry] = {}
-        self._tensors: dict[int, TensorEntry] = {}
+        self.by_tensor: dict[int, TensorEntry] = {}
         # Tied tensors under their further names, by the `id` of the module and the attribute.
         self._shared: dict[tuple[int, str], TensorEntry] = {}
         # Tensors added by `put_together`, kept alive so that their `id` stays unique.
@@ -210,25 +212,25 @@ class Registry:
 
     def tensor(self, tensor: torch.Tensor) -> TensorEntry | None:
         """Return the entry of a parameter or buffer, or None for any other tensor."""
-        return self._tensors.get(id(tensor))
+        return self.by_tensor.get(id(tensor))
 
     def knows(self, place: ModuleEntry, names: list[str]) -> bool:
         """Whether a module owned a tensor of each of these names when it was registered."""
-        attributes = {entry.attribute for entry in self._tensors.values() if entry.owner is place}
+        attributes = {entry.attribute for entry in self.by_tensor.values() if entry.owner is place}
         return attributes.issuperset(names)
 
     def forget(self) -> None:
         """Release all modules and tensors."""
         self.by_module.clear()
-        self._tensors.clear()
+        self.by_tensor.clear()
         self._shared.clear()
         self._held.clear()
 
     def add_stand_in(self, tensor: torch.Tensor, twin: torch.Tensor) -> None:
         """Register a fake tensor under the entry of its original, if the original has one."""
-        entry = self._tensors.get(id(tensor))
+        entry = self.by_tensor.get(id(tensor))
         if entry is not None:
-            self._tensors[id(twin)] = entry
+            self.by_tensor[id(twin)] = entry
 
     def put_together(self, place: ModuleEntry, name: str, tensor: torch.Tensor) -> None:
         """Register an unsharded parameter, which a module has for a while instead of its shard.
@@ -238,9 +240,9 @@ class Registry:
             name: The name of the attribute.
             tensor: The whole tensor, gathered from the ranks.
         """
-        for entry in self._tensors.values():
+        for entry in self.by_tensor.values():
             if entry.owner is place and entry.attribute == name:
-                self._tensors[id(tensor)] = entry
+                self.by_tensor[id(tensor)] = entry
                 self._held.append(tensor)
                 return
 
@@ -252,7 +254,7 @@ class Registry:
             pending: Receives the entries of new children in reverse order; None to register them
                 at once.
         """
-        module, tensors = place.module, self._tensors
+        module, tensors = place.module, self.by_tensor
         for kind, table in TENSOR_TABLES:
             for name, tensor in getattr(module, table).items():
                 entry = tensors.get(id(tensor))
@@ -310,27 +312,27 @@ class Registry:
         """Return the entries of DTensors, by the `id` of the module and the attribute."""
         # The tensors of a model have few classes, mostly without DTensor, so the classes are
         # checked first.
-        kinds = {type(entry.tensor) for entry in self._tensors.values()}
+        kinds = {type(entry.tensor) for entry in self.by_tensor.values()}
         kinds = {kind for kind in kinds if is_dtensor(kind)}
         if not kinds:
             return {}
         shared = {key: entry for key, entry in self._shared.items() if type(entry.tensor) in kinds}
         return shared | {
             (id(entry.owner.module), entry.attribute): entry
-            for entry in self._tensors.values()
+            for entry in self.by_tensor.values()
             if type(entry.tensor) in kinds
         }
 
     def count_tensors(self) -> int:
         """Return the number of registered tensors, including fake and unsharded ones."""
-        return len(self._tensors)
+        return len(self.by_tensor)
 
     def tensors(self) -> Iterator[torch.Tensor]:
         """Yield every registered parameter and buffer, in the order of the tree.
 
         A tensor with a fake or unsharded copy is yielded once more for each.
         """
-        return (entry.tensor for entry in self._tensors.values())
+        return (entry.tensor for entry in self.by_tensor.values())
 
 
 def container_class(names: Iterable[str], name: str) -> str:

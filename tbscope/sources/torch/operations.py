@@ -338,7 +338,7 @@ def role_of(kernels: Sequence[str], *, reads: bool) -> Role | None:
         return None
     if not reads:
         return "maker" if _MAKERS.issuperset(kernels) else None
-    roles = [_OF_A_TENSOR.get(kernel) for kernel in kernels]
+    roles = [*map(_OF_A_TENSOR.get, kernels)]
     return None if None in roles else max(roles, key=_RANKS.index)
 
 

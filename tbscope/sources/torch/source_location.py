@@ -239,7 +239,8 @@ class CallSiteFinder:
     def spot(self, frame: FrameType) -> Spot:
         """Return the current line of a frame and its bytecode offset."""
         code, offset = frame.f_code, frame.f_lasti
-        spots = self.spots_of(code)
+        entry = self._spots.get(id(code))
+        spots = self.spots_of(code) if entry is None else entry[1]
         if offset not in spots:
             file, source = code.co_filename, None
             if not file.startswith(_COMMAND):

@@ -6,7 +6,7 @@ lost. Writes to other parts of a storage do not count, so that no dependency is 
 """
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -21,6 +21,7 @@ from tbscope.sources.torch.calling.pytree import slots_of, tensor_leaves
 from tbscope.sources.torch.compat.tensors import (
     in_functorch,
     is_fake,
+    keys_of_storages,
     outside_modes,
     parts_of,
     storage_key,
@@ -374,11 +375,15 @@ def same_storage(one: torch.Tensor, other: torch.Tensor) -> bool:
     return key is not None and key == storage_key(other)
 
 
-def storage_keys(tensors: Iterable[torch.Tensor]) -> set[int]:
+def storage_keys(tensors: Sequence[torch.Tensor]) -> set[int]:
     """Return the keys of the storages of tensors and of their inner tensors."""
+    if PLAIN.issuperset(map(type, tensors)):
+        keys = set(keys_of_storages(tensors))
+        if None not in keys:
+            return keys  # type: ignore[return-value]
     return {key for tensor in tensors for key, _ in _parts(tensor)}
 
 
 def shares_storage_with(tensor: torch.Tensor, keys: set[int]) -> bool:
     """Whether a tensor, or one of its inner tensors, is in one of these storages."""
-    return any(key in keys for key, _ in _parts(tensor))
+    return bool([key for key, _ in _parts(tensor) if key in keys])

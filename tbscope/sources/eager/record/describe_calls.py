@@ -31,7 +31,11 @@ def describe_calls(recorder: Recorder) -> None:
     for call, module in zip(recorder.graph.calls, recorder.modules_called, strict=True):
         description = descriptions.get(id(module))
         if description is None:
-            settings = _hyperparameters(module, recorder)
+            try:
+                settings = hyperparameters(module)
+            except Exception as error:  # noqa: BLE001 (extra_repr is the user's code)
+                settings = {}
+                recorder.graph.notes.append(_unknown_settings(module, error))
             description = descriptions[id(module)] = (*about(type(module)), settings, owned(module))
         call.class_name, call.defined, call.hyperparameters, call.parameters = description
     for place in registry.places():
@@ -54,17 +58,11 @@ def _about(cls: type) -> tuple[str, Source | None]:
     return f"{cls.__module__}.{cls.__qualname__}", source
 
 
-def _hyperparameters(module: torch.nn.Module, recorder: Recorder) -> dict[str, Any]:
-    try:
-        return hyperparameters(module)
-    except Exception as error:  # noqa: BLE001 (extra_repr is the user's code)
-        recorder.graph.notes.append(
-            Note(
-                f"the hyper-parameters of {type(module).__name__} are not known: its "
-                f"extra_repr() raised {type(error).__name__}: {error}"
-            )
-        )
-        return {}
+def _unknown_settings(module: torch.nn.Module, error: Exception) -> Note:
+    return Note(
+        f"the hyper-parameters of {type(module).__name__} are not known: its extra_repr() raised "
+        f"{type(error).__name__}: {error}"
+    )
 
 
 def _borrowed(
@@ -106,13 +104,16 @@ def _parameters(
                 continue
             place = spread.get((id(module), name)) if spread else None
             own = tensor if place is None else place.tensor
-            place = place or registry.tensor(tensor)
+            place = place or registry.by_tensor.get(id(tensor))
             dtype, device = type_names(own.dtype, own.device)
             requires_grad, number = own.requires_grad, -1 if place is None else place.number
-            plain = type(own) in PLAIN
-            known = plain or not isinstance(own, UNINITIALIZED)
-            shape, size_bytes = (shape_of(own), size_bytes_of(own)) if known else (None, 0)
-            sharding = None if plain else sharding_of(own)
+            sharding = None
+            if type(own) in PLAIN and not own.is_nested:
+                shape, size_bytes = tuple(own.shape), own.numel() * own.element_size()
+            elif isinstance(own, UNINITIALIZED):
+                shape, size_bytes = None, 0
+            else:
+                shape, size_bytes, sharding = shape_of(own), size_bytes_of(own), sharding_of(own)
             described.append(
                 Parameter(
                     name, kind, shape, dtype, size_bytes, requires_grad, device, number, sharding

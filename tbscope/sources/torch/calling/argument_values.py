@@ -5,7 +5,7 @@ objects with tensors inside are walked for the inputs and outputs of a graph onl
 """
 
 from collections import UserList, deque
-from collections.abc import Callable, Mapping, ValuesView
+from collections.abc import Callable, Mapping, Sequence, ValuesView
 from typing import Any
 
 import torch
@@ -24,6 +24,8 @@ FILLED = Constant("<out>")
 _TENSORS = (torch.Tensor, torch.nn.Parameter)
 _PLAIN = frozenset({bool, int, float, complex, type(None)})
 _OF_TORCH = frozenset({torch.dtype, torch.device, torch.layout, torch.memory_format})
+_NO_TENSORS = _PLAIN | _OF_TORCH | {str, torch.Size}
+_OF_SIZES = frozenset({list, tuple, torch.Size})
 _MOST_TEXT = 200
 _MOST_ITEMS = 64
 # Containers at a greater depth are cut.
@@ -96,6 +98,10 @@ class ArgumentConverter:
             tensor = self._lying_in(given, tensors or [])
             if tensor is not None:
                 return self.nest(tensor, tensors, values)
+        if kind in _OF_TORCH:
+            return describe(given)
+        if kind in _OF_SIZES and not self._around and _are_sizes(given):
+            return [*given] if kind is list else tuple(given)
         names, entries, is_record = _entries_of(given)
         if names is None and not isinstance(given, _LISTS):
             return describe(given)
@@ -136,6 +142,13 @@ class ArgumentConverter:
         return mapping
 
 
+def _are_sizes(given: Sequence[Any]) -> bool:
+    """Whether a sequence contains only integers, few and small enough to be shown as they are."""
+    if len(given) > _MOST_ITEMS or not {int}.issuperset(map(type, given)):
+        return False
+    return max(map(abs, given), default=0) < _LARGE
+
+
 def _is_entered(given: object) -> bool:
     if isinstance(given, tuple | list | Mapping):
         return type(given) is not torch.Size
@@ -156,13 +169,15 @@ def collect_tensors(
     kind = type(given)
     if kind in _TENSORS or isinstance(given, torch.Tensor):
         found.append(given)
-    elif kind not in _PLAIN and kind is not str and kind is not torch.Size:
+    elif kind not in _NO_TENSORS:
         entered = set() if entered is None else entered
         if id(given) not in entered:
             _, entries, is_record = _entries_of(given)
             entered.add(id(given))
             for entry in entries:
-                collect_tensors(entry, found, entered)
+                # Most entries are numbers.
+                if type(entry) not in _NO_TENSORS:
+                    collect_tensors(entry, found, entered)
             if not (is_record and any(map(_is_entered, entries))):
                 entered.discard(id(given))
     return found
@@ -187,10 +202,7 @@ def _entries_of(given: Any) -> tuple[Any, Any, bool]:
 
 def all_among(results: list[torch.Tensor], given: object) -> bool:
     """Whether each result is one of the tensors in a pytree."""
-    if not results:
-        return True
-    ids = {id(tensor) for tensor in collect_tensors(given, [])}
-    return all(id(tensor) in ids for tensor in results)
+    return not results or {*map(id, results)} <= {*map(id, collect_tensors(given, []))}
 
 
 def describe(given: object) -> Any:
