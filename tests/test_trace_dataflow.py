@@ -1,5 +1,6 @@
 """Which value flows where: traced graphs held against autograd and against what must be."""
 
+import composite_models
 import numpy as np
 import pytest
 import torch
@@ -67,6 +68,46 @@ def test_a_reader_of_a_view_depends_on_a_write_through_another_view():
     graph = traced(run, torch.ones(2, 4), torch.ones(4))
     assert sources_of(graph) == {"out.0": {"x", "y"}, "out.1": {"x", "y"}}
     assert [node.op for node in last(graph, "add").control_inputs] == ["copy_"]
+
+
+def through_a_module(x, y):
+    whole = x * 2
+    whole[0].add_(y)
+    return nn.Identity()(whole) + 1
+
+
+def through_another_vmap(x, y):
+    whole = x * 2
+    torch.func.vmap(lambda row: row.view(-1)[:2].add_(y))(whole)
+    return torch.func.vmap(lambda row: row * 2)(whole)
+
+
+def through_a_tensor_in_a_wrapper(x, y):
+    two = composite_models.Two(x * 2, x * 3)
+    made = two * 2
+    made.a[0].add_(y)
+    return made.a + 1
+
+
+def through_a_wrapper(x, y):
+    whole = x * 2
+    two = composite_models.Two(whole, x * 3)
+    whole[0].add_(y)
+    return (two * 2).a
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        through_a_module,
+        through_another_vmap,
+        through_a_tensor_in_a_wrapper,
+        through_a_wrapper,
+    ],
+)
+def test_a_step_without_kernels_depends_on_a_write_through_another_tensor(run):
+    graph = traced(run, torch.ones(2, 4), torch.ones(()))
+    assert sources_of(graph)["out"] == {"x", "y"}
 
 
 def test_a_write_to_another_part_of_the_storage_invents_no_dependency():

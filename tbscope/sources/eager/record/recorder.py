@@ -589,9 +589,12 @@ class Recorder(StepRecorder):
             return
         # The call was an identity, whose inputs are its outputs, or it returned no tensor.
         read, returned = collect_tensors(given, []), collect_tensors(result, [])
-        inputs = dict.fromkeys(self.value_of(tensor) for tensor in returned or read)
+        tensors = returned or read
+        values = [self.value_of(tensor) for tensor in tensors]
         assert frame.place is not None
-        node = self._values.append(frame.place.label, frame.scope, [*inputs], frame.source)
+        inputs = [*dict.fromkeys(values)]
+        node = self._values.append(frame.place.label, frame.scope, inputs, frame.source)
+        node.control_inputs = self._values.earlier_writers(tensors, values)
         for tensor in {id(tensor): tensor for tensor in returned}.values():
             self._values.give(node, self._discovery.replaced_by_fake(tensor))
 

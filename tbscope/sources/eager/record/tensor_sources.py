@@ -297,7 +297,9 @@ class TensorSources:
         if dimension is None:
             self.values.wrappers.keep(tensor, value)
             return value
-        return self.values.make(self._view("add_batch_dim", value, dimension), tensor)
+        node = self._view("add_batch_dim", value, dimension)
+        node.control_inputs = self.values.earlier_writers([tensor], [value])
+        return self.values.make(node, tensor)
 
     def _taken_out(self, inside: InnerTensor) -> Value:
         """Return the value of an inner tensor; add the nodes that take it out of its wrappers."""
@@ -306,6 +308,8 @@ class TensorSources:
             value = self._taken_out(outer) if isinstance(outer, InnerTensor) else outer
             if inside.op is not None:
                 node = self._view(inside.op, value, inside.dimension)
+                if (tensor := inside.held()) is not None:
+                    node.control_inputs = self.values.earlier_writers([tensor], [value])
                 types = inside.dtype, inside.device
                 value = self._builder.add_value(node, inside.shape, *types)
             inside.value = value
@@ -366,8 +370,10 @@ class TensorSources:
             parts: The other tensors.
         """
         values = [*first, *map(self.value_of, parts)]
-        inputs = list(dict.fromkeys(values))
-        return self.values.make(self._step(type(tensor).__name__, inputs), tensor)
+        node = self._step(type(tensor).__name__, list(dict.fromkeys(values)))
+        read = [tensor] * len(first) + parts
+        node.control_inputs = self.values.earlier_writers(read, values)
+        return self.values.make(node, tensor)
 
     def _view(self, op: str, value: Value, dimension: int | None) -> Node:
         node = self._step(op, [value])
