@@ -89,7 +89,7 @@ class GraphBuilder:
     def op(self, op: str, *given: Nest, shape: Shape | None = None, **fields: Any) -> Value:
         """Add an operation with one output, of the first input's shape if none is given."""
         if shape is None:
-            shape = next(iter(values_in(given))).shape or ()
+            shape = values_in(given)[0].shape or ()
         return self.node(op, *given, outputs=(shape,), **fields).outputs[0]
 
     def input(self, name: str, shape: Shape, **fields: Any) -> Value:

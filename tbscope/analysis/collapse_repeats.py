@@ -78,7 +78,7 @@ def equal_parts(
         rows: The row of each part.
         definitions: Called only if there are siblings with consecutive numbers.
     """
-    parts = list(walk(root))
+    parts = walk(root)
     if not any(_numbered_on(*pair) for part in parts for pair in pairwise(part.children)):
         return {}
     definition_of = definitions()

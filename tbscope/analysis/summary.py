@@ -96,7 +96,7 @@ class Summary:
         self._depth = depth
         self._fold = fold
         self._root, costs = _parts_with_costs(graph)
-        parts = list(walk(self._root))
+        parts = walk(self._root)
         numbers = self._root.holds.parameters
         self._rows: dict[ModulePart, Row] = {}
         for part in parts:
@@ -176,7 +176,7 @@ def _parts_with_costs(graph: Graph) -> tuple[ModulePart, Mapping[ModulePart, Cos
     if len(root.children) == 1 and root not in costs and not root.held:
         (root,) = root.children
         root.parent = None
-    for part in reversed(list(walk(root))):
+    for part in reversed(walk(root)):
         if part.kind == "unused" and part.class_name.startswith(_SCRIPTED):
             part.kind = "container"
         if part.parent is not None:

@@ -127,6 +127,8 @@ def label_nodes(
         return _rank_labels(graph, by_stage=color_by == "stage")
     if color_by == "class":
         return _class_labels(graph)
+    if color_by == "kind":
+        return _kind_labels(graph)
     if isinstance(color_by, str):
         label_of = _CATEGORIES[color_by]
         return {node: label for node in graph.nodes if (label := label_of(node)) is not None}
@@ -218,27 +220,33 @@ def _difference(node: Node) -> str | None:
     return change if isinstance(change, str) else None
 
 
-def kind_of(node: Node) -> str | None:
-    """Return the kind of an operation ("convolution", "shape"); None for any other node.
+def _kind_labels(graph: Graph) -> dict[Node, str]:
+    """Return the kind of each operation: "convolution", "shape".
 
     A gradient has the kind of the operation that it differentiates, and the node that stores
     the gradient of a parameter has the kind of that gradient: so a module has equal colours in
     the model and in the box `gradients`.
     """
-    if node.kind not in OPERATIONS:
-        return None
-    while "gradient_of" in node.attributes and node.inputs:
-        gradient = node.inputs[-1].producer
-        if gradient.phase != "backward" or gradient.kind not in OPERATIONS:
-            break
-        node = gradient
-    differentiated = node.attributes.get("differentiates")
-    if isinstance(differentiated, str) and (kind := _kind(differentiated, ())) != "other":
-        return kind
-    if node.role == "view":
-        return "shape"
-    operation = node.attributes.get("operation")
-    return _kind(operation if isinstance(operation, str) else node.op, tuple(node.kernels))
+    labels: dict[Node, str] = {}
+    for node in graph.nodes:
+        if node.kind not in OPERATIONS:
+            continue
+        colored = node
+        while "gradient_of" in colored.attributes and colored.inputs:
+            gradient = colored.inputs[-1].producer
+            if gradient.phase != "backward" or gradient.kind not in OPERATIONS:
+                break
+            colored = gradient
+        differentiated = colored.attributes.get("differentiates")
+        if isinstance(differentiated, str) and (kind := _kind(differentiated, ())) != "other":
+            labels[node] = kind
+        elif colored.role == "view":
+            labels[node] = "shape"
+        else:
+            operation = colored.attributes.get("operation")
+            op = operation if isinstance(operation, str) else colored.op
+            labels[node] = _kind(op, tuple(colored.kernels))
+    return labels
 
 
 @lru_cache(4096)
@@ -256,7 +264,6 @@ def _kind(operation: str, kernels: tuple[str, ...]) -> str:
 
 
 _CATEGORIES: dict[str, Callable[[Node], str | None]] = {
-    "kind": kind_of,
     "trainable": _trainable,
     "difference": _difference,
     "mesh": _mesh,

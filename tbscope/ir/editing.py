@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from tbscope.ir.graph import Call, Graph, Nest, Node, Note, Output, Value
-from tbscope.ir.nodes import STATE, Body, copy_arguments, release_nodes
+from tbscope.ir.nodes import OPERATIONS, STATE, Body, copy_arguments, release_nodes
 from tbscope.ir.pytree import map_values
 from tbscope.ir.scopes import Scope
 
@@ -172,7 +172,8 @@ class Editor:
             graph.notes = [self._note(note) for note in graph.notes]
         if values or self._waited or gone:
             for node in graph.nodes:
-                self._edit(node)
+                if node.kind in OPERATIONS or node.control_inputs:
+                    self._edit(node)
             graph.outputs = [self._output(output) for output in graph.outputs]
         if values or self._words:
             named = _CallValues(values, self._words)

@@ -142,13 +142,15 @@ class ModulePart:
         return self.kind in ("module", "container") and self.name is None
 
 
-def walk(root: ModulePart) -> Iterator[ModulePart]:
-    """Yield a part and all parts below it, parents first, in the author's order."""
+def walk(root: ModulePart) -> list[ModulePart]:
+    """Return a part and all parts below it, parents first, in the author's order."""
+    parts: list[ModulePart] = []
     pending = [root]
     while pending:
         part = pending.pop()
-        yield part
+        parts.append(part)
         pending.extend(reversed(part.children))
+    return parts
 
 
 def parameters_below(root: ModulePart) -> Iterator[Parameter]:
@@ -219,12 +221,12 @@ class ModuleTree:
                 if node.kind in STATE:
                     part = self.part_of[node.scope] if node.scope else self.top
                     part.held = (*part.held, _parameter_of(node, number))
-        _count(list(walk(self.top)))
+        _count(walk(self.top))
 
     def forget(self) -> None:
         """Release all parts, once no part is read any more."""
         # Parts refer to each other, so otherwise only the garbage collector would free them.
-        for part in list(walk(self.top)):
+        for part in walk(self.top):
             part.children.clear()
             part.parent = None
 
@@ -274,9 +276,11 @@ class ModuleTree:
                         roots[scope] = models[0]
         for scope in graph.scopes():
             parent_part = self.part_of[scope.parent] if scope.parent else self.top
-            if scope not in roots:
-                roots[scope] = self._root(scope, roots[scope.parent] if scope.parent else None)
             name = scope.qualified_name
+            if scope not in roots:
+                above = roots[scope.parent] if scope.parent else None
+                is_root = above is None or name == ""
+                roots[scope] = self._root(name, scope.part.label) if is_root else above
             key: _Place = (roots[scope], name)
             if name is None:
                 key = (parent_part, (scope.part.label, scope.part.attribute))
@@ -299,18 +303,17 @@ class ModuleTree:
             part.scopes.append(scope)
             self.part_of[scope] = part
 
-    def _root(self, scope: Scope, above: object) -> object:
-        """Return the model of a scope, by default the model of the parent; None for no model."""
-        name, label = scope.qualified_name, scope.part.label
+    def _root(self, name: str | None, label: str) -> object:
+        """Return the model of a scope whose parent has none; None for no model."""
         if name == "":
             if len(self._roots) == 1:
                 return 0
             classes = [module.class_name.rpartition(".")[2] for module in self._roots]
             return classes.index(label) if label in classes else label
-        if above is None and name is not None:
-            # A model with a name of its own.
-            return next((key[0] for key in self._parts if key[1] == name), 0)
-        return above
+        if name is None:
+            return None
+        # A model with a name of its own.
+        return next((key[0] for key in self._parts if key[1] == name), 0)
 
 
 def _parameter_of(node: Node, number: int) -> Parameter:
@@ -348,8 +351,9 @@ def _count(parts: list[ModulePart]) -> None:
     # The reversed order is children first, so that a part's totals are complete when they are added
     # to its parent's. Parameters of several parts follow, since they would count twice.
     for part in reversed(parts):
-        parent = _counted_above(part)
-        if parent is not None:
+        # A part with a name is registered, so that its parameters count in its parent.
+        parent = part.parent if part.name is not None else _counted_above(part)
+        if parent is not None and part.holds.tensors:
             parent.holds.add_all(part.holds)
     for parameters in shared:
         _count_shared(parameters)

@@ -10,6 +10,7 @@ The text is for people only; no code parses it.
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from operator import attrgetter
 from typing import Any, Literal, NamedTuple
 
 from tbscope.ir.metadata import (
@@ -240,7 +241,10 @@ class Body:
 
 def sources_of(node: Node) -> list[Node]:
     """Return the producers of a node's inputs, then the nodes of its control dependencies."""
-    return [*[value.producer for value in node.inputs], *node.control_inputs]
+    return [*map(_producer, node.inputs), *node.control_inputs]
+
+
+_producer = attrgetter("producer")
 
 
 def release_nodes(nodes: Iterable[Node]) -> None:

@@ -1,7 +1,7 @@
 """Pytrees: a value, a constant, or a list, tuple or dict of pytrees, and functions to walk them."""
 
 import marshal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias
 
 __all__ = ["PLAIN", "Nest", "Replacement", "form_of", "map_tree", "map_values", "values_in", "walk"]
@@ -14,22 +14,24 @@ PLAIN = frozenset({int, float, bool, complex, str, type(None)})
 """The types of plain constants, which contain no values."""
 
 
-def walk(nest: Nest, path: str = "") -> Iterator[tuple[str, Nest]]:
-    """Yield each value and constant of a pytree with its path (`tensors.0`), from left to right.
+def walk(nest: Nest, path: str = "") -> list[tuple[str, Nest]]:
+    """Return each value and constant of a pytree with its path (`tensors.0`), from left to right.
 
     Args:
         nest: The pytree.
         path: The path of the pytree itself.
     """
-    kind = type(nest)
-    if kind is list or kind is tuple:
-        for index, entry in enumerate(nest):
-            yield from walk(entry, f"{path}.{index}" if path else str(index))
-    elif kind is dict:
-        for key, entry in nest.items():
-            yield from walk(entry, f"{path}.{key}" if path else str(key))
-    else:
-        yield path, nest
+    leaves: list[tuple[str, Nest]] = []
+    pending = [(path, nest)]
+    while pending:
+        path, nest = pending.pop()
+        kind = type(nest)
+        if kind is list or kind is tuple or kind is dict:
+            entries = nest.items() if kind is dict else enumerate(nest)
+            pending += reversed([(f"{path}.{key}" if path else str(key), e) for key, e in entries])
+        else:
+            leaves.append((path, nest))
+    return leaves
 
 
 def form_of(nest: Nest) -> bytes | None:
@@ -45,18 +47,21 @@ def form_of(nest: Nest) -> bytes | None:
         return None
 
 
-def values_in(nest: Nest) -> Iterator[Any]:
-    """Yield the values of a pytree from left to right."""
-    kind = type(nest)
-    if kind is list or kind is tuple:
-        for entry in nest:
-            yield from values_in(entry)
-    elif kind is dict:
-        for entry in nest.values():
-            yield from values_in(entry)
-    # Values are recognised by their producer, because `nodes.py` imports this file.
-    elif kind not in PLAIN and hasattr(nest, "producer"):
-        yield nest
+def values_in(nest: Nest) -> list[Any]:
+    """Return the values of a pytree from left to right."""
+    values = []
+    pending = [nest]
+    while pending:
+        entry = pending.pop()
+        kind = type(entry)
+        if kind is list or kind is tuple:
+            pending += reversed(entry)
+        elif kind is dict:
+            pending += reversed(entry.values())
+        # Values are recognised by their producer, because `nodes.py` imports this file.
+        elif kind not in PLAIN and hasattr(entry, "producer"):
+            values.append(entry)
+    return values
 
 
 def map_tree(nest: Nest, change: Callable[[Any], Nest]) -> Nest:

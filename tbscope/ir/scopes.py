@@ -182,11 +182,11 @@ class Scope:
     @property
     def parts(self) -> tuple[ScopePart, ...]:
         """The steps of the path, outermost first."""
-        return (*(scope.part for scope in reversed(list(self.ancestors()))), self.part)
+        return tuple([scope.part for scope in reversed(self_and_ancestors(self))])
 
     def ancestors(self) -> Iterator["Scope"]:
         """Return the enclosing scopes, innermost first."""
-        return self_and_ancestors(self.parent)
+        return iter(self_and_ancestors(self.parent))
 
     def __str__(self) -> str:
         return self.path
@@ -249,11 +249,13 @@ class NearestProperty(InheritedProperty[_Found | None]):
         super().__init__(own_or_inherited, top=top)
 
 
-def self_and_ancestors(scope: Scope | None) -> Iterator[Scope]:
+def self_and_ancestors(scope: Scope | None) -> list[Scope]:
     """Return a scope and its ancestors, the innermost first; nothing for None."""
+    scopes: list[Scope] = []
     while scope is not None:
-        yield scope
+        scopes.append(scope)
         scope = scope.parent
+    return scopes
 
 
 def add_with_ancestors(scope: Scope | None, found: MutableSet[Scope]) -> Sequence[Scope]:
@@ -284,12 +286,10 @@ def with_above(scopes: Iterable[Scope | None]) -> set[Scope]:
     return with_ancestors
 
 
-def children_first(scopes: Iterable[Scope]) -> Iterator[tuple[Scope, Scope]]:
-    """Yield each scope that has a parent with this parent, the innermost first.
+def children_first(scopes: Iterable[Scope]) -> list[tuple[Scope, Scope]]:
+    """Return each scope that has a parent with this parent, the innermost first.
 
     Args:
         scopes: Parents first, in the order of `Graph.scopes`.
     """
-    for scope in reversed(list(scopes)):
-        if scope.parent is not None:
-            yield scope, scope.parent
+    return [(scope, scope.parent) for scope in reversed([*scopes]) if scope.parent is not None]

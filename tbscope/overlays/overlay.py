@@ -225,7 +225,7 @@ class Held(NamedTuple):
 def held_parameters(graph: Graph) -> Iterator[Held]:
     """Yield each parameter and buffer of the model, once for each of its names."""
     nodes = {(node.scope, attribute_of(node)): node for node in graph.nodes if node.kind in STATE}
-    parts = list(walk(ModuleTree(graph).top))
+    parts = walk(ModuleTree(graph).top)
     places: dict[int | str, Node] = {}
     for part in parts:
         for parameter in part.held:

@@ -8,6 +8,8 @@ has four widths of letters, each about the widest of its kind in the page's font
 Source: tf_graph_common/node.ts:440-514, `labelBuild` and `enforceLabelWidth`
 """
 
+from functools import cache
+
 from tbscope.page.constants import (
     BOX_LABEL,
     BOX_LABEL_WIDTH,
@@ -61,9 +63,10 @@ def blanks_to_fit(label: str) -> int | None:
 
 def _width(text: str) -> float:
     """Return the approximate width of a text, as a multiple of its font size."""
-    return sum(_letter_width(letter) for letter in text)
+    return sum(map(_letter_width, text))
 
 
+@cache
 def _letter_width(letter: str) -> float:
     if letter in _NARROW:
         return 0.3

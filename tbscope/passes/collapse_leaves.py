@@ -4,13 +4,11 @@ A node of the kind "module" represents the call in its scope. Its info card, wit
 hyper-parameters of that call, is written by `drawing/info_cards.py`.
 """
 
-from collections.abc import Iterator
-
 from tbscope.ir.editing import Editor
 from tbscope.ir.graph import Call, Graph, Node, Value
 from tbscope.ir.nodes import sources_of
 from tbscope.ir.pytree import values_in
-from tbscope.ir.scope_io import add_with_ancestors, first_calls
+from tbscope.ir.scope_io import first_calls, with_above
 from tbscope.ir.scopes import Scope
 
 __all__ = ["collapse_leaves", "represent_call"]
@@ -80,25 +78,22 @@ def _needed_before(graph: Graph, into: dict[Node, Node]) -> set[Node]:
     return needed
 
 
-def _alone(graph: Graph) -> Iterator[tuple[Scope, Node, list[Node]]]:
-    """Yield each scope with one main operation, no constant, and nothing in the scopes below.
+def _alone(graph: Graph) -> list[tuple[Scope, Node, list[Node]]]:
+    """Return each scope with one main operation, no constant, and nothing in the scopes below.
 
-    Yields:
+    Returns:
         The scope, its main operation, and its counters: the operations beside the main one
         that read only buffers, or carry what that one saved.
     """
     ran: dict[Scope, list[Node]] = {}
     occupied: set[Scope] = set()
-    # Scopes that contain a constant, or a scope with nodes.
-    crowded: set[Scope] = set()
+    with_constants: set[Scope] = set()
     counters: set[Node] = set()
     for node in graph.nodes:
         scope = node.scope
         if scope is None:
             continue
-        if scope not in occupied:
-            occupied.add(scope)
-            add_with_ancestors(scope.parent, crowded)
+        occupied.add(scope)
         if node.kind == "op":
             ran.setdefault(scope, []).append(node)
             # A node with neither inputs nor kernels, but with a control dependency, carries
@@ -110,18 +105,21 @@ def _alone(graph: Graph) -> Iterator[tuple[Scope, Node, list[Node]]]:
                 else:
                     counters.add(node)
         elif node.kind == "constant":
-            crowded.add(scope)
+            with_constants.add(scope)
+    crowded = with_constants | with_above([scope.parent for scope in occupied])
+    alone: list[tuple[Scope, Node, list[Node]]] = []
     for scope, ops in ran.items():
         if scope in crowded:
             continue
         if len(ops) == 1:
-            yield scope, ops[0], []
+            alone.append((scope, ops[0], []))
             continue
         others = [node for node in ops if node in counters]
         if len(others) == len(ops) - 1:
             main_op = next(node for node in ops if node not in others)
             if not any(value.producer in others for value in main_op.inputs):
-                yield scope, main_op, others
+                alone.append((scope, main_op, others))
+    return alone
 
 
 def represent_call(node: Node, call: Call) -> None:

@@ -13,19 +13,15 @@ has no inputs and an equal result in every run (`arange`, `zeros`), becomes a co
 """
 
 from collections.abc import Sequence, Set
-from typing import TYPE_CHECKING
 
 from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Graph, Node, Value
 from tbscope.ir.nodes import EFFECT_ATTRIBUTES
 from tbscope.ir.pytree import values_in
-from tbscope.ir.scope_io import OPERATIONS, STATE, add_with_ancestors, read_only_by
+from tbscope.ir.scope_io import OPERATIONS, STATE, add_with_ancestors, read_only_by, with_above
 from tbscope.messages import shown
 from tbscope.passes.replace_uses import Bypass, step_text
 from tbscope.passes.user_hidden import Patterns, check_found, find_hidden
-
-if TYPE_CHECKING:
-    from tbscope.ir.scopes import Scope
 
 __all__ = ["check_patterns", "hide_plumbing"]
 
@@ -98,7 +94,7 @@ def _candidates(graph: Graph, keep: Sequence[str], hidden: Set[Node]) -> set[Nod
     patterns = Patterns(keep) if keep else None
     views: list[Node] = []
     makers: list[Node] = []
-    shown: set[Scope] = set()
+    drawn: list[Node] = []
     unread = _unread_views(graph)
     for node in graph.nodes:
         if node.kind not in OPERATIONS or node in hidden:
@@ -108,7 +104,7 @@ def _candidates(graph: Graph, keep: Sequence[str], hidden: Set[Node]) -> set[Nod
         # Nodes with an attribute in `EFFECT_ATTRIBUTES` stay, since readers look for that fact
         # there.
         reported = node.attributes and not node.attributes.keys().isdisjoint(EFFECT_ATTRIBUTES)
-        may_go = node.kind == "op" and node not in kept and not reported
+        may_go = node.role is not None and node.kind == "op" and node not in kept and not reported
         if may_go and _reads_one(node) and (not node.control_inputs or node in unread):
             views.append(node)
         elif (
@@ -119,7 +115,8 @@ def _candidates(graph: Graph, keep: Sequence[str], hidden: Set[Node]) -> set[Nod
         ):
             makers.append(node)
         else:
-            add_with_ancestors(node.scope, shown)
+            drawn.append(node)
+    shown = with_above([node.scope for node in drawn])
     if patterns is not None:
         check_found(graph, "keep", patterns)
     # A copy that is written into afterwards stays: its original is another tensor.

@@ -61,7 +61,7 @@ class Bypass:
         uses = [value for node in graph.nodes for value in node.inputs]
         uses += [output.value for output in graph.outputs]
         for call in graph.calls:
-            for nest in (*[nest for _, nest in call.arguments], call.results):
+            for _, nest in (*call.arguments, ("results", call.results)):
                 # Most are a single value, or a plain constant.
                 if type(nest) is Value:
                     uses.append(nest)
@@ -134,6 +134,8 @@ class Bypass:
         texts = []
         for index, (name, nest) in enumerate(node.arguments):
             parameter = names[index] if index < len(names) else None
+            if type(nest) in PLAIN:
+                continue
             for path, value in walk(nest, name or parameter or f"arg{index}"):
                 if type(value) is Value and value in ways:
                     texts.append(f"{path}: {ways[value].text}")
@@ -151,7 +153,7 @@ def step_text(node: Node) -> str:
     """Return an operation and its constants on one line: `transpose(1, 2)`, `[:, 0]`."""
     constants = []
     for name, nest in node.arguments:
-        if type(nest) in PLAIN or next(values_in(nest), None) is None:
+        if type(nest) in PLAIN or not values_in(nest):
             constants.append(repr(nest) if name is None else f"{name}={nest!r}")
     if len(constants) == 1 and constants[0][0] == "(":
         # A single tuple is shortened to its entries: `view(2, -1)`, `[:, 0]`.

@@ -158,7 +158,7 @@ def _lent(graph: Graph) -> set[Node]:
     """Return the parameters and buffers with readers in several scopes, one alone in its box."""
     readers: dict[Node, list[Node]] = {}
     for node in graph.nodes:
-        if _calls(node):
+        if node.inputs and _calls(node):
             for value in node.inputs:
                 if value.producer.kind in STATE:
                     readers.setdefault(value.producer, []).append(node)
@@ -188,7 +188,7 @@ def _alone(graph: Graph, asked: set[Node]) -> set[Node]:
     boxes = {node: box for node, box in box_of.items() if box is not None}
     alone = set(boxes)
     for node in graph.nodes:
-        for source in sources_of(node):
+        for source in sources_of(node) if node.kind in OPERATIONS else ():
             if source.kind in OWNED:
                 continue
             if source in alone and boxes[source] in self_and_ancestors(node.scope):

@@ -95,7 +95,7 @@ def find_placement(
         stands.parts |= bundles.parts
     # A container that is alone on its level cannot read its own results.
     parents = {scope.parent for scope in stands.all if scope.kind == "container"}
-    several = sum(scope.parent in parents for scope in stands.all) > len(parents)
+    several = len([scope for scope in stands.all if scope.parent in parents]) > len(parents)
     loose = (node for node in graph.nodes if node.kind == "op" and node.scope in parents)
     if several or bundles is not None or (parents and any(loose)):
         _Placing(graph, stands, circles=circles).place()

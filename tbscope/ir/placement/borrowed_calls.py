@@ -138,10 +138,10 @@ def _borrowed(
     # A pass may have removed all nodes and calls of a caller.
     callers = {call.caller for call in graph.calls}.intersection(graph.scopes())
     for call in graph.calls:
-        home = call.caller if call.caller in callers else homes.get(_outermost(call.run))
+        home = call.caller if call.caller in callers else homes.get(call.run)
         if call.number or home is None or home is call.scope.parent:
             continue
-        around = list(self_and_ancestors(call.scope.parent))
+        around = self_and_ancestors(call.scope.parent)
         if (
             home not in around
             and call.scope not in self_and_ancestors(home)
@@ -204,14 +204,14 @@ def _add_visits(
     called = {call.scope for call in graph.calls}
     visits: dict[Scope, dict[Scope, dict[Unit, None]]] = defaultdict(lambda: defaultdict(dict))
     for call in graph.calls:
-        home = homes.get(_outermost(call.run))
+        home = homes.get(call.run)
         if home is not None and not call.number:
             inside = _inside(call.scope.parent, home)
             if not called.isdisjoint(inside):
                 module = next(scope for scope in reversed(inside) if scope in called)
                 visits[home][module][call.scope] = None
     for node in graph.nodes:
-        home = None if node.run is None else homes.get(_outermost(node.run))
+        home = homes.get(node.run)
         if home is None or node.scope is home or node.kind != "op" or node.phase != "forward":
             continue
         inside = _inside(node.scope, home)
@@ -247,8 +247,13 @@ def _path_in(scope: Scope, host: Scope) -> str:
 
 def _inside(scope: Scope | None, home: Scope) -> list[Scope]:
     """Return a scope and its ancestors below `home`, innermost first; empty if not inside it."""
-    path = list(self_and_ancestors(scope))
-    return path[: path.index(home)] if home in path else []
+    inside: list[Scope] = []
+    while scope is not home:
+        if scope is None:
+            return []
+        inside.append(scope)
+        scope = scope.parent
+    return inside
 
 
 def _circling(graph: Graph, home: Scope | None, guests: BorrowedPlacement) -> set[Unit]:
@@ -257,10 +262,14 @@ def _circling(graph: Graph, home: Scope | None, guests: BorrowedPlacement) -> se
 
 
 def _homes(graph: Graph) -> dict[CallFrame | None, Scope]:
-    """Return the home of each function that no other function called: the scope of its module."""
+    """Return the home of each run of a function: the scope of the module that it is part of.
+
+    A run that another run called has the home of its outermost caller.
+    """
+    first_runs = _first_runs(graph)
     called: dict[CallFrame | None, set[Scope]] = defaultdict(set)
     for call in graph.calls:
-        called[_outermost(call.run)].add(call.scope)
+        called[first_runs[call.run]].add(call.scope)
     working = set().union(*called.values())
     # Kernels are in the box of their operation, inside of the call. An operation that receives a
     # gradient from another rank is in the box of a backward pass, which is no caller.
@@ -275,7 +284,7 @@ def _homes(graph: Graph) -> dict[CallFrame | None, Scope]:
         run = node.run
         if run is last or run is None or node.kind != "op" or node.phase != "forward":
             continue
-        last, first = run, _outermost(run)
+        last, first = run, first_runs[run]
         home = nearest(node.scope)
         if home is not None and (first not in homes or (run is first and first in unsure)):
             homes[first] = home
@@ -295,7 +304,7 @@ def _homes(graph: Graph) -> dict[CallFrame | None, Scope]:
     # The home of a function without operations is the innermost module that contains a callee.
     known = set(homes)
     for call in graph.calls:
-        run = _outermost(call.run)
+        run = first_runs[call.run]
         if run is None or run in known:
             continue
         holder = _holder(call.scope)
@@ -303,17 +312,23 @@ def _homes(graph: Graph) -> dict[CallFrame | None, Scope]:
             continue
         home = homes.setdefault(run, holder)
         homes[run] = holder if home in self_and_ancestors(holder) else home
-    return homes
+    return {run: homes[first] for run, first in first_runs.items() if first in homes}
 
 
 def _is_of_hand(scope: Scope) -> bool:
     return scope.kind == "hand" and scope.phase == "forward"
 
 
-def _outermost(run: CallFrame | None) -> CallFrame | None:
-    while run is not None and run.around is not None:
-        run = run.around
-    return run
+def _first_runs(graph: Graph) -> dict[CallFrame | None, CallFrame | None]:
+    """Return the outermost caller of each run of a graph; None for None."""
+    first_runs: dict[CallFrame | None, CallFrame | None] = {None: None}
+    runs = [node.run for node in graph.nodes] + [call.run for call in graph.calls]
+    for run in dict.fromkeys(runs):
+        first = run
+        while first is not None and first.around is not None:
+            first = first.around
+        first_runs[run] = first
+    return first_runs
 
 
 def _holder(scope: Scope) -> Scope | None:
@@ -406,7 +421,7 @@ class _Neighbours:
             if moved in seen:
                 return False
             seen.add(moved)
-            path = list(self_and_ancestors(scope))
+            path = self_and_ancestors(scope)
             if box in path[: path.index(moved) + 1]:
                 return True
             scope = self._callers[moved]

@@ -102,7 +102,7 @@ def _late_units(graph: Graph, box: Scope, places: _Places) -> Iterator[Unit]:
         if node.kind in OWNED or node.phase != "forward":
             continue
         sources = sources_of(node)
-        path = [] if node in nodes else list(self_and_ancestors(node.scope))
+        path = [] if node in nodes else self_and_ancestors(node.scope)
         if box not in path or not hosts.keys().isdisjoint(path[: path.index(box)]):
             if any(source in inside or source in led_to for source in sources):
                 led_to.add(node)
