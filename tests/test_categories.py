@@ -8,7 +8,7 @@ from build import GraphBuilder
 from torch import nn
 
 import tbscope
-from tbscope.drawing.categories import kind_of, label_nodes
+from tbscope.drawing.categories import label_nodes
 from tbscope.passes.collapse_leaves import collapse_leaves
 
 
@@ -154,9 +154,9 @@ def test_a_gradient_is_of_the_kind_of_the_operation_that_it_differentiates():
     with tbscope.record(net) as recording:
         net(torch.ones(2, 3)).exp().sum().backward()
     kinds = defaultdict(set)
-    for node in recording.graph.nodes:
+    for node, kind in label_nodes(recording.graph, "kind").items():
         if node.phase == "backward":
-            kinds[str(node.scope).rpartition("/")[2]].add(kind_of(node))
+            kinds[str(node.scope).rpartition("/")[2]].add(kind)
     # What begins the pass, and is the gradient of nothing, is of its own.
     assert kinds.pop("gradients") == {"reduction", "arithmetic", "other"}
     assert kinds == {"Linear[0]": {"linear"}, "LayerNorm[1]": {"norm"}, "Tanh[2]": {"activation"}}
@@ -167,7 +167,7 @@ def test_a_gradient_that_is_added_to_another_is_of_its_own_kind():
     with tbscope.record(net) as recording:
         net.weight.grad = torch.zeros(4, 3).exp()
         net(torch.ones(2, 3)).sum().backward()
-    kinds = {node.op: kind_of(node) for node in recording.graph.nodes}
+    kinds = {node.op: kind for node, kind in label_nodes(recording.graph, "kind").items()}
     # The first one is what an operation of the script gave.
     assert (kinds["weight_grad"], kinds["exp"]) == ("linear", "arithmetic")
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tbscope.ir.graph import Constant, Node, Value
-from tbscope.ir.pytree import form_of, map_tree, map_values, values_in, walk
+from tbscope.ir.pytree import Replacements, form_of, map_tree, map_values, values_in, walk
 
 X, Y, Z = (Value(Node(name, "input", "input"), 0, (1,), "float32", "cpu") for name in "xyz")
 NESTS = st.recursive(
@@ -56,7 +56,7 @@ def test_what_is_no_plain_constant_has_no_form():
 
 
 def test_values_are_replaced_where_they_stand():
-    assert map_values(NEST, {X: Z}) == [Z, (1, {"k": Y}), Z, Constant("d")]
+    assert map_values(NEST, Replacements({X: Z})) == [Z, (1, {"k": Y}), Z, Constant("d")]
     assert NEST[0] is X
 
 
@@ -72,4 +72,6 @@ def test_all_ways_walk_alike(nest):
     seen = []
     assert map_tree(nest, lambda leaf: seen.append(leaf) or leaf) == nest
     assert seen == leaves
-    assert map_values(nest, {X: Z}) == map_tree(nest, lambda leaf: Z if leaf is X else leaf)
+    assert map_values(nest, Replacements({X: Z})) == map_tree(
+        nest, lambda leaf: Z if leaf is X else leaf
+    )

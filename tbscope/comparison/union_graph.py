@@ -213,8 +213,8 @@ class _Union:
     def _arguments(self, arguments: list[Argument]) -> list[Argument]:
         return [Argument(name, map_values(nest, self)) for name, nest in arguments]
 
-    def get(self, value: Value, _: Nest = None) -> Nest:
-        """Return the union's value for a value of the first graph; named for use as a mapping."""
+    def __getitem__(self, value: Value) -> Nest:
+        """Return the union's value for a value of the first graph."""
         return self._values.get(value, _GONE)
 
     def _scope(self, scope: Scope | None) -> Scope | None:

@@ -212,7 +212,7 @@ class CanonicalCall:
             for call, arguments in zip(self._calls, arguments_of_calls, strict=True)
         )
         outputs = graph.outputs if scope is None else []
-        self.results: Nest = {output.name: self.get(output.value) for output in outputs}
+        self.results: Nest = {output.name: self[output.value] for output in outputs}
         if self.signatures:
             self.results = self.signatures[0].results
         self.ends = tuple(tuple(map(self._wait, output.control_inputs)) for output in outputs)
@@ -223,7 +223,7 @@ class CanonicalCall:
         return Step(
             node.op,
             node.kind,
-            tuple(map(self.get, node.inputs)),
+            tuple([self[value] for value in node.inputs]),
             tuple([Argument(name, map_values(nest, self)) for name, nest in node.arguments]),
             tuple(map(self._wait, node.control_inputs)),
             len(node.outputs),
@@ -283,7 +283,7 @@ class CanonicalCall:
                 return entry
             if not first or self._tree.is_in(entry.producer, self._scope):
                 # A hook of the module may have computed it, inside of the call.
-                return self.get(entry)
+                return self[entry]
             return self._take(entry, Entry("argument", path))
 
         return map_tree(nest, changed)
@@ -296,7 +296,7 @@ class CanonicalCall:
         self._reads.setdefault((value.producer, value.index), read)
         return read
 
-    def get(self, value: Value, _: Nest = None) -> Ref:
+    def __getitem__(self, value: Value) -> Ref:
         """Return the ref of a value (the protocol of `Replacement`)."""
         return self._ref(value)
 

@@ -402,7 +402,7 @@ class _Body:
         ]
         for index, step in enumerate(definition.steps):
             node, part = nodes[index], self._uses[0].parts[index]
-            node.inputs = [self.get(value) for value in part.inputs]
+            node.inputs = [self[value] for value in part.inputs]
             waits = [nodes[ref.path[0]] for ref in step.waits if isinstance(ref, Given)]
             node.control_inputs = list(dict.fromkeys(waits))
             if isinstance(part, Use):
@@ -412,7 +412,7 @@ class _Body:
                     Argument(name, map_values(nest, self)) for name, nest in part.arguments
                 ]
         named = zip(definition.outputs, self._uses[0].outputs, strict=True)
-        self.graph.outputs = [Output(name, self.get(value)) for name, value in named]
+        self.graph.outputs = [Output(name, self[value]) for name, value in named]
 
     def _add(self, node: Node) -> Node:
         self.graph.nodes.append(node)
@@ -485,7 +485,7 @@ class _Body:
         node.outputs.append(value)
         self._values.setdefault((first.producer, first.index), value)
 
-    def get(self, value: Value, _: Nest = None) -> Value:
+    def __getitem__(self, value: Value) -> Value:
         """Return the new value for a value of the first use (the protocol of `Replacement`)."""
         return self._values[value.producer, value.index]
 

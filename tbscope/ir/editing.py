@@ -10,9 +10,9 @@ read it.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from tbscope.ir.graph import Call, Graph, Nest, Node, Note, Output, Value
+from tbscope.ir.graph import Argument, Call, Graph, Nest, Node, Note, Output, Value
 from tbscope.ir.nodes import OPERATIONS, STATE, Body, copy_arguments, release_nodes
-from tbscope.ir.pytree import map_values
+from tbscope.ir.pytree import Replacements
 from tbscope.ir.scopes import Scope
 
 __all__ = [
@@ -42,9 +42,9 @@ def copy_source(node: Node, name: str, scope: Scope | None) -> Node:
     return copy
 
 
-def replace_inputs(node: Node, values: Mapping[Value, Value]) -> None:
+def replace_inputs(node: Node, values: Replacements[Value]) -> None:
     """Replace some values that one node reads; other nodes still read the old values."""
-    node.inputs = [values.get(value, value) for value in node.inputs]
+    node.inputs = [values[value] for value in node.inputs]
     node.arguments = copy_arguments(node.arguments, values)
 
 
@@ -83,7 +83,7 @@ class Editor:
         self._graph = graph
         self._reading = reading
         self._giving = giving
-        self._values: dict[Value, Value] = {}
+        self._values = Replacements[Value]()
         self._words: dict[Value, Nest] = {}
         self._waited: dict[Node, Sequence[Node]] = {}
         self._noted: dict[Node, Node] = {}
@@ -92,7 +92,7 @@ class Editor:
 
     def now(self, value: Value) -> Value:
         """Return the replacement of a value, or the value itself if it stays."""
-        return self._values.get(value, value)
+        return self._values[value]
 
     def read_instead(self, value: Value, other: Value) -> None:
         """Replace a value in all references; calls still show the type of the old value."""
@@ -178,8 +178,8 @@ class Editor:
         if values or self._words:
             named = _CallValues(values, self._words)
             for call in graph.calls:
-                call.arguments = copy_arguments(call.arguments, named)
-                call.results = map_values(call.results, named)
+                given = [*call.arguments, Argument(None, call.results)]
+                *call.arguments, (_, call.results) = copy_arguments(given, named)
         for node in self._instead:
             # Its body stays as it is: the nodes in its place may be those of the body.
             node.outputs.clear()
@@ -208,7 +208,7 @@ class Editor:
             if not values.keys().isdisjoint(node.inputs):
                 if self._reading is not None:
                     self._reading(node)
-                node.inputs = [values.get(value, value) for value in node.inputs]
+                node.inputs = [values[value] for value in node.inputs]
                 node.arguments = copy_arguments(node.arguments, values)
             elif node.kind == "module":
                 # A collapsed call also lists the arguments that it did not read.
@@ -256,7 +256,7 @@ class Editor:
         return replace(note, node=None) if node in self._gone else note
 
 
-class _CallValues:
+class _CallValues(dict[Value, Nest]):
     """The replacements of values in calls, where each call still shows the types that it saw.
 
     If views between a value and its replacement are removed, the call refers to a value of its
@@ -271,7 +271,7 @@ class _CallValues:
         self._values = values
         self._words = words
 
-    def get(self, value: Value, _: Nest = None) -> Nest:
+    def __missing__(self, value: Value) -> Nest:
         """Return the replacement in a call, or the value itself if it stays."""
         current = value
         if value.index < len(value.producer.outputs):

@@ -50,7 +50,7 @@ from tbscope.ir.nodes import (
     type_to_text,
     value_name,
 )
-from tbscope.ir.pytree import map_values
+from tbscope.ir.pytree import Replacements
 from tbscope.ir.scopes import Scope
 from tbscope.messages import did_you_mean, one_line, shown
 
@@ -284,7 +284,7 @@ def copy_graph(graph: Graph, *, state: bool) -> Graph:
             half of the nodes of most models, so a drawing shares them with the original.
     """
     nodes: dict[Node, Node] = {}
-    values: dict[Value, Value] = {}
+    values = _CopiedValues(nodes)
     for node in graph.nodes:
         if not state and node.kind in STATE:
             nodes[node] = node
@@ -296,7 +296,7 @@ def copy_graph(graph: Graph, *, state: bool) -> Graph:
             node.op,
             node.kind,
             node.scope,
-            list(map(values.get, node.inputs, node.inputs)) if node.inputs else [],
+            [*map(values.__getitem__, node.inputs)] if node.inputs else [],
             [],
             copy_arguments(node.arguments, values) if node.arguments else [],
             [nodes.get(dependency, dependency) for dependency in node.control_inputs]
@@ -323,7 +323,6 @@ def copy_graph(graph: Graph, *, state: bool) -> Graph:
                 copied, old.index, old.shape, old.dtype, old.device, old.sharding
             )
             copied.outputs.append(new)
-    in_calls = _CopiedCallValues(nodes, values)
     return replace(
         graph,
         nodes=list(nodes.values()),
@@ -331,27 +330,27 @@ def copy_graph(graph: Graph, *, state: bool) -> Graph:
         outputs=[
             replace(
                 output,
-                value=values.get(output.value, output.value),
+                value=values[output.value],
                 control_inputs=tuple(
                     nodes.get(dependency, dependency) for dependency in output.control_inputs
                 ),
             )
             for output in graph.outputs
         ],
-        calls=[_copy_call(call, in_calls) for call in graph.calls],
+        calls=[_copy_call(call, values) for call in graph.calls],
         notes=[
             replace(note, node=nodes.get(note.node)) if note.node else note for note in graph.notes
         ],
     )
 
 
-def copy_body(body: Body, nodes: dict[Node, Node], values: dict[Value, Value]) -> Body:
+def copy_body(body: Body, nodes: dict[Node, Node], values: Replacements[Value]) -> Body:
     """Return a copy of a body for the copy of its node, reading copied nodes and values outside."""
     copied = Graph("", body.nodes).copy()
     copies = dict(zip(body.nodes, copied.nodes, strict=True))
     # The copies still read the original values outside of the body.
     for copy in copied.nodes:
-        copy.inputs = [values.get(value, value) for value in copy.inputs]
+        copy.inputs = [values[value] for value in copy.inputs]
         copy.arguments = copy_arguments(copy.arguments, values)
         if copy.control_inputs:
             copy.control_inputs = [nodes.get(dep, dep) for dep in copy.control_inputs]
@@ -361,40 +360,38 @@ def copy_body(body: Body, nodes: dict[Node, Node], values: dict[Value, Value]) -
         [
             copies[value.producer].outputs[value.index]
             if value.producer in copies
-            else values.get(value, value)
+            else values[value]
             for value in body.results
         ],
         [copies[writer] for writer in body.writers],
     )
 
 
-class _CopiedCallValues:
-    """Values for the calls of a copied graph: copied values, with the types that the calls saw.
+class _CopiedValues(Replacements[Value]):
+    """The copies of the values of a graph; a value that another graph produces stays.
 
     After a pass has removed views, a call may refer to a value that is not in any node's outputs:
     it has the producer and index of the value that remains, but the shape and type of the view.
     """
 
-    def __init__(self, nodes: dict[Node, Node], values: dict[Value, Value]) -> None:
+    def __init__(self, nodes: dict[Node, Node]) -> None:
         self._nodes = nodes
-        self._values = values
 
-    def get(self, value: Value, _: Nest = None) -> Nest:
-        """Return the copy of a value, or the value itself if another graph produces it."""
-        copied = self._values.get(value)
-        if copied is None and value.producer in self._nodes:
-            node = self._nodes[value.producer]
-            return Value(node, value.index, value.shape, value.dtype, value.device, value.sharding)
-        return value if copied is None else copied
+    def __missing__(self, value: Value) -> Value:
+        node = self._nodes.get(value.producer)
+        if node is None:
+            return value
+        return Value(node, value.index, value.shape, value.dtype, value.device, value.sharding)
 
 
-def _copy_call(call: Call, values: _CopiedCallValues) -> Call:
+def _copy_call(call: Call, values: _CopiedValues) -> Call:
+    *arguments, results = copy_arguments([*call.arguments, Argument(None, call.results)], values)
     return Call(
         call.scope,
         call.class_name,
         call.qualified_name,
-        copy_arguments(call.arguments, values),
-        map_values(call.results, values),
+        arguments,
+        results.nest,
         call.hyperparameters,
         call.training,
         call.parameters,

@@ -266,7 +266,7 @@ def copy_arguments(arguments: list[Argument], values: Replacement) -> list[Argum
         name, nest = argument
         kind = type(nest)
         if kind is Value:
-            copies.append(_new_argument((name, values.get(nest, nest))))
+            copies.append(_new_argument((name, values[nest])))
         elif kind in _CONTAINERS:
             copies.append(_new_argument((name, map_values(nest, values))))
         else:

@@ -2,9 +2,21 @@
 
 import marshal
 from collections.abc import Callable
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypeVar
 
-__all__ = ["PLAIN", "Nest", "Replacement", "form_of", "map_tree", "map_values", "values_in", "walk"]
+__all__ = [
+    "PLAIN",
+    "Nest",
+    "Replacement",
+    "Replacements",
+    "form_of",
+    "map_tree",
+    "map_values",
+    "values_in",
+    "walk",
+]
+
+_Value = TypeVar("_Value")
 
 Nest: TypeAlias = Any
 """A `Value`, a constant (bool, int, float, complex, str, None, or a `Constant` text),
@@ -79,8 +91,15 @@ def map_tree(nest: Nest, change: Callable[[Any], Nest]) -> Nest:
 class Replacement(Protocol):
     """A mapping from values to the pytrees that replace them."""
 
-    def get(self, value: Any, default: Nest, /) -> Nest:
-        """Return the replacement of a value, or the default if the value stays."""
+    def __getitem__(self, value: Any, /) -> Nest:
+        """Return the replacement of a value, or the value itself if it stays."""
+
+
+class Replacements(dict[_Value, _Value]):
+    """The replacements of some values; every other value stays."""
+
+    def __missing__(self, value: _Value) -> _Value:
+        return value
 
 
 def map_values(nest: Nest, values: Replacement) -> Nest:
@@ -95,4 +114,4 @@ def map_values(nest: Nest, values: Replacement) -> Nest:
         return {key: map_values(entry, values) for key, entry in nest.items()}
     if kind in PLAIN or not hasattr(nest, "producer"):
         return nest
-    return values.get(nest, nest)
+    return values[nest]

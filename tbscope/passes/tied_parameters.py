@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from tbscope.ir.editing import copy_source, replace_inputs, replace_nodes
 from tbscope.ir.graph import Graph, Node, Value
 from tbscope.ir.nodes import sources_of
+from tbscope.ir.pytree import Replacements
 from tbscope.ir.scope_io import OPERATIONS, OWNED, STATE, self_and_ancestors
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ def _give_twins(graph: Graph, named: Callable[[Node, Node], str | None]) -> None
     nodes: list[Node] = []
     copies: dict[str, Node] = {}
     for node in graph.nodes:
-        twins: dict[Value, Value] = {}
+        twins = Replacements[Value]()
         for value in dict.fromkeys(node.inputs) if node.kind in OPERATIONS else ():
             name = named(value.producer, node)
             if name is None:
