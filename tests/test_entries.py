@@ -13,7 +13,7 @@ from tbscope.graphdef.attr_bytes import (
     fact_key,
     kernels_entry,
     outputs_entries,
-    scope_entry,
+    scope_entries,
     source_entry,
     too_large_entry,
 )
@@ -23,8 +23,8 @@ from tbscope.graphdef.wire import (
     attribute_head,
     field,
     list_value,
-    text_attribute,
-    text_value,
+    repeated,
+    text_attributes,
     varint,
 )
 from tbscope.ir.graph import Constant
@@ -41,7 +41,7 @@ def attributes(*entries):
 
 def test_entries_joined_are_the_attributes_of_a_node():
     facts = FactEntries()
-    entries = [scope_entry("Net/Linear[fc]"), source_entry("net.py:3 in forward")]
+    entries = [*scope_entries(["Net/Linear[fc]"]), source_entry("net.py:3 in forward")]
     entries += [facts.make("in_features", 4), facts.make("bias", True)]
     assert attributes(*entries) == {
         "    scope": 's: "Net/Linear[fc]"',
@@ -53,7 +53,7 @@ def test_entries_joined_are_the_attributes_of_a_node():
 
 def test_a_scope_path_can_be_read_back_whole():
     path = "Größe/" + "Block[inner]/" * 200 + "Linear[fc]"
-    text = NodeDef.FromString(scope_entry(path)).attr["    scope"].s
+    text = NodeDef.FromString(scope_entries([path])[0]).attr["    scope"].s
     assert text.isascii()
     assert text.decode("unicode_escape") == path
 
@@ -145,11 +145,10 @@ def test_an_entry_is_what_protobuf_writes(name, constant):
 @given(st.binary() | st.integers(0, 300).map(bytes) | st.integers(0, 40_000).map(bytes))
 def test_a_field_is_what_protobuf_writes(data):
     value = AttrValue(s=data)
-    assert text_value(data) == value.SerializeToString(deterministic=True)
     # An entry of NodeDef's `attr` has the same form: a field 5 of fields 1 and 2.
-    entry = attribute(attribute_head("key"), text_value(data))
+    entry = attribute(attribute_head("key"), value.SerializeToString(deterministic=True))
     assert entry == NodeDef(attr={"key": value}).SerializeToString(deterministic=True)
-    assert entry == text_attribute(attribute_head("key"), data)
+    assert [entry, entry] == text_attributes(attribute_head("key"), [data, data])
 
 
 # Lengths take one byte up to 127 and two up to 16,383: of the text, and of what is around it.
@@ -159,8 +158,9 @@ def test_a_text_is_what_protobuf_writes_where_its_length_takes_one_more_byte(edg
     for size in range(edge - 24, edge + 3):
         message = NodeDef(attr={"key": AttrValue(s=b"a" * size)})
         expected = message.SerializeToString(deterministic=True)
-        assert text_attribute(head, b"a" * size) == expected
-        assert attribute(head, text_value(b"a" * size)) == expected
+        assert text_attributes(head, [b"a" * size]) == [expected]
+        value = AttrValue(s=b"a" * size).SerializeToString()
+        assert attribute(head, value) == expected
         assert field(4, b"a" * size) == NodeDef(device="a" * size).SerializeToString()
 
 
@@ -177,6 +177,7 @@ def test_a_list_is_what_protobuf_writes_where_its_length_takes_one_more_byte(cou
     message = AttrValue()
     message.list.SetInParent()
     message.list.s.extend([b""] * count)
+    assert repeated(2, [b""] * count) == field(2, b"") * count
     assert list_value(field(2, b"") * count) == message.SerializeToString()
 
 

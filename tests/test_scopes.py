@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from tensorboard.compat.proto.node_def_pb2 import NodeDef
 
 from tbscope.errors import ArgumentError
-from tbscope.graphdef.attr_bytes import scope_entry
+from tbscope.graphdef.attr_bytes import scope_entries
 from tbscope.ir.scopes import Scope, ScopePart, parse_scope_path
 
 # Any text, and texts thick with what structures a path.
@@ -62,7 +62,7 @@ def test_a_printed_path_is_read_back_as_it_was(path):
 
 @given(path=paths)
 def test_what_a_graph_def_tells_in_ascii_is_read_back_as_it_was(path):
-    text = scope_entry(printed(path))
+    (text,) = scope_entries([printed(path)])
     told = NodeDef.FromString(text).attr["    scope"].s.decode("ascii")
     assert told.isprintable()
     assert parse_scope_path(told) == path

@@ -5,6 +5,7 @@ It is built as bytes, since a log needs no protobuf message.
 
 from collections import Counter
 from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
 from tbscope.analysis.costs import uncounted_kernels
 from tbscope.drawing.color_seeds import NodeHead
@@ -18,15 +19,17 @@ from tbscope.graphdef.attr_bytes import (
     kernels_entry,
     label_entry,
     outputs_entries,
-    scope_entry,
+    scope_entries,
     source_entry,
     too_large_entry,
 )
-from tbscope.graphdef.wire import delimited, field, varint
+from tbscope.graphdef.wire import delimited, delimited_each, field, repeated, varint
 from tbscope.ir.graph import Graph, Nest, Node, Output, Shape, Value
 from tbscope.ir.pytree import PLAIN
 from tbscope.ir.scope_io import OPERATIONS, STATE
-from tbscope.ir.scopes import Scope
+
+if TYPE_CHECKING:
+    from tbscope.ir.scopes import Scope
 
 __all__ = ["graph_def_bytes"]
 
@@ -64,6 +67,20 @@ def graph_def_bytes(
     return _Builder(graph, layout, labels or {}).build()
 
 
+class _Row(NamedTuple):
+    """The attributes of one NodeDef.
+
+    Attributes:
+        fields: Entries that are encoded already.
+        facts: Facts whose entries are missing, by name.
+        too_large: The keys of attributes that were left out for their size.
+    """
+
+    fields: list[bytes]
+    facts: dict[str, Nest]
+    too_large: list[str]
+
+
 class _Builder:
     """Serialises the nodes of one GraphDef; fields that many nodes share are cached."""
 
@@ -71,10 +88,14 @@ class _Builder:
         self._graph = graph
         self._layout = layout
         self._labels = labels
-        self._nodes: list[bytes] = []
         self._parameters = parameters_by_place(graph)
         self._facts = FactEntries()
-        self._scopes: Once[Scope | None, bytes] = Once(_scope_entry)
+        scopes = [node.scope for node in graph.nodes] + [card.scope for card in layout.told]
+        paths = {scope: scope.path for scope in dict.fromkeys(scopes) if scope}
+        self._scopes: dict[Scope | None, bytes] = {
+            None: b"",
+            **dict(zip(paths, scope_entries(paths.values()), strict=True)),
+        }
         # Many nodes share a source. The key is its id, since a comparison of sources costs as
         # much as printing one.
         self._sources: dict[int, bytes] = {}
@@ -82,37 +103,22 @@ class _Builder:
         self._types: Once[tuple[str, Shape | None, str], bytes] = Once(_type_fields)
         self._kernels = Once(kernels_entry)
         self._label_entries = Once(label_entry)
-        self._ops: Once[str, bytes] = Once(lambda op: field(2, op.encode()))
-        self._inputs: Once[str, bytes] = Once(lambda text: _INPUT + delimited(text.encode()))
 
     def build(self) -> bytes:
         layout = self._layout
-        for seed in layout.seeds:
-            self._add(self._start(seed), [])
-        for node, head in zip(self._graph.nodes, layout.nodes, strict=True):
-            self._add_node(node, head)
-        for output, head in zip(self._graph.outputs, layout.outputs, strict=True):
-            self._add_output(output, head)
-        for card, head in zip(layout.told, layout.cards, strict=True):
-            fields = [*self._start(head), self._scopes[card.scope]]
-            self._add(fields, self._add_facts(fields, card.facts))
-        self._nodes.append(_VERSIONS)
-        return b"".join(self._nodes)
+        rows = [_Row([], {}, []) for _ in layout.seeds]
+        nodes = zip(self._graph.nodes, layout.nodes, strict=True)
+        rows += [self._node_row(node, head) for node, head in nodes]
+        outputs = zip(self._graph.outputs, layout.outputs, strict=True)
+        rows += [self._output_row(output, head) for output, head in outputs]
+        rows += [_Row([self._scopes[card.scope]], card.facts, []) for card in layout.told]
+        self._add_facts(rows)
+        starts = _starts([*layout.seeds, *layout.nodes, *layout.outputs, *layout.cards])
+        bodies = [b"".join([start, *row.fields]) for start, row in zip(starts, rows, strict=True)]
+        return repeated(_NODE, bodies) + _VERSIONS
 
-    def _start(self, head: NodeHead) -> list[bytes]:
-        """Return the fields before the attributes."""
-        name, op, inputs = head
-        data = delimited(name.encode())
-        fields = [_NAME, data, self._ops[op]]
-        input_fields = self._inputs
-        # Most readers refer to the node by its plain name.
-        input_fields[name] = _INPUT + data
-        if inputs:
-            fields += [input_fields[text] for text in inputs]
-        return fields
-
-    def _add_node(self, node: Node, head: NodeHead) -> None:
-        fields = self._start(head)
+    def _node_row(self, node: Node, head: NodeHead) -> _Row:
+        fields = []
         outputs = node.outputs
         if len(outputs) == 1:
             value = outputs[0]
@@ -134,37 +140,35 @@ class _Builder:
             fields.append(self._kernels[tuple(node.kernels)])
             if not fields[-1]:
                 too_large.append("kernels")
-        if node.kind in STATE:
-            too_large += self._add_state(fields, node)
-        elif facts := self._facts_of(node, head):
-            too_large += self._add_facts(fields, facts)
-        self._add(fields, too_large)
+        facts = self._state_facts(node) if node.kind in STATE else self._facts_of(node, head)
+        return _Row(fields, facts, too_large)
 
-    def _add_output(self, output: Output, head: NodeHead) -> None:
+    def _output_row(self, output: Output, head: NodeHead) -> _Row:
         value = output.given or output.value
-        fields = [*self._start(head), self._types[value.device, value.shape, value.dtype]]
         facts: dict[str, Nest] = {}
         if output.name != head.name:
             facts["name"] = output.name
         if output.via:
             facts["via"] = output.via
-        self._add(fields, self._add_facts(fields, facts) if facts else [])
+        return _Row([self._types[value.device, value.shape, value.dtype]], facts, [])
 
-    def _add(self, fields: list[bytes], too_large: list[str]) -> None:
-        if too_large:
-            fields.append(too_large_entry(too_large))
-        self._nodes.append(field(_NODE, b"".join(fields)))
-
-    def _add_facts(self, fields: list[bytes], facts: dict[str, Nest]) -> list[str]:
-        """Add the entries of facts, and return the keys of facts that are too large."""
+    def _add_facts(self, rows: list[_Row]) -> None:
+        """Add the entries of facts, and of the attribute that names those which are too large."""
         for name in _OWN:
-            # A fact that is too large has no entry, and is reported by `join` below.
-            if name in facts and (entry := self._facts.make(name, facts[name])):
-                fields.append(entry)
-                del facts[name]
-        entries, too_large = self._facts.join(facts)
-        fields.append(entries)
-        return too_large
+            own = [row for row in rows if name in row.facts]
+            made = self._facts.make_each(name, [row.facts[name] for row in own])
+            for row, entry in zip(own, made, strict=True):
+                # A fact that is too large has no entry, and is reported by `join` below.
+                if entry:
+                    row.fields.append(entry)
+                    del row.facts[name]
+        for fields, facts, too_large in rows:
+            if facts:
+                joined, large = self._facts.join(facts)
+                fields.append(joined)
+                too_large.extend(large)
+            if too_large:
+                fields.append(too_large_entry(too_large))
 
     def _facts_of(self, node: Node, head: NodeHead) -> dict[str, Nest]:
         """Return the facts that the info card of a node shows beside its edges, by name."""
@@ -211,8 +215,8 @@ class _Builder:
                     return
             facts.setdefault(name or f"arg{position}", nest)
 
-    def _add_state(self, fields: list[bytes], node: Node) -> list[str]:
-        """Add the facts of a parameter or buffer, and return the keys of facts too large."""
+    def _state_facts(self, node: Node) -> dict[str, Nest]:
+        """Return the facts of a parameter or buffer."""
         value = node.outputs[0]
         parameter = self._parameters.get((node.scope, attribute_of(node)))
         facts: dict[str, Nest] = {**node.attributes, "name": node.name, "shape": value.shape}
@@ -221,11 +225,20 @@ class _Builder:
             facts["bytes"] = size_bytes
         if parameter and parameter.requires_grad is not None:
             facts["requires_grad"] = parameter.requires_grad
-        return self._add_facts(fields, facts)
+        return facts
 
 
-def _scope_entry(scope: Scope | None) -> bytes:
-    return scope_entry(scope.path) if scope else b""
+def _starts(heads: list[NodeHead]) -> list[bytes]:
+    """Return the fields of each NodeDef before its attributes."""
+    names = delimited_each([head.name.encode() for head in heads])
+    ops: Once[str, bytes] = Once(lambda op: field(2, op.encode()))
+    inputs: Once[str, bytes] = Once(lambda text: _INPUT + delimited(text.encode()))
+    # Most readers refer to a node by its plain name.
+    inputs.update({head.name: _INPUT + name for head, name in zip(heads, names, strict=True)})
+    return [
+        b"".join([_NAME, name, ops[op], *map(inputs.__getitem__, texts)])
+        for name, (_, op, texts) in zip(names, heads, strict=True)
+    ]
 
 
 def _device_field(device: str) -> bytes:

@@ -9,6 +9,8 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
+from operator import itemgetter
 from typing import Literal, TypeAlias
 
 from tbscope.drawing.placement.containers import Placement
@@ -104,16 +106,23 @@ class UniqueNames:
 
     def claim(self, wish: str) -> str:
         """Mark a name as used, and return it: the wish, or with a number if that is in use."""
+        return self.claim_each([wish])[0]
+
+    def claim_each(self, wishes: Iterable[str]) -> list[str]:
+        """Claim several names, one after the other."""
         taken = self._taken
-        name = wish
-        if name in taken:
-            number = self._counts.get(wish, 1)
-            while name in taken:
-                number += 1
-                name = self._numbered(wish, number)
-            self._counts[wish] = number
-        taken.add(name)
-        return name
+        names = []
+        for wish in wishes:
+            name = wish
+            if name in taken:
+                number = self._counts.get(wish, 1)
+                while name in taken:
+                    number += 1
+                    name = self._numbered(wish, number)
+                self._counts[wish] = number
+            taken.add(name)
+            names.append(name)
+        return names
 
 
 @dataclass(slots=True)
@@ -189,7 +198,7 @@ def name_graph(
     namer.name_ends(graph, boxed=boxed_ends)
     namer.name_nodes(graph.nodes)
     names = namer.names
-    names.cards += [namer.claim_below(scope, label) for scope, label in cards]
+    names.cards += namer.claim_below(cards)
     return names
 
 
@@ -274,7 +283,7 @@ class _Namer:
         self._style = style
         self._unique = UniqueNames()
         self._claim = self._unique.claim
-        self._parts: dict[str, str] = {}
+        self._part = cache(_legal)
 
     def name_scopes(self, scopes: Iterable[Scope], left_out: Scope | None = None) -> None:
         """Name scopes.
@@ -287,8 +296,8 @@ class _Namer:
             self._name_scopes_by_function(self._style, scopes)
             return
         stands = self._stands
-        print_part = self._tf_part if self._style == "tf" else _torch_part
-        levels: dict[Scope | None, list[tuple[Scope, str, bool]]] = {}
+        print_part = cache(self._tf_part if self._style == "tf" else _torch_part)
+        levels: dict[Scope | None, list[tuple[tuple[bool, bool], Scope, str]]] = {}
         for scope in scopes:
             text, changed = print_part(stands.parts.get(scope, scope.part))
             owner = scope
@@ -301,7 +310,9 @@ class _Namer:
             # elsewhere claims its name later.
             is_guest = owner is scope and scope in stands.scopes
             level = stands.scopes.get(owner, owner.parent)
-            levels.setdefault(level, []).append((scope, text, changed or is_guest))
+            # Unchanged names of modules are claimed first, before changed ones.
+            order = changed or is_guest, scope.kind in _NO_MODULES
+            levels.setdefault(level, []).append((order, scope, text))
         if left_out:
             self.names.scopes[left_out] = ""
             del levels[None]
@@ -312,12 +323,12 @@ class _Namer:
                 if enclosing and self.names.scopes[enclosing]
                 else ""
             )
-            wishes = levels.get(enclosing, [])
-            # Unchanged names of modules are claimed first, before changed ones.
-            wishes.sort(key=lambda wish: (wish[2], wish[0].kind in _NO_MODULES))
-            for scope, wish, _ in wishes:
-                text = wish if prefix else self._first(wish)
-                self.names.scopes[scope] = self._claim(prefix + text)
+            children = sorted(levels.get(enclosing, []), key=itemgetter(0))
+            names = self._unique.claim_each(
+                [prefix + wish if prefix else self._first(wish) for _, _, wish in children]
+            )
+            for (_, scope, _), name in zip(children, names, strict=True):
+                self.names.scopes[scope] = name
                 named.append(scope)
 
     def _tf_part(self, part: ScopePart) -> tuple[str, bool]:
@@ -361,16 +372,16 @@ class _Namer:
         # cut its name as the label of a node.
         boxes: dict[str, str] = {}
         for head, count in tensors_in.items():
-            name = self._first(self._part(head, word))
+            name = self._first(self._part(head or word))
             if count > _MOST_ENDS or (count > 1 and not fits_node(name)):
                 boxes[head] = self._claim(f"{word}.{name}" if name in self._unique else name)
         names = [""] * len(paths)
-        labels = [self._first(self._part(path, word)) for path in paths]
+        labels = [self._first(self._part(path or word)) for path in paths]
         for index in sorted(range(len(paths)), key=lambda at: labels[at] != paths[at]):
             wish = labels[index]
             head, rest = _head_and_rest(paths[index])
             if head in boxes:
-                wish = "/".join([boxes[head], *(self._part(part) for part in rest.split("."))])
+                wish = "/".join([boxes[head], *[self._part(part) for part in rest.split(".")]])
             else:
                 label = f"{word}.{wish}" if wish in self._unique else wish
                 if boxed and not fits_node(label):
@@ -386,26 +397,27 @@ class _Namer:
     def name_nodes(self, nodes: list[Node]) -> None:
         """Name the remaining nodes: parameters and buffers, then operations and constants."""
         names, scopes, stands = self.names.nodes, self.names.scopes, self._stands.nodes
-        for node in sorted(nodes, key=lambda node: node.kind not in STATE):
+        state = [node for node in nodes if node.kind in STATE]
+        places: dict[Node, tuple[Scope | None, str]] = {}
+        for node in [*state, *[node for node in nodes if node.kind not in STATE]]:
             kind, scope = node.kind, node.scope
             if kind == "module" and scope and scopes[scope]:
                 names[node] = scopes[scope]
             elif kind in STATE or (kind == "constant" and not node.name.isdigit()):
-                names[node] = self.claim_below(scope, attribute_of(node))
+                places[node] = scope, attribute_of(node)
             elif node not in names:
-                names[node] = self.claim_below(stands.get(node, scope), node.op)
+                places[node] = stands.get(node, scope), node.op
+        names.update(zip(places, self.claim_below(places.values()), strict=True))
 
-    def claim_below(self, scope: Scope | None, text: str) -> str:
-        """Claim a name in the box of a scope, and return it."""
-        above = self.names.scopes[scope] if scope else ""
-        part = self._part(text)
-        return self._claim(f"{above}/{part}" if above else self._first(part))
-
-    def _part(self, text: str, instead: str = "unnamed") -> str:
-        part = self._parts.get(text)
-        if part is None:
-            part = self._parts[text] = _legal(text)
-        return part or instead
+    def claim_below(self, places: Iterable[tuple[Scope | None, str]]) -> list[str]:
+        """Claim names, each in the box of a scope, and return them."""
+        scopes = self.names.scopes
+        wishes = []
+        for scope, text in places:
+            above = scopes[scope] if scope else ""
+            part = self._part(text)
+            wishes.append(f"{above}/{part}" if above else self._first(part))
+        return self._unique.claim_each(wishes)
 
     def _first(self, part: str) -> str:
         """Return a legal part of a name in a form that is legal as the first part, too."""
@@ -442,16 +454,17 @@ def _head_and_rest(path: str) -> tuple[str, str]:
 
 def _torch_part(part: ScopePart) -> tuple[str, bool]:
     """Return `Sequential[layer1]`, and whether characters were replaced."""
-    wish, text = part.label, _legal(part.label) or "unnamed"
+    wish, text = part.label, _legal(part.label)
     if part.attribute is not None:
         wish += f"[{part.attribute}]"
-        text += f"[{_legal(part.attribute)}]"
+        text += f"[{part.attribute and _legal(part.attribute)}]"
     return _numbered(text, wish, part.index)
 
 
 def _legal(text: str) -> str:
     """Return a text as a part of a name: illegal characters as `_`, cut after 250 characters."""
-    return _ILLEGAL.sub("_", text if len(text) <= _MOST_OF_PART else f"{text[:_MOST_OF_PART]}...")
+    text = text if len(text) <= _MOST_OF_PART else f"{text[:_MOST_OF_PART]}..."
+    return _ILLEGAL.sub("_", text) or "unnamed"
 
 
 def _numbered(text: str, wish: str, index: int) -> tuple[str, bool]:

@@ -16,6 +16,7 @@ from tbscope.graphdef import wire
 from tbscope.graphdef.attributes import (
     MOST_CHARACTERS,
     ascii_line,
+    ascii_lines,
     key_by_worth,
     number_by_worth,
     to_attr_value,
@@ -34,7 +35,7 @@ __all__ = [
     "kernels_entry",
     "label_entry",
     "outputs_entries",
-    "scope_entry",
+    "scope_entries",
     "shape_bytes",
     "source_entry",
     "too_large_entry",
@@ -99,9 +100,15 @@ class FactEntries:
         if type(constant) is int:
             constant = number_by_worth(name, constant)
         if type(constant) is str:
-            return _text_entry(head, constant)
+            return _text_entries(head, [constant])[0]
         value = to_attr_value(constant)
         return b"" if value is None else _entry(head, value)
+
+    def make_each(self, name: str, constants: list[Nest]) -> list[bytes]:
+        """Return the entries of one fact for several nodes, as `make` does each."""
+        if {str}.issuperset(map(type, constants)):
+            return _text_entries(_fact_head(name), constants)
+        return [self.make(name, constant) for constant in constants]
 
     def join(self, facts: dict[str, Nest]) -> tuple[bytes, list[str]]:
         """Return the joined entries of all facts of a node, and the keys of facts too large.
@@ -134,26 +141,28 @@ def _fact_head(name: str) -> bytes:
     return wire.attribute_head(fact_key(name))
 
 
-def scope_entry(path: str) -> bytes:
-    """Return the entry of a printed scope path, so that `parse_scope_path` can read it back.
+def scope_entries(paths: Iterable[str]) -> list[bytes]:
+    """Return the entries of printed scope paths, so that `parse_scope_path` can read them back.
 
     A path of more than 10,000 characters is cut. The page shows each byte of a non-ASCII
     character in octal, so they are escaped as in Python. Line ends are escaped in the path
     already.
     """
-    text = cut(path, _MOST_OF_SCOPE)
-    return wire.text_attribute(_SCOPE, text.encode("ascii", "backslashreplace"))
+    shown = [path if len(path) <= _MOST_OF_SCOPE else cut(path, _MOST_OF_SCOPE) for path in paths]
+    return wire.text_attributes(
+        _SCOPE, [path.encode("ascii", "backslashreplace") for path in shown]
+    )
 
 
 def source_entry(text: str) -> bytes:
     """Return the entry of a call site in the user's code."""
-    return wire.text_attribute(_SOURCE, ascii_line(text).encode("ascii"))
+    return wire.text_attributes(_SOURCE, [ascii_line(text).encode("ascii")])[0]
 
 
 def label_entry(label: str) -> bytes:
     """Return the entry of the label that sets a node's colour under "XLA cluster"."""
     line = ascii_line(label)[:_MOST_OF_NAME]
-    return wire.text_attribute(_LABEL, line.encode("ascii"))
+    return wire.text_attributes(_LABEL, [line.encode("ascii")])[0]
 
 
 def kernels_entry(names: tuple[str, ...]) -> bytes:
@@ -161,7 +170,7 @@ def kernels_entry(names: tuple[str, ...]) -> bytes:
 
     It is empty if it would be too large.
     """
-    return _text_entry(_KERNELS, _counted(names))
+    return _text_entries(_KERNELS, [_counted(names)])[0]
 
 
 def _counted(names: Iterable[str]) -> str:
@@ -179,11 +188,11 @@ def outputs_entries(outputs: tuple[tuple[Shape | None, str], ...]) -> bytes:
         return b""
     shapes = b"".join([wire.field(_SHAPE_ITEM, shape_bytes(shape)) for shape, _ in outputs])
     entries = wire.attribute(_SHAPES, wire.list_value(shapes))
-    dtypes = [ascii_line(dtype).encode("ascii") for _, dtype in outputs]
+    dtypes = [line.encode("ascii") for line in ascii_lines([dtype for _, dtype in outputs])]
     if len(dtypes) == 1:
-        return entries + wire.text_attribute(_DTYPE, dtypes[0])
+        return entries + wire.text_attributes(_DTYPE, dtypes)[0]
     if sum(map(len, dtypes)) + 2 * len(dtypes) > MOST_CHARACTERS:
-        return entries + _text_entry(_DTYPE, _counted(dtype for _, dtype in outputs))
+        return entries + _text_entries(_DTYPE, [_counted(dtype for _, dtype in outputs)])[0]
     dtype = AttrValue()
     dtype.list.s.extend(dtypes)
     return entries + _entry(_DTYPE, dtype)
@@ -196,12 +205,14 @@ def too_large_entry(keys: list[str]) -> bytes:
     return _entry(wire.attribute_head(TOO_LARGE), value)
 
 
-def _text_entry(head: bytes, text: str) -> bytes:
-    """Return the entry of a text; empty if it would be too large."""
-    line = ascii_line(text)
-    if len(line) > MOST_CHARACTERS:
-        return b""
-    return wire.text_attribute(head, line.encode("ascii"))
+def _text_entries(head: bytes, texts: Iterable[str]) -> list[bytes]:
+    """Return the entries of texts under one name; empty for a text that would be too large."""
+    lines = [line.encode("ascii") for line in ascii_lines(texts)]
+    entries = wire.text_attributes(head, lines)
+    return [
+        entry if len(line) <= MOST_CHARACTERS else b""
+        for line, entry in zip(lines, entries, strict=True)
+    ]
 
 
 def _entry(head: bytes, value: AttrValue) -> bytes:

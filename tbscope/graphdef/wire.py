@@ -6,14 +6,17 @@ the whole GraphDef once takes less time than setting its fields one by one.
 Source: https://protobuf.dev/programming-guides/encoding/
 """
 
+from collections.abc import Iterable
+
 __all__ = [
     "attribute",
     "attribute_head",
     "delimited",
+    "delimited_each",
     "field",
     "list_value",
-    "text_attribute",
-    "text_value",
+    "repeated",
+    "text_attributes",
     "varint",
 ]
 
@@ -43,12 +46,21 @@ def varint(number: int) -> bytes:
 
 def delimited(data: bytes) -> bytes:
     """Return bytes with their length as a varint before them."""
-    length = len(data)
-    if length < 0x80:
-        return _SHORT[length] + data
-    if length < _LONG:
-        return bytes((length & 0x7F | 0x80, length >> 7)) + data
-    return varint(length) + data
+    return delimited_each((data,))[0]
+
+
+def delimited_each(items: Iterable[bytes]) -> list[bytes]:
+    """Return each of several bytes as `delimited` does."""
+    encoded: list[bytes] = []
+    for data in items:
+        length = len(data)
+        if length < 0x80:
+            encoded.append(_SHORT[length] + data)
+        elif length < _LONG:
+            encoded.append(bytes((length & 0x7F | 0x80, length >> 7)) + data)
+        else:
+            encoded.append(varint(length) + data)
+    return encoded
 
 
 def field(number: int, data: bytes) -> bytes:
@@ -56,14 +68,15 @@ def field(number: int, data: bytes) -> bytes:
     return _SHORT[number << 3 | 2] + delimited(data)
 
 
+def repeated(number: int, items: Iterable[bytes]) -> bytes:
+    """Encode fields of one number, as `field` does each."""
+    head = _SHORT[number << 3 | 2]
+    return head.join([b"", *delimited_each(items)])
+
+
 def list_value(items: bytes) -> bytes:
     """Encode an AttrValue that is a list, from the joined bytes of its items."""
     return _LIST + delimited(items)
-
-
-def text_value(text: bytes) -> bytes:
-    """Encode an AttrValue that is a text."""
-    return _TEXT + delimited(text)
 
 
 def attribute_head(key: str) -> bytes:
@@ -87,12 +100,7 @@ def attribute(head: bytes, value: bytes) -> bytes:
     return _ATTRIBUTE + delimited(head + delimited(value))
 
 
-def text_attribute(head: bytes, text: bytes) -> bytes:
-    """Encode one attribute of a NodeDef that is a text: see `attribute`."""
-    size = len(text)
-    whole = len(head) + size + 3
-    if whole >= 0x80:
-        return attribute(head, text_value(text))
-    # Most texts are short: each of the lengths is one byte.
-    value = (_SHORT[size + 2], _TEXT, _SHORT[size], text)
-    return b"".join((_ATTRIBUTE, _SHORT[whole], head, *value))
+def text_attributes(head: bytes, texts: Iterable[bytes]) -> list[bytes]:
+    """Encode one attribute of several NodeDefs, with a text for each: see `attribute`."""
+    values = delimited_each([_TEXT + text for text in delimited_each(texts)])
+    return [_ATTRIBUTE + entry for entry in delimited_each([head + value for value in values])]
