@@ -8,9 +8,10 @@ from tensorboard.compat.proto.attr_value_pb2 import AttrValue
 from tensorboard.compat.proto.node_def_pb2 import NodeDef
 
 from tbscope.graphdef.attr_bytes import (
-    FactEntries,
     Once,
+    fact_entries,
     fact_key,
+    join_facts,
     kernels_entry,
     outputs_entries,
     scope_entries,
@@ -30,6 +31,12 @@ from tbscope.graphdef.wire import (
 from tbscope.ir.graph import Constant
 
 
+def made(name, constant):
+    """Give the entry of one fact."""
+    (entry,) = fact_entries([(name, constant)])
+    return entry
+
+
 def attributes(*entries):
     """Give the attributes that a node reads from entries, each as a line of text."""
     message = NodeDef.FromString(b"".join(entries))
@@ -40,9 +47,8 @@ def attributes(*entries):
 
 
 def test_entries_joined_are_the_attributes_of_a_node():
-    facts = FactEntries()
     entries = [*scope_entries(["Net/Linear[fc]"]), source_entry("net.py:3 in forward")]
-    entries += [facts.make("in_features", 4), facts.make("bias", True)]
+    entries += [made("in_features", 4), made("bias", True)]
     assert attributes(*entries) == {
         "    scope": 's: "Net/Linear[fc]"',
         "    source": 's: "net.py:3 in forward"',
@@ -94,14 +100,12 @@ def test_kernels_without_end_are_too_large():
 
 
 def test_a_fact_never_takes_the_place_of_an_attribute_with_a_meaning():
-    facts = FactEntries()
-    entries = [facts.make("dtype", Constant("torch.int8")), facts.make("_output_shapes", 1)]
+    entries = [made("dtype", Constant("torch.int8")), made("_output_shapes", 1)]
     assert attributes(*entries) == {"dtype_": 's: "torch.int8"', "_output_shapes_": "i: 1"}
 
 
 def test_equal_facts_of_two_types_stay_two():
-    facts = FactEntries()
-    one, true, ones, trues = (facts.make("n", n) for n in (1, True, (1,), (True,)))
+    one, true, ones, trues = (made("n", n) for n in (1, True, (1,), (True,)))
     assert [attributes(entry)["n"] for entry in (one, true, ones, trues)] == [
         "i: 1",
         "b: true",
@@ -111,15 +115,14 @@ def test_equal_facts_of_two_types_stay_two():
 
 
 def test_a_fact_that_is_too_large_has_no_entry_and_can_be_named():
-    assert FactEntries().make("table", "a" * 2000) == b""
+    assert made("table", "a" * 2000) == b""
     assert attributes(too_large_entry(["table"])) == {"_too_large_attrs": 'list { s: "table" }'}
 
 
 def test_the_longest_text_that_is_kept_is_as_large_as_an_attribute_may_be():
-    facts = FactEntries()
-    longest = facts.make("text", "a" * 1021)
+    longest = made("text", "a" * 1021)
     assert NodeDef.FromString(longest).attr["text"].ByteSize() == MOST_BYTES
-    assert facts.make("text", "a" * 1022) == b""
+    assert made("text", "a" * 1022) == b""
 
 
 def test_what_is_made_once_is_kept():
@@ -139,7 +142,7 @@ def test_an_entry_is_what_protobuf_writes(name, constant):
     if value is not None:
         message = NodeDef(attr={fact_key(name): value})
         expected = message.SerializeToString(deterministic=True)
-    assert FactEntries().make(name, constant) == expected
+    assert made(name, constant) == expected
 
 
 @given(st.binary() | st.integers(0, 300).map(bytes) | st.integers(0, 40_000).map(bytes))
@@ -190,16 +193,14 @@ def test_a_varint_can_be_read_back(number):
 
 @given(st.dictionaries(st.text(), CONSTANTS | st.text(min_size=1100, max_size=1200), max_size=5))
 def test_facts_joined_are_their_entries_one_by_one(constants):
-    facts = FactEntries()
-    entries = {name: facts.make(name, constant) for name, constant in constants.items()}
+    entries = {name: made(name, constant) for name, constant in constants.items()}
     expected = b"".join(entries.values()), [fact_key(name) for name in entries if not entries[name]]
-    assert facts.join(constants) == facts.join(dict(constants)) == expected
+    assert join_facts([constants, dict(constants)]) == [expected, expected]
 
 
 def test_facts_that_differ_only_in_type_are_joined_apart():
-    facts = FactEntries()
-    joined = [facts.join({"n": n, "dtype": Constant("int8")})[0] for n in (1, True)]
-    joined += [facts.join({"n": n})[0] for n in ((1,), (True,), [1.0])]
+    joined = [join_facts([{"n": n, "dtype": Constant("int8")}])[0][0] for n in (1, True)]
+    joined += [join_facts([{"n": n}])[0][0] for n in ((1,), (True,), [1.0])]
     assert [attributes(entry)["n"] for entry in joined] == [
         "i: 1",
         "b: true",

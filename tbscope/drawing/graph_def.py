@@ -13,9 +13,10 @@ from tbscope.drawing.info_cards import uncounted_text
 from tbscope.drawing.layout import Layout
 from tbscope.drawing.naming import attribute_of, parameters_by_place
 from tbscope.graphdef.attr_bytes import (
-    FactEntries,
     Once,
     device_to_text,
+    fact_entries,
+    join_facts,
     kernels_entry,
     label_entry,
     outputs_entries,
@@ -89,7 +90,6 @@ class _Builder:
         self._layout = layout
         self._labels = labels
         self._parameters = parameters_by_place(graph)
-        self._facts = FactEntries()
         scopes = [node.scope for node in graph.nodes] + [card.scope for card in layout.told]
         paths = {scope: scope.path for scope in dict.fromkeys(scopes) if scope}
         self._scopes: dict[Scope | None, bytes] = {
@@ -156,19 +156,19 @@ class _Builder:
         """Add the entries of facts, and of the attribute that names those which are too large."""
         for name in _OWN:
             own = [row for row in rows if name in row.facts]
-            made = self._facts.make_each(name, [row.facts[name] for row in own])
-            for row, entry in zip(own, made, strict=True):
-                # A fact that is too large has no entry, and is reported by `join` below.
+            entries = fact_entries([(name, row.facts[name]) for row in own])
+            for row, entry in zip(own, entries, strict=True):
+                # A fact that is too large has no entry, and is reported below.
                 if entry:
                     row.fields.append(entry)
                     del row.facts[name]
-        for fields, facts, too_large in rows:
-            if facts:
-                joined, large = self._facts.join(facts)
-                fields.append(joined)
-                too_large.extend(large)
-            if too_large:
-                fields.append(too_large_entry(too_large))
+        rows = [row for row in rows if row.facts or row.too_large]
+        joined = join_facts([row.facts for row in rows])
+        for row, (entries_of_row, large) in zip(rows, joined, strict=True):
+            row.fields.append(entries_of_row)
+            row.too_large.extend(large)
+            if row.too_large:
+                row.fields.append(too_large_entry(row.too_large))
 
     def _facts_of(self, node: Node, head: NodeHead) -> dict[str, Nest]:
         """Return the facts that the info card of a node shows beside its edges, by name."""

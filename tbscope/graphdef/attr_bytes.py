@@ -6,7 +6,7 @@ of the time of setting one message after the other.
 
 import functools
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TypeVar
 
 from tensorboard.compat.proto.attr_value_pb2 import AttrValue
@@ -14,6 +14,7 @@ from tensorboard.compat.proto.attr_value_pb2 import AttrValue
 from tbscope.errors import ConversionError
 from tbscope.graphdef import wire
 from tbscope.graphdef.attributes import (
+    MOST_BYTES,
     MOST_CHARACTERS,
     ascii_line,
     ascii_lines,
@@ -28,10 +29,11 @@ from tbscope.messages import cut
 
 __all__ = [
     "TOO_LARGE",
-    "FactEntries",
     "Once",
     "device_to_text",
+    "fact_entries",
     "fact_key",
+    "join_facts",
     "kernels_entry",
     "label_entry",
     "outputs_entries",
@@ -88,42 +90,45 @@ class Once(dict[_Key, _Made]):
         return made
 
 
-class FactEntries:
-    """Makes and caches the entries of facts: hyper-parameters, constant arguments, sizes."""
+def join_facts(nodes: Sequence[dict[str, Nest]]) -> list[tuple[bytes, list[str]]]:
+    """Return for each node the joined entries of its facts, and the keys of facts too large.
 
-    def __init__(self) -> None:
-        self._joined: dict[bytes, tuple[bytes, list[str]]] = {}
+    Args:
+        nodes: The facts of each node: hyper-parameters, constant arguments, sizes. Layers of one
+            kind have equal facts, which are encoded once.
+    """
+    # The index of a node is the key of facts without a form.
+    keys = [form_of(facts) or index for index, facts in enumerate(nodes)]
+    distinct = dict(zip(keys, nodes, strict=True))
+    entries = iter(fact_entries([fact for facts in distinct.values() for fact in facts.items()]))
+    joined: dict[bytes | int, tuple[bytes, list[str]]] = {}
+    for key, facts in distinct.items():
+        own = dict(zip(facts, entries, strict=False))
+        large = [fact_key(name) for name, entry in own.items() if not entry]
+        joined[key] = b"".join(own.values()), large
+    return [joined[key] for key in keys]
 
-    def make(self, name: str, constant: Nest) -> bytes:
-        """Return the entry of one fact, or empty bytes if it would be too large."""
-        head = _fact_head(name)
-        if type(constant) is int:
-            constant = number_by_worth(name, constant)
-        if type(constant) is str:
-            return _text_entries(head, [constant])[0]
-        value = to_attr_value(constant)
-        return b"" if value is None else _entry(head, value)
 
-    def make_each(self, name: str, constants: list[Nest]) -> list[bytes]:
-        """Return the entries of one fact for several nodes, as `make` does each."""
-        if {str}.issuperset(map(type, constants)):
-            return _text_entries(_fact_head(name), constants)
-        return [self.make(name, constant) for constant in constants]
+def fact_entries(facts: Sequence[tuple[str, Nest]]) -> list[bytes]:
+    """Return the entry of each fact, or empty bytes if it would be too large."""
+    shown = [
+        number_by_worth(name, constant) if type(constant) is int else constant
+        for name, constant in facts
+    ]
+    lines = ascii_lines([constant for constant in shown if type(constant) is str])
+    texts = iter(wire.text_values([line.encode("ascii") for line in lines]))
+    values = [next(texts) if type(constant) is str else _value(constant) for constant in shown]
+    entries = wire.attributes([_fact_head(name) for name, _ in facts], values)
+    return [
+        entry if 0 < len(value) <= MOST_BYTES else b""
+        for value, entry in zip(values, entries, strict=True)
+    ]
 
-    def join(self, facts: dict[str, Nest]) -> tuple[bytes, list[str]]:
-        """Return the joined entries of all facts of a node, and the keys of facts too large.
 
-        Layers of one kind have equal facts, so the result is cached by them.
-        """
-        form = form_of(facts)
-        known = None if form is None else self._joined.get(form)
-        if known is None:
-            entries = {name: self.make(name, constant) for name, constant in facts.items()}
-            large = [fact_key(name) for name, entry in entries.items() if not entry]
-            known = b"".join(entries.values()), large
-            if form is not None:
-                self._joined[form] = known
-        return known
+def _value(constant: Nest) -> bytes:
+    """Return the AttrValue of a constant, or empty bytes if it would be too large."""
+    value = to_attr_value(constant)
+    return b"" if value is None else value.SerializeToString(deterministic=True)
 
 
 def fact_key(name: str) -> str:
@@ -170,7 +175,7 @@ def kernels_entry(names: tuple[str, ...]) -> bytes:
 
     It is empty if it would be too large.
     """
-    return _text_entries(_KERNELS, [_counted(names)])[0]
+    return _text_entry(_KERNELS, _counted(names))
 
 
 def _counted(names: Iterable[str]) -> str:
@@ -192,7 +197,7 @@ def outputs_entries(outputs: tuple[tuple[Shape | None, str], ...]) -> bytes:
     if len(dtypes) == 1:
         return entries + wire.text_attributes(_DTYPE, dtypes)[0]
     if sum(map(len, dtypes)) + 2 * len(dtypes) > MOST_CHARACTERS:
-        return entries + _text_entries(_DTYPE, [_counted(dtype for _, dtype in outputs)])[0]
+        return entries + _text_entry(_DTYPE, _counted(dtype for _, dtype in outputs))
     dtype = AttrValue()
     dtype.list.s.extend(dtypes)
     return entries + _entry(_DTYPE, dtype)
@@ -205,14 +210,10 @@ def too_large_entry(keys: list[str]) -> bytes:
     return _entry(wire.attribute_head(TOO_LARGE), value)
 
 
-def _text_entries(head: bytes, texts: Iterable[str]) -> list[bytes]:
-    """Return the entries of texts under one name; empty for a text that would be too large."""
-    lines = [line.encode("ascii") for line in ascii_lines(texts)]
-    entries = wire.text_attributes(head, lines)
-    return [
-        entry if len(line) <= MOST_CHARACTERS else b""
-        for line, entry in zip(lines, entries, strict=True)
-    ]
+def _text_entry(head: bytes, text: str) -> bytes:
+    """Return the entry of a text; empty if it would be too large."""
+    line = ascii_line(text).encode("ascii")
+    return b"" if len(line) > MOST_CHARACTERS else wire.text_attributes(head, [line])[0]
 
 
 def _entry(head: bytes, value: AttrValue) -> bytes:

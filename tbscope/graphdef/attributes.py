@@ -59,7 +59,8 @@ def to_attr_value(constant: Nest) -> AttrValue | None:
     several = type(constant) in (list, tuple)
     items: list[Any] = list(constant) if several else [constant]
     kind = type(items[0]) if items else None
-    if kind not in _FIELDS or not all(type(item) is kind and _fits(item) for item in items):
+    alike = kind in _FIELDS and {kind}.issuperset(map(type, items))
+    if not (alike and all(map(_fits, items))):
         items, several, kind = [nest_to_text(constant)], False, str
     if kind is str:
         items = [ascii_line(item).encode("ascii") for item in items]

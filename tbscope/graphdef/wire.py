@@ -11,12 +11,14 @@ from collections.abc import Iterable
 __all__ = [
     "attribute",
     "attribute_head",
+    "attributes",
     "delimited",
     "delimited_each",
     "field",
     "list_value",
     "repeated",
     "text_attributes",
+    "text_values",
     "varint",
 ]
 
@@ -97,10 +99,21 @@ def attribute(head: bytes, value: bytes) -> bytes:
     Returns:
         One entry of the map `attr`. Joined entries are a NodeDef with these attributes alone.
     """
-    return _ATTRIBUTE + delimited(head + delimited(value))
+    return attributes([head], [value])[0]
+
+
+def attributes(heads: Iterable[bytes], values: Iterable[bytes]) -> list[bytes]:
+    """Encode several attributes, as `attribute` does each."""
+    named = [head + value for head, value in zip(heads, delimited_each(values), strict=True)]
+    return [_ATTRIBUTE + entry for entry in delimited_each(named)]
 
 
 def text_attributes(head: bytes, texts: Iterable[bytes]) -> list[bytes]:
-    """Encode one attribute of several NodeDefs, with a text for each: see `attribute`."""
-    values = delimited_each([_TEXT + text for text in delimited_each(texts)])
-    return [_ATTRIBUTE + entry for entry in delimited_each([head + value for value in values])]
+    """Encode attributes of one name that are texts: see `attribute`."""
+    values = text_values(texts)
+    return attributes([head] * len(values), values)
+
+
+def text_values(texts: Iterable[bytes]) -> list[bytes]:
+    """Encode AttrValues that are texts."""
+    return [_TEXT + text for text in delimited_each(texts)]
