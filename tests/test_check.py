@@ -220,7 +220,7 @@ def test_a_check_of_nothing_is_refused():
 def test_a_pin_that_is_missing_or_none_is_told():
     assert refused(pin="net.json") == (
         "there is no pin 'net.json'\n"
-        "  why: it is written once, kept with the code, and compared with from then on\n"
+        "  why: a pin is written once, and each later graph is compared with it\n"
         "  fix: check(..., update=True) writes it"
     )
     Path("net.json").write_text("{}")

@@ -115,17 +115,15 @@ def test_check_of_a_missing_pin_tells_the_option_that_writes_it():
         1,
         "",
         "Error: there is no pin 'pin.json'\n"
-        "  why: it is written once, kept with the code, and compared with from then on\n"
+        "  why: a pin is written once, and each later graph is compared with it\n"
         "  fix: --update writes it\n",
     )
 
 
 def test_check_of_nothing_or_with_no_number_is_misuse():
-    assert "There is nothing to check: give --pin FILE, a --max- or --no-op." in misused(
+    assert "There is nothing to check: add --pin FILE, a --max- or --no-op." in misused(
         "check", "two.json"
     )
-    assert "--update writes a pin: give its --pin FILE, too." in misused(
-        "check", "two.json", "--update"
-    )
+    assert "--update writes a pin: add --pin FILE." in misused("check", "two.json", "--update")
     told = misused("check", "two.json", "--max-params", "many")
     assert "Invalid value for '--max-params': 'many': it is a number from 0 up" in told

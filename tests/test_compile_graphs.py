@@ -340,8 +340,8 @@ def test_what_runs_nothing_has_no_graph():
 
     assert str(caught.value) == (
         "torch.compile captured no graph of lambda\n"
-        "  why: it met no function of the user's with an operation on a tensor\n"
-        "  fix: tbscope.trace(lambda, ...) draws what runs without it"
+        "  why: no function of the user's with an operation on a tensor ran\n"
+        "  fix: tbscope.trace(lambda, ...) draws the model without it"
     )
 
 

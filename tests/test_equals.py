@@ -76,8 +76,8 @@ def test_the_graph_of_several_ranks_is_not_changed():
         (
             lambda: [placed(plain(1), dp=2, tp=2)],
             ("dp",),
-            "nothing tells for which ranks the graph of rank 1 stands\n"
-            "  why: its mesh (dp=2, tp=2) does not hold all 8 ranks in their order\n"
+            "the graph of rank 1 may represent any ranks\n"
+            "  why: its mesh (dp=2, tp=2) lacks some of the 8 ranks, or their order\n"
             "  fix: give the graph of each rank, and leave alike out",
         ),
         (
@@ -85,13 +85,13 @@ def test_the_graph_of_several_ranks_is_not_changed():
             ("pp", "dp"),
             "merge_ranks was given two graphs of rank 0: of Net and of Net\n"
             "  why: each rank of a run has one graph\n"
-            "  fix: leave that dimension out of alike along which they differ",
+            "  fix: leave out of alike the dimension along which they differ",
         ),
         (
             stages,
             "dp",
             "ranks cannot be alike along 'dp'\n"
-            "  why: alike lists dimensions of the device mesh by their names\n"
+            "  why: alike is a list of names of dimensions of the device mesh\n"
             '  fix: alike=("dp", "tp"), where each stage of a pipeline along "pp" is given',
         ),
     ],
@@ -105,5 +105,5 @@ def test_what_stands_for_no_ranks_or_for_those_of_another_is_refused(graphs, ali
 def test_a_mesh_whose_ranks_lie_in_another_order_is_refused():
     graph = placed(plain(1))
     graph.mesh = dimensions_at(4, SIZES)
-    with pytest.raises(tbscope.ArgumentError, match="does not hold all 8 ranks in their order"):
+    with pytest.raises(tbscope.ArgumentError, match="lacks some of the 8 ranks, or their order"):
         tbscope.merge_ranks([graph], alike=["dp"])

@@ -96,8 +96,8 @@ def test_a_graph_error_names_what_is_broken_and_where():
     assert str(caught.value) == (
         "the graph of Net breaks the invariants of a graph in 1 place\n"
         "  why: types: %1 has no dtype\n"
-        "  fix: print(graph) shows what it holds; a graph that tbscope.trace or tbscope.record "
-        "gave, and nobody changed, never breaks one: report it as a bug"
+        "  fix: print(graph) shows its content; an unchanged graph of tbscope.trace or "
+        "tbscope.record never breaks one: report it as a bug"
     )
 
 

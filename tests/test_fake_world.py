@@ -121,7 +121,7 @@ def test_groups_that_are_there_are_told_and_stay():
             pass
         assert dist.get_world_size() == 4
     assert str(caught.value) == (
-        "world_size=8 cannot stand beside the process groups that are there\n"
+        "world_size=8 cannot be used beside existing process groups\n"
         "  why: this process is rank 2 of 4 already, and a process is one rank\n"
         "  fix: call torch.distributed.destroy_process_group() before, or trace without it"
     )

@@ -22,6 +22,6 @@ def test_what_is_no_graph_is_refused_by_whoever_takes_one(taker):
         taker("Net")
     assert str(caught.value) == (
         f"{taker.__name__} takes a graph, and was given 'Net'\n"
-        "  why: a graph is what tbscope.trace, tbscope.record and add_graph give\n"
+        "  why: tbscope.trace, tbscope.record and add_graph return graphs\n"
         "  fix: graph = tbscope.trace(model, input)"
     )

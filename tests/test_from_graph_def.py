@@ -222,7 +222,7 @@ BAD = {
     "word": (b"node { nam: 'a' }", "ParseError: 1:8"),
     "deep": (
         b"node { attr { value { " + b"func { attr { value { " * 9000,
-        "its messages stand in each other too deep",
+        "its messages are nested too deep",
     ),
     "empty": (b"", "it is empty"),
     "json": (b'{"format": "tbscope.Graph"}', "it is a graph as JSON"),

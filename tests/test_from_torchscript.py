@@ -530,7 +530,7 @@ def test_fewer_inputs_than_it_takes_are_refused():
     assert str(caught.value) == (
         "lambda_of_two() cannot be called so: missing a required argument: 'y'\n"
         "  why: it takes x, y\n"
-        "  fix: give all inputs that have no default, or no inputs at all"
+        "  fix: pass all inputs that have no default, or no inputs at all"
     )
 
 
@@ -580,8 +580,8 @@ def test_from_torchscript_refuses_what_is_no_script():
 
     assert str(caught.value) == (
         "from_torchscript was given a Linear\n"
-        "  why: it takes what torch.jit.trace or torch.jit.script gave, or the path of a file that "
-        "torch.jit.save has written\n"
+        "  why: it takes a result of torch.jit.trace or torch.jit.script, or the path of a file "
+        "that torch.jit.save has written\n"
         "  fix: tbscope.from_torchscript(torch.jit.trace(model, x))"
     )
 

@@ -58,8 +58,8 @@ def test_the_message_tells_the_first_few_and_counts_them_all():
         "       types: %1 has no device\n"
         "       types: %1.weight has no device\n"
         "       and 8 more\n"
-        "  fix: print(graph) shows what it holds; a graph that tbscope.trace or tbscope.record "
-        "gave, and nobody changed, never breaks one: report it as a bug"
+        "  fix: print(graph) shows its content; an unchanged graph of tbscope.trace or "
+        "tbscope.record never breaks one: report it as a bug"
     )
 
 

@@ -263,7 +263,7 @@ def test_another_version_is_told_as_one(version, fix):
         ("", "Expecting value, in line 1, column 1"),
         ('{"format": "tbscope.Graph",\n "version": }', "Expecting value, in line 2, column 13"),
         ('{"a": NaN}', "NaN is no JSON"),
-        ("[" * 100_000, "its lists stand in each other too deep"),
+        ("[" * 100_000, "its lists are nested too deep"),
         (b"\xff{}", "UnicodeDecodeError"),
         ("1" * 5000, "ValueError"),
     ],

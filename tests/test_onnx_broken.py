@@ -55,7 +55,7 @@ def test_a_path_where_nothing_is_is_refused(tmp_path):
     assert refused(f"{tmp_path}/gone.onnx") == (
         f"no ONNX model can be read of '{tmp_path}/gone.onnx'\n"
         f"  why: FileNotFoundError: [Errno 2] No such file or directory: '{tmp_path}/gone.onnx'\n"
-        "  fix: give the path of an ONNX file, or what onnx.load gives"
+        "  fix: give the path of an ONNX file, or the result of onnx.load"
     )
     assert "IsADirectoryError" in refused(tmp_path)
 
@@ -67,7 +67,7 @@ def test_what_is_no_model_is_refused():
 
 def test_a_value_that_nothing_gives_is_told_by_its_name():
     model = plain([node("Add", ["x", "gone"], ["y"])], checked=False)
-    assert "'gone' is read, and nothing before gives it" in refused(model)
+    assert "'gone' is read, and no earlier node computes it" in refused(model)
     assert tbscope.from_onnx(plain([node("Add", ["x", "here"], ["y"])], held=[weight("here", 2)]))
 
 
@@ -75,7 +75,7 @@ def test_nodes_out_of_order_are_refused():
     nodes = [node("Relu", ["a"], ["y"]), node("Neg", ["x"], ["a"])]
     model = plain(nodes, checked=False)
     model.graph.output[0].name = "y"
-    assert "'a' is read, and nothing before gives it" in refused(model)
+    assert "'a' is read, and no earlier node computes it" in refused(model)
     model.graph.node.reverse()
     assert len(tbscope.from_onnx(model).nodes) == 3
 

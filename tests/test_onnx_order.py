@@ -289,8 +289,8 @@ def test_a_model_that_cannot_be_exported_is_told():
         ({"path": "no/such/model.onnx"}, "no model can be written to path='no/such/model.onnx'"),
         ({"path": 3}, "path=3 is no path"),
         ({"domain": ""}, "domain='' cannot be that of functions"),
-        ({"modules": 3}, "modules=3 tells no modules"),
-        ({"dynamo": False}, "dynamo=False exports nothing that tells of modules"),
+        ({"modules": 3}, "modules=3 selects no modules"),
+        ({"dynamo": False}, "dynamo=False exports a model without its modules"),
         ({"training": "eval"}, "training='eval'"),
     ],
 )

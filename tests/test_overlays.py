@@ -212,7 +212,7 @@ def test_a_name_that_the_graph_does_not_hold_is_an_error_with_near_ones(graph):
             {3: 1},
             "the overlay 'norm' has a number for 3\n"
             "  why: a number is given for a name, a Node, a Call or a Scope\n"
-            "  fix: take what graph.find, graph.nodes and graph.calls of this very graph give",
+            "  fix: use nodes and calls of this graph: graph.find, graph.nodes, graph.calls",
         ),
     ],
 )
@@ -330,5 +330,5 @@ def test_a_built_in_overlay_of_nothing_is_an_error():
     assert str(error.value) == (
         "the overlay 'flops' has no number\n"
         "  why: nothing in the graph of GELU has one\n"
-        "  fix: graph.summary() tells what is known of the graph"
+        "  fix: graph.summary() prints the numbers of the graph"
     )

@@ -382,8 +382,8 @@ def test_what_joins_two_tensors_cannot_be_hidden():
         hidden(build, hide=["add"])
     assert str(caught.value) == (
         "hide='add' matches nothing in the graph of Net that can be left out\n"
-        "  why: an edge can replace only what reads one tensor beside its parameters, "
-        "and gives one, and writes nothing; not so add (%2)\n"
+        "  why: an edge can replace only a node that reads one tensor beside its parameters, "
+        "returns one, and writes into none; add (%2) is another node\n"
         "  fix: leave this pattern out, or name a part of it"
     )
 

@@ -58,7 +58,7 @@ def test_a_damaged_record_is_a_reason_and_no_error():
     store.set("call/0/0", b"nothing")
     assert dict(GraphExchange(store, "call").collect([0], 5)) == {
         0: "ArgumentError: the record of a graph is damaged why: zlib: Error -3 while "
-        "decompressing data: incorrect header check fix: write it anew, or copy it anew"
+        "decompressing data: incorrect header check fix: write or copy it again"
     }
 
 

@@ -418,7 +418,7 @@ def test_stand_ins_are_not_measured():
         tbscope.trace(nn.ReLU(), torch.ones(2), fake=True, profile=True)
     assert str(caught.value) == (
         "profile=True has nothing to measure with fake=True\n"
-        "  why: on stand-ins nothing is computed but shapes\n"
+        "  why: only shapes are computed on fake tensors\n"
         "  fix: leave one of the two out"
     )
 
@@ -450,8 +450,8 @@ def test_an_input_that_can_be_read_once_only_is_refused():
         tbscope.trace(model, ((x for x in xs),), profile=True)
     assert str(caught.value) == (
         "argument xs is a generator, and profile= needs it many times\n"
-        "  why: each measured run reads it anew, and it gives what it holds only once\n"
-        "  fix: give the model a list or a tuple, or leave profile out"
+        "  why: each measured run reads it again, and an iterator can be read only once\n"
+        "  fix: pass a list or a tuple to the model, or leave profile out"
     )
     assert tbscope.trace(model, (xs,), profile=1).profile is not None
 

@@ -60,7 +60,7 @@ def test_a_missing_pin_fails_and_tells_how_to_write_it(run, pytester):
         [
             # Of a long path, the beginning.
             "there is no pin '*",
-            "  why: it is written once, kept with the code, and compared with from then on",
+            "  why: a pin is written once, and each later graph is compared with it",
             "  fix: pytest --update-architectures writes it",
         ]
     )

@@ -160,8 +160,8 @@ def test_only_modules_are_models():
         tbscope.record(torch.relu)
     assert str(error.value) == (
         "record() was given a builtin_function_or_method as a model\n"
-        "  why: only a torch.nn.Module has parts with names\n"
-        "  fix: leave it out: what the region calls is recorded either way"
+        "  why: only a torch.nn.Module has named submodules\n"
+        "  fix: leave it out: all calls in the region are recorded without it"
     )
 
 

@@ -108,7 +108,7 @@ def test_a_writer_that_tells_no_directory_has_no_runs_below_it():
         tbscope.add_graph(keeper, nn.ReLU(), X, run_name="eval")
     assert str(error.value) == (
         "cannot write a run 'eval' below that of an object of class test_run_names.Keeper\n"
-        "  why: it does not tell its log directory\n"
+        "  why: it has no attribute with its log directory\n"
         "  fix: give a writer of that run: tbscope.SummaryWriter('runs/x/eval')"
     )
     assert keeper.events == []

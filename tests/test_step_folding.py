@@ -264,7 +264,7 @@ def test_where_no_optimizer_runs_backward_passes_end_steps():
 
 def test_what_cannot_be_divided_is_left_and_told():
     graph = recorded(sgd, BATCHES[:3], steps=2)
-    assert told(graph)[0].startswith("steps=2, and what was recorded cannot be divided")
+    assert told(graph)[0].startswith("steps=2 does not divide the recording")
     assert "optimizer.2" in tops(graph)
 
 

@@ -287,7 +287,7 @@ def test_depth_is_a_number_of_levels(branches, depth):
         branches.summary(depth=depth)
     assert str(error.value) == (
         f"depth={depth!r} is no number of modules\n"
-        "  why: it says how many modules may stand around one that still has a line\n"
+        "  why: it is the number of enclosing modules that a line of the table may have\n"
         "  fix: give depth=0 for the model alone, depth=2 for two levels in it, None for all"
     )
 

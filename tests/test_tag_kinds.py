@@ -108,7 +108,7 @@ def test_a_tag_after_the_figures_of_the_run_leaves_them_as_they_are(tmp_path, gr
 def taken(tag, kind, known):
     return (
         f"the tag {tag!r} cannot hold {kind}\n"
-        f"  why: it holds {known} already, and TensorBoard takes a tag for what it was first\n"
+        f"  why: it holds {known} already, and TensorBoard shows one kind of data under each tag\n"
         "  fix: another tag"
     )
 
@@ -170,8 +170,8 @@ def test_a_tag_that_holds_something_else_is_an_error(tmp_path, graph, first, sec
         (
             ("flops", nn.ReLU()),
             "no overlay can be drawn on ReLU()\n"
-            "  why: numbers are drawn on a graph that has been recorded\n"
-            "  fix: graph = tbscope.trace(model, input), or what add_graph gave",
+            "  why: an overlay is drawn on a recorded graph\n"
+            "  fix: graph = tbscope.trace(model, input), or the graph that add_graph returned",
         ),
     ],
 )

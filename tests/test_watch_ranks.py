@@ -89,7 +89,7 @@ def test_a_run_of_one_process_draws_itself_and_what_cannot_be_is_refused(tmp_pat
             writer.watch(model, ranks="all", all_ranks=True)
     assert str(caught.value) == (
         "all_ranks=True is given with ranks='all'\n"
-        "  why: each rank draws by itself, or one draws what several have recorded\n"
+        "  why: all_ranks draws a graph in each rank, ranks= those of several in one rank\n"
         "  fix: leave one of the two out"
     )
     with pytest.raises(tbscope.WriterError):

@@ -172,7 +172,7 @@ def test_a_graph_takes_no_inputs(tmp_path, inputs, told):
     assert str(raised.value) == (
         "inputs are given with the graph of Net\n"
         f"  why: a graph has run already and takes no {told}\n"
-        "  fix: add_graph(writer, graph), or give the model in place of its graph"
+        "  fix: add_graph(writer, graph), or pass the model in place of its graph"
     )
 
 

@@ -87,7 +87,7 @@ class Summary:
         if depth is not None and (type(depth) is not int or depth < 0):
             raise ArgumentError(
                 f"depth={shown(depth)} is no number of modules",
-                why="it says how many modules may stand around one that still has a line",
+                why="it is the number of enclosing modules that a line of the table may have",
                 fix="give depth=0 for the model alone, depth=2 for two levels in it, None for all",
             )
         check_truth("fold", fold)

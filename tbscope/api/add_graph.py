@@ -203,8 +203,8 @@ def add_overlay(
         if not isinstance(given, Graph):
             raise ArgumentError(
                 f"no overlay can be drawn on {shown(given)}",
-                why="numbers are drawn on a graph that has been recorded",
-                fix="graph = tbscope.trace(model, input), or what add_graph gave",
+                why="an overlay is drawn on a recorded graph",
+                fix="graph = tbscope.trace(model, input), or the graph that add_graph returned",
             )
         require_graph(graph, "add_overlay")
         with collecting_rarely():

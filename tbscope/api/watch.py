@@ -108,7 +108,7 @@ def watch(
     if gathering is not None and all_ranks:
         raise ArgumentError(
             f"all_ranks=True is given with ranks={shown(ranks)}",
-            why="each rank draws by itself, or one draws what several have recorded",
+            why="all_ranks draws a graph in each rank, ranks= those of several in one rank",
             fix="leave one of the two out",
         )
     watched, name = Watched(), type(model).__name__
@@ -169,15 +169,15 @@ def _check(model: object, every: object, optimizer: object) -> None:
     if not isinstance(model, torch.nn.Module):
         raise ArgumentError(
             f"watch() was given {describe_type(model)} as a model",
-            why="it is the calls of a torch.nn.Module that are awaited",
+            why="watch() waits for a call of a torch.nn.Module",
             fix="writer.watch(model), or tbscope.record() around any code",
         )
     require_whole(model)
     if isinstance(model, ScriptModule):
         raise ArgumentError(
             f"watch() was given {describe_type(model)}, which is scripted",
-            why="torch runs the calls of what torch.jit has made without telling anyone",
-            fix="watch the module from which it was made, or writer.add_graph(model, input)",
+            why="torch runs calls of scripted modules without calling any hook",
+            fix="watch the module that was scripted, or writer.add_graph(model, input)",
         )
     if every is not None and (type(every) is not int or every < 1):
         raise ArgumentError(
@@ -189,5 +189,5 @@ def _check(model: object, every: object, optimizer: object) -> None:
         raise ArgumentError(
             f"optimizer={shown(optimizer)} is {describe_type(optimizer)}",
             why="it is a torch.optim.Optimizer whose step ends the graph",
-            fix="leave it out for the first one that holds a parameter of the model",
+            fix="leave it out to watch the first optimizer that has a parameter of the model",
         )

@@ -215,8 +215,8 @@ def _require_parameters(graph: Graph) -> None:
     if not has_parameter_lists(graph) and any(node.kind == "parameter" for node in graph.nodes):
         raise ArgumentError(
             f"the parameters of {shown(graph.name)} cannot be counted",
-            why="it was read from a drawing, which does not tell what its modules hold",
-            fix="check the model itself, or what graph.save('net.json') has kept of it",
+            why="it was read from a drawing, which does not contain the parameters of modules",
+            fix="check the model itself, or a file that graph.save('net.json') wrote",
         )
 
 
@@ -317,7 +317,7 @@ def _read_pin(path: str, given: object, *, update: bool) -> Outline | None:
             return None
         raise ArgumentError(
             f"there is no pin {shown(given)}",
-            why="it is written once, kept with the code, and compared with from then on",
+            why="a pin is written once, and each later graph is compared with it",
             fix="check(..., update=True) writes it",
         ) from error
     except (OSError, ValueError) as error:

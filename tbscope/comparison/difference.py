@@ -77,8 +77,8 @@ class Difference:
         if not isinstance(before, OutlinedGraph) or not isinstance(after, OutlinedGraph):
             raise ArgumentError(
                 "a difference from a pin cannot be drawn",
-                why="a pin tells what a model is, and keeps no graph of it",
-                fix="graph.save('before.json') keeps one: tbscope.diff('before.json', after).graph",
+                why="a pin describes a model, and contains no graph of it",
+                fix="graph.save('before.json') saves one: tbscope.diff('before.json', after).graph",
             )
         return union_graph(before, after, self._comparison)
 

@@ -131,7 +131,7 @@ def _outline(data: Mapping[str, Any]) -> Outline:
         blocks[_read(str, entry["block"], blocks)] = block = _made(Block, entries, blocks)
     outputs = _read(tuple[tuple[str, str], ...], data["outputs"], blocks)
     if not blocks or len(outputs) != len(block.given):
-        raise ValueError("the last block gives not what the model gives")
+        raise ValueError("the results of the last block differ from those of the model")
     uncalled = [[module["name"], module["class"], module["state"]] for module in data["uncalled"]]
     return Outline(
         _read(str, data["name"], blocks),

@@ -142,7 +142,7 @@ def label_nodes(
             *(color_by, argument),
             option="color_by",
             place=f"the node {shown(node.name)}",
-            fix="have it give a text, or None for no colour, for every node",
+            fix="return a text, or None for no colour, for every node",
         )
         if label is None:
             continue

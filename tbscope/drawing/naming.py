@@ -352,7 +352,7 @@ class _Namer:
                 *(give_name, scope),
                 option="style",
                 place=f"the scope {scope}",
-                fix="have it give a name like 'Net/layer1/0' for every scope",
+                fix="return a name like 'Net/layer1/0' for every scope",
             )
             _check_path(name, scope)
             self.names.scopes[scope] = self._claim(name) if name else ""

@@ -60,6 +60,4 @@ def graph_of_record(record: bytes) -> Graph:
 
 
 def _damaged(why: str) -> ArgumentError:
-    return ArgumentError(
-        "the record of a graph is damaged", why=why, fix="write it anew, or copy it anew"
-    )
+    return ArgumentError("the record of a graph is damaged", why=why, fix="write or copy it again")

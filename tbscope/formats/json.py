@@ -50,7 +50,7 @@ def graph_from_json(text: str | bytes) -> Graph:
     except json.JSONDecodeError as error:
         raise _refused(f"{error.msg}, in line {error.lineno}, column {error.colno}") from error
     except (ValueError, RecursionError) as error:
-        reason = "its lists stand in each other too deep"
+        reason = "its lists are nested too deep"
         raise _refused(error_text(error) if isinstance(error, ValueError) else reason) from error
     return decode_graph(data)
 

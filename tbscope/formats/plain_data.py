@@ -116,9 +116,11 @@ def decode_graph(data: Json) -> Graph:
     except (FieldError, RecursionError, GraphError) as error:
         why = error.why if isinstance(error, GraphError) else str(error)
         if isinstance(error, RecursionError):
-            why = "its lists stand in each other too deep"
+            why = "its lists are nested too deep"
         raise ArgumentError(
-            "this describes no graph", why=why, fix="docs/formats.md tells what a graph looks like"
+            "this describes no graph",
+            why=why,
+            fix="docs/formats.md describes the format of a graph",
         ) from error
     return graph
 

@@ -270,7 +270,7 @@ def _plain_name(name: object, doing: str) -> str:
         return str.__str__(name)
     raise ArgumentError(
         f"{doing} takes a name, and was given {shown(name)}",
-        why="calls and nodes are found by the text that their user knows",
+        why="calls and nodes are looked up by a text: a name or a path",
         fix=f"graph.{doing}('layer1.0')",
     )
 
@@ -417,7 +417,7 @@ def require_graph(thing: object, doing: str = "this") -> None:
     if not isinstance(thing, Graph):
         raise ArgumentError(
             f"{doing} takes a graph, and was given {shown(thing)}",
-            why="a graph is what tbscope.trace, tbscope.record and add_graph give",
+            why="tbscope.trace, tbscope.record and add_graph return graphs",
             fix="graph = tbscope.trace(model, input)",
         )
 

@@ -91,8 +91,8 @@ def check_invariants(graph: Graph) -> None:
     raise GraphError(
         f"the graph of {graph.name} breaks the invariants of a graph in {places}",
         why="\n       ".join(shown),
-        fix="print(graph) shows what it holds; a graph that tbscope.trace or tbscope.record "
-        "gave, and nobody changed, never breaks one: report it as a bug",
+        fix="print(graph) shows its content; an unchanged graph of tbscope.trace or "
+        "tbscope.record never breaks one: report it as a bug",
     )
 
 

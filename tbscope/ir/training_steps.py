@@ -35,8 +35,8 @@ def fold_steps(graph: Graph, steps: int | None = None) -> None:
     if step_nodes is None:
         graph.notes.append(
             Note(
-                f"steps={shown(steps)}, and what was recorded cannot be divided by that: a step "
-                "ends with the step of an optimizer, or with a backward pass where none has any"
+                f"steps={shown(steps)} does not divide the recording: a step ends with the step of "
+                "an optimizer, or with a backward pass if no optimizer has any"
             )
         )
     elif len(step_nodes) > 1:

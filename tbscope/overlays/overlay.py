@@ -100,7 +100,7 @@ def _built_in(graph: Graph, name: str, *, asked: bool) -> tuple[Figure, ...]:
         raise ArgumentError(
             f"the overlay {shown(name)} has no number",
             why=f"nothing in the graph of {graph.name} has one",
-            fix="graph.summary() tells what is known of the graph",
+            fix="graph.summary() prints the numbers of the graph",
         )
     return made
 
@@ -116,7 +116,7 @@ def _given(
                 *(values, node),
                 option="values",
                 place=place,
-                fix="have it give a number, or None, for every node",
+                fix="return a number, or None, for every node",
             )
             number = _plain_number(given, tag, place)
             if number is not None:
@@ -144,7 +144,7 @@ def _given(
             raise ArgumentError(
                 f"the overlay {shown(tag)} has a number for {shown(target)}",
                 why=why,
-                fix="take what graph.find, graph.nodes and graph.calls of this very graph give",
+                fix="use nodes and calls of this graph: graph.find, graph.nodes, graph.calls",
             )
         number = _plain_number(value, tag, shown(key))
         if number is not None:
@@ -321,7 +321,7 @@ def _saved(graph: Graph) -> _Made:
     if not has_backward(graph):
         raise ArgumentError(
             f"the graph of {graph.name} has no backward pass",
-            why="what is saved is what a recorded backward pass has read",
+            why="saved tensors are those that a recorded backward pass has read",
             fix="graph = tbscope.trace(model, input, loss=..., backward=True)",
         )
     saved = saved_bytes(graph)

@@ -165,7 +165,7 @@ def _check_hidden(
             raise ArgumentError(
                 f"hide={pattern!r} matches nothing in the graph of {graph.name} "
                 "that can be left out",
-                why="an edge can replace only what reads one tensor beside its parameters, "
-                f"and gives one, and writes nothing; not so {label}",
+                why="an edge can replace only a node that reads one tensor beside its parameters, "
+                f"returns one, and writes into none; {label} is another node",
                 fix="leave this pattern out, or name a part of it",
             )

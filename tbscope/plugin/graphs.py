@@ -350,7 +350,7 @@ def _read(plugin: str, data: bytes) -> GraphDef:
 
 def _damaged(what: str, error: Exception) -> ArgumentError:
     return ArgumentError(
-        f"{what} cannot be read", why=error_text(error), fix="write it, or copy it, anew"
+        f"{what} cannot be read", why=error_text(error), fix="write or copy it again"
     )
 
 

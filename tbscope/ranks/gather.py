@@ -198,8 +198,8 @@ def _posts() -> GraphExchange:
     if is_simulated():
         raise ArgumentError(
             "the other ranks send no graphs: they are pretended",
-            why="the process group is torch's fake one, of this process alone",
-            fix="tbscope.merge_ranks([...]) of what is traced as each rank",
+            why="the process group is torch's fake one, with this process alone",
+            fix="tbscope.merge_ranks([...]) of graphs that are traced as each rank",
         )
     return GraphExchange(shared_store("tbscope"), str(number))
 

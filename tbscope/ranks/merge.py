@@ -59,7 +59,7 @@ def merge_ranks(
     if type(alike) not in (list, tuple) or not all(type(name) is str for name in alike):
         raise ArgumentError(
             f"ranks cannot be alike along {shown(alike)}",
-            why="alike lists dimensions of the device mesh by their names",
+            why="alike is a list of names of dimensions of the device mesh",
             fix='alike=("dp", "tp"), where each stage of a pipeline along "pp" is given',
         )
     ordered = _checked(graphs, alike)
@@ -108,7 +108,7 @@ def _checked(graphs: Iterable[Graph], alike: Sequence[str]) -> list[Graph]:
                 f"merge_ranks was given two graphs of rank {graph.rank}: "
                 f"of {seen[graph.rank]} and of {graph.name}",
                 why="each rank of a run has one graph",
-                fix="leave that dimension out of alike along which they differ"
+                fix="leave out of alike the dimension along which they differ"
                 if alike
                 else "give each another rank: graph.rank = 1",
             )
@@ -141,8 +141,8 @@ def _with_equals(graphs: Sequence[Graph], alike: Sequence[str]) -> Iterator[Grap
         ):
             mesh = ", ".join(f"{name}={size}" for name, size in sizes.items())
             raise ArgumentError(
-                f"nothing tells for which ranks the graph of rank {graph.rank} stands",
-                why=f"its mesh ({mesh}) does not hold all {graph.world_size} ranks in their order",
+                f"the graph of rank {graph.rank} may represent any ranks",
+                why=f"its mesh ({mesh}) lacks some of the {graph.world_size} ranks, or their order",
                 fix="give the graph of each rank, and leave alike out",
             )
         places = [

@@ -168,7 +168,7 @@ def _as_it_is(graph: Graph, input_to_model: object, run: Mapping[str, object]) -
         raise ArgumentError(
             f"inputs are given with the graph of {graph.name}",
             why=f"a graph has run already and takes no {name}={shown(inputs[name])}",
-            fix="add_graph(writer, graph), or give the model in place of its graph",
+            fix="add_graph(writer, graph), or pass the model in place of its graph",
         )
     for name, value in run.items():
         if name in _RUN_BY and value is not _RUN_BY[name]:

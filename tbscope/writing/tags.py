@@ -116,7 +116,7 @@ def _directory_of_run(sink: object, run_name: str | None) -> str:
         return f"{directory.rstrip('/')}/{run_name}"
     raise WriterError(
         f"cannot write a run {shown(run_name)} below that of {describe(sink)}",
-        why="it does not tell its log directory",
+        why="it has no attribute with its log directory",
         fix=f"give a writer of that run: tbscope.SummaryWriter('runs/x/{run_name}')",
     )
 
@@ -210,8 +210,8 @@ def next_step(directory: str, tag: str | None, step: int | None, kind: Kind = Ki
     if known is not kind and tag is not None:
         raise ArgumentError(
             f"the tag {shown(tag)} cannot hold {kind.value}",
-            why=f"it holds {known.value} already, and TensorBoard takes a tag for what it "
-            "was first",
+            why=f"it holds {known.value} already, and TensorBoard shows one kind of data "
+            "under each tag",
             fix="another tag",
         )
     if step is None:

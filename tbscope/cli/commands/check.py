@@ -81,9 +81,9 @@ def check(
     """  # noqa: D301
     limits = {name: run.pop(name) for name in _LIMITS}
     if update and pin is None:
-        raise click.UsageError("--update writes a pin: give its --pin FILE, too.")
+        raise click.UsageError("--update writes a pin: add --pin FILE.")
     if pin is None and not no_op and not any(limits.values()):
-        raise click.UsageError("There is nothing to check: give --pin FILE, a --max- or --no-op.")
+        raise click.UsageError("There is nothing to check: add --pin FILE, a --max- or --no-op.")
     graph = graph_of_target(**run)
     from tbscope.comparison.api import check as check_graph
 

@@ -67,7 +67,7 @@ def compile_graphs(
         InputError: The arguments do not fit the model.
         TraceError: The model raised, or cannot be compiled as a whole.
     """
-    check_truth("training", training, none="the mode in which each module stands")
+    check_truth("training", training, none="the present mode of each module")
     check_truth("dynamic", dynamic, none="torch decides")
     check_truth("fullgraph", fullgraph)
     check_truth("grad", grad)
@@ -155,8 +155,8 @@ def _captured(
         if not capture.events:
             raise ArgumentError(
                 f"torch.compile captured no graph of {title}",
-                why="it met no function of the user's with an operation on a tensor",
-                fix=f"tbscope.trace({title}, ...) draws what runs without it",
+                why="no function of the user's with an operation on a tensor ran",
+                fix=f"tbscope.trace({title}, ...) draws the model without it",
             )
         types = [(path, types_of_metadata(tensor)) for path, tensor in leaves]
         graphs = graphs_of(capture, title, types)
@@ -184,7 +184,7 @@ def _error(error: Exception, model: object, *, fullgraph: bool) -> TraceError:
     return TraceError(
         f"{name} raised while torch.compile captured it, and not when it was called by itself",
         why=reason_text(text) if is_of_compiler(error) else error_text(error),
-        fix="tbscope.trace draws what runs without torch.compile",
+        fix="tbscope.trace draws the model without torch.compile",
     )
 
 
@@ -209,7 +209,7 @@ class CompileBackend:
         if not callable(inner) or isinstance(inner, torch.nn.Module):
             raise ArgumentError(
                 f"compile_backend was given {shown(backend)}, which is no backend",
-                why="it takes the name of one, or what is called with a graph and its inputs",
+                why="a backend is a name, or a function that is called with a graph and its inputs",
                 fix="tbscope.compile_backend('inductor')",
             )
         # torch reports the backend by this name.

@@ -226,7 +226,7 @@ class Recording:
             return ScopeError(
                 f"a recording is left in the thread {threading.current_thread().name!r}, and was "
                 f"entered in the thread {watch.thread.name!r} ({self._begun_at})",
-                why="a region is what one thread does; it is recorded no more, and has no graph",
+                why="a region belongs to one thread; it is not recorded any more, and has no graph",
                 fix="enter and leave tbscope.record() in one thread",
             )
         if not watch.is_innermost:
@@ -274,6 +274,6 @@ def _module(model: object) -> torch.nn.Module:
         return model
     raise ArgumentError(
         f"record() was given {describe_type(model)} as a model",
-        why="only a torch.nn.Module has parts with names",
-        fix="leave it out: what the region calls is recorded either way",
+        why="only a torch.nn.Module has named submodules",
+        fix="leave it out: all calls in the region are recorded without it",
     )

@@ -97,20 +97,20 @@ def trace(
     """
     asked = run_options(options)
     mesh, parallelize = asked["mesh"], asked["parallelize"]
-    check_truth("training", asked["training"], none="the mode in which each module stands")
+    check_truth("training", asked["training"], none="the present mode of each module")
     for name in ("grad", "backward", "fake", "partial", "kernels"):
         check_truth(name, asked[name])
     steps = check_profile(asked["profile"])
     if asked["loss"] is not None and not callable(asked["loss"]):
         raise ArgumentError(
             f"loss={shown(asked['loss'])} cannot be called",
-            why="loss is a function that makes a scalar of what the model gives",
+            why="loss is a function from the result of the model to a scalar",
             fix="loss=lambda out: torch.nn.functional.cross_entropy(out, target)",
         )
     if steps and asked["fake"]:
         raise ArgumentError(
             f"profile={shown(asked['profile'])} has nothing to measure with fake=True",
-            why="on stand-ins nothing is computed but shapes",
+            why="only shapes are computed on fake tensors",
             fix="leave one of the two out",
         )
     world = simulated_world(asked["world_size"], asked["rank"], mesh, parallelize)

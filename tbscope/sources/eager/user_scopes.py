@@ -64,7 +64,7 @@ class scope:  # noqa: N801 (used as a statement, like contextlib.suppress)
         if not callable(function):
             raise ArgumentError(
                 f"the scope {shown(self.name)} cannot wrap {shown(function)}",
-                why="it wraps a function, or stands around a block",
+                why="it wraps a function, or a block",
                 fix=f"with tbscope.scope({shown(self.name)}):",
             )
 

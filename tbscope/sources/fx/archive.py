@@ -29,7 +29,7 @@ from tbscope.sources.torch.compat.modules import load_named_program
 __all__ = ["is_size_formula", "load_program"]
 
 _DOING = "no program can be read"
-_DAMAGED = "it is cut off or damaged: copy it, or write it, anew"
+_DAMAGED = "it is cut off or damaged: copy or write it again"
 # Default name of a program in a file; a file with several programs names each of them.
 _USUAL = "model"
 _NAMED = re.compile(r"(?:^|/)models/([^/]+)\.json$")
@@ -67,7 +67,7 @@ def load_program(path: object, *, trusted: bool = False) -> Any:
             path,
             _DOING,
             f"it holds {len(names)} programs: {', '.join(map(shown, names))}",
-            "save the one that you mean by itself: torch.export.save(program, path)",
+            "save one program in a file of its own: torch.export.save(program, path)",
         )
     except ArgumentError:
         raise
@@ -128,8 +128,8 @@ def _check_entry(archive: zipfile.ZipFile, name: str, path: object) -> None:
         raise unreadable(
             path,
             _DOING,
-            f"its entry {shown(name)} holds {what}, and that runs code of the file's author",
-            "where you trust the author: tbscope.from_export(path, trusted=True)",
+            f"its entry {shown(name)} holds {what}, which runs code of the file's author",
+            "if you trust the author: tbscope.from_export(path, trusted=True)",
         )
 
 

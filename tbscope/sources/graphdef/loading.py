@@ -13,7 +13,7 @@ from tbscope.utils.files import path_of
 __all__ = ["graph_def_of_bytes", "load_graph_def"]
 
 _DOING = "no GraphDef can be read"
-_FIX = "it is cut off or damaged: copy it, or write it, anew"
+_FIX = "it is cut off or damaged: copy or write it again"
 
 
 def load_graph_def(given: object) -> GraphDef:
@@ -73,6 +73,6 @@ def _of_text(data: bytes, what: object) -> GraphDef:
         why = f"at byte {error.start:,} it is no text in UTF-8"
         raise unreadable(what, _DOING, why, _FIX) from error
     except RecursionError as error:
-        raise unreadable(what, _DOING, "its messages stand in each other too deep", _FIX) from error
+        raise unreadable(what, _DOING, "its messages are nested too deep", _FIX) from error
     except Exception as error:  # text_format raises several classes of errors.
         raise unreadable(what, _DOING, error_text(error), _FIX) from error

@@ -97,7 +97,7 @@ def graph_of_message(message: Any, title: str = "", figures: Any = None) -> Grap
             raise ArgumentError(
                 "no graph can be made of a GraphDef",
                 why=error.why or error.what,
-                fix="tbscope.lint(graph_def) tells what is wrong with it",
+                fix="tbscope.lint(graph_def) lists its faults",
             ) from error
 
 

@@ -42,7 +42,7 @@ def log_files(path: object, *, fix: str) -> list[tuple[str, str]]:
             path,
             DOING,
             "there is no event file in it, nor below: the name of one has 'tfevents' in it",
-            "give the directory that TensorBoard is given as --logdir",
+            "use the directory that TensorBoard has as --logdir",
         )
     return files
 

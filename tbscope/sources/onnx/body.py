@@ -60,7 +60,7 @@ def broken(why: str) -> ArgumentError:
     return ArgumentError(
         "an ONNX model is broken",
         why=why,
-        fix="onnx.checker.check_model(path) tells more",
+        fix="onnx.checker.check_model(path) has details",
     )
 
 
@@ -184,7 +184,7 @@ class Body:
             return self.values[name]
         outer_name = self._name_outside(name)
         if self.outer is None or outer_name is None:
-            raise broken(f"{shown(name)} is read, and nothing before gives it")
+            raise broken(f"{shown(name)} is read, and no earlier node computes it")
         return self.outer.nest(outer_name, scope)
 
     def _name_outside(self, name: str) -> str | None:
@@ -382,7 +382,7 @@ def check_functions(
                     f"the function {shown(key[1])} of the ONNX model is called inside of "
                     f"{len(inside)} calls of functions",
                     why="a function calls itself" if key in inside else "the calls have no end",
-                    fix="onnx.checker.check_model tells more",
+                    fix="onnx.checker.check_model has details",
                 )
             if key in functions:
                 if key not in sizes:

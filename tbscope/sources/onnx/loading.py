@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["is_model", "is_program", "load_model"]
 
 _HEAD_BYTES = 512
-_FIX = "give the path of an ONNX file, or what onnx.load gives"
+_FIX = "give the path of an ONNX file, or the result of onnx.load"
 
 
 def is_model(given: object) -> bool:
@@ -72,7 +72,7 @@ def load_model(given: Any) -> "ModelProto":
         return _whole(_without_data(ir, given), "the model")
     raise ArgumentError(
         f"no ONNX model can be read of {shown(given)}",
-        why="a model is a file, a ModelProto, an onnx_ir.Model, or what torch.onnx.export gives",
+        why="a model is a file, a ModelProto, an onnx_ir.Model, or the result of torch.onnx.export",
         fix=_FIX,
     )
 
@@ -86,7 +86,7 @@ def _read(onnx: Any, path: str, what: str) -> "ModelProto":
         raise ArgumentError(
             f"no ONNX model can be read of {what}",
             why=error_text(error),
-            fix="onnx.checker.check_model(path) tells more; a model of more than 2 GB has its "
+            fix="onnx.checker.check_model(path) has details; a model of more than 2 GB has its "
             "data in other files"
             if os.path.isfile(path)
             else _FIX,
@@ -105,7 +105,7 @@ def _whole(model: "ModelProto", what: str) -> "ModelProto":
             return model
         raise ArgumentError(
             f"no graph can be read of {what}",
-            why=f"it has {shown(broken)} where a name should be, which is no text in UTF-8",
+            why=f"it has {shown(broken)} in place of a name, which is no text in UTF-8",
             fix="the file is broken: write it anew",
         )
     raise ArgumentError(

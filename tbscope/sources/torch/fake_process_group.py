@@ -65,18 +65,18 @@ def fake_world(
     if ranks != world_size:
         raise ArgumentError(
             f"mesh={shown(mesh)} holds {ranks} ranks, and the run has {world_size}",
-            why="each rank stands at one place of the mesh",
+            why="each rank has one position in the mesh",
             fix=f"world_size={ranks}, or sizes whose product is {world_size}",
         )
     if not torch.distributed.is_available():
         raise ArgumentError(
             f"world_size={world_size} needs torch.distributed",
             why=f"torch {torch.__version__} was built without it",
-            fix="install a torch that has it: torch.distributed.is_available() tells",
+            fix="install a torch with it: torch.distributed.is_available() is True there",
         )
     if is_distributed():
         raise ArgumentError(
-            f"world_size={world_size} cannot stand beside the process groups that are there",
+            f"world_size={world_size} cannot be used beside existing process groups",
             why=f"this process is rank {torch.distributed.get_rank()} of "
             f"{torch.distributed.get_world_size()} already, and a process is one rank",
             fix="call torch.distributed.destroy_process_group() before, or trace without it",
@@ -112,7 +112,7 @@ def _sizes(mesh: object) -> dict[str, int] | None:
     ):
         raise ArgumentError(
             f"mesh={shown(mesh)} has no dimensions",
-            why="a mesh is told by the names of its dimensions, with the number of ranks in each",
+            why="a mesh maps the name of each dimension to its number of ranks",
             fix='world_size=64, mesh={"dp": 8, "tp": 8}',
         )
     return dict(entries)
@@ -151,7 +151,7 @@ def simulated_world(
         if type(value) is not int or value:
             raise ArgumentError(
                 f"{name}={shown(value)} is given without a run",
-                why="it is for a run that does not exist, and no size of one is told",
+                why="it describes a simulated run, whose number of ranks is missing",
                 fix=f"world_size=8, {name}=..., or mesh={{'dp': 4, 'tp': 2}}",
             )
     return nullcontext()
@@ -185,8 +185,8 @@ def parallelized_copy(model: object, parallelize: Parallelize, mesh: object, *, 
     if not isinstance(model, torch.nn.Module):
         raise ArgumentError(
             f"parallelize is given with {shown(model)}",
-            why="it is a torch.nn.Module that is copied, and spread over ranks",
-            fix="give the module, and let parallelize return what is called",
+            why="only a torch.nn.Module can be copied and spread over ranks",
+            fix="pass the module, and return the callable from parallelize",
         )
     try:
         copy = deepcopy(model, _without_contents(model) if fake else None)
@@ -205,7 +205,7 @@ def parallelized_copy(model: object, parallelize: Parallelize, mesh: object, *, 
     if result is not None and not callable(result):
         raise ArgumentError(
             f"the function given as parallelize gave {shown(result)}",
-            why="it gives what is run on this rank, or None for the model that it was given",
+            why="it returns the model of this rank, or None for the model that was passed to it",
             fix=_FIX,
         )
     spread = copy if result is None else result

@@ -23,7 +23,7 @@ from tbscope.sources.torchscript.types import ScriptBlock
 __all__ = ["Loaded", "load_script"]
 
 _DOING = "no TorchScript can be read"
-_DAMAGED = "it is cut off or damaged: copy it, or write it, anew"
+_DAMAGED = "it is cut off or damaged: copy or write it again"
 
 
 class Loaded(NamedTuple):

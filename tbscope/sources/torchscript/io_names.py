@@ -58,7 +58,7 @@ def inputs_of(
             raise InputError(
                 f"{name}() cannot be called so: {error}",
                 why=f"it takes {names or 'none'}",
-                fix="give all inputs that have no default, or no inputs at all",
+                fix="pass all inputs that have no default, or no inputs at all",
             ) from error
     inputs: dict[str, Held] = {}
     as_traced = True
@@ -76,7 +76,7 @@ def inputs_of(
                 raise InputError(
                     f"{name}() takes no {shown(arg)} as {parameter.name!r}",
                     why=f"it takes {parameter.type.annotation_str}",
-                    fix="give what it takes, or no inputs at all",
+                    fix="pass an input of this type, or no inputs at all",
                 )
             for path, tensor in tensor_leaves(arg, parameter.name, public=True):
                 require_made(path, tensor)

@@ -89,7 +89,7 @@ def graph_of_script(
         else:
             raise ArgumentError(
                 f"from_torchscript was given {describe_type(script)}",
-                why="it takes what torch.jit.trace or torch.jit.script gave, or the path of a "
+                why="it takes a result of torch.jit.trace or torch.jit.script, or the path of a "
                 "file that torch.jit.save has written",
                 fix="tbscope.from_torchscript(torch.jit.trace(model, x))",
             )
@@ -106,9 +106,9 @@ def graph_of_script(
                 why="its calls and blocks nest deeper than tbscope follows"
                 if deep
                 else f"torch raised {error_text(error)}",
-                fix="draw a part of it: tbscope.from_torchscript(module.part)"
+                fix="draw a submodule: tbscope.from_torchscript(module.part)"
                 if deep
-                else "where it is a file, it is damaged: copy it, or write it, anew",
+                else "if it is a file, it is damaged: copy or write it again",
             ) from error
 
 

@@ -36,8 +36,8 @@ def check_measurable(modules: Iterable[torch.nn.Module], given: list[tuple[str, 
         if isinstance(value, Iterator):
             raise ArgumentError(
                 f"argument {name} is a {type(value).__name__}, and profile= needs it many times",
-                why="each measured run reads it anew, and it gives what it holds only once",
-                fix="give the model a list or a tuple, or leave profile out",
+                why="each measured run reads it again, and an iterator can be read only once",
+                fix="pass a list or a tuple to the model, or leave profile out",
             )
     for name, tensor in _tensors(modules, given):
         if tensor.is_meta:

@@ -62,7 +62,7 @@ def export_onnx(
     """
     ir = import_extra("onnx_ir")
     import_extra("onnxscript")
-    check_truth("training", training, none="the mode in which each module stands")
+    check_truth("training", training, none="the present mode of each module")
     if not isinstance(model, torch.nn.Module):
         raise ArgumentError(
             f"no module is exported of {shown(model)}",
@@ -71,8 +71,8 @@ def export_onnx(
         )
     if options.get("dynamo") is False:
         raise ArgumentError(
-            "dynamo=False exports nothing that tells of modules",
-            why="the exporter before it does not write which module a node is of",
+            "dynamo=False exports a model without its modules",
+            why="the older exporter does not write the module of each node",
             fix="leave dynamo out",
         )
     _check_path(path)
@@ -126,7 +126,7 @@ def _export(
         raise TraceError(
             f"{type(model).__name__} cannot be exported to ONNX",
             why=error_text(error),
-            fix="torch.onnx.export(model, args, dynamo=True, report=True) tells more",
+            fix="torch.onnx.export(model, args, dynamo=True, report=True) has details",
         ) from error
     finally:
         for module, mode in modes.items():

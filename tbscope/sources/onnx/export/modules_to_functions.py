@@ -108,7 +108,7 @@ class _Regrouping:
         elif record is not None:
             raise ArgumentError(
                 f"record= is given with {shown(given)}",
-                why="only what torch.onnx.export gave tells which operations of the record it has",
+                why="only the ONNXProgram of torch.onnx.export has the names of its operations",
                 fix="program = torch.onnx.export(model, args, dynamo=True); "
                 "tbscope.modules_to_functions(program, record=record)",
             )
@@ -148,7 +148,7 @@ class _Regrouping:
         origins = [origin_by_metadata(node.metadata_props) for node in nodes]
         if not any(origin is not None and origin.levels for origin in origins):
             raise ArgumentError(
-                "no modules can be made functions of a model that tells of none",
+                "the modules of a model that lists none cannot be made functions",
                 why="its nodes have no metadata of the kind 'pkg.torch.onnx.name_scopes'",
                 fix="export it anew: torch.onnx.export(model, args, path, dynamo=True)",
             )
@@ -268,7 +268,7 @@ def selector(modules: Modules) -> "Callable[[ModuleRef], bool]":
                 Module(level.name, level.class_name or "", ()),
                 option="modules",
                 place=shown(level.name),
-                fix="give True or False for each Module",
+                fix="return True or False for each Module",
             )
         )
 
@@ -300,8 +300,8 @@ def _listed(modules: Collection[type | str]) -> "Callable[[ModuleRef], bool]":
 
 def _no_modules(given: object) -> ArgumentError:
     return ArgumentError(
-        f"modules={shown(given)} tells no modules",
-        why="they are told by classes and names, in a list, or by a function of a Module",
+        f"modules={shown(given)} selects no modules",
+        why="modules are selected by a list of classes and names, or by a function of a Module",
         fix="modules={Layer, 'layers.*'}, or modules=lambda module: 'attn' in module.name",
     )
 
