@@ -41,7 +41,7 @@ class Architecture:
         model: Any,
         input_to_model: Any = None,
         *,
-        pin: Any = None,
+        pin: object = None,
         **options: Any,
     ) -> None:
         """Fail the test unless a model matches its lock file and stays within its limits.

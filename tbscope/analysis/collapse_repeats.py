@@ -6,7 +6,7 @@ parts are compared by their figures.
 
 from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from tbscope.analysis.summary_columns import Row
 from tbscope.functions.definition import Definition
@@ -82,7 +82,7 @@ def equal_parts(
     if not any(_numbered_on(*pair) for part in parts for pair in pairwise(part.children)):
         return {}
     definition_of = definitions()
-    numbers: dict[tuple[Any, ...], int] = {}
+    numbers: dict[tuple[object, ...], int] = {}
     number_of: dict[ModulePart, int] = {}
     # Children come first, because the key of a part contains the numbers of its children.
     for part in reversed(parts):

@@ -357,7 +357,7 @@ def _footer(totals: Mapping[str, Any], *, counted: bool) -> Iterator[tuple[str, 
 # -- tallies ---------------------------------------------------------------------------------
 
 
-def count_by_class(graph: Graph, summary: Summary) -> dict[str, Any]:
+def count_by_class(graph: Graph, summary: Summary) -> dict[str, object]:
     """Return counts of the nodes, calls, operations and classes of a graph.
 
     Args:

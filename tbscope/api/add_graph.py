@@ -222,8 +222,8 @@ class _Asked(NamedTuple):
     model: Any
     input_to_model: Any
     verbose: bool
-    run: Mapping[str, Any]
-    world: Mapping[str, Any]
+    run: Mapping[str, object]
+    world: Mapping[str, object]
     ranks: Ranks
     drawing: Drawing
     entry: Entry

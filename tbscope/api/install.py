@@ -100,7 +100,7 @@ _lock = threading.Lock()
 _standing: list[_Order] = []
 _blocks: list[_Order] = []
 # By the patched class: its original function, and ours.
-_replaced: dict[type[Any], tuple[Any, Any]] = {}
+_replaced: dict[type[object], tuple[object, object]] = {}
 
 
 def _in_force() -> _Order | None:
@@ -155,16 +155,16 @@ def _put_back(cls: type[Any]) -> None:
         del _replaced[cls]
 
 
-def _ours(theirs: Any) -> Any:
+def _ours(theirs: Any) -> object:
     @functools.wraps(theirs)
     def add_graph(
         self: Any,
         model: Any,
-        input_to_model: Any = None,
+        input_to_model: object = None,
         verbose: bool = False,
         use_strict_trace: bool = True,
-        **options: Any,
-    ) -> Any:
+        **options: object,
+    ) -> object:
         order = _in_force()
         if order is None:
             return theirs(self, model, input_to_model, verbose, use_strict_trace, **options)

@@ -5,7 +5,6 @@ import contextlib
 import re
 import shlex
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import click
 
@@ -59,7 +58,7 @@ _PHRASES = {
 class _Command(click.Command):
     """A command that ends with exit code 1 and one message on any failure."""
 
-    def invoke(self, ctx: click.Context) -> Any:
+    def invoke(self, ctx: click.Context) -> object:
         debug = ctx.params.pop("debug")
         try:
             return super().invoke(ctx)

@@ -5,7 +5,6 @@ A command is imported only when it runs or prints its help: `tbscope --help` imp
 
 from collections.abc import Mapping
 from importlib import import_module
-from typing import Any
 
 import click
 
@@ -32,7 +31,7 @@ COMMANDS: Mapping[str, str] = {
 class _Commands(click.Group):
     """A group that has only the help lines of its commands, and imports the command that runs."""
 
-    def invoke(self, ctx: click.Context) -> Any:
+    def invoke(self, ctx: click.Context) -> object:
         try:
             return super().invoke(ctx)
         except click.ClickException as error:

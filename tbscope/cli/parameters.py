@@ -215,7 +215,7 @@ def _parse_named(text: str, form: str) -> ModelSpec:
     return ModelSpec(place, attribute)
 
 
-def parse_factory_argument(text: str) -> tuple[str, Any]:
+def parse_factory_argument(text: str) -> tuple[str, object]:
     """Parse `NAME=VALUE`; a value that is no Python literal is a text.
 
     >>> parse_factory_argument("depth=50"), parse_factory_argument("size=base")
@@ -328,5 +328,5 @@ def _click_option(option: Option) -> Callable[[Command], Command]:
     return click.option(flag, option.name, **settings)
 
 
-def _members(option: Option) -> tuple[Any, ...]:
+def _members(option: Option) -> tuple[object, ...]:
     return get_args(option.type) or (option.type,)

@@ -90,7 +90,7 @@ def load_model(target: ModelSpec, arguments: Mapping[str, object]) -> "torch.nn.
     return model
 
 
-def load_inputs(maker: ModelSpec) -> Any:
+def load_inputs(maker: ModelSpec) -> object:
     """Return the inputs that a function makes, or that are a value in a module.
 
     Args:
@@ -102,7 +102,7 @@ def load_inputs(maker: ModelSpec) -> Any:
     return _call_factory(found, maker, {}) if callable(found) else found
 
 
-def load_loss(maker: ModelSpec) -> Callable[[Any], Any]:
+def load_loss(maker: ModelSpec) -> Callable[[object], Any]:
     """Return the function from the results of a model to a loss.
 
     Raises:
@@ -118,7 +118,7 @@ def load_loss(maker: ModelSpec) -> Callable[[Any], Any]:
     return found
 
 
-def find_method(model: "torch.nn.Module", name: str, target: object) -> Callable[..., Any]:
+def find_method(model: "torch.nn.Module", name: str, target: object) -> Callable[..., object]:
     """Return a method of a model, or of a submodule by a dotted name (`encoder.embed`).
 
     Raises:

@@ -139,7 +139,7 @@ def check(
     model: Any,
     input_to_model: Any = None,
     *,
-    pin: Any = None,
+    pin: object = None,
     update: bool = False,
     max_parameters: Limit | None = None,
     max_flops: Limit | None = None,

@@ -94,7 +94,7 @@ def _block_text(block: Block, names: Mapping[Block, str]) -> str:
     return " {" + ",\n  ".join(lines) + "}"
 
 
-def _step_told(step: Step, names: Mapping[Block, str]) -> dict[str, Any]:
+def _step_told(step: Step, names: Mapping[Block, str]) -> dict[str, object]:
     data = {"step": step.label, **_told(step, names)}
     del data["label"]
     return {key: value for key, value in data.items() if value}
@@ -111,7 +111,7 @@ def _told(one: Step | Block, names: Mapping[Block, str]) -> dict[str, Any]:
     return data
 
 
-def _plain(told: object, names: Mapping[Block, str]) -> Any:
+def _plain(told: object, names: Mapping[Block, str]) -> object:
     if isinstance(told, Block):
         return names[told]
     if isinstance(told, Ref):

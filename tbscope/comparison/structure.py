@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tbscope.utils.components import inner_first
 
@@ -155,9 +155,9 @@ class Block:
         if not called:
             self.bag[self.label] += 1
 
-    def _told(self, *, types: bool) -> list[Any]:
+    def _told(self, *, types: bool) -> list[object]:
         # The module path of a class is no part of the structure, only whether there is a class.
-        fields: list[Any] = [self.label, bool(self.class_name), self.settings, self.arguments]
+        fields: list[object] = [self.label, bool(self.class_name), self.settings, self.arguments]
         fields += [self.state if types else [(tensor.name, tensor.kind) for tensor in self.state]]
         fields += [self.inputs if types else [port[:2] for port in self.inputs]]
         for step in self.steps:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
 from operator import itemgetter
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from tbscope.drawing.figures import Figure, Number, Target
 from tbscope.drawing.layout import Layout
@@ -133,7 +133,7 @@ def place_figures(
 
 
 def _tell(
-    facts: dict[str, Any], figure: Figure, number: Number, *, flops: Number | None = None
+    facts: dict[str, object], figure: Figure, number: Number, *, flops: Number | None = None
 ) -> None:
     """Add a figure to the facts of a card; `_` is appended to a name with another number."""
     shown_facts = facts | {"flops": flops} if flops else facts

@@ -59,7 +59,7 @@ class Kind(NamedTuple):
     """
 
     write: Callable[[Any, list[Any]], Sequence[Json]] | None
-    read: Callable[[Any, Json], Any]
+    read: Callable[[Any, Json], object]
 
 
 class Schema:
@@ -70,7 +70,7 @@ class Schema:
         kinds: The kinds of its attributes, in the order of a row.
     """
 
-    def __init__(self, make: Callable[..., Any], kinds: Mapping[str, Kind]) -> None:
+    def __init__(self, make: Callable[..., object], kinds: Mapping[str, Kind]) -> None:
         self._make = make
         self._kinds = kinds
         self._defaults = {

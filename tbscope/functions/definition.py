@@ -19,7 +19,7 @@ Types are from the first use; a size that differs between uses is printed as `?`
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from tbscope.ir.graph import (
     Argument,
@@ -132,7 +132,7 @@ class Signature(NamedTuple):
     """
 
     class_name: str
-    hyperparameters: Mapping[str, Any]
+    hyperparameters: Mapping[str, object]
     training: bool
     number: int
     arguments: tuple[Argument, ...]
@@ -168,7 +168,7 @@ class Step(NamedTuple):
     role: Role | None
     random: bool
     phase: Phase
-    attributes: Mapping[str, Any]
+    attributes: Mapping[str, object]
     places: tuple[Place, ...]
 
 
@@ -282,7 +282,7 @@ class Definition:
         return self.signatures[0].class_name if self.signatures else ""
 
     @property
-    def hyperparameters(self) -> Mapping[str, Any]:
+    def hyperparameters(self) -> Mapping[str, object]:
         """The settings that the module's `extra_repr` prints, by name."""
         return self.signatures[0].hyperparameters if self.signatures else {}
 

@@ -7,7 +7,7 @@ definitions that it uses. Names, types, source lines and measurements are not pa
 
 from collections.abc import Sequence
 from hashlib import blake2b
-from typing import Any, overload
+from typing import overload
 
 from tbscope.errors import NotFoundError
 from tbscope.functions.canonicalize import CallTree, CanonicalCall
@@ -201,7 +201,7 @@ def _digest(reading: CanonicalCall) -> str:
     return blake2b(text, digest_size=16).hexdigest()
 
 
-def _form(told: object) -> Any:
+def _form(told: object) -> object:
     """Return a form whose text is equal for equal values only: `1`, `1.0` and `True` differ."""
     if isinstance(told, Definition):
         return told.digest

@@ -43,7 +43,7 @@ class Functions(Protocol):
         main: The definition of everything outside of all calls.
     """
 
-    main: Any
+    main: object
 
     def use(self, call: Any) -> Any:
         """Return the use for a call."""

@@ -106,7 +106,7 @@ def _built_in(graph: Graph, name: str, *, asked: bool) -> tuple[Figure, ...]:
 
 
 def _given(
-    graph: Graph, tag: str, values: Mapping[Any, object] | Callable[[Node], Any]
+    graph: Graph, tag: str, values: Mapping[object, object] | Callable[[Node], Any]
 ) -> Iterator[tuple[Target, Number]]:
     """Yield each number with the node or scope that it belongs to."""
     if callable(values) and not isinstance(values, type):

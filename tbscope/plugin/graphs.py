@@ -162,7 +162,7 @@ class LoggedGraphs:
         # The latest pictures, by the keys and wall times of their bytes.
         self._open: OrderedDict[tuple[tuple[str, float], ...], _Opened] = OrderedDict()
 
-    def runs(self, context: Any, experiment: str) -> list[dict[str, Any]]:
+    def runs(self, context: Any, experiment: str) -> list[dict[str, object]]:
         """Return the graphs of all runs: run, tag, and the steps and times of each."""
         found = [
             {
@@ -238,7 +238,7 @@ class LoggedGraphs:
                 self._open.popitem(last=False)
             return opened
 
-    def overlays(self, context: Any, experiment: str) -> list[dict[str, Any]]:
+    def overlays(self, context: object, experiment: str) -> list[dict[str, object]]:
         """Return the overlays for the colours of graphs: run, tag, and latest step of each."""
         listed = self._data.list_blob_sequences(
             context, experiment_id=experiment, plugin_name=_OVERLAYS
@@ -250,7 +250,7 @@ class LoggedGraphs:
         ]
         return sorted(found, key=lambda one: (one["run"], one["tag"]))
 
-    def overlay(self, context: Any, place: Place, tag: str) -> list[dict[str, Any]]:
+    def overlay(self, context: object, place: Place, tag: str) -> list[dict[str, object]]:
         """Return the figures of an overlay, at its latest step, for a graph of its run.
 
         Raises:
@@ -282,7 +282,7 @@ class LoggedGraphs:
         return self._opened(self._find(context, place)[1]).get(key, read)
 
     def _find(
-        self, context: Any, place: Place, plugins: Iterable[str] | None = None
+        self, context: object, place: Place, plugins: Iterable[str] | None = None
     ) -> tuple[str, Any]:
         """Return the plugin name of a graph's or an overlay's bytes, and TensorBoard's datum."""
         tag = place.tag or metadata.RUN_GRAPH_NAME

@@ -5,7 +5,7 @@ when a graph is requested.
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from importlib import resources
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -15,6 +15,8 @@ from tensorboard.plugins import base_plugin
 from tbscope.saving.viewer_files import MODULES, viewer_body, viewer_style, viewer_text
 
 if TYPE_CHECKING:
+    from werkzeug.wrappers import Request, Response
+
     from tbscope.plugin.graphs import LoggedGraphs, Place
 
 __all__ = ["ASSETS", "ModelTab"]
@@ -58,11 +60,11 @@ class ModelTab(base_plugin.TBPlugin):  # type: ignore[misc]
         self._logdir = context.logdir or ""
         self._graphs: LoggedGraphs | None = None
 
-    def get_plugin_apps(self) -> dict[str, Callable[..., Any]]:
+    def get_plugin_apps(self) -> dict[str, Callable[..., object]]:
         """Return the WSGI application of each route."""
         from werkzeug import wrappers
 
-        answers: dict[str, Callable[[Any], Any]] = {
+        answers: dict[str, Callable[[Request], Response]] = {
             **{name: partial(self._asset, name) for name in ASSETS},
             "graphs": self._runs,
             **{kind: partial(self._answer, kind) for kind in _ANSWERS},
@@ -84,22 +86,22 @@ class ModelTab(base_plugin.TBPlugin):  # type: ignore[misc]
             metadata.PLUGIN_NAME_KERAS_MODEL,
         )
 
-    def frontend_metadata(self) -> Any:
+    def frontend_metadata(self) -> object:
         """Return the script of the tab, and its title."""
         return base_plugin.FrontendMetadata(es_module_path="/index.js", tab_name="Model")
 
     # -- answers -----------------------------------------------------------------------------
 
-    def _asset(self, name: str, request: object) -> Any:
+    def _asset(self, name: str, request: "Request") -> "Response":
         return _respond(request, ASSETS[name](), _TYPES[name.rpartition(".")[2]])
 
-    def _runs(self, request: object) -> Any:
+    def _runs(self, request: "Request") -> "Response":
         context, experiment = _asked_by(request)
         logged = self._logged()
         runs, overlays = logged.runs(context, experiment), logged.overlays(context, experiment)
         return _respond(request, {"graphs": runs, "overlays": overlays})
 
-    def _answer(self, kind: str, request: object) -> Any:
+    def _answer(self, kind: str, request: "Request") -> "Response":
         """Respond with a part of a picture, or with an error that the page shows."""
         from tbscope.errors import TbscopeError
 
@@ -111,7 +113,7 @@ class ModelTab(base_plugin.TBPlugin):  # type: ignore[misc]
         # TensorBoard's own page.
         return _respond(request, content, _TYPES["html" if kind == "page" else "json"])
 
-    def _told(self, kind: str, request: Any) -> Any:
+    def _told(self, kind: str, request: "Request") -> object:
         """Return the answer of one kind: text for a page, otherwise data with its words.
 
         Raises:
@@ -153,16 +155,17 @@ class ModelTab(base_plugin.TBPlugin):  # type: ignore[misc]
 
 
 def _respond(
-    request: object, content: object, kind: str = "application/json", code: int = 200
-) -> Any:
+    request: "Request", content: object, kind: str = "application/json", code: int = 200
+) -> "Response":
     from tensorboard.backend import http_util
 
     # Compact: TensorBoard's own JSON has a blank after each comma.
     text = content if isinstance(content, str) else json.dumps(content, separators=(",", ":"))
-    return http_util.Respond(request, text, kind, code=code)
+    response: Response = http_util.Respond(request, text, kind, code=code)
+    return response
 
 
-def _asked_by(request: Any) -> tuple[Any, str]:
+def _asked_by(request: "Request") -> tuple[object, str]:
     """Return TensorBoard's context and experiment of a request."""
     from tensorboard import plugin_util
 
@@ -170,7 +173,7 @@ def _asked_by(request: Any) -> tuple[Any, str]:
     return plugin_util.context(environ), plugin_util.experiment_id(environ)
 
 
-def _place(asked: Any, experiment: str, of: str = "") -> "Place":
+def _place(asked: Mapping[str, str], experiment: str, of: str = "") -> "Place":
     """Return the position of a graph from the arguments of a request.
 
     Args:

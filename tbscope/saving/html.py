@@ -100,7 +100,7 @@ def _json(data: object) -> str:
     return text.translate(_ESCAPES)
 
 
-def page_data(levels: Levels, graph: Graph | None) -> dict[str, Any]:
+def page_data(levels: Levels, graph: Graph | None) -> dict[str, object]:
     """Return every answer about a picture, with one common list of words."""
     words = Words()
     cards = [levels.card(number, words) for number in range(len(levels.glyphs))]
@@ -175,7 +175,7 @@ _COUNT, _TRAINABLE, _INSIDE = "parameter_count", "trainable_parameter_count", "i
 _TENSOR = re.compile(r"\b\w+\(((?:\d+|[?*])(?:, (?:\d+|\?))*)?(?:(?:, )?(?:device|here)=[^()]*)?\)")
 
 
-def module_table(levels: Levels, words: Words) -> dict[str, Any]:
+def module_table(levels: Levels, words: Words) -> dict[str, object]:
     """Return the modules of a picture: the boxes and nodes whose cards have a class.
 
     Each call of a module has a row, as it has a box or a node. In a picture without classes, e.g.
@@ -218,7 +218,7 @@ def module_table(levels: Levels, words: Words) -> dict[str, Any]:
     }
 
 
-def record_lists(levels: Levels, graph: Graph, words: Words) -> dict[str, Any]:
+def record_lists(levels: Levels, graph: Graph, words: Words) -> dict[str, object]:
     """Return the contents of a graph that its picture lacks: notes and functions.
 
     Returns:

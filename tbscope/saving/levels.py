@@ -160,7 +160,7 @@ class Levels:
             self.inside[box.parent] += self.inside[box]
             self._same[box.parent] |= {self._structures[box], *self._same[box]}
 
-    def head(self, words: Words) -> dict[str, Any]:
+    def head(self, words: Words) -> dict[str, object]:
         """Return the first answer: the graph, its colour modes, figures, and first levels."""
         picture = self.picture
         return {
@@ -219,7 +219,7 @@ class Levels:
         def each(give: Callable[[Glyph], Any]) -> list[Any]:
             return [give(glyph) for glyph in shown]
 
-        def of_boxes(give: Callable[[Box], Any]) -> list[Any]:
+        def of_boxes(give: Callable[[Box], object]) -> list[object]:
             return [give(glyph) if isinstance(glyph, Box) else 0 for glyph in shown]
 
         return {
@@ -282,7 +282,7 @@ class Levels:
             )
         return number
 
-    def figures(self, figures: Iterable[Figure]) -> list[dict[str, Any]]:
+    def figures(self, figures: Iterable[Figure]) -> list[dict[str, object]]:
         """Return figures by the numbers of nodes and boxes; boxes without a number get the sum."""
         picture, answers = self.picture, []
         for figure in figures:
@@ -346,7 +346,7 @@ class Levels:
 
     def _drawn(
         self, lines: LinesOf, words: Words, *, outside: int = 0, of: Box | None = None
-    ) -> list[list[Any]]:
+    ) -> list[list[object]]:
         """Return lines as numbers: start, end, flags, and the types of the tensors.
 
         The flags are 1 for a control dependency, plus 2 for a line from one stage to another. A
@@ -369,7 +369,7 @@ class Levels:
 
     # -- cards -------------------------------------------------------------------------------
 
-    def card(self, number: int, words: Words) -> dict[str, Any]:
+    def card(self, number: int, words: Words) -> dict[str, object]:
         """Return the info card of a node or a box: its facts, outputs, links and figures."""
         picture, glyph = self.picture, self.glyphs[number]
         links: dict[str, list[tuple[Glyph, str]]] = defaultdict(list)
@@ -478,7 +478,7 @@ class Levels:
         return dict(sorted(several, key=lambda pair: (-len(pair[1]), pair[0])))
 
     @cached_property
-    def _figures(self) -> dict[str, dict[str, Any]]:
+    def _figures(self) -> dict[str, dict[str, object]]:
         """The title of each figure that the picture has, and its largest number at the top."""
         found = {}
         for key, title in FIGURES.items():

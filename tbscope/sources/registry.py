@@ -42,7 +42,7 @@ class GraphSource:
 
     name: str
     takes: Callable[[object], bool]
-    graph: Callable[[Any, Any, Mapping[str, Any]], Graph]
+    graph: Callable[[Any, Any, Mapping[str, object]], Graph]
 
     def __str__(self) -> str:
         return self.name
@@ -105,7 +105,7 @@ def _without_graph(thing: object) -> tuple[str, str]:
     return f"it takes {', '.join(map(str, SOURCES[:-1]))}", _RUN_IT
 
 
-def _read(read: Callable[[Any], Graph]) -> Callable[[Any, Any, Mapping[str, Any]], Graph]:
+def _read(read: Callable[[Any], Graph]) -> Callable[[object, Any, Mapping[str, object]], Graph]:
     """Return the conversion of objects that take no inputs and no options of a run."""
     return lambda thing, input_to_model, run: _as_it_is(read(thing), input_to_model, run)
 
@@ -117,7 +117,7 @@ def _exported(program: object) -> Graph:
     return from_export(program)
 
 
-def _traced_by_fx(module: Any, input_to_model: Any, run: Mapping[str, Any]) -> Graph:
+def _traced_by_fx(module: Any, input_to_model: Any, run: Mapping[str, object]) -> Graph:
     """Read a graph module; run it if an option asks for results that only a run has."""
     if _asks_for_run(run) or run.get("kwargs"):
         return _run(module, input_to_model, run)

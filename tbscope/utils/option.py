@@ -31,10 +31,10 @@ class Option:
         type: Its type.
     """
 
-    default: Any
+    default: object
     help: str
     unset: str = ""
-    check: Callable[[Any], None] | None = None
+    check: Callable[[object], None] | None = None
     name: str = ""
     type: Any = None
 
@@ -83,7 +83,7 @@ def check_values(options: Mapping[str, Option], values: Mapping[str, object]) ->
             check_choice(name, values[name], option.choices)
 
 
-def take_values(options: Mapping[str, Option], values: dict[str, Any]) -> dict[str, Any]:
+def take_values(options: Mapping[str, Option], values: dict[str, object]) -> dict[str, Any]:
     """Remove the values of options from a mapping; return them, with defaults for the rest."""
     return {name: values.pop(name, option.default) for name, option in options.items()}
 

@@ -94,7 +94,7 @@ def check_choice(name: str, value: object, choices: Sequence[str]) -> None:
     )
 
 
-def names_of(given: Mapping[Any, object], *, option: str) -> list[Any]:
+def names_of(given: Mapping[Any, object], *, option: str) -> list[object]:
     """Return the keys of a mapping of the user's.
 
     Raises:
@@ -106,7 +106,7 @@ def names_of(given: Mapping[Any, object], *, option: str) -> list[Any]:
         raise _unreadable(given, option, error) from error
 
 
-def entries_of(given: Mapping[Any, object], *, option: str) -> dict[Any, Any]:
+def entries_of(given: Mapping[Any, object], *, option: str) -> dict[Any, object]:
     """Return the entries of a mapping of the user's as a dict.
 
     Raises:

@@ -112,7 +112,7 @@ def check_writer(writer: object) -> None:
         raise _not_a_writer(writer, writer, [])
 
 
-def open_sink(writer: object) -> Any:
+def open_sink(writer: object) -> object:
     """Return the object behind a writer that takes events; a closed writer opens a new file.
 
     Args:
@@ -123,7 +123,7 @@ def open_sink(writer: object) -> Any:
     Raises:
         WriterError: No route leads to such an object.
     """
-    holder: Any = writer
+    holder: object = writer
     trail: list[Route] = []
     while len(trail) <= len(ROUTES):
         if _writes_nothing(holder):
@@ -138,7 +138,7 @@ def open_sink(writer: object) -> Any:
     raise _not_a_writer(writer, holder, trail)
 
 
-def _follow(holder: object, route: Route) -> Any:
+def _follow(holder: object, route: Route) -> object:
     """Return the next object of a route; a closed writer opens a file for it.
 
     Raises:

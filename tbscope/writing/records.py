@@ -151,7 +151,7 @@ def file_name(file_writer: object) -> str:
 
 def file_path(file_writer: object) -> str:
     """Return the path of the file to which an event file writer writes, as `file_name`."""
-    event_writer: Any = getattr(file_writer, "event_writer", file_writer)
+    event_writer: object = getattr(file_writer, "event_writer", file_writer)
     # tensorboardX's `event_writer` has the name in its `_ev_writer`.
     for holder in (event_writer, getattr(event_writer, "_ev_writer", None)):
         name = getattr(holder, "_file_name", None)
@@ -160,7 +160,7 @@ def file_path(file_writer: object) -> str:
     return ""
 
 
-def _async_writer_of(file_writer: object) -> Any:
+def _async_writer_of(file_writer: object) -> object:
     """Return the queue with its thread of an event file writer, or None if it has none."""
     writer = getattr(file_writer, "event_writer", file_writer)
     return getattr(writer, "_async_writer", None) if isinstance(writer, EventFileWriter) else None
@@ -220,7 +220,7 @@ def _write_tensorboardx(event_writer: object, datas: list[bytes]) -> bool:
         OSError: A record cannot be written, or the file was removed or replaced.
     Source: tensorboardX/event_file_writer.py, `EventsWriter`; tensorboardX/record_writer.py.
     """
-    events_writer: Any = getattr(event_writer, "_ev_writer", None)
+    events_writer: object = getattr(event_writer, "_ev_writer", None)
     record_writer: Any = getattr(events_writer, "_py_recordio_writer", None)
     if record_writer is None or not hasattr(events_writer, "_lock"):
         return False

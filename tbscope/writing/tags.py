@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
@@ -122,7 +122,7 @@ def _directory_of_run(sink: object, run_name: str | None) -> str:
 
 
 @contextmanager
-def _opened(sink: object, place: str, before: str, *, own: bool) -> Iterator[Any]:
+def _opened(sink: object, place: str, before: str, *, own: bool) -> Iterator[object]:
     """Yield a sink for the events of a run; TensorBoard reads its file after `before`, if it can.
 
     Args:

@@ -95,7 +95,7 @@ def export(
 
     graph = graph_of_target(**options, kernels=drawing["level"] == "aten")
     # The options that differ from their defaults.
-    changed: Any = {
+    changed: object = {
         name: value for name, value in drawing.items() if value != DRAWING[name].default
     }
     made = []

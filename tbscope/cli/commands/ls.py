@@ -58,7 +58,7 @@ def ls(*, logdir: str, as_json: bool, output: Path | None) -> None:
         raise damaged[-1]
 
 
-def _row(one: "LoggedMessage", logdir: str) -> dict[str, Any]:
+def _row(one: "LoggedMessage", logdir: str) -> dict[str, object]:
     run = logdir if one.run == "." else f"{logdir.rstrip('/')}/{one.run}"
     return {
         "run": one.run,

@@ -84,7 +84,7 @@ def view(
 
 @contextlib.contextmanager
 def _log_of(
-    target: Target, drawing: dict[str, Any], overlays: tuple[str, ...], run: dict[str, Any]
+    target: Target, drawing: dict[str, object], overlays: tuple[str, ...], run: dict[str, Any]
 ) -> Iterator[str]:
     """Yield a log folder: the target itself if it is a whole log, otherwise a temporary one."""
     asked = overlays or any(

@@ -131,7 +131,7 @@ class Capture:
         self.passed: dict[str, str] = {}
         self._seen: dict[CodeType, int] = {}
         self._known: dict[int, tuple[weakref.ref[torch.Tensor], Origin]] = {}
-        self.running: Callable[[], AbstractContextManager[Any]] = nullcontext
+        self.running: Callable[[], AbstractContextManager[object]] = nullcontext
 
     @property
     def graphs(self) -> list[CapturedGraph]:
@@ -160,7 +160,7 @@ class Capture:
 
     def __call__(
         self, module: torch.fx.GraphModule, example_inputs: Sequence[object], **options: object
-    ) -> Callable[..., Any]:
+    ) -> Callable[..., object]:
         """Record a graph; return the callable that runs it."""
         frame = compiling()
         reason = reason_of(module)
@@ -236,8 +236,8 @@ class Capture:
 
     # -- tensors between graphs -----------------------------------------------------------
 
-    def _watched(self, captured: CapturedGraph, run: Callable[..., Any]) -> Callable[..., Any]:
-        def runs(*args: object) -> Any:
+    def _watched(self, captured: CapturedGraph, run: Callable[..., Any]) -> Callable[..., object]:
+        def runs(*args: object) -> object:
             captured.runs += 1
             first = captured.runs == 1
             if first:
@@ -301,7 +301,7 @@ def copied(
     result = graph.graph_copy(module.graph, copies)
     if result is not None:
         graph.output(result)
-    attributes: dict[str, Any] = {}
+    attributes: dict[str, object] = {}
     for node in graph.nodes:
         if node.op in ("get_attr", "call_module"):
             value = attribute_at(module, str(node.target))
@@ -315,7 +315,7 @@ def copied(
     return torch.fx.GraphModule(attributes, graph)
 
 
-def _named(stack: Mapping[str, object], name_of: Callable[[str], str]) -> dict[str, Any]:
+def _named(stack: Mapping[str, object], name_of: Callable[[str], str]) -> dict[str, object]:
     """Return a module stack with the qualified names of its modules."""
     named: dict[str, Any] = {}
     for key, entry in stack.items():

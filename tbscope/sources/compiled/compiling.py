@@ -195,8 +195,8 @@ class CompileBackend:
         backend: The other backend, or its name.
     """
 
-    def __init__(self, backend: str | Callable[..., Any]) -> None:
-        inner: Any = backend
+    def __init__(self, backend: str | Callable[..., object]) -> None:
+        inner: object = backend
         if isinstance(inner, str):
             try:
                 inner = find_backend(inner)
@@ -221,7 +221,7 @@ class CompileBackend:
         graph_module: torch.fx.GraphModule,
         example_inputs: Sequence[object],
         **options: object,
-    ) -> Callable[..., Any]:
+    ) -> Callable[..., object]:
         """Record a graph; the other backend compiles it."""
         return self._capture(graph_module, example_inputs, **options)
 
@@ -241,7 +241,7 @@ class CompileBackend:
         return graphs_of(self._capture, self._capture.graphs[0].function)
 
 
-def compile_backend(backend: str | Callable[..., Any] = "inductor") -> CompileBackend:
+def compile_backend(backend: str | Callable[..., object] = "inductor") -> CompileBackend:
     """Return a backend for torch.compile that records each graph for another backend.
 
         backend = tbscope.compile_backend("inductor")

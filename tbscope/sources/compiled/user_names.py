@@ -65,8 +65,8 @@ class FrameNames:
     def __init__(
         self,
         names: ModelNames,
-        variables: Mapping[str, Any],
-        globals_: Mapping[str, Any],
+        variables: Mapping[str, object],
+        globals_: Mapping[str, object],
         around: Collection[str],
     ) -> None:
         self._around = around
@@ -136,7 +136,7 @@ def _is_module(thing: object) -> bool:
     return isinstance(thing, torch.nn.Module)
 
 
-def _part(thing: Any, word: str) -> Any:
+def _part(thing: Any, word: str) -> object:
     """Return an entry of a module, a partial, a method or a plain container, or None."""
     if _is_module(thing):
         return uncompiled(thing)._modules.get(word)
@@ -154,7 +154,7 @@ def _part(thing: Any, word: str) -> Any:
 _MOST_REACHED = 2000
 
 
-def modules_reached(function: Callable[..., Any]) -> list[torch.nn.Module]:
+def modules_reached(function: Callable[..., object]) -> list[torch.nn.Module]:
     """Return the modules that a callable, and the user's functions that it calls, can name.
 
     The search covers the contents of the callable, the variables of enclosing functions, and the
@@ -184,7 +184,7 @@ def modules_reached(function: Callable[..., Any]) -> list[torch.nn.Module]:
     return list(modules)
 
 
-def _variables_of(function: FunctionType) -> Iterator[Any]:
+def _variables_of(function: FunctionType) -> Iterator[object]:
     """Yield a function's default values, and the values of the variables that its code names."""
     yield from function.__defaults__ or ()
     for cell in function.__closure__ or ():

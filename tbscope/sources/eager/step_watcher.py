@@ -150,7 +150,7 @@ class TrainingWatch:
             self._counts_compiled = True
             self._hooks.enter_context(wrap_calls(model, self._call_compiled))
 
-    def _call_watched(self, call: Callable[[], Any]) -> Any:
+    def _call_watched(self, call: Callable[[], Any]) -> object:
         """Run a call that may be recorded; drop the recording if it is interrupted.
 
         No hook reports an interrupt (Ctrl-C).
@@ -164,7 +164,7 @@ class TrainingWatch:
                     self._drop()
             raise
 
-    def _call_compiled(self, call: Callable[[], Any]) -> Any:
+    def _call_compiled(self, call: Callable[[], Any]) -> object:
         """Run a call of a model that may be compiled, and count it if no hook did."""
         calls = self._calls
         result = call()
@@ -273,7 +273,7 @@ class TrainingWatch:
     # -- the step -----------------------------------------------------------------------
 
     @contextmanager
-    def backward_pass(self, roots: Sequence[Any], caller: FrameType) -> Iterator[None]:
+    def backward_pass(self, roots: Sequence[object], caller: FrameType) -> Iterator[None]:
         """Record a backward pass that runs in a block, if it goes through the model."""
         recorder = self._recorder
         if self.is_over and self._open is None:
@@ -460,7 +460,7 @@ class _Hook:
         if not (torch.compiler.is_compiling() or is_tracing()):
             self._function(*args)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         # The pickle contains only Python's own objects, so reading it does not need tbscope.
         return getattr, (nullcontext(), "__exit__")
 

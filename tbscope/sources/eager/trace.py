@@ -162,7 +162,7 @@ class _Run:
     asked: Mapping[str, Any]
     _: KW_ONLY
     steps: int
-    given: Any
+    given: object
 
     def __post_init__(self) -> None:
         model = self.model
@@ -311,7 +311,7 @@ class _Run:
         else:
             self._switched.append(root)
 
-    def _call(self) -> Any:
+    def _call(self) -> object:
         """Call the model; a callable without a module gets a scope with its name."""
         model, owner, recorder = self.model, self._owner, self._recorder
         if owner is None:
@@ -339,7 +339,7 @@ class _Run:
     def _tell(self, text: str) -> None:
         self._recorder.graph.notes.append(Note(text))
 
-    def _again(self) -> Any:
+    def _again(self) -> object:
         """Call the model, with loss and backward pass, but without recording."""
         result = computed(self.model(*self.args, **self.kwargs))
         self._run_step(result)
@@ -372,7 +372,9 @@ def name_of(model: object) -> str:
 _FIX = "add_graph(model, x, backward=True, loss=lambda out: out.pow(2).mean())"
 
 
-def _loss_of(result: object, loss: Callable[[Any], Any] | None, *, backward: bool) -> torch.Tensor:
+def _loss_of(
+    result: object, loss: Callable[[Any], object] | None, *, backward: bool
+) -> torch.Tensor:
     """Return the loss for the result of a model.
 
     Args:

@@ -114,7 +114,7 @@ _TOLD_AS_IT_IS = (
 )
 
 
-def tree_replace(nest: object, kind: type[_T], change: Callable[[_T], object]) -> Any:
+def tree_replace(nest: object, kind: type[_T], change: Callable[[_T], object]) -> object:
     """Return a copy of a pytree in which `change` has replaced each instance of a class."""
     if type(nest) is kind:
         return change(nest)

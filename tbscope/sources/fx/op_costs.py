@@ -245,7 +245,7 @@ class _Kernels(DispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(
         self, kernel: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
+    ) -> object:
         kwargs = kwargs or {}
         facts = kernel_info(kernel)
         if facts.query:

@@ -80,7 +80,7 @@ def from_graph_def(graph_def_or_path: object) -> Graph:
     return graph_of_message(message, title)
 
 
-def graph_of_message(message: Any, title: str = "", figures: Any = None) -> Graph:
+def graph_of_message(message: object, title: str = "", figures: Any = None) -> Graph:
     """Return the graph that a GraphDef draws.
 
     Args:

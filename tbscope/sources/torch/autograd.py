@@ -55,7 +55,7 @@ def output_types(node: object) -> list[tuple[tuple[int, ...] | None, str, str]]:
     return types
 
 
-def producer_of_saved(node: object, saved: torch.Tensor) -> tuple[Any, int] | None:
+def producer_of_saved(node: object, saved: torch.Tensor) -> tuple[object, int] | None:
     """Return the autograd node that made a saved tensor, and the index among its outputs.
 
     The search runs none of the user's saved-tensor hooks.
@@ -118,7 +118,7 @@ def backward_reaches(roots: Iterable[torch.Tensor], ends: Iterable[torch.Tensor]
     )
 
 
-def reachable_nodes(roots: Iterable[torch.Tensor]) -> Iterator[Any]:
+def reachable_nodes(roots: Iterable[torch.Tensor]) -> Iterator[object]:
     """Yield the autograd nodes that a backward pass from some tensors runs."""
     pending = [root.grad_fn for root in roots if root.grad_fn is not None]
     seen = set(pending)

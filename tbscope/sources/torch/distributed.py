@@ -37,7 +37,7 @@ __all__ = [
 # The last two are None in a torch that was built without torch.distributed.
 _distributed: Any = torch.distributed
 _c10d: Any = sys.modules.get("torch.distributed.distributed_c10d")
-_binding: Any = getattr(torch._C, "_distributed_c10d", None)
+_binding: object = getattr(torch._C, "_distributed_c10d", None)
 
 WORKS: tuple[Any, ...] = tuple(
     kind for name in ("Work", "FakeWork") if "wait" in vars(kind := getattr(_binding, name, object))
@@ -165,12 +165,12 @@ class Groups:
             all meshes of the process are searched.
     """
 
-    def __init__(self, meshes: Callable[[], Iterable[Any]]) -> None:
+    def __init__(self, meshes: Callable[[], Iterable[object]]) -> None:
         self._meshes_of_run = meshes
         self._known: dict[str, Group] = {}
         # By `id`: a comparison of meshes would read tensors.
-        self._asked: dict[int, Any] = {}
-        self._meshes: list[Any] = []
+        self._asked: dict[int, object] = {}
+        self._meshes: list[object] = []
         self._names: dict[str, str] = {}
         self._searched = False
 
@@ -291,7 +291,7 @@ def _ranks_along(mesh: Any, dimension: int) -> list[int]:
         )
 
 
-def _device_meshes() -> list[Any]:
+def _device_meshes() -> list[object]:
     """Return all device meshes of the process, the latest first; torch keeps no list of them."""
     device_mesh = sys.modules.get("torch.distributed.device_mesh")
     if device_mesh is None:

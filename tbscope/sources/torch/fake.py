@@ -120,7 +120,7 @@ class FakeTensors:
                 self._add_gradient(tensor)
         return self.among(args), self.among(kwargs) if kwargs else kwargs
 
-    def among(self, nest: object) -> Any:
+    def among(self, nest: object) -> object:
         """Return a pytree with fake tensors for the tensors in its plain containers."""
         return map_tensors(self.of, nest)
 
@@ -137,13 +137,13 @@ class FakeTensors:
                     self._twins[id(gradient)] = gradient, self._mode.from_tensor(gradient.detach())
                 pair[1].grad = self.of(gradient)
 
-    def of_inputs(self, inputs: Any) -> Any:
+    def of_inputs(self, inputs: object) -> Any:
         """Return a pytree of inputs with fake tensors for the tensors in its plain containers.
 
         Tensors inside other objects become fake when an operation reads them.
         """
 
-        def stand_in(tensor: torch.Tensor) -> Any:
+        def stand_in(tensor: torch.Tensor) -> object:
             if isinstance(tensor, UNINITIALIZED):
                 return tensor
             # The device that `make_tensor` notes on a meta tensor of a dummy input.
@@ -181,7 +181,7 @@ def faked() -> Iterator[FakeTensors]:
 
 
 # The class of functions with a cache of results: a later call would get fake tensors from it.
-_CACHE: Any = type(functools.lru_cache(lambda: None))
+_CACHE: object = type(functools.lru_cache(lambda: None))
 
 
 def _has_stand_in(cache: Any) -> bool:
@@ -200,7 +200,7 @@ def _has_stand_in(cache: Any) -> bool:
     return any(is_fake(type(leaf)) for leaf in leaves)
 
 
-def _leaves(nest: object, levels: int) -> Iterator[Any]:
+def _leaves(nest: object, levels: int) -> Iterator[object]:
     if not isinstance(nest, list | tuple | dict):
         yield nest
     elif levels > 0:

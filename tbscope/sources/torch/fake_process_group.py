@@ -26,7 +26,7 @@ _MOST_RANKS = 2**31
 @contextmanager
 def fake_world(
     world_size: int, *, rank: int = 0, mesh: Mapping[str, int] | None = None
-) -> Iterator[Any]:
+) -> Iterator[object]:
     """Make this process one rank of a simulated distributed run, during a block.
 
     The program of that rank runs in the block, and can be traced: `fully_shard`,
@@ -125,8 +125,8 @@ _FIX = "parallelize=lambda model, mesh: parallelize_module(model, mesh['tp'], pl
 
 
 def simulated_world(
-    world_size: Any, rank: Any, mesh: Any, parallelize: object
-) -> AbstractContextManager[Any]:
+    world_size: object, rank: Any, mesh: Any, parallelize: object
+) -> AbstractContextManager[object]:
     """Return the context of a simulated run in which to trace a model; it yields the device mesh.
 
     Args:
@@ -216,12 +216,12 @@ def parallelized_copy(model: object, parallelize: Parallelize, mesh: object, *, 
     return spread
 
 
-def _without_contents(model: torch.nn.Module) -> dict[int, Any]:
+def _without_contents(model: torch.nn.Module) -> dict[int, object]:
     """Return a meta tensor for each parameter and buffer, as a memo for `deepcopy`.
 
     The keys are the `id` of the originals. Parameters of lazy modules are left out.
     """
-    memo: dict[int, Any] = {}
+    memo: dict[int, object] = {}
     for tensor in (*model.parameters(), *model.buffers()):
         if torch.nn.parameter.is_lazy(tensor):
             continue

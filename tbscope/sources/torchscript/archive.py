@@ -98,7 +98,7 @@ def _noted(archive: zipfile.ZipFile, path: object) -> list[Types] | None:
 class _Types(pickle.Unpickler):
     """Unpickler that returns a `TensorType` for each tensor, and calls no named function."""
 
-    def find_class(self, module: str, name: str, /) -> Any:
+    def find_class(self, module: str, name: str, /) -> object:
         """Return a substitute for a class or a function: `_called` with its full name."""
         return partial(_called, f"{module}.{name}")
 
@@ -113,7 +113,7 @@ class _Types(pickle.Unpickler):
 _TENSORS = ("torch._utils._rebuild_tensor_v2", "torch._utils._rebuild_qtensor")
 
 
-def _called(named: str, *given: Any) -> Any:
+def _called(named: str, *given: Any) -> object:
     """Return the result of a call in a pickle: a type for a tensor, an object without its tag."""
     if named in _TENSORS:
         dtype, _, sizes, strides = given[:4]

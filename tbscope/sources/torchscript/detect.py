@@ -1,7 +1,6 @@
 """Checks for TorchScript modules, functions and files, without loading them."""
 
 import re
-from typing import Any
 
 import torch
 
@@ -9,7 +8,7 @@ from tbscope.sources.files import archive_entries
 
 __all__ = ["has_torchscript", "holds_script", "is_function", "is_script", "is_script_file"]
 
-_jit: Any = getattr(torch, "jit", None)
+_jit: object = getattr(torch, "jit", None)
 _MODULE: type | None = getattr(_jit, "ScriptModule", None)
 _FUNCTION: type | None = getattr(_jit, "ScriptFunction", None)
 _CONSTANTS = re.compile(r"[^/]*/constants\.pkl")

@@ -31,7 +31,7 @@ class ProcessorClock:
         """Take a reading, to be compared with another reading once the run is over."""
         return time.perf_counter_ns()
 
-    def passed_us(self, begun: Any, ended: Any) -> float:
+    def passed_us(self, begun: object, ended: Any) -> float:
         """Return the microseconds between two readings; `settle` must have been called before."""
         return float(ended - begun) / 1e3
 
@@ -60,7 +60,7 @@ class EventClock(ProcessorClock):
         event.record(torch.cuda.current_stream(self._device))
         return event
 
-    def passed_us(self, begun: Any, ended: Any) -> float:
+    def passed_us(self, begun: Any, ended: object) -> float:
         """Return the microseconds between two events."""
         return float(begun.elapsed_time(ended)) * 1e3
 

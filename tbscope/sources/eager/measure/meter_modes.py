@@ -19,7 +19,7 @@ from tbscope.sources.torch.operations import kernel_info
 
 __all__ = ["CallReading", "CallWatch", "KernelWatch", "Meter", "WriteWatch"]
 
-_NO_KEYWORDS: dict[str, Any] = {}
+_NO_KEYWORDS: dict[str, object] = {}
 
 
 Meter: TypeAlias = ProcessorClock | LiveBytes
@@ -39,7 +39,7 @@ class CallReading(NamedTuple):
 
     call: Any
     meter: Meter
-    before: Any
+    before: object
     after: Any
     kernels: "list[CallReading]"
 
@@ -86,11 +86,11 @@ class CallWatch(TorchFunctionMode):
 
     def __torch_function__(
         self,
-        func: Callable[..., Any],
+        func: Callable[..., object],
         types: object,
         args: tuple[object, ...] = (),
         kwargs: dict[str, Any] | None = None,
-    ) -> Any:
+    ) -> object:
         if kwargs is None:
             kwargs = _NO_KEYWORDS
         if self.inside:
@@ -132,9 +132,9 @@ class KernelWatch(DispatchMode):  # type: ignore[no-untyped-call]
         self,
         func: Any,
         types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
+        args: tuple[object, ...] = (),
+        kwargs: dict[str, object] | None = None,
+    ) -> object:
         if kwargs is None:
             kwargs = _NO_KEYWORDS
         facts, calls, alive = kernel_info(func), self._calls, self._alive
@@ -175,8 +175,8 @@ class WriteWatch(DispatchMode):  # type: ignore[no-untyped-call]
         self._about_to_write = about_to_write
 
     def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
+        self, func: Any, types: Any, args: tuple[object, ...] = (), kwargs: Any = None
+    ) -> object:
         kwargs = kwargs or {}
         for tensor in kernel_info(func).written(args, kwargs):
             self._about_to_write(tensor)

@@ -54,8 +54,8 @@ class Compiling(NamedTuple):
     """
 
     code: CodeType
-    variables: Mapping[str, Any]
-    globals: Mapping[str, Any]
+    variables: Mapping[str, object]
+    globals: Mapping[str, object]
     recompiled: str | None
 
 
@@ -70,7 +70,7 @@ class Reason(NamedTuple):
     """
 
     text: str
-    stack: tuple[Any, ...]
+    stack: tuple[object, ...]
     breaks: bool
 
 
@@ -96,12 +96,12 @@ def source_text(placeholder: torch.fx.Node) -> str:
     return text if isinstance(text, str) else str(placeholder.target)
 
 
-def example_of(placeholder: torch.fx.Node) -> Any:
+def example_of(placeholder: torch.fx.Node) -> object:
     """Return the argument for an input of a captured graph in the compiled run, or None."""
     return getattr(placeholder.meta.get("grapharg"), "example", None)
 
 
-def original_of(function: Callable[..., Any]) -> Any:
+def original_of(function: Callable[..., object]) -> object:
     """Return the original of a function compiled by torch.compile, or None for any other."""
     return getattr(function, "_torchdynamo_orig_callable", None)
 
@@ -116,7 +116,7 @@ def is_unsupported(error: BaseException) -> bool:
     return is_of_compiler(error) and type(error).__name__ == "Unsupported"
 
 
-def stack_of(error: BaseException) -> Iterable[Any]:
+def stack_of(error: BaseException) -> Iterable[object]:
     """Return the lines of the user's code at which the compiler raised, as in `Reason.stack`."""
     return getattr(error, "real_stack", None) or ()
 
@@ -158,7 +158,7 @@ def context_with(
     """
     from torch import _dynamo
 
-    options: dict[str, Any] = {"nopython": fullgraph, "dynamic": dynamic}
+    options: dict[str, object] = {"nopython": fullgraph, "dynamic": dynamic}
     if "isolate_recompiles" in inspect.signature(_dynamo.eval_frame._optimize).parameters:
         # Compilations of this context then do not count against earlier recompile limits.
         options["isolate_recompiles"] = True
@@ -177,17 +177,17 @@ class _Convert:
     def __init__(
         self,
         inner: Any,
-        failed: Callable[[Any, Exception], None],
+        failed: Callable[[object, Exception], None],
         met: Callable[[CodeType], None],
     ) -> None:
         self._inner = inner
         self._failed = failed
         self._met = met
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         return getattr(self._inner, name)
 
-    def __call__(self, frame: Any, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, frame: Any, *args: object, **kwargs: Any) -> object:
         self._met(frame.f_code)
         # `skip` counts the frames between the converter and the user's code: this adds one.
         if "skip" in kwargs:
@@ -271,7 +271,7 @@ def _let_go(backend: object, codes: list[CodeType]) -> None:
             eval_frame.set_code_exec_strategy(code, types.FrameExecStrategy(default, default))
 
 
-def _wrappers(outer: object) -> list[Any]:
+def _wrappers(outer: object) -> list[object]:
     """Return a backend or callback of the compiler and the objects that it wraps, inwards."""
     steps = [outer]
     while len(steps) <= _MOST_WRAPPERS:
@@ -331,7 +331,7 @@ def disable_module_compile(modules: Iterable[torch.nn.Module]) -> None:
             module.__dict__["_compiled_call_impl"] = None
 
 
-def find_backend(name: str) -> Callable[..., Any]:
+def find_backend(name: str) -> Callable[..., object]:
     """Return the backend with a name, by the registry of `torch.compile`.
 
     Raises:
@@ -340,7 +340,7 @@ def find_backend(name: str) -> Callable[..., Any]:
     from torch._dynamo.backends import registry
 
     try:
-        backend: Callable[..., Any] = registry.lookup_backend(name)
+        backend: Callable[..., object] = registry.lookup_backend(name)
     except Exception as error:
         names = ", ".join(registry.list_backends())
         raise LookupError(names) from error

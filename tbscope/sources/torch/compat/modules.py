@@ -61,12 +61,12 @@ class _NoScriptModule:
 
 
 # torch.jit is deprecated since torch 2.11, so a later version may lack it.
-_jit: Any = getattr(torch, "jit", None)
+_jit: object = getattr(torch, "jit", None)
 
 ScriptModule: type = getattr(_jit, "ScriptModule", _NoScriptModule)
 """The class of modules that torch.jit has scripted, traced or loaded."""
 
-CALL_CODE: Any = torch.nn.Module._call_impl.__code__
+CALL_CODE: object = torch.nn.Module._call_impl.__code__
 """The code object of the method that calls hooks and `forward` of a module."""
 
 
@@ -84,7 +84,7 @@ is_tracing: Callable[[], bool] = getattr(_jit, "is_tracing", lambda: False)
 """Whether torch.jit.trace is tracing the code that runs now."""
 
 
-def functional_calls() -> tuple[Any, str]:
+def functional_calls() -> tuple[object, str]:
     """Return the Python module and the name of the function behind all forms of `functional_call`.
 
     That function replaces tensors of a module by its arguments, calls the module, and restores
@@ -153,7 +153,7 @@ class _CallWrapper:
         self.around: list[Around] = []
         self._module = ref(module)
 
-    def __call__(self, *args: object, **kwargs: object) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> object:
         # The module of the calling `__call__`: replicas that torch makes for devices share this
         # object with the original.
         module: Any = sys._getframe(1).f_locals.get("self", self._module())
@@ -163,7 +163,7 @@ class _CallWrapper:
                 call = partial(wrap, call)
         return call()
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return type(None), ()
 
 
@@ -173,7 +173,7 @@ def is_compiled_in_place(module: torch.nn.Module) -> bool:
     return (wrapper.compiled if isinstance(wrapper, _CallWrapper) else wrapper) is not None
 
 
-def compiled_call_of(function: Any, compiled: object) -> Any:
+def compiled_call_of(function: Any, compiled: object) -> object:
     """Return the callable for a module that is compiled in place while `wrap_calls` is active.
 
     Args:
@@ -218,7 +218,7 @@ def wrap_calls(module: torch.nn.Module, around: Around) -> Iterator[None]:
                 owner.__dict__[_CALL] = wrapper.compiled
 
 
-def scripted_attributes(module: Any) -> dict[str, Any]:
+def scripted_attributes(module: Any) -> dict[str, object]:
     """Return the current values of the attributes of a scripted module, by name.
 
     Tensors are the module's own; lists and mappings are copies. Empty for a module without
@@ -234,7 +234,7 @@ def set_scripted_attribute(module: Any, name: str, value: Any) -> None:
     module._c.setattr(name, value)
 
 
-def script_handle(module: Any) -> Any:
+def script_handle(module: Any) -> object:
     """Return the handle of a scripted module: its C++ object, `torch._C.ScriptModule`."""
     return module._c
 
@@ -244,12 +244,12 @@ def script_class(handle: Any) -> str:
     return str(handle._type().annotation_str)
 
 
-def script_children(handle: Any) -> list[tuple[str, Any]]:
+def script_children(handle: Any) -> list[tuple[str, object]]:
     """Return name and handle of each direct child of a scripted module, in order."""
     return [(name, handle.getattr(name)) for name, _ in _C.ModuleDict(handle).items()]
 
 
-def script_tensors(handle: object) -> tuple[dict[str, Any], dict[str, Any]]:
+def script_tensors(handle: object) -> tuple[dict[str, object], dict[str, object]]:
     """Return the parameters and the buffers that a scripted module itself owns, by name."""
     return dict(_C.ParameterDict(handle).items()), dict(_C.BufferDict(handle).items())
 
@@ -264,14 +264,14 @@ def script_method_names(handle: Any) -> list[str]:
     return list(handle._method_names())
 
 
-def load_named_program(file: IO[bytes], name: str) -> Any:
+def load_named_program(file: IO[bytes], name: str) -> object:
     """Load the exported program with a name from a file of torch.export with several programs."""
     from torch.export.pt2_archive._package import load_pt2
 
     return load_pt2(file).exported_programs[name]
 
 
-def load_script_file(path: str) -> tuple[Any, Callable[[str], Any]]:
+def load_script_file(path: str) -> tuple[object, Callable[[str], object]]:
     """Load a file of torch.jit.save, onto the CPU.
 
     Returns:
@@ -281,14 +281,14 @@ def load_script_file(path: str) -> tuple[Any, Callable[[str], Any]]:
     unit = _C.CompilationUnit()
     module = _C.import_ir_module(unit, os.fspath(path), torch.device("cpu"), {}, False)
 
-    def graph(name: str) -> Any:
+    def graph(name: str) -> object:
         function: Any = unit.find_function(name)
         return None if function is None else function.graph
 
     return module, graph
 
 
-def script_call_graph(node: Any) -> Any:
+def script_call_graph(node: Any) -> object:
     """Return the graph of the function or method that a TorchScript node calls.
 
     Its inputs are those of the node, without the function itself. Calls inside it are inlined.
@@ -297,7 +297,7 @@ def script_call_graph(node: Any) -> Any:
     function, *arguments = (
         node.inputs() if node.kind() == "prim::CallFunction" else (None, *node.inputs())
     )
-    entries: dict[str, Any] = {}
+    entries: dict[str, object] = {}
     for value in arguments:
         entry = graph.addInput()
         entry.setType(value.type())
@@ -312,7 +312,7 @@ def script_call_graph(node: Any) -> Any:
     return graph
 
 
-def shared_tables() -> list[Any]:
+def shared_tables() -> list[object]:
     """Return torch's process-wide tables that user code may change.
 
     These are the global module hooks, the print options, and the cache of
@@ -348,6 +348,6 @@ def set_default_device(device: torch.device | None) -> None:
     the attribute is deleted, too.
     """
     torch.set_default_device(device)
-    state: Any = torch._GLOBAL_DEVICE_CONTEXT
+    state: object = torch._GLOBAL_DEVICE_CONTEXT
     if device is None and hasattr(state, "device_context"):
         del state.device_context

@@ -97,7 +97,9 @@ class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
 
-        def ask(operator: object, mode: TorchDispatchMode, *args: object, **kwargs: object) -> Any:
+        def ask(
+            operator: object, mode: TorchDispatchMode, *args: object, **kwargs: object
+        ) -> object:
             return mode.__torch_dispatch__(operator, (), args, kwargs)  # type: ignore[no-untyped-call]
 
         # Operators imported since the last mode was made have no rule yet.
@@ -123,7 +125,7 @@ RUN_BACKWARD = "_engine_run_backward"
 Other code may have imported the public functions, so they are no place to intercept passes.
 """
 
-running_node: Callable[[], Any] = _C._current_autograd_node
+running_node: Callable[[], object] = _C._current_autograd_node
 """Returns the autograd node that runs in this thread, or None."""
 
 STOP_RECOMPUTATION: type[BaseException] = _checkpoint._StopRecomputationError
@@ -149,7 +151,7 @@ def gradient_types(node: Any) -> list[tuple[Any, torch.dtype, torch.device]]:
 sequence_number: Callable[[], int] = _C._autograd._get_sequence_nr
 """Returns the sequence number of the next autograd node in this thread."""
 
-MOVES: Any = getattr(torch, "_cudnn_rnn_flatten_weight")  # noqa: B009 (no stub has it)
+MOVES: object = getattr(torch, "_cudnn_rnn_flatten_weight")  # noqa: B009 (no stub has it)
 """A function that moves the tensors of its first argument to other memory, undeclared."""
 
 without_functions: Any = _C.DisableTorchFunction
@@ -157,7 +159,7 @@ without_functions: Any = _C.DisableTorchFunction
 
 _functorch: Any = _C._functorch
 _pyfunctorch: Any = sys.modules["torch._functorch.pyfunctorch"]
-_jagged: Any = sys.modules["torch.nested._internal.nested_tensor"]
+_jagged: object = sys.modules["torch.nested._internal.nested_tensor"]
 _version_setter: Any = _C._autograd._unsafe_set_version_counter
 
 
@@ -224,7 +226,7 @@ def without_modes() -> Iterator[None]:
         yield
 
 
-def jagged_dummy() -> tuple[Any, str]:
+def jagged_dummy() -> tuple[object, str]:
     """Return the Python module and the name of the function that makes the jagged dummy tensor.
 
     The first jagged view of a process makes it, and every jagged view reads it.
@@ -255,7 +257,7 @@ def plain_size(size: object) -> int | None:
     return int(hint) if isinstance(hint, int) else None
 
 
-def jagged_constructors() -> tuple[Any, dict[str, tuple[str, int]]]:
+def jagged_constructors() -> tuple[object, dict[str, tuple[str, int]]]:
     """Return the Python module that makes jagged tensors, and its functions by name.
 
     Each function comes with its public name, and with the number of results that it returns of
@@ -375,7 +377,7 @@ def batch_dimension(tensor: torch.Tensor) -> int | None:
     return dimension
 
 
-innermost_transform: Callable[[], Any] = _functorch.peek_interpreter_stack
+innermost_transform: Callable[[], object] = _functorch.peek_interpreter_stack
 """Returns the interpreter of the innermost `vmap`, `grad` or `jvp`, or None outside of all."""
 
 
@@ -412,7 +414,7 @@ def is_only_composite(kernel: Any) -> bool:
 _has_kernel: Any = _C._dispatch_has_kernel_for_dispatch_key
 
 
-def run_composite(kernel: Any, args: Any, kwargs: Any) -> Any:
+def run_composite(kernel: Any, args: Any, kwargs: Any) -> object:
     """Run an operator by its decomposition."""
     # `decompose` prefers decompositions in Python, which draw other random numbers.
     return kernel._op_dk(_C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
@@ -469,19 +471,19 @@ def version_of(tensor: torch.Tensor) -> int:
     return tensor._version
 
 
-map_leaves: Callable[[Callable[[Any], Any], Any], Any] = _pytree.tree_map
+map_leaves: Callable[[Callable[[object], object], object], object] = _pytree.tree_map
 """Returns a pytree with each leaf replaced by the result of a function."""
 
-map_tensors: Callable[[Callable[[torch.Tensor], Any], Any], Any] = partial(
+map_tensors: Callable[[Callable[[torch.Tensor], object], object], object] = partial(
     _pytree.tree_map_only, torch.Tensor
 )
 """Returns a pytree with each tensor among its leaves replaced by the result of a function."""
 
-flat: Callable[[Any], list[Any]] = _pytree.tree_leaves
+flat: Callable[[object], list[object]] = _pytree.tree_leaves
 """Returns the leaves of a pytree, in the order in which `filled` takes them."""
 
 
-def filled(plan: Any, leaves: Sequence[Any]) -> Any:
+def filled(plan: Any, leaves: Sequence[object]) -> object:
     """Return the pytree of a TreeSpec (`plan`) with some leaves."""
     return _pytree.tree_unflatten(leaves, plan)
 
@@ -491,7 +493,7 @@ def is_registered(cls: type) -> bool:
     return cls in _pytree.SUPPORTED_NODES
 
 
-def tree_specs_of(module: torch.fx.GraphModule) -> tuple[Any, Any, list[str] | None]:
+def tree_specs_of(module: torch.fx.GraphModule) -> tuple[object, object, list[str] | None]:
     """Return the TreeSpecs of a graph module's inputs and outputs, and the names of its inputs.
 
     None for each that it does not record: then its placeholders take the arguments as they are.
