@@ -115,9 +115,10 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "tbscope/sources/eager/record": {
         "training/backward": _STEPPED,
-        "collectives": _RANKED,
+        "ranks": _RANKED,
+        "collective_scopes": _RANKED,
         "training/optimizer_step": _STEPPED,
-        "nonfatal": ("watching", "watching_odd_steps"),
+        "events": ("careful", "watching", "watching_odd_steps"),
         "tensor_sources": (
             "discovery",
             "trace_inputs",
@@ -128,7 +129,10 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
         ),
         "training/autograd_producers": ("backward", "backward_threads"),
         "operation": ("operation", "flops", "trace_dataflow", "levels", "kernels"),
-        "recorder": (*_RECORDED, "operators", "trace_scopes", "trace", "notes", "flops"),
+        "kernel_bodies": ("operation", "levels", "kernels"),
+        "recorder": ("careful", "record", "trace", "watching"),
+        "module_calls": (*_RECORDED, "trace_scopes", "trace"),
+        "dataflow": (*_RECORDED, "operators", "trace_scopes", "trace", "notes", "flops"),
         "scope_stack": (
             "trace_scopes",
             "by_hand",
@@ -137,7 +141,7 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
             "summary",
             "record",
         ),
-        "training/step_recorder": (*_STEPPED, "trace_dataflow", "whole_steps"),
+        "training/training": (*_STEPPED, "trace_dataflow", "whole_steps"),
         "call_site": ("whereabouts", "runs", "record"),
         "values": ("trace_dataflow", "operators", "storage", "nests", "record"),
     },

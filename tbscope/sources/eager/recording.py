@@ -117,7 +117,7 @@ class Recording:
             ArgumentError: An argument contains no tensor, or the region has ended.
         """
         for path, tensor in self._leaves("input", tensors):
-            self._recorder.add_input(path, tensor)
+            self._recorder.flow.sources.add_input(path, tensor)
 
     def output(self, **tensors: object) -> None:
         """Name tensors, or pytrees of tensors, as outputs of the graph, with their present values.
@@ -126,7 +126,7 @@ class Recording:
             ArgumentError: An argument contains no tensor, or the region has ended.
         """
         for path, tensor in self._leaves("output", tensors):
-            self._recorder.add_output(path, tensor)
+            self._recorder.flow.add_output(path, tensor)
         self._named_outputs = True
 
     def _leaves(self, method: str, tensors: Mapping[str, object]) -> list[tuple[str, torch.Tensor]]:
@@ -178,7 +178,7 @@ class Recording:
             # until the end.
             stack.enter_context(collecting_rarely())
             if self._backward:
-                self._recorder.record_backward()
+                self._recorder.record_training()
             watch = Watch(self._recorder)
             watch.__enter__()
             self._watch = watch
@@ -242,26 +242,26 @@ class Recording:
         """Return the graph of the ended region; `error` is the exception that ended it, if any."""
         recorder = self._recorder
         # An optimizer step that raised has no post hook.
-        recorder.end_step(None)
+        recorder.events.step_ended(None)
         if error is None:
             recorder.scopes.check_closed(recorder.scopes.top)
         else:
             recorder.ended = True
         if not self._named_outputs:
-            backward = recorder.backward
-            gradients = backward.gave if backward is not None else frozenset()
+            training = recorder.training
+            gradients = frozenset() if training is None else training.backward.gave
             # Tensors in garbage cycles are no results (a tensor that a pipeline stage has sent).
             collect_recent()
             # A buffer of a model is no result of the region.
             results = [
                 tensor
-                for tensor in recorder.live_results(gradients)
+                for tensor in recorder.flow.values.unread(gradients)
                 if recorder.registry.tensor(tensor) is None
             ]
             for number, tensor in enumerate(results):
-                recorder.add_output("out" if len(results) == 1 else f"out.{number}", tensor)
+                recorder.flow.add_output("out" if len(results) == 1 else f"out.{number}", tensor)
         describe_calls(recorder)
-        if recorder.backward is not None:
+        if recorder.training is not None:
             box_updates(recorder.builder)
         graph = recorder.close()
         fold_steps(graph, self._steps)

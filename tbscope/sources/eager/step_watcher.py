@@ -19,7 +19,7 @@ import torch
 from tbscope.ir.graph import Graph, Note
 from tbscope.messages import error_text
 from tbscope.sources.eager.record.describe_calls import describe_calls
-from tbscope.sources.eager.record.nonfatal import NonfatalRecorder
+from tbscope.sources.eager.record.recorder import Recorder
 from tbscope.sources.eager.thread_state import waiting, watching
 from tbscope.sources.eager.watch.compiler_bypass import running_eagerly
 from tbscope.sources.eager.watch.module_calls import watched_call
@@ -103,12 +103,12 @@ class TrainingWatch:
         self._wait()
 
     @property
-    def _recorder(self) -> NonfatalRecorder | None:
+    def _recorder(self) -> Recorder | None:
         hook = self._hook()
         return None if hook is None else hook.recorder
 
     @_recorder.setter
-    def _recorder(self, recorder: NonfatalRecorder | None) -> None:
+    def _recorder(self, recorder: Recorder | None) -> None:
         hook = self._hook()
         if hook is not None:
             hook.recorder = recorder
@@ -209,15 +209,13 @@ class TrainingWatch:
             caller = sys._getframe(2)
             self._open = _Opened(self._recorder, caller)
             self._begun = True
-            self._frame = self._recorder.enter_call(model, args, kwargs, caller)
+            self._frame = self._recorder.events.call_begins(model, args, kwargs, caller)
 
-    def _new_recorder(self, model: torch.nn.Module) -> NonfatalRecorder:
-        recorder = NonfatalRecorder(
-            "step", boundary=watched_call, open_ended=True, failed=self._tell
-        )
+    def _new_recorder(self, model: torch.nn.Module) -> Recorder:
+        recorder = Recorder("step", boundary=watched_call, open_ended=True, failed=self._tell)
         recorder.registry.add_root(model)
         if self._backward:
-            recorder.record_backward()
+            recorder.record_training()
         return recorder
 
     def _after(
@@ -241,12 +239,12 @@ class TrainingWatch:
                 self._drop()
                 return
             if frame is not None:
-                recorder.leave_call(frame, args, kwargs, result)
+                recorder.events.call_ended(frame, args, kwargs, result)
             if recorder.paused:
                 self._end()
                 return
             for path, tensor in result_leaves(result):
-                recorder.add_output(path, tensor)
+                recorder.flow.add_output(path, tensor)
                 self._results.append(ref(tensor))
             describe_calls(recorder)
             self._close()
@@ -311,9 +309,9 @@ class TrainingWatch:
             return True
         # `torch.func.grad` replaces the parameters by wrapped tensors.
         wrapped = [tensor for tensor in tensors if functorch_inner(tensor) is not None]
-        backward = None if self._recorder is None else self._recorder.backward
-        return backward is not None and any(
-            backward.made(function) is not None for function in reachable_nodes(wrapped)
+        training = None if self._recorder is None else self._recorder.training
+        return training is not None and any(
+            training.backward.made(function) is not None for function in reachable_nodes(wrapped)
         )
 
     def _parameters(self) -> list[torch.nn.Parameter]:
@@ -341,7 +339,7 @@ class TrainingWatch:
             self.optimizer_begins(optimizer, caller)
             if self._stepping is optimizer and self._recorder is not None:
                 with self._telling(stays=True):
-                    self._recorder.begin_step(optimizer, caller)
+                    self._recorder.events.step_begins(optimizer, caller)
 
     def optimizer_ends(self, optimizer: torch.optim.Optimizer) -> None:
         """Finish the graph: an optimizer has made its step."""
@@ -395,7 +393,7 @@ class TrainingWatch:
         if recorder.paused:
             self._forget()
             return
-        recorder.end_step(None)
+        recorder.events.step_ended(None)
         graph = recorder.close()
         recorder.paused = True
         if self._recorded == _MOST_CALLS:
@@ -451,7 +449,7 @@ class _Hook:
 
     def __init__(self, function: Callable[..., None]) -> None:
         self._function = function
-        self.recorder: NonfatalRecorder | None = None
+        self.recorder: Recorder | None = None
 
     def __call__(self, *args: object) -> None:
         """Call the function, unless the compiler or torch.jit traces the model."""
@@ -472,7 +470,7 @@ class _Opened:
         frame: The Python frame that began it.
     """
 
-    def __init__(self, recorder: NonfatalRecorder, frame: FrameType) -> None:
+    def __init__(self, recorder: Recorder, frame: FrameType) -> None:
         self._watch = Watch(recorder)
         self._watch.__enter__()
         # The frame itself, not its id: a later frame may have the same address.

@@ -184,17 +184,10 @@ class _Run:
         self._stepping: list[torch.optim.Optimizer] = []
         # Modules that were switched by their own `train()` or `eval()`.
         self._switched: list[torch.nn.Module] = []
-        self._have_kept(self._recorder)
-        self._recorder.about_to_step = self._add_optimizer
+        self._recorder.report_changes(self._preserved, self._add_optimizer)
         self._recorder.scopes.adopted = self._adopt
         if self.asked["backward"]:
-            self._recorder.record_backward()
-
-    def _have_kept(self, recorder: Recorder) -> None:
-        """Connect a recorder to the snapshots, which need a report before each change."""
-        recorder.operations.about_to_write = self._preserved.about_to_write
-        recorder.about_to_set = self._preserved.about_to_set
-        recorder.about_to_accumulate = self._preserved.about_to_accumulate
+            self._recorder.record_training()
 
     def trace(self) -> Graph:
         """Run the model, restore everything, and return the graph."""
@@ -212,15 +205,15 @@ class _Run:
                 self._switch(self._modules[0])
             if fake:
                 self._stand_ins = stack.enter_context(faked())
-                recorder.use(self._stand_ins)
+                recorder.use_fakes(self._stand_ins)
                 inputs = self._stand_ins.of_inputs((self.args, self.kwargs))
                 self.args, self.kwargs = inputs
             for name, arg in argument_names(self.model, self.args, self.kwargs):
                 for path, tensor in tensor_leaves(arg, name, public=True):
                     require_made(path, tensor)
-                    recorder.add_input(path, tensor)
+                    recorder.flow.sources.add_input(path, tensor)
                 for path, tensor in tensor_leaves(arg, name):
-                    recorder.add_hidden_input(path, tensor)
+                    recorder.flow.sources.add_hidden_input(path, tensor)
             try:
                 watch = Watch(recorder, self._log, stand_ins=self._stand_ins)
                 with torch.set_grad_enabled(self._grad), watch:
@@ -240,9 +233,9 @@ class _Run:
                 recorder.end_with(error, without_addresses(error_text(error)))
             else:
                 for path, tensor in result_leaves(result):
-                    recorder.add_output(path, tensor)
+                    recorder.flow.add_output(path, tensor)
                 if end is not None:
-                    recorder.add_output("loss", end)
+                    recorder.flow.add_output("loss", end)
                 del result, end
                 # Before everything is restored: a lazy module has its sizes only until then.
                 describe_calls(recorder)
@@ -290,7 +283,7 @@ class _Run:
                     self._preserved.add_module(inner)
             self._switch(module)
         if self._stand_ins is not None:
-            self._recorder.add_stand_ins(module, self._stand_ins)
+            self._recorder.add_fakes(module, self._stand_ins)
 
     def _switch(self, root: torch.nn.Module) -> None:
         """Switch a module's mode by its own `train()` or `eval()`, which is not drawn.
@@ -298,7 +291,7 @@ class _Run:
         Its writes are recorded by a second recorder, so that they are restored.
         """
         watcher = Recorder("", boundary=watched_call)
-        self._have_kept(watcher)
+        watcher.report_changes(self._preserved)
         try:
             with alone(), Watch(watcher):
                 self._preserved.switch(root)
@@ -316,10 +309,9 @@ class _Run:
         model, owner, recorder = self.model, self._owner, self._recorder
         if owner is None:
             name = name_of(model)
-            recorder.open_scope(name)
+            recorder.events.scope_opened(name)
             result = computed(model(*self.args, **self.kwargs), self._tell)
-            recorder.know(result)
-            recorder.close_scope(name)
+            recorder.events.scope_closed(name, result=result)
             return result
         with nullcontext() if model is owner else recorder.scopes.inside(owner, 0):
             result = model(*self.args, **self.kwargs)

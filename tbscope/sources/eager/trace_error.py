@@ -60,7 +60,7 @@ def trace_error(error: Exception, recorder: Recorder, told: RunContext) -> Trace
     Returns:
         An error that names the module and a remedy.
     """
-    frame = recorder.failed_calls.of(error)
+    frame = recorder.calls.failed.of(error)
     call = None if frame is None else frame.call
     where = cut(f"in {call.scope.path if call else recorder.graph.name}", _MOST_OF_PATH)
     text = error_text(error)

@@ -43,7 +43,8 @@ class scope:  # noqa: N801 (used as a statement, like contextlib.suppress)
 
     def __enter__(self) -> "scope":
         for recorder in watching.recorders:
-            recorder.open_scope(self.name)
+            if not recorder.paused:
+                recorder.events.scope_opened(self.name)
         return self
 
     def __exit__(
@@ -53,7 +54,8 @@ class scope:  # noqa: N801 (used as a statement, like contextlib.suppress)
         trace: TracebackType | None,
     ) -> None:
         for recorder in watching.recorders:
-            recorder.close_scope(self.name, failed=error is not None)
+            if not recorder.paused:
+                recorder.events.scope_closed(self.name, failed=error is not None)
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Wrap a function so that each of its calls runs in this scope.
@@ -104,7 +106,8 @@ def pop_scope(name: str | None = None) -> None:
     if name is not None and type(name) is not str:
         raise _bad_name(name)
     for recorder in watching.recorders:
-        recorder.close_scope(name)
+        if not recorder.paused:
+            recorder.events.scope_closed(name)
 
 
 def _bad_name(name: object) -> ArgumentError:

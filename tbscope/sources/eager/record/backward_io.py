@@ -108,7 +108,6 @@ class InnerPassResults:
         self._values = values
         self._name_of = name_of
         self.given: dict[int, _PassResult] = {}
-        values.from_pass = self.value_of
 
     def add(
         self, node: Node, passing: InnerPass, inside: Callable[[torch.Tensor], Value | None] | None
@@ -121,6 +120,7 @@ class InnerPassResults:
             inside: Returns the value that a kernel of the operation produced; None without kernels.
         """
         values = self._values
+        values.from_pass = self.value_of
         for key, reference in passing.made.items():
             tensor = reference()
             if tensor is not None and values.seen(tensor) is None:

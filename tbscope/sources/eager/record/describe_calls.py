@@ -28,7 +28,7 @@ def describe_calls(recorder: Recorder) -> None:
     about: Callable[[type], Any] = cache(_about)
     registry, descriptions = recorder.registry, dict[int, tuple[Any, ...]]()
     owned = partial(_parameters, registry=registry, spread=registry.spread())
-    for call, module in zip(recorder.graph.calls, recorder.modules_called, strict=True):
+    for call, module in zip(recorder.graph.calls, recorder.calls.modules, strict=True):
         description = descriptions.get(id(module))
         if description is None:
             try:

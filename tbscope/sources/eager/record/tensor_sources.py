@@ -83,11 +83,13 @@ class TensorSources:
         self._spread: tuple[int, dict[int, torch.Tensor]] = (0, {})
         # By identity; a reference to each tensor keeps its identity from reuse.
         self._hidden: dict[int, tuple[str, torch.Tensor]] = {}
+        self._finders = self._finders_of_run()
 
     def branch(self, scopes: ScopeStack) -> "TensorSources":
         """Return an instance for the tensors of another thread."""
         branch = copy(self)
         branch.scopes = scopes
+        branch._finders = branch._finders_of_run()
         return branch
 
     def value_of(self, tensor: torch.Tensor) -> Value:
@@ -182,6 +184,7 @@ class TensorSources:
     def forget(self) -> None:
         """Release all tensors after the run."""
         self._hidden.clear()
+        self._finders = ()
         self.from_step = None
 
     def add_bucket(self, tensor: torch.Tensor, op: str = "bucket") -> Value | None:
@@ -226,10 +229,10 @@ class TensorSources:
         """Search for a tensor without a recorded value, in the order of the module docstring."""
         if self.stand_in is not None and (fake := self.stand_in(tensor)) is not tensor:
             return self.value_of(fake)
-        wrappers = self.values.wrappers
-        value = self.values.from_pass(tensor)
+        values = self.values
+        value = None if values.from_pass is None else values.from_pass(tensor)
         # Most models have no wrappers.
-        if value is None and wrappers.any:
+        if value is None and values.wrappers.any:
             value = self._looked_into(tensor)
         if value is not None:
             return value
@@ -237,39 +240,75 @@ class TensorSources:
         if wrapped is not None:
             return self._entered(tensor, self.value_of(wrapped))
         place = self._registry.tensor(tensor)
-        if place is None and self.distributed and wrappers.is_composite(tensor):
-            # The local shard identifies a tensor that is spread over ranks, also in a backward
-            # pass.
-            made = self._made_of_known(tensor, known=False)
-            if made is not None:
-                return made
-        if place is None and self.from_step is not None:
-            value = self.from_step(tensor)
+        if place is not None:
+            made = self._made_of_known(tensor) if values.wrappers.any else None
+            return made or values.give(self._registered(tensor, place), tensor)
+        for find in self._finders:
+            value = find(tensor)
             if value is not None:
                 return value
-        if (place is None and wrappers.is_composite(tensor)) or wrappers.any:
-            made = self._made_of_known(tensor, known=place is not None)
-            if made is not None:
-                return made
-        if place is None and self.distributed and self._takes_a_place(tensor):
-            gathered = self.add_bucket(tensor, "gathered")
-            if gathered is not None:
-                self._remember_place(tensor)
-                return gathered
-        place = place or self._late_tensor(tensor)
-        if place is None and (shard := self._shard(tensor)) is not None:
-            node = self._view("local_tensor", self.value_of(shard), None)
-        elif place is not None:
-            node = self._held(tensor, place)
-        elif id(tensor) in self._hidden:
-            node = self._builder.append_source("input", self._hidden[id(tensor)][0])
-        elif self.distributed and (bucket := self.add_bucket(tensor)) is not None:
-            return bucket
-        elif self.open_ended and self.scopes.at_top:
-            node = self._builder.append_source("input", "input")
-        else:
-            node = self._constant(tensor)
-        return self.values.give(node, tensor)
+        return values.give(self._constant(tensor), tensor)
+
+    def _finders_of_run(self) -> tuple[Callable[[torch.Tensor], Value | None], ...]:
+        """Return the searches for a tensor that no module registers, in order."""
+        if not self.distributed:
+            return (
+                self._kept,
+                self._composed,
+                self._aliased,
+                self._registered_late,
+                self._announced,
+                self._from_outside,
+            )
+        return (
+            # The local shard identifies a tensor that is spread over ranks, also in a backward
+            # pass.
+            self._composed,
+            self._kept,
+            self._aliased,
+            self._gathered,
+            self._registered_late,
+            self._local_shard,
+            self._announced,
+            self.add_bucket,
+            self._from_outside,
+        )
+
+    def _kept(self, tensor: torch.Tensor) -> Value | None:
+        """Return the value of a tensor that a training step has kept, or None."""
+        return None if self.from_step is None else self.from_step(tensor)
+
+    def _gathered(self, tensor: torch.Tensor) -> Value | None:
+        """Return the value of a parameter that ranks have gathered, or None."""
+        gathered = self.add_bucket(tensor, "gathered") if self._takes_a_place(tensor) else None
+        if gathered is not None:
+            self._remember_place(tensor)
+        return gathered
+
+    def _registered_late(self, tensor: torch.Tensor) -> Value | None:
+        """Return the value of a tensor that a module registered since it ran, or None."""
+        place = self._late_tensor(tensor)
+        return None if place is None else self.values.give(self._registered(tensor, place), tensor)
+
+    def _local_shard(self, tensor: torch.Tensor) -> Value | None:
+        """Return the value of the local shard of a parameter that is spread over ranks, or None."""
+        whole = self._shard(tensor)
+        if whole is None:
+            return None
+        return self.values.give(self._view("local_tensor", self.value_of(whole), None), tensor)
+
+    def _announced(self, tensor: torch.Tensor) -> Value | None:
+        """Return the value of an input that becomes one as an operation reads it, or None."""
+        entry = self._hidden.get(id(tensor))
+        if entry is None:
+            return None
+        return self.values.give(self._builder.append_source("input", entry[0]), tensor)
+
+    def _from_outside(self, tensor: torch.Tensor) -> Value | None:
+        """Return the value of a tensor from outside of a recorded region, or None."""
+        if not (self.open_ended and self.scopes.at_top):
+            return None
+        return self.values.give(self._builder.append_source("input", "input"), tensor)
 
     # -- tensors that are made of others ------------------------------------------------
 
@@ -315,28 +354,32 @@ class TensorSources:
             inside.value = value
         return inside.value
 
-    def _made_of_known(self, tensor: torch.Tensor, *, known: bool) -> Value | None:
-        """Return the value of a tensor that is made of other tensors, or is an alias of a tensor.
+    def _made_of_known(self, tensor: torch.Tensor) -> Value | None:
+        """Return the value of a registered tensor that was made of others, or None."""
+        return self._aliased(tensor) or (
+            # The parameter itself, unless it is the alias of another tensor.
+            self._composed(tensor) if self.values.wrappers.face(tensor) is not None else None
+        )
 
-        Args:
-            tensor: A tensor without a recorded value.
-            known: Whether it is a parameter or buffer of a module.
-        Returns:
-            None if none of those other tensors has a value.
-        """
+    def _aliased(self, tensor: torch.Tensor) -> Value | None:
+        """Return the value of the tensor of which a tensor is an alias, or None."""
         wrappers = self.values.wrappers
-        face = wrappers.face(tensor)
-        if not wrappers.is_composite(tensor):
-            if face is None:
-                return None
+        if not wrappers.any or wrappers.is_composite(tensor):
+            return None
+        value = wrappers.face(tensor)
+        if value is not None:
             if self._takes_a_place(tensor):
                 # The origin is recorded: ranks have gathered the tensor, or forward has made it.
                 self._remember_place(tensor)
-            wrappers.keep(tensor, face)
-            return face
-        if known and face is None:
+            wrappers.keep(tensor, value)
+        return value
+
+    def _composed(self, tensor: torch.Tensor) -> Value | None:
+        """Return the value of a tensor that is made of other tensors, one of which has a value."""
+        wrappers = self.values.wrappers
+        if not wrappers.is_composite(tensor):
             return None
-        face = face or self.values.value_in_same_storage(tensor)
+        face = wrappers.face(tensor) or self.values.value_in_same_storage(tensor)
         parts = [part for _, part in inner_tensors(tensor)]
         leading = [part for part in parts if self._leads_on(part)]
         if face is None and not leading:
@@ -460,8 +503,6 @@ class TensorSources:
 
     def _shard(self, tensor: torch.Tensor) -> torch.Tensor | None:
         """Return the parameter spread over ranks of which a tensor is the local shard, or None."""
-        if not self.distributed:
-            return None
         count = self._registry.count_tensors()
         if self._spread[0] != count:
             subclasses = [each for each in self._registry.tensors() if type(each) not in PLAIN]
@@ -471,7 +512,7 @@ class TensorSources:
 
     # -- nodes --------------------------------------------------------------------------
 
-    def _held(self, tensor: torch.Tensor, place: TensorEntry) -> Node:
+    def _registered(self, tensor: torch.Tensor, place: TensorEntry) -> Node:
         """Add a node for a parameter or buffer, in the scope of the module that owns it."""
         name, scope = place.qualified_name, self.scopes.home(place.owner)
         node = self._builder.append_source(place.kind, name, scope)

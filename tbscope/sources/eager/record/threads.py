@@ -7,13 +7,14 @@ had been done where it was handed over, as far as its inputs existed by then.
 import itertools
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from tbscope.ir.graph import Call, Node, Note, Source
 from tbscope.ir.nodes import OWNED, STATE, sources_of
-from tbscope.sources.eager.record.nonfatal import EVENTS
+from tbscope.sources.eager.record.events import Block, Guard, Handler, result_of_failure
 from tbscope.sources.eager.record.recorder import Recorder
 from tbscope.utils.components import in_order
 
@@ -23,9 +24,6 @@ if TYPE_CHECKING:
 __all__ = ["Handover", "ThreadWork"]
 
 _Place: TypeAlias = tuple[float, ...]
-
-# Methods of a recorder that threads call while a run is watched.
-_SHARED = (*EVENTS, "about_to_set", "about_to_accumulate")
 
 
 @dataclass(slots=True, eq=False)
@@ -76,20 +74,17 @@ class ThreadWork:
     _places: dict[Node | Call, _Place] = field(default_factory=dict)
     _strands: dict[Recorder, _ThreadOrder] = field(default_factory=dict)
     _running: dict[Recorder, _ThreadOrder] = field(default_factory=dict)
-    # Attributes of the trunk that its guards replace.
-    _unguarded: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         trunk = self.trunk
-        self._unguarded = {name: trunk.__dict__[name] for name in _SHARED if name in vars(trunk)}
         self._guard(trunk, _ThreadOrder((), itertools.count(len(trunk.graph.nodes))))
-        trunk.strands, trunk.before_closing = self, self._put_in_order
+        trunk.threads, trunk.before_closing = self, self._put_in_order
 
     def hand_over(self, recorder: Recorder, source: Source | None) -> Handover:
         """Record that the thread of this recorder hands over work now."""
         with self.trunk.turn:
             place = self._strands[recorder].next()
-            return Handover(self._branch(recorder, source), place, source)
+            return Handover(recorder.branch(source), place, source)
 
     def begin(self, handed: Handover, number: int) -> Recorder:
         """Return the recorder for this thread, which begins a part of work that was handed over.
@@ -99,7 +94,7 @@ class ThreadWork:
             number: The number of the part.
         """
         with self.trunk.turn:
-            recorder = self._branch(handed.recorder, handed.source)
+            recorder = handed.recorder.branch(handed.source)
             name = threading.current_thread().name
             strand = _ThreadOrder((*handed.place, number), itertools.count(), name, handed.source)
             self._guard(recorder, strand)
@@ -127,46 +122,46 @@ class ThreadWork:
                 )
             self._running.clear()
 
-    def _branch(self, recorder: Recorder, source: Source | None) -> Recorder:
-        branch = recorder.branch(source)
-        self._unguard(branch)
-        return branch
-
-    def _unguard(self, recorder: Recorder) -> None:
-        for name in _SHARED:
-            vars(recorder).pop(name, None)
-        vars(recorder).update(self._unguarded)
-
     def _guard(self, recorder: Recorder, strand: _ThreadOrder) -> None:
-        """Make the methods of a recorder take the lock, and sort its nodes into a strand."""
+        """Have the events of a recorder take the lock, and sort its nodes into a strand."""
         self._strands[recorder] = strand
-        for name in _SHARED:
-            guarded = self._guarded(getattr(recorder, name), strand, leaves=name == "leave_call")
-            setattr(recorder, name, guarded)
+        guard = self._guard_of(strand)
+        recorder.guard(guard, self._lock_block)
         operations = recorder.operations
         if operations.about_to_write is not None:
-            operations.about_to_write = self._guarded(operations.about_to_write, strand)
+            operations.about_to_write = guard("about_to_write", operations.about_to_write)
 
-    def _guarded(
-        self, tell: Callable[..., Any], strand: _ThreadOrder, *, leaves: bool = False
-    ) -> Callable[..., Any]:
-        """Return a method that takes the lock, and sorts new nodes and calls into a strand."""
+    def _guard_of(self, strand: _ThreadOrder) -> Guard:
+        """Return a guard that takes the lock, and sorts new nodes and calls into a strand."""
         graph, places = self.trunk.graph, self._places
 
-        def guarded(*args: object, **kwargs: object) -> Any:
-            with self.trunk.turn:
-                if self._over:
-                    # The last argument of `leave_call` is the result of the call, which goes on to
-                    # the caller.
-                    return args[-1] if leaves else None
-                node_count, call_count = len(graph.nodes), len(graph.calls)
-                try:
-                    return tell(*args, **kwargs)
-                finally:
-                    new: list[Node | Call] = [*graph.nodes[node_count:]]
-                    for made in (*new, *graph.calls[call_count:]):
-                        if made not in places:
-                            places[made] = strand.next()
+        def guard(name: str, handler: Handler) -> Handler:
+            def guarded(*args: object, **kwargs: object) -> Any:
+                with self.trunk.turn:
+                    if self._over:
+                        return result_of_failure(name, args)
+                    node_count, call_count = len(graph.nodes), len(graph.calls)
+                    try:
+                        return handler(*args, **kwargs)
+                    finally:
+                        new: list[Node | Call] = [*graph.nodes[node_count:]]
+                        for made in (*new, *graph.calls[call_count:]):
+                            if made not in places:
+                                places[made] = strand.next()
+
+            return guarded
+
+        return guard
+
+    def _lock_block(self, _: str, handler: Block) -> Block:
+        """Return a block that is entered while the thread has the lock."""
+
+        @contextmanager
+        def guarded(*args: object, **kwargs: object) -> Iterator[Any]:
+            with ExitStack() as stack:
+                with self.trunk.turn:
+                    entered = stack.enter_context(handler(*args, **kwargs))
+                yield entered
 
         return guarded
 
@@ -179,11 +174,12 @@ class ThreadWork:
         positions = [self._places.get(call, (-1, at)) for at, call in enumerate(graph.calls)]
         order = sorted(range(len(positions)), key=positions.__getitem__)
         graph.calls[:] = [graph.calls[at] for at in order]
-        trunk.modules_called[:] = [trunk.modules_called[at] for at in order]
+        modules = trunk.calls.modules
+        modules[:] = [modules[at] for at in order]
         self._number_scopes()
         self._rename()
-        self._unguard(trunk)
-        trunk.strands = None
+        trunk.guard(None)
+        trunk.threads = None
         self._strands.clear()
 
     def _order_nodes(self) -> None:

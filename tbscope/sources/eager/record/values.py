@@ -45,10 +45,6 @@ from tbscope.sources.torch.subclasses import (
 __all__ = ["InnerTensor", "TensorValues", "add_value", "shape_of"]
 
 
-def _nothing(tensor: torch.Tensor) -> None:
-    """Default of `TensorValues.from_pass`: no tensor has a value."""
-
-
 class TensorValues:
     """Current value of each tensor.
 
@@ -62,7 +58,8 @@ class TensorValues:
         held: Weak reference and value by `id(tensor)`, public for callers that look up each tensor
             of a trace. An entry is valid only while its tensor lives, as identities are reused.
         from_pass: Returns the value of a tensor that came out of a backward pass recorded as one
-            operation, or None for any other tensor.
+            operation, or None for any other tensor; the attribute is None if there was no such
+            pass.
         of_passes: The values that were made for tensors of these backward passes.
         names: The qualified names of parameters and buffers, by their nodes.
     """
@@ -74,7 +71,7 @@ class TensorValues:
         self.held: dict[int, tuple[ref[torch.Tensor], Value]] = {}
         self.wrappers = _Wrappers(self.held)
         self.writes = Writes()
-        self.from_pass: Callable[[torch.Tensor], Value | None] = _nothing
+        self.from_pass: Callable[[torch.Tensor], Value | None] | None = None
         self.of_passes: set[Value] = set()
         self.names: dict[Node, str] = {}
 
@@ -84,7 +81,7 @@ class TensorValues:
         A result of a backward pass that is one operation gets its value here, at the first request.
         """
         value = self.seen(tensor)
-        return self.from_pass(tensor) if value is None else value
+        return value if value is not None or self.from_pass is None else self.from_pass(tensor)
 
     def seen(self, tensor: torch.Tensor) -> Value | None:
         """Return the value last recorded for a tensor, or None; unlike `find`, add no output."""
@@ -287,7 +284,7 @@ class TensorValues:
     def forget(self) -> None:
         """Release all tensors and values after the run."""
         self.held.clear()
-        self.from_pass = _nothing
+        self.from_pass = None
         self.wrappers.forget()
         self._order.clear()
 

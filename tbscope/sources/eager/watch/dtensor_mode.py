@@ -69,15 +69,15 @@ class DTensorMode(DispatchMode):  # type: ignore[no-untyped-call]
         with without_functions():
             for tensor in collect_tensors((args, kwargs), []):
                 self._lead_to(tensor, frame)
-            node = recorder.add_kernel(facts, args, kwargs, result, operation, frame)
-        if not recorder.took_over(facts, self._outer, args, node) and outer is not None:
+            node = recorder.events.kernel_ended(facts, args, kwargs, result, operation, frame)
+        if not recorder.events.wait_inside(facts, self._outer, args, node) and outer is not None:
             outer.feed(collect_tensors(result, []))
         return result
 
     def _lead_to(self, tensor: torch.Tensor, frame: FrameType) -> None:
         """Record the kernels that made a tensor, if the tensor has no value yet."""
         recorder = self._recorder
-        if id(tensor) in self._made and not recorder.is_known(tensor):
+        if id(tensor) in self._made and not recorder.flow.sources.is_known(tensor):
             result, facts, args, kwargs = self._made[id(tensor)]
             for each in collect_tensors(result, []):
                 self._made.pop(id(each), None)
@@ -85,4 +85,4 @@ class DTensorMode(DispatchMode):  # type: ignore[no-untyped-call]
                 self._lead_to(each, frame)
             operation = Operation(recorder.operations)
             operation.kernels.append(facts.name)
-            recorder.add_kernel(facts, args, kwargs, result, operation, frame)
+            recorder.events.kernel_ended(facts, args, kwargs, result, operation, frame)

@@ -105,13 +105,20 @@ class OperationMode(TorchFunctionMode):
                 recorder.paused = False
         if func in SETTERS:
             for tensor in collect_tensors(args[0], []):
-                recorder.about_to_set(tensor)
-            if func == GET_GRADIENT and plain and self._log is None and recorder.gradients_recorded:
+                recorder.events.about_to_set(tensor)
+            training = recorder.training
+            if (
+                func == GET_GRADIENT
+                and plain
+                and self._log is None
+                and training is not None
+                and training.runs_no_pass
+            ):
                 return func(*args)
             if func == SET_GRADIENT and operations.running is None and not recorder.paused:
                 func(*args, **kwargs)
                 with without_functions():
-                    recorder.gradient_was_set(args[0])
+                    recorder.events.gradient_set(args[0])
                 return None
             if func == SET_DATA and not recorder.paused and operations.running is None:
                 return self._set_data(args, sys._getframe(1))
@@ -128,7 +135,9 @@ class OperationMode(TorchFunctionMode):
         try:
             result = func(*args, **kwargs)
         except BaseException as error:
-            recorder.fail_operation(self._name(func, args), args, kwargs, error, sys._getframe(1))
+            recorder.events.operation_failed(
+                self._name(func, args), args, kwargs, error, sys._getframe(1)
+            )
             raise
         finally:
             operations.running = None
@@ -139,7 +148,7 @@ class OperationMode(TorchFunctionMode):
                 operations.idle = operation
             elif args:
                 # Of these functions, only those that run kernels read contents (`item()`).
-                recorder.add_read(self._name(func, args), args[0], sys._getframe(1))
+                recorder.events.content_read(self._name(func, args), args[0], sys._getframe(1))
             return result
         node = None
         if result is not None or operation.kernels:
@@ -148,12 +157,13 @@ class OperationMode(TorchFunctionMode):
                 # The memo contains earlier copies by address, and no inputs. To copy the memory, it
                 # sets the copy to the memory of the source, which is no write into it.
                 args, operation.written = args[:1], []
+            record = recorder.events.operation_ended
             if plain and kind in _USUAL:
-                node = recorder.add_operation(name, args, kwargs, result, operation, frame)
+                node = record(name, args, kwargs, result, operation, frame)
             else:
                 # A subclass may compute its shape in code of its own, which is not watched.
                 with without_functions():
-                    node = recorder.add_operation(name, args, kwargs, result, operation, frame)
+                    node = record(name, args, kwargs, result, operation, frame)
         if self._log is not None and kind not in NO_RESULT:
             self._log.add(func, node)
         return result
@@ -177,7 +187,7 @@ class OperationMode(TorchFunctionMode):
         with without_functions():
             # The tensor is an output: its old content is not read.
             filled = {"out": args[0]}
-            recorder.add_operation("set_data", args[1:], filled, args[0], operation, frame)
+            recorder.events.operation_ended("set_data", args[1:], filled, args[0], operation, frame)
 
     def _by_its_own(
         self, func: Callable[..., Any], types: Any, args: tuple[object, ...], kwargs: dict[str, Any]
@@ -298,15 +308,16 @@ class KernelMode(DispatchMode):  # type: ignore[no-untyped-call]
                 return self._run(facts, args, kwargs, frame)
         if facts.higher_order:
             args, kwargs = self._show_functions(args, kwargs)
-        running = recorder.operations.running
-        if running is not None and not recorder.scripted:
+        operations = recorder.operations
+        running = operations.running
+        if running is not None and not operations.scripted:
             return running.run(facts, args, kwargs)
         # Work that TorchScript forks runs in a thread without Python frames.
         frame = sys._getframe().f_back
-        if recorder.scripted:
+        if operations.scripted:
             with recorder.turn:
                 if frame is None:
-                    recorder.note_fork()
+                    recorder.events.fork_seen()
                 return self._run(facts, args, kwargs, frame)
         return self._run(facts, args, kwargs, frame)
 
@@ -329,12 +340,12 @@ class KernelMode(DispatchMode):  # type: ignore[no-untyped-call]
             with without_functions() if facts.native else nullcontext():
                 result = operation.run(facts, args, kwargs)
         except BaseException as error:
-            recorder.fail_operation(facts.label, args, kwargs, error, frame)
+            recorder.events.operation_failed(facts.label, args, kwargs, error, frame)
             raise
         finally:
             operations.end()
         with without_functions():
-            node = recorder.add_kernel(facts, args, kwargs, result, operation, frame)
+            node = recorder.events.kernel_ended(facts, args, kwargs, result, operation, frame)
         if self._log is not None:
             self._log.add(facts.name, node)
         return result
@@ -355,7 +366,7 @@ class KernelMode(DispatchMode):  # type: ignore[no-untyped-call]
                 if is_being_traced():
                     return given(*inner_args, **inner_kwargs)
                 with self._watching(body_name(given)) as gave:
-                    recorder.add_slices(operands, (inner_args, inner_kwargs))
+                    recorder.events.slices_made(operands, (inner_args, inner_kwargs))
                     result = given(*inner_args, **inner_kwargs)
                     gave(result)
                 return result
@@ -371,7 +382,7 @@ class KernelMode(DispatchMode):  # type: ignore[no-untyped-call]
         """Watch a block inside of an operator, for which torch has disabled the modes."""
         functions = self._functions
         with ExitStack() as stack:
-            gave = stack.enter_context(self.recorder.function(name))
+            gave = stack.enter_context(self.recorder.events.function_runs(name))
             stack.enter_context(KernelMode(self.recorder, functions))
             if functions.inside:
                 functions.inside = False
@@ -398,5 +409,6 @@ def modes_of(
         operations = OperationMode(recorder, log)
     else:
         operations = FakedOperationMode(recorder, stand_ins)
-    recorder.functions = functools.partial(operations.again, logs=True)
+    if recorder.training is not None:
+        recorder.training.functions = functools.partial(operations.again, logs=True)
     return KernelMode(recorder, operations, log), operations

@@ -35,17 +35,17 @@ def watched_call(module: torch.nn.Module, *args: object, **kwargs: object) -> An
     opened = []
     for recorder in recorders:
         if not recorder.paused:
-            frame = recorder.enter_call(module, args, kwargs, sys._getframe(1))
+            frame = recorder.events.call_begins(module, args, kwargs, sys._getframe(1))
             if frame is not None:
                 opened.append((recorder, frame))
     try:
         result = _call.original(module, *args, **kwargs)
     except BaseException as error:
         for recorder, frame in opened:
-            recorder.fail_call(frame, error)
+            recorder.events.call_failed(frame, error)
         raise
     for recorder, frame in opened:
-        result = recorder.leave_call(frame, args, kwargs, result)
+        result = recorder.events.call_ended(frame, args, kwargs, result)
     return result
 
 

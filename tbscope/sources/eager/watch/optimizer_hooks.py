@@ -27,7 +27,7 @@ def _exit(block: object, kind: object, error: object, trace: object) -> None:
     _exit.original(block, kind, error, trace)
     if kind is not None:
         for recorder in watching.recorders:
-            recorder.fail_step(sys._getframe(1))
+            recorder.events.step_failed(sys._getframe(1))
         for watcher in step_watchers():
             watcher.optimizer_failed(sys._getframe(1))
 
@@ -60,7 +60,7 @@ def _before(
         watcher.optimizer_begins(optimizer, caller)
     recorders = [recorder for recorder in watching.recorders if not recorder.paused]
     for recorder in recorders:
-        recorder.begin_step(optimizer, caller)
+        recorder.events.step_begins(optimizer, caller)
     if not closures or not (recorders or watchers):
         return None
     outside = _outside(closures[0], optimizer, id(caller))
@@ -74,7 +74,7 @@ def _after(
 ) -> None:
     for recorder in watching.recorders:
         if not recorder.paused:
-            recorder.end_step(optimizer)
+            recorder.events.step_ended(optimizer)
     for watcher in step_watchers():
         watcher.optimizer_ends(optimizer)
 
@@ -94,7 +94,7 @@ def _outside(
     def run(*args: object, **kwargs: object) -> Any:
         with ExitStack() as stack:
             for recorder in watching.recorders:
-                stack.enter_context(recorder.outside_step())
+                stack.enter_context(recorder.events.closure_runs())
             result = closure(*args, **kwargs)
         frame = sys._getframe(1)
         # Optimizers wrap closures (`torch.enable_grad()(closure)`), so the step's frame may be

@@ -38,8 +38,8 @@ class _Work:
         self._handed: list[tuple[ThreadWork, Handover]] = []
         for recorder in watching.recorders:
             if not recorder.paused:
-                strands: ThreadWork = recorder.strands or ThreadWork(recorder)
-                source = recorder.source_at(sys._getframe(2))
+                strands: ThreadWork = recorder.threads or ThreadWork(recorder)
+                source = recorder.where.source_at(sys._getframe(2))
                 self._handed.append((strands, strands.hand_over(recorder, source)))
 
     def __call__(self, *args: object, **kwargs: object) -> Any:

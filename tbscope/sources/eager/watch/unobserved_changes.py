@@ -73,6 +73,7 @@ def _backward(*args: Any, **kwargs: Any) -> Any:
             caller_locals.get("grad_tensors", caller_locals.get("grad_outputs")), []
         )
     }
+    takers = []
     with ExitStack() as stack:
         if watching.measuring is not None:
             stack.enter_context(watching.measuring())
@@ -80,18 +81,19 @@ def _backward(*args: Any, **kwargs: Any) -> Any:
             stack.enter_context(watcher.backward_pass(roots, sys._getframe()))
         for recorder in watching.recorders:
             if kwargs.get("accumulate_grad", True):
-                recorder.about_to_accumulate()
-            stack.enter_context(
-                recorder.backward_pass(
+                recorder.events.about_to_accumulate()
+            take_returned = stack.enter_context(
+                recorder.events.backward_pass(
                     roots,
                     [(gradient, id(gradient) in user_gradients) for gradient in gradients],
                     creates_graph=bool(creates_graph),
                     caller=sys._getframe(),
                 )
             )
+            takers.append(take_returned)
         result = _backward.original(*args, **kwargs)
-        for recorder in watching.recorders:
-            recorder.gave_gradients(result)
+        for take_returned in takers:
+            take_returned(result)
         return result
 
 
@@ -99,9 +101,9 @@ def _backward(*args: Any, **kwargs: Any) -> Any:
 def _swap(one: torch.Tensor, other: torch.Tensor) -> None:
     with ExitStack() as stack:
         for recorder in watching.recorders:
-            recorder.about_to_set(one)
-            recorder.about_to_set(other)
-            stack.enter_context(recorder.swapping(one, other))
+            recorder.events.about_to_set(one)
+            recorder.events.about_to_set(other)
+            stack.enter_context(recorder.events.tensors_swapped(one, other))
         _swap.original(one, other)
 
 
@@ -112,7 +114,7 @@ def _resize(storage: torch.UntypedStorage, size: int) -> object:
         if not recorder.paused:
             with outside_modes():
                 none = torch.empty(0, dtype=torch.uint8, device=storage.device)
-                recorder.about_to_write(none.set_(storage, 0, (0,), (1,)))
+                recorder.events.about_to_write(none.set_(storage, 0, (0,), (1,)))
     return _resize.original(storage, size)
 
 
@@ -126,7 +128,7 @@ def _functional_call(module: Any, given: Any, *args: Any, **kwargs: Any) -> Any:
     with ExitStack() as stack:
         for recorder in watching.recorders:
             if usual and not recorder.paused:
-                stack.enter_context(recorder.replaced_tensors(module, given))
+                stack.enter_context(recorder.events.tensors_replaced(module, given))
         return _functional_call.original(module, given, *args, **kwargs)
 
 
@@ -152,7 +154,7 @@ def _as_subclass(tensor: torch.Tensor, *args: object, **kwargs: object) -> Any:
 def _tell_of(face: torch.Tensor, tensor: torch.Tensor) -> None:
     for recorder in watching.recorders:
         if not recorder.paused:
-            recorder.add_face(face, tensor)
+            recorder.events.alias_made(face, tensor)
 
 
 def _as_one_operation(home: object, inner: str, name: str, parts: int) -> None:
@@ -200,7 +202,8 @@ def _tell_of_waits(kind: type) -> None:
     def wait(work: object, *args: object, **kwargs: object) -> Any:
         result = wait.original(work, *args, **kwargs)
         for recorder in watching.recorders:
-            recorder.waited(work, sys._getframe(1))
+            if not recorder.paused:
+                recorder.events.work_awaited(work, sys._getframe(1))
         return result
 
 

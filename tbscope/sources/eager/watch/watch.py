@@ -124,8 +124,8 @@ class Watch(AbstractContextManager[None]):
                 watching.stand_ins = self._stand_ins
                 process_stack.enter_context(AUTOGRAD_FUNCTIONS)
             modes = modes_of(self._recorder, self._log, stand_ins=self._stand_ins)
-            if self._recorder.backward is not None:
-                self._recorder.backward.look_again()
+            if self._recorder.training is not None:
+                self._recorder.training.backward.look_again()
                 process_stack.enter_context(watching_optimizers)
             for mode in modes:
                 thread_stack.enter_context(mode)
@@ -133,8 +133,8 @@ class Watch(AbstractContextManager[None]):
             self._process, self._here = process_stack.pop_all(), thread_stack.pop_all()
 
     def _stop_threads(self) -> None:
-        if self._recorder.strands is not None:
-            self._recorder.strands.stop()
+        if self._recorder.threads is not None:
+            self._recorder.threads.stop()
 
     def __exit__(
         self,

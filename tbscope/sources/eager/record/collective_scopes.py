@@ -1,7 +1,4 @@
-"""Collectives: the operations of a run that communicate with other ranks, and their modules.
-
-A kernel that communicates reports its inputs and outputs, torch's process groups report the ranks.
-An asynchronous collective is over once Python waits for it.
+"""Scopes of collectives, by the modules that they serve.
 
 Sharded training gathers the parameters of a module while another module runs, and reduces their
 gradients once autograd is done with them; stages of a pipeline send and receive outside of every
@@ -10,133 +7,21 @@ module. So a collective that ran in a hook or between modules finds its scope af
 that it serves.
 """
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable
 from itertools import takewhile
-from types import FrameType
-from typing import Any
-from weakref import ref
-
-import torch
 
 from tbscope.ir.graph import Graph, Node, Value
 from tbscope.ir.nodes import STATE, sources_of
 from tbscope.ir.pytree import values_in
 from tbscope.ir.scopes import Scope, self_and_ancestors
-from tbscope.sources.eager.record.operation import Communication
-from tbscope.sources.eager.record.values import TensorValues
-from tbscope.sources.torch.collectives import is_blocking
-from tbscope.sources.torch.distributed import (
-    Groups,
-    is_boxed_work,
-    is_dtensor,
-    is_of_c10d,
-    is_of_meshes,
-)
-from tbscope.sources.torch.module_names import Registry
 
-__all__ = ["Collectives", "is_bookkeeping", "move_to_modules"]
+__all__ = ["move_to_modules"]
 
-_ONE_TO_ONE = frozenset({"send", "recv"})
-# Parts of the names of torch's functions that make tensors only to communicate them.
-_OF_ITS_OWN = ("object", "barrier")
 # The most nodes of a search: gathered parameters are near their collective.
 _FAR = 64
 _EMPTY = "empty"
 # Names of the nodes that wait, by `work.wait()` and by a kernel.
 _WAITS = ("wait", "wait_tensor")
-
-
-class Collectives:
-    """The collectives of one run.
-
-    Args:
-        values: The values of tensors.
-        registry: The places of the modules and their tensors.
-
-    Attributes:
-        groups: The process groups seen so far.
-        begun: The asynchronous collectives that still run: the boxed work object that the kernel
-            returned to wait for it, the node, and weak references to the tensors that it fills.
-    """
-
-    def __init__(self, values: TensorValues, registry: Registry) -> None:
-        def meshes() -> Iterator[Any]:
-            # The meshes of the parameters and buffers of the run.
-            for tensor in registry.tensors():
-                if is_dtensor(type(tensor)):
-                    yield getattr(tensor, "device_mesh")  # noqa: B009 (a subclass has it)
-
-        self.groups = Groups(meshes)
-        self._values = values
-        self._counts: Counter[tuple[Any, ...]] = Counter()
-        self.begun: list[tuple[Any, Node, list[ref[torch.Tensor]]]] = []
-
-    def join(
-        self, node: Node, joined: Sequence[Communication], written: list[torch.Tensor]
-    ) -> None:
-        """Describe the communication of a node's kernels in `node.collective`.
-
-        Args:
-            node: The node, with its outputs.
-            joined: The communication by kernel; several are described as one, with the first one's
-                kind.
-            written: The tensors that the kernels have filled.
-        """
-        collectives = []
-        for exchange, kernel, args, kwargs, result in joined:
-            collective = exchange.collective(kernel, args, kwargs, result, groups=self.groups)
-            key: tuple[Any, ...] = (collective.group, collective.ranks)
-            if collective.kind in _ONE_TO_ONE:
-                key = (*key, collective.kind, collective.peer)
-            # Collectives are numbered within their group, point-to-point ones for each peer.
-            collectives.append(replace(collective, sequence=self._counts[key]))
-            self._counts[key] += 1
-            work = result[-1] if isinstance(result, tuple) and result else result
-            if isinstance(work, torch.ScriptObject) and not is_blocking(kernel, args, kwargs):
-                self.begun.append((work, node, list(map(ref, written))))
-        node.collective = collectives[0]
-        if len(collectives) > 1:
-            node.collective = replace(
-                collectives[0],
-                input_bytes=sum(collective.input_bytes for collective in collectives),
-                output_bytes=sum(collective.output_bytes for collective in collectives),
-                tensors=len(collectives),
-            )
-
-    def waited(self, work: object, frame: FrameType) -> list[torch.Tensor]:
-        """Record that Python has waited for an asynchronous collective.
-
-        Args:
-            work: The work object.
-            frame: The Python frame that waits.
-        Returns:
-            The tensors that are filled by then; an empty list if the graph needs no node for the
-                wait.
-        """
-        begun = next((entry for entry in self.begun if is_boxed_work(entry[0], work)), None)
-        if begun is None:
-            return []
-        self.begun.remove(begun)
-        _, node, tensors = begun
-        if node.collective is None or is_of_c10d(frame.f_code.co_filename):
-            # The wait is part of a blocking call, and needs no node.
-            return []
-        node.collective = replace(node.collective, asynchronous=True)
-        filled = [tensor for reference in tensors if (tensor := reference()) is not None]
-        find = self._values.find
-        return [each for each in filled if (value := find(each)) and value.producer is node]
-
-
-def is_bookkeeping(frame: FrameType | None) -> bool:
-    """Whether torch communicates on its own behalf in this frame: to pickle an object, say."""
-    if frame is None:
-        return False
-    code = frame.f_code
-    if is_of_meshes(code.co_filename):
-        return True
-    return any(map(code.co_qualname.__contains__, _OF_ITS_OWN)) and is_of_c10d(code.co_filename)
 
 
 def move_to_modules(graph: Graph) -> None:

@@ -1,0 +1,273 @@
+"""Module calls, the scopes that a script opens, and the functions that operators call.
+
+Each module call opens a scope; its arguments and results become pytrees of values. A call without
+nodes of its own gets a node, so that each call is drawn.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from copy import copy
+from functools import partial
+from types import CoroutineType, FrameType
+from typing import Any
+
+import torch
+
+from tbscope.ir.graph import Call
+from tbscope.sources.eager.record.dataflow import Dataflow, argument
+from tbscope.sources.eager.record.scope_stack import RESUMED, Failures, Frame, Resumed, is_empty
+from tbscope.sources.torch.calling.argument_values import collect_tensors
+from tbscope.sources.torch.calling.signatures import bound_arguments
+from tbscope.sources.torch.compat.modules import ScriptModule, has_stale_call, prepares_lazily
+
+__all__ = ["ModuleCalls"]
+
+
+class ModuleCalls:
+    """The module calls of one run.
+
+    Args:
+        flow: The operations of the run.
+        suspended: Returns a block in which nothing is recorded.
+
+    Attributes:
+        modules: The module of each call of the graph.
+        failed: The calls that the latest errors left.
+    """
+
+    def __init__(
+        self, flow: Dataflow, suspended: Callable[[], AbstractContextManager[None]]
+    ) -> None:
+        self.modules: list[torch.nn.Module] = []
+        self.failed = Failures[Frame]()
+        # The numbers of the parameters in whose place other tensors were used.
+        self._replaced: set[int] = set()
+        self._connect(flow, suspended)
+
+    def _connect(
+        self, flow: Dataflow, suspended: Callable[[], AbstractContextManager[None]]
+    ) -> None:
+        self._flow, self._scopes, self._suspended = flow, flow.scopes, suspended
+        self._graph, self._builder = flow.graph, flow.builder
+
+    def branch(
+        self, flow: Dataflow, suspended: Callable[[], AbstractContextManager[None]]
+    ) -> "ModuleCalls":
+        """Return the module calls of another thread."""
+        branch = copy(self)
+        branch._connect(flow, suspended)
+        return branch
+
+    def forget(self) -> None:
+        """Release all modules after the run."""
+        self.modules.clear()
+        self._suspended = nullcontext
+
+    # -- calls ----------------------------------------------------------------------------
+
+    def enter_call(
+        self,
+        module: torch.nn.Module,
+        args: tuple[object, ...],
+        kwargs: dict[str, Any],
+        caller: FrameType,
+    ) -> Frame | None:
+        """Open the scope of a module call; return the frame that `leave_call` closes.
+
+        Return None for a wrapper that has no scope of its own, and for a call inside of an
+        operation (a hook in `torch.autograd.grad`, a custom operator): that call is part of the
+        operation.
+        """
+        flow, scopes = self._flow, self._scopes
+        running = flow.operations.running
+        if running is not None:
+            place_of_tensor = scopes.registry.tensor
+            tensors = *module.parameters(recurse=False), *module.buffers(recurse=False)
+            running.feed(tensor for tensor in tensors if place_of_tensor(tensor) is not None)
+            return None
+        place = scopes.place_of(module)
+        if place.wrapper is module:
+            if not has_stale_call(module):
+                return None
+            module = place.module
+        if place.lazy:
+            self._look_away(module)
+        source, run, step = flow.where.of_call(caller)
+        calling, path = flow.where.caller_of(place, caller)
+        forward = module.forward
+        names, bound = bound_arguments(forward, args, kwargs)
+        if flow.sources.open_ended and scopes.at_top:
+            flow.sources.add_unknown(list(zip(names, bound, strict=True)))
+        nest = flow.nest
+        scope = scopes.call_scope(place)
+        arguments = [
+            argument((name, nest(value))) for name, value in zip(names, bound, strict=True)
+        ]
+        call = Call(
+            scope=scope,
+            class_name=place.label,
+            qualified_name=place.qualified_name,
+            arguments=arguments,
+            # A frozen scripted module has no mode, and behaves as in evaluation.
+            training=getattr(module, "training", False),
+            source=source,
+            run=run,
+            step=step,
+            caller=calling,
+            called_as=path,
+        )
+        self._graph.calls.append(call)
+        self.modules.append(module)
+        begun, first = self._builder.operations, len(self._graph.nodes)
+        code = getattr(forward, "__code__", None)
+        frame = Frame(scope, scope, place, call, source, begun, first, code)
+        if isinstance(module, ScriptModule):
+            flow.operations.scripted = True
+        scopes.open_call(frame)
+        return frame
+
+    def _look_away(self, module: torch.nn.Module) -> None:
+        """Suspend recording while a lazy module makes its parameters: this computes nothing."""
+        hooks = module._forward_pre_hooks
+        for key, hook in hooks.items():
+            if prepares_lazily(hook):
+                # Once it has run, the hook removes its entry, and with it this replacement.
+                hooks[key] = partial(self._unseen, hook)
+
+    def _unseen(self, function: Callable[..., Any], *args: object) -> Any:
+        """Call a function while recording is suspended."""
+        with self._suspended():
+            return function(*args)
+
+    def leave_call(
+        self, frame: Frame, args: tuple[object, ...], kwargs: dict[str, Any], result: object
+    ) -> Any:
+        """Close a module call that returned; return the object that its caller receives.
+
+        If the result is a lazy iterator or a coroutine, code of forward has yet to run: the call
+        then continues at each step of the result (`Resumed`).
+        """
+        given, call = (args, kwargs), frame.call
+        assert call is not None
+        if type(result) not in RESUMED:
+            try:
+                self._check_end(frame, given, result)
+            finally:
+                self._scopes.close_call(frame)
+            call.results = self._flow.nest(result)
+            return result
+        self._scopes.close_call(frame)
+        call.results = entries = []
+
+        def ends(value: object) -> None:
+            self._check_end(frame, given, value)
+            if type(result) is CoroutineType:
+                call.results = self._flow.nest(value)
+
+        return Resumed(
+            self._scopes,
+            frame,
+            failed=self.failed.add,
+            yields=lambda entry: entries.append(self._flow.nest(entry)),
+            ends=ends,
+        ).wrap(result)
+
+    def _check_end(self, frame: Frame, given: object, result: object) -> None:
+        """Complete a module call that is about to end: a call without nodes gets a node.
+
+        Args:
+            frame: The call.
+            given: A pytree of its arguments.
+            result: Its return value.
+        Raises:
+            ScopeError: A scope of the user is still open in the call.
+        """
+        if frame.blocks:
+            self._scopes.check_closed(frame)
+        if self._flow.values.wrappers.any:
+            self._flow.take_out(result)
+        if self._builder.operations != frame.begun and not is_empty(self._graph, frame):
+            return
+        # The call was an identity, whose inputs are its outputs, or it returned no tensor.
+        read, returned = collect_tensors(given, []), collect_tensors(result, [])
+        tensors, value_of = returned or read, self._flow.value_of
+        values = [value_of(tensor) for tensor in tensors]
+        assert frame.place is not None
+        inputs = [*dict.fromkeys(values)]
+        node = self._flow.values.append(frame.place.label, frame.scope, inputs, frame.source)
+        node.control_inputs = self._flow.values.earlier_writers(tensors, values)
+        for tensor in {id(tensor): tensor for tensor in returned}.values():
+            self._flow.values.give(node, self._flow.sources.replaced_by_fake(tensor))
+
+    def fail_call(self, frame: Frame, error: BaseException) -> None:
+        """Close a module call that raised; remember the innermost call of each error."""
+        self.failed.add(error, frame)
+        self._scopes.close_call(frame)
+
+    # -- scopes ---------------------------------------------------------------------------
+
+    def open_scope(self, name: str) -> None:
+        """Open a scope of the user in the running call."""
+        self._scopes.open_block(name, by_script=True)
+
+    def close_scope(self, name: str | None, *, failed: bool = False, result: object = None) -> None:
+        """Close the innermost scope of the user; after a failure also scopes left open in it.
+
+        Args:
+            name: Its name; None for any name.
+            failed: Whether a failure ends it.
+            result: The result of the function that the scope contains, if it contains one.
+        """
+        if self._flow.values.wrappers.any:
+            self._flow.take_out(result)
+        self._scopes.close_block(name, failed=failed)
+
+    @contextmanager
+    def function(self, name: str) -> Iterator[Callable[[Any], None]]:
+        """Record the run of a function that is an operation's argument, in a scope of its own.
+
+        Args:
+            name: The name of the function.
+        Returns:
+            A callable that takes the result of the function.
+        """
+        with self._flow.operations.function(len(self._graph.nodes)) as gave:
+            self._scopes.open_block(name)
+            failed = True
+            try:
+                yield gave
+                failed = False
+            finally:
+                self._scopes.close_block(name, failed=failed)
+
+    # -- replaced tensors -----------------------------------------------------------------
+
+    @contextmanager
+    def replacing(self, module: torch.nn.Module, names: Iterable[str]) -> Iterator[None]:
+        """Replace tensors of a module and its parts by other tensors, for a block.
+
+        The module is registered now, with its own tensors, though it is called in the block.
+
+        Args:
+            module: The module.
+            names: The names of the replaced parameters and buffers, as in `named_parameters()`.
+        """
+        registry, replaced = self._scopes.registry, self._flow.sources.replaced
+        place = self._scopes.place_of(module)
+        replaced.append(place)
+        tensors = dict(module.named_parameters(remove_duplicate=False))
+        for name in tensors.keys() & set(names):
+            tensor_place = registry.tensor(tensors[name])
+            if tensor_place is not None:
+                self._replaced.add(tensor_place.number)
+        try:
+            yield
+        finally:
+            replaced.remove(place)
+
+    def replaced_parameters(self) -> set[int]:
+        """Return the numbers of the parameters in whose place other tensors were used."""
+        registry, values = self._scopes.registry, self._flow.values
+        tensors = registry.tensors() if values.wrappers.any else ()
+        used = [registry.tensor(each) for each in tensors if values.find(each)]
+        return self._replaced.union(place.number for place in used if place is not None)
