@@ -1,6 +1,6 @@
 """The pipeline from a graph to a GraphDef and its figures: verify, copy, passes, layout, convert.
 
-The passes change a copy, so the user's graph stays as it is. `originals` and `Origin` map the
+The passes change a copy, so the user's graph stays as it is. `originals` and `CopyPairs` map the
 copy's nodes back to those of the user.
 """
 
@@ -12,7 +12,7 @@ from tensorboard.compat.proto.graph_pb2 import GraphDef
 
 from tbscope.analysis.costs import scope_work, work_of
 from tbscope.drawing.categories import label_nodes
-from tbscope.drawing.figure_placement import Origin, place_figures
+from tbscope.drawing.figure_placement import CopyPairs, place_figures
 from tbscope.drawing.figures import Figure, profile_figures
 from tbscope.drawing.graph_def import graph_def_bytes
 from tbscope.drawing.layout import lay_out
@@ -95,7 +95,7 @@ def _draw(graph: Graph, figures: Sequence[Figure] | None, options: Drawing) -> D
         figures = profile_figures(graph)
     # Figures are shown on parameters, too, so the copy needs them.
     drawn = copy_graph(graph, state=bool(figures))
-    origin = Origin.of(graph, drawn) if figures else None
+    origin = CopyPairs.of(graph, drawn) if figures else None
     # A user's function receives the nodes of the user's own graph, not of the copy.
     originals = dict(zip(drawn.nodes, graph.nodes, strict=True)) if callable(color_by) else None
     stacks = set_level(drawn, level)

@@ -7,7 +7,7 @@ from build import GraphBuilder, chain
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tbscope.drawing.naming import Names, append_state_keys, name_graph
+from tbscope.drawing.naming import GraphDefNames, append_state_keys, name_graph
 from tbscope.drawing.placement.containers import Placement
 from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Node
@@ -461,7 +461,7 @@ def test_an_input_that_was_given_several_times_is_called_by_four_names_at_most(a
 def test_a_parameter_in_another_box_tells_its_key_where_that_is_a_legal_name(key, name):
     build = GraphBuilder("Net")
     node = build.parameter(key, (2,)).producer
-    names = Names(nodes={node: "step.0/weight"})
+    names = GraphDefNames(nodes={node: "step.0/weight"})
     append_state_keys(build.graph, names)
     assert names.nodes[node] == name
 

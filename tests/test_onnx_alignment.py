@@ -3,7 +3,7 @@
 import pytest
 
 from tbscope.ir.builder import GraphBuilder
-from tbscope.sources.onnx.export.alignment import Operation, align_operations
+from tbscope.sources.onnx.export.alignment import ExportedOperation, align_operations
 
 
 def nodes(*told):
@@ -15,7 +15,7 @@ def nodes(*told):
 
 def program(*told):
     return [
-        Operation(f"{name}_{place}", ("", 0), name, shape)
+        ExportedOperation(f"{name}_{place}", ("", 0), name, shape)
         for place, (name, shape) in enumerate(told)
     ]
 

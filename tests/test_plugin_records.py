@@ -16,7 +16,7 @@ import tbscope
 from tbscope.formats.compressed import RECORD_FIELD, record_of
 from tbscope.graphdef.wire import delimited, varint
 from tbscope.plugin import graphs
-from tbscope.plugin.graphs import LoggedGraphs, Place
+from tbscope.plugin.graphs import GraphLocation, LoggedGraphs
 
 CONTEXT = RequestContext()
 
@@ -30,7 +30,7 @@ def logged(logdir, *, known=True):
 
 
 def place(run=".", tag="", step=None):
-    return Place("", run, tag, step)
+    return GraphLocation("", run, tag, step)
 
 
 def write(logdir, *models, tag=None):

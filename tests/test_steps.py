@@ -3,7 +3,7 @@
 import pytest
 
 from tbscope.errors import ArgumentError
-from tbscope.writing.tags import Kind, Written, forget_removed, holds, next_step, remember_step
+from tbscope.writing.tags import DataKind, Written, forget_removed, holds, next_step, remember_step
 
 
 @pytest.fixture
@@ -34,23 +34,23 @@ def test_tags_and_directories_have_steps_of_their_own(directory, other):
 
 
 def test_a_tag_holds_one_kind(directory):
-    remember_step(directory, "a", Written(0, Kind.GRAPH_WITH_FIGURES))
-    assert next_step(directory, "a", None, Kind.GRAPH_WITH_FIGURES) == 1
+    remember_step(directory, "a", Written(0, DataKind.GRAPH_WITH_FIGURES))
+    assert next_step(directory, "a", None, DataKind.GRAPH_WITH_FIGURES) == 1
     with pytest.raises(ArgumentError, match="it holds a graph with figures already"):
-        next_step(directory, "a", None, Kind.GRAPH)
+        next_step(directory, "a", None, DataKind.GRAPH)
 
 
 def test_what_a_tag_holds_is_known_only_where_it_was_written(directory):
-    remember_step(directory, "profile", Written(0, Kind.FIGURES))
-    assert holds(directory, "profile", Kind.FIGURES)
-    assert not holds(directory, "profile", Kind.GRAPH)
-    assert not holds(directory, "other", Kind.FIGURES)
+    remember_step(directory, "profile", Written(0, DataKind.FIGURES))
+    assert holds(directory, "profile", DataKind.FIGURES)
+    assert not holds(directory, "profile", DataKind.GRAPH)
+    assert not holds(directory, "other", DataKind.FIGURES)
 
 
 def test_of_a_directory_that_is_not_known_nothing_is_remembered():
     remember_step("", "a", Written(7))
     assert next_step("", "a", 0) == 0
-    assert not holds("", "a", Kind.GRAPH)
+    assert not holds("", "a", DataKind.GRAPH)
 
 
 def test_all_graphs_of_a_file_that_was_removed_are_forgotten_and_no_others(directory, tmp_path):

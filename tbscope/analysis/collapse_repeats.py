@@ -13,7 +13,7 @@ from tbscope.functions.definition import Definition
 from tbscope.ir.module_tree import ModulePart, walk
 from tbscope.ir.scopes import Scope
 
-__all__ = ["Definitions", "Line", "equal_parts", "lines_of"]
+__all__ = ["Definitions", "SummaryLine", "equal_parts", "lines_of"]
 
 Definitions: TypeAlias = Callable[[], Mapping[Scope, Definition]]
 """A function that returns the definition of each call by scope."""
@@ -29,7 +29,7 @@ _COMPARED = (
 )
 
 
-class Line(NamedTuple):
+class SummaryLine(NamedTuple):
     """One line of the printed table.
 
     Attributes:
@@ -47,7 +47,7 @@ class Line(NamedTuple):
 
 def lines_of(
     root: ModulePart, depth: int | None, equal: Mapping[ModulePart, int]
-) -> Iterator[Line]:
+) -> Iterator[SummaryLine]:
     """Yield the lines of a table; equal parts with consecutive numbers share a line (`0-1`).
 
     Each line below a shared line represents as many parts.
@@ -57,7 +57,7 @@ def lines_of(
         depth: The largest number of enclosing parts of a part with a line; None for no limit.
         equal: A number for each part, equal for equal parts; empty to fold no parts.
     """
-    pending = [Line([root], 0, root.title, 1)]
+    pending = [SummaryLine([root], 0, root.title, 1)]
     while pending:
         line = pending.pop()
         yield line
@@ -104,7 +104,7 @@ def equal_parts(
     return number_of
 
 
-def _below(line: Line, equal: Mapping[ModulePart, int]) -> Iterator[Line]:
+def _below(line: SummaryLine, equal: Mapping[ModulePart, int]) -> Iterator[SummaryLine]:
     """Yield the lines of the children of a line's parts, for all of these parts together."""
     # Runs of equal siblings; a sibling is listed with its counterparts in the line's other parts.
     runs: list[list[list[ModulePart]]] = []
@@ -122,7 +122,9 @@ def _below(line: Line, equal: Mapping[ModulePart, int]) -> Iterator[Line]:
             runs.append([[*together]])
     for run in runs:
         title = run[0][0].title if len(run) == 1 else f"{run[0][0].title}-{run[-1][0].title}"
-        yield Line([part for parts in run for part in parts], line.depth + 1, title, len(run))
+        yield SummaryLine(
+            [part for parts in run for part in parts], line.depth + 1, title, len(run)
+        )
 
 
 def _numbered_on(part: ModulePart, after: ModulePart) -> bool:

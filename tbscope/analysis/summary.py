@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from tbscope.analysis.collapse_repeats import Line, equal_parts, lines_of
+from tbscope.analysis.collapse_repeats import SummaryLine, equal_parts, lines_of
 from tbscope.analysis.costs import Costs, node_costs
 from tbscope.analysis.summary_columns import Column, Row, chosen_columns
 from tbscope.analysis.text_tables import Table, shows_rich
@@ -149,7 +149,7 @@ class Summary:
         return Table(titles, rows, [False, *(column.numeric for column in columns)], self.footer)
 
     @cached_property
-    def _lines(self) -> list[tuple[Line, Row]]:
+    def _lines(self) -> list[tuple[SummaryLine, Row]]:
         """The lines of the table, each with its row."""
 
         def definitions() -> Mapping[Scope, Definition]:

@@ -24,7 +24,7 @@ from tbscope.options import (
 )
 from tbscope.overlays.overlay import OverlayValues, make_overlay
 from tbscope.pipeline import draw
-from tbscope.ranks.gather import Gathering, gathering_of, lost_texts, simulated_ranks
+from tbscope.ranks.gather import RanksDrawing, gathering_of, lost_texts, simulated_ranks
 from tbscope.ranks.merge import merge_ranks
 from tbscope.ranks.rank_options import Ranks
 from tbscope.run_options import RUNNING, WORLD
@@ -36,7 +36,7 @@ from tbscope.utils.option import shows_options, take_values
 from tbscope.utils.validation import check_truth, plain_text
 from tbscope.utils.warning import warn_once
 from tbscope.writing.event_sinks import check_writer
-from tbscope.writing.tags import Entry, write_entry
+from tbscope.writing.tags import GraphEntry, write_entry
 
 __all__ = ["add_graph", "add_overlay", "gathered"]
 
@@ -128,7 +128,7 @@ def add_graph(
     )
     try:
         check_gathering(**gathered)
-        entry = Entry(plain_text(place["tag"]), place["step"], place["run_name"])
+        entry = GraphEntry(plain_text(place["tag"]), place["step"], place["run_name"])
         pretended = world["world_size"] is not None or world["mesh"] is not None
         gathering = None if pretended else gathering_of(*gathered.values())
         if gathering is None:
@@ -191,7 +191,7 @@ def add_overlay(
     try:
         check_writer(writer)
         check_options(**drawing)
-        entry = Entry(plain_text(tag), step, run_name)
+        entry = GraphEntry(plain_text(tag), step, run_name)
         entry.check()
         given: object = graph
         if entry.tag is None:
@@ -226,7 +226,7 @@ class _Asked(NamedTuple):
     world: Mapping[str, object]
     ranks: Ranks
     drawing: Drawing
-    entry: Entry
+    entry: GraphEntry
 
     def record(self) -> Graph:
         """Trace the model: once, or as several ranks of a simulated run, and merge the graphs."""
@@ -245,7 +245,7 @@ class _Asked(NamedTuple):
         return graph
 
 
-def _draw(writer: object, asked: _Asked, gathering: Gathering | None, *, lenient: bool) -> Graph:
+def _draw(writer: object, asked: _Asked, gathering: RanksDrawing | None, *, lenient: bool) -> Graph:
     model, verbose, drawing, entry = asked.model, asked.verbose, asked.drawing, asked.entry
     check_truth("verbose", verbose)
     check_options(**drawing)
@@ -279,7 +279,7 @@ def _draw(writer: object, asked: _Asked, gathering: Gathering | None, *, lenient
     return graph
 
 
-def gathered(gathering: Gathering, record: Callable[[], Graph], *, lenient: bool) -> Graph:
+def gathered(gathering: RanksDrawing, record: Callable[[], Graph], *, lenient: bool) -> Graph:
     """Return the merged graph of several ranks, or this rank's graph if another rank draws.
 
     A warning reports the ranks that sent no graph.

@@ -21,7 +21,7 @@ from tbscope.utils.option import shows_options
 from tbscope.utils.validation import check_truth
 from tbscope.utils.warning import warn_once
 from tbscope.writing.event_sinks import check_writer
-from tbscope.writing.tags import Entry
+from tbscope.writing.tags import GraphEntry
 
 if TYPE_CHECKING:
     from tbscope.sources.eager.step_watcher import TrainingWatch
@@ -102,7 +102,7 @@ def watch(
     for option, truth in (("backward", backward), ("all_ranks", all_ranks)):
         check_truth(option, truth)
     check_options(**drawing)
-    Entry(tag, None, run_name).check()
+    GraphEntry(tag, None, run_name).check()
     check_gathering(ranks, ranks_timeout)
     gathering = gathering_of(ranks, ranks_timeout)
     if gathering is not None and all_ranks:

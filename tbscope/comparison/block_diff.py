@@ -13,7 +13,7 @@ from tbscope.comparison.matching import (
     matched_inputs,
     plain_arguments,
 )
-from tbscope.comparison.structure import Block, Held, Ref, Step
+from tbscope.comparison.structure import Block, BlockStep, Held, Ref
 
 __all__ = ["BlockDiff", "Detail", "renamed", "state_details"]
 
@@ -101,7 +101,7 @@ class BlockDiff:
             if details := list(self._step(match, left_step, right_step)):
                 self.steps[match] = details
 
-    def steps_of(self, match: Match) -> tuple[Step, Step]:
+    def steps_of(self, match: Match) -> tuple[BlockStep, BlockStep]:
         """Return the left and the right step of a match."""
         return self.left.steps[match.left], self.right.steps[match.right]
 
@@ -139,7 +139,7 @@ class BlockDiff:
 
     # -- steps ------------------------------------------------------------------------
 
-    def _step(self, match: Match, one: Step, other: Step) -> Iterator[Detail]:
+    def _step(self, match: Match, one: BlockStep, other: BlockStep) -> Iterator[Detail]:
         yield from self._placed(match, one, other)
         for detail in _differing(one.settings, other.settings):
             # These settings of an operation follow from the settings of its leaf module.
@@ -165,7 +165,7 @@ class BlockDiff:
         elif not differs:
             self.follows += 1
 
-    def _placed(self, match: Match, one: Step, other: Step) -> Iterator[Detail]:
+    def _placed(self, match: Match, one: BlockStep, other: BlockStep) -> Iterator[Detail]:
         """Yield the differences in name, container and class of two steps, and a move."""
         if not self._bare:
             if one.block is not None and one.label != other.label:
@@ -205,7 +205,7 @@ class BlockDiff:
 
     # -- inputs of steps -----------------------------------------------------------------
 
-    def _reads(self, match: Match, one: Step, other: Step) -> Detail | None:
+    def _reads(self, match: Match, one: BlockStep, other: BlockStep) -> Detail | None:
         """Return the difference between the inputs of two steps, or None if none is reported."""
         pairs: Iterable[tuple[Ref, Ref]] = []
         if one.block is not None and other.block is not None:
@@ -329,7 +329,7 @@ def state_details(one: Iterable[Held], other: Iterable[Held]) -> Iterator[Detail
             yield Detail(f"{name} trainable", *flags)
 
 
-def _named_arguments(step: Step) -> Iterator[tuple[str, str]]:
+def _named_arguments(step: BlockStep) -> Iterator[tuple[str, str]]:
     for at, (name, text) in enumerate(plain_arguments(step)):
         yield name or f"argument {at}", text
 

@@ -5,7 +5,7 @@ from itertools import zip_longest
 from typing import Any
 
 from tbscope.analysis.costs import graph_costs
-from tbscope.comparison.structure import Block, Held, Outline, Port, Ref, Step, Uncalled
+from tbscope.comparison.structure import Block, BlockStep, Held, Outline, Port, Ref, Uncalled
 from tbscope.functions.definition import CallStep, Definition, Given, Place, Read, Use
 from tbscope.functions.definition import Step as Operation
 from tbscope.functions.functions import find_definitions
@@ -111,7 +111,7 @@ class OutlinedGraph:
             tuple(refs),
         )
 
-    def _step(self, use: Use, at: int) -> Step:
+    def _step(self, use: Use, at: int) -> BlockStep:
         step, part = use.definition.steps[at], use.parts[at]
         label = self._labels_of(use.definition)[at]
         if isinstance(step, CallStep):
@@ -125,7 +125,7 @@ class OutlinedGraph:
                 # The called block lists its own parameters, and the outline lists tied ones.
                 if port.kind not in STATE
             ]
-            return Step(
+            return BlockStep(
                 label,
                 own.label,
                 self._blocks[part],
@@ -154,7 +154,7 @@ class OutlinedGraph:
         # Parameter names of positional arguments, from the signatures that the graph contains.
         names = self.graph.signatures.get(step.op, ())
         arguments = zip_longest(step.arguments, names[: len(step.arguments)])
-        return Step(
+        return BlockStep(
             label,
             step.op,
             None,

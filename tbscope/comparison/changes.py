@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from tbscope.comparison.block_diff import BlockDiff, Detail, renamed, state_details
 from tbscope.comparison.matching import Match, alone, is_telling, matched_inputs, only_call
-from tbscope.comparison.structure import Block, Outline, Step
+from tbscope.comparison.structure import Block, BlockStep, Outline
 
 __all__ = ["Change", "Comparison", "Fate", "Kind", "Visit"]
 
@@ -70,7 +70,7 @@ class Visit(NamedTuple):
     names: tuple[str | None, str | None]
     alone: tuple[str | None, str | None] = (None, None)
 
-    def name(self, step: Step, side: int) -> str:
+    def name(self, step: BlockStep, side: int) -> str:
         """Return the full name of a step, below the root model; empty for the root model itself."""
         alone, parent_name = self.alone[side], self.names[side]
         if alone is not None:
@@ -104,7 +104,7 @@ class Comparison:
         self._pairs: dict[tuple[str, str, bool], BlockDiff] = {}
         self._names: dict[str, str] = {}
         # Changes that stem from a step on one side only, each with this step.
-        self._lone: list[tuple[Change, Step]] = []
+        self._lone: list[tuple[Change, BlockStep]] = []
         self._main = self._pair(left.main, right.main)
         self.inputs = matched_inputs(left.main, right.main)
         walked = list(self._walked())
@@ -181,7 +181,7 @@ class Comparison:
             else:
                 yield self._only(visit, pair.left.steps[left], "removed")
 
-    def _only(self, visit: Visit, step: Step, fate: Fate) -> Change:
+    def _only(self, visit: Visit, step: BlockStep, fate: Fate) -> Change:
         """Return the change for a step that is on one side only."""
         if step.block is None:
             texts = [(name or f"argument {n}", it) for n, (name, it) in enumerate(step.arguments)]
@@ -316,7 +316,7 @@ class Comparison:
         return renamed(name, self._names)
 
 
-def _change(fate: Fate, name: str, step: Step, details: Iterable[Detail]) -> Change:
+def _change(fate: Fate, name: str, step: BlockStep, details: Iterable[Detail]) -> Change:
     block = step.block
     return Change(
         fate,

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from typing import Any, get_args, get_origin, get_type_hints
 
-from tbscope.comparison.structure import Block, Outline, Ref, Step, Uncalled
+from tbscope.comparison.structure import Block, BlockStep, Outline, Ref, Uncalled
 from tbscope.errors import ArgumentError
 
 __all__ = ["FORMAT", "VERSION", "outline_to_pin", "pin_to_outline"]
@@ -94,13 +94,13 @@ def _block_text(block: Block, names: Mapping[Block, str]) -> str:
     return " {" + ",\n  ".join(lines) + "}"
 
 
-def _step_told(step: Step, names: Mapping[Block, str]) -> dict[str, object]:
+def _step_told(step: BlockStep, names: Mapping[Block, str]) -> dict[str, object]:
     data = {"step": step.label, **_told(step, names)}
     del data["label"]
     return {key: value for key, value in data.items() if value}
 
 
-def _told(one: Step | Block, names: Mapping[Block, str]) -> dict[str, Any]:
+def _told(one: BlockStep | Block, names: Mapping[Block, str]) -> dict[str, Any]:
     """Return the fields of a step or block as plain data, with names in place of blocks."""
     data = {
         field.name: _plain(getattr(one, field.name), names) for field in fields(one) if field.init
@@ -154,8 +154,8 @@ def _read(kind: Any, told: Any, blocks: Mapping[str, Block]) -> Any:
     types = get_args(kind)
     if Block in types:
         return blocks[told]
-    if kind is Step:
-        return _made(Step, {**told, "label": told["step"]}, blocks)
+    if kind is BlockStep:
+        return _made(BlockStep, {**told, "label": told["step"]}, blocks)
     if kind is Ref:
         role, label, *rest = told
         if role not in _ROLES:

@@ -13,7 +13,7 @@ from functools import cache
 from typing import TypeAlias
 
 from tbscope.comparison.alignment import Pairs, align
-from tbscope.comparison.structure import Block, Port, Ref, Step
+from tbscope.comparison.structure import Block, BlockStep, Port, Ref
 
 __all__ = [
     "Match",
@@ -25,7 +25,7 @@ __all__ = [
     "plain_arguments",
 ]
 
-_Steps: TypeAlias = Sequence[Step]
+_Steps: TypeAlias = Sequence[BlockStep]
 
 _NUMBER = re.compile(r"~[0-9]+\Z")
 _PLACE = re.compile(r"%[0-9]+")
@@ -96,17 +96,17 @@ def only_call(block: Block) -> int:
     return places[0] if len(places) == 1 and not block.class_name else -1
 
 
-def _name(step: Step) -> tuple[str, str]:
+def _name(step: BlockStep) -> tuple[str, str]:
     return (step.label if step.block else _NUMBER.sub("", step.label), step.place)
 
 
-def _structure(step: Step) -> tuple[object, ...]:
+def _structure(step: BlockStep) -> tuple[object, ...]:
     if step.block is not None:
         return ("call", step.block.structure, step.settings)
     return (step.op, plain_arguments(step), step.settings, len(step.reads), len(step.gives))
 
 
-def plain_arguments(step: Step) -> tuple[tuple[str, str], ...]:
+def plain_arguments(step: BlockStep) -> tuple[tuple[str, str], ...]:
     """Return the arguments of an operation without the indices of the tensors in them."""
     return tuple((name, _PLACE.sub("%", text)) for name, text in step.arguments)
 
@@ -122,7 +122,7 @@ def _alike(left: Block, right: Block) -> float:
     )
 
 
-def _score(one: Step, other: Step, alike: Callable[[Block, Block], float]) -> float:
+def _score(one: BlockStep, other: BlockStep, alike: Callable[[Block, Block], float]) -> float:
     if one.block is None or other.block is None:
         if one.block is not None or other.block is not None:
             return 0.0
@@ -180,13 +180,13 @@ def _moved(left: _Steps, right: _Steps, pairs: Pairs) -> Pairs:
     return matches
 
 
-def _known_as(step: Step) -> tuple[object, ...] | None:
+def _known_as(step: BlockStep) -> tuple[object, ...] | None:
     if step.block is None:
         return (_name(step), _structure(step))
     return (step.label, step.block.class_name)
 
 
-def _telling_structure(step: Step) -> tuple[object, ...] | None:
+def _telling_structure(step: BlockStep) -> tuple[object, ...] | None:
     return _structure(step) if step.block is None or is_telling(step.block) else None
 
 
@@ -203,7 +203,7 @@ def is_telling(block: Block) -> bool:
 # -- wrapped --------------------------------------------------------------------------------
 
 
-def _wrapped(one: Step, other: Step, *, sole: bool) -> str:
+def _wrapped(one: BlockStep, other: BlockStep, *, sole: bool) -> str:
     if one.block is None or other.block is None:
         return ""
     if one.block.class_name == other.block.class_name or not (sole or one.label == other.label):
@@ -243,7 +243,7 @@ def _holds(outer: Block, inner: Block) -> bool:
     return False
 
 
-def alone(step: Step) -> Block:
+def alone(step: BlockStep) -> Block:
     """Return a block that consists of one call, to be compared with a block that wraps the call."""
     assert step.block is not None, "an operation is not wrapped"
     refs = tuple(Ref(step.label, output=at) for at in range(len(step.gives)))

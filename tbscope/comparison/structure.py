@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from tbscope.utils.components import inner_first
 
-__all__ = ["Block", "Facts", "Outline", "Port", "Ref", "Held", "Step", "Uncalled"]
+__all__ = ["Block", "Facts", "Outline", "Port", "Ref", "Held", "BlockStep", "Uncalled"]
 
 Facts = tuple[tuple[str, str], ...]
 """Named settings, each as the text of a Python value; names are unique."""
@@ -74,7 +74,7 @@ class Held(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class BlockStep:
     """Operation of a block, or call in it.
 
     Attributes:
@@ -132,7 +132,7 @@ class Block:
     state: tuple[Held, ...] = ()
     again: bool = False
     inputs: tuple[Port, ...] = ()
-    steps: tuple[Step, ...] = ()
+    steps: tuple[BlockStep, ...] = ()
     results: str = ""
     given: tuple[Ref, ...] = ()
     structure: str = field(init=False)

@@ -8,7 +8,7 @@ all of its parameters. There, parameters are drawn as nodes.
 
 from collections.abc import Collection, Set
 
-from tbscope.drawing.naming import Names
+from tbscope.drawing.naming import GraphDefNames
 from tbscope.ir.graph import Graph, Node
 from tbscope.ir.nodes import sources_of
 from tbscope.ir.scope_io import OPERATIONS, OWNED, read_only_by
@@ -18,7 +18,9 @@ __all__ = ["has_isolated_stack", "parameters_to_draw", "read_by_stacks", "rename
 _CONSTANTS = frozenset({"constant"})
 
 
-def parameters_to_draw(graph: Graph, names: Names, *, constants_only: bool = False) -> set[Node]:
+def parameters_to_draw(
+    graph: Graph, names: GraphDefNames, *, constants_only: bool = False
+) -> set[Node]:
     """Return the parameters, buffers and constants that must be drawn as nodes.
 
     These are read by an operation without a neighbour in its own box (their own box does not
@@ -47,7 +49,7 @@ def parameters_to_draw(graph: Graph, names: Names, *, constants_only: bool = Fal
     return as_nodes
 
 
-def _without_neighbour(graph: Graph, names: Names, circles: Set[str]) -> dict[Node, str]:
+def _without_neighbour(graph: Graph, names: GraphDefNames, circles: Set[str]) -> dict[Node, str]:
     """Return each operation that has circles and no neighbour in its box, with that box.
 
     The box is a prefix of names that ends in `/`; empty at the top level, whose operations are
@@ -94,7 +96,7 @@ def has_isolated_stack(graph: Graph, stacks: Collection[Node]) -> bool:
     return not joined.issuperset(stacks)
 
 
-def rename_beside_leaves(graph: Graph, names: Names, parameters: set[Node]) -> None:
+def rename_beside_leaves(graph: Graph, names: GraphDefNames, parameters: set[Node]) -> None:
     """Rename the parameters of leaf modules that are drawn as nodes: `fc.weight` beside `fc`.
 
     As `fc/weight`, they would turn the node of the leaf module into a box.

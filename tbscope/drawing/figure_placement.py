@@ -23,7 +23,7 @@ from tbscope.page.constants import SERIES_SIZE
 from tbscope.page.op_types import is_embedded
 from tbscope.page.series import fold
 
-__all__ = ["Origin", "Place", "place_figures"]
+__all__ = ["CopyPairs", "Place", "place_figures"]
 
 Place: TypeAlias = Node | Scope
 """The place of a figure: a drawn node, or a scope, which means its info card."""
@@ -34,7 +34,7 @@ _Row: TypeAlias = list[tuple[int, Node]]
 _DEVICE = "cpu"
 
 
-class Origin(NamedTuple):
+class CopyPairs(NamedTuple):
     """The nodes of a graph and of its copy, as they were before passes changed the copy.
 
     Attributes:
@@ -48,7 +48,7 @@ class Origin(NamedTuple):
     outputs: dict[Node, tuple[Value, ...]]
 
     @classmethod
-    def of(cls, graph: Graph, copy: Graph) -> "Origin":
+    def of(cls, graph: Graph, copy: Graph) -> "CopyPairs":
         """Record a graph and its new copy, which no pass has changed yet."""
         twins = dict(zip(graph.nodes, copy.nodes, strict=True))
         kernels = {
@@ -62,7 +62,7 @@ class Origin(NamedTuple):
 
 def place_figures(
     figures: Sequence[Figure],
-    origin: Origin,
+    origin: CopyPairs,
     drawn: Graph,
     layout: Layout,
     stood_for: Mapping[Node | Scope, Node],
@@ -193,7 +193,7 @@ class _PlaceFinder:
 
     def __init__(
         self,
-        origin: Origin,
+        origin: CopyPairs,
         drawn: Graph,
         layout: Layout,
         stood_for: Mapping[Node | Scope, Node],

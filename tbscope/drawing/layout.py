@@ -22,7 +22,7 @@ from tbscope.drawing.const_nodes import (
     rename_beside_leaves,
 )
 from tbscope.drawing.info_cards import Card, blank_cards, leaf_facts, module_cards
-from tbscope.drawing.naming import Labels, Names, Style, append_state_keys, name_graph
+from tbscope.drawing.naming import GraphDefNames, Labels, Style, append_state_keys, name_graph
 from tbscope.drawing.placement.containers import STAGES, Helpers, Placement, Stage, find_placement
 from tbscope.drawing.placement.function_boxes import FunctionBoxes
 from tbscope.drawing.placement.split_levels import MANY_LOOSE, MOST_LOOSE, count_loose, is_crowded
@@ -119,14 +119,14 @@ def lay_out(
         guests=place_borrowed_calls(graph),
     )
     tree.forget()
-    drawing = _Drawing(given)
+    drawing = _Candidate(given)
     if helpers != "none" and not callable(style):
         drawing = _bundled(drawing, every=helpers == "all")
     if drawing.names.ends and drawing.hierarchy.root in drawing.crowded:
         # Inputs and outputs may share a chunk only as nodes, so their own boxes are undone.
         given.boxed_ends = False
         drawing.hierarchy.forget()
-        drawing = _Drawing(given, drawing.bundles)
+        drawing = _Candidate(given, drawing.bundles)
     drawing.cut()
     layout, hierarchy = drawing.layout, drawing.hierarchy
     if templates:
@@ -179,7 +179,7 @@ class _Options:
     boxed_ends: bool = True
 
 
-class _Drawing:
+class _Candidate:
     """A candidate drawing of a graph, which may be discarded for a better candidate.
 
     Args:
@@ -220,7 +220,7 @@ class _Drawing:
         self._moved = bundles is not None or given.tells_classes
         self._arrange(self._without_circles(self.names))
 
-    def _without_circles(self, names: Names) -> set[Node]:
+    def _without_circles(self, names: GraphDefNames) -> set[Node]:
         """Return the parameters that must be drawn as nodes under these names."""
         given = self.given
         nodes = parameters_to_draw(given.graph, names, constants_only=not given.circles)
@@ -324,7 +324,7 @@ class _Drawing:
             if not mapping:
                 break
             self.hierarchy.forget()
-            chunked = Names(
+            chunked = GraphDefNames(
                 dict(zip(names.scopes, rename(names.scopes.values(), mapping), strict=True)),
                 dict(zip(names.nodes, rename(names.nodes.values(), mapping), strict=True)),
                 *(
@@ -346,7 +346,7 @@ class _Drawing:
             self._join()
 
 
-def _bundled(drawing: _Drawing, *, every: bool) -> _Drawing:
+def _bundled(drawing: _Candidate, *, every: bool) -> _Candidate:
     """Return a drawing with boxes for functions and loops on levels that are too full.
 
     Args:
@@ -365,7 +365,7 @@ def _bundled(drawing: _Drawing, *, every: bool) -> _Drawing:
         if bundler.changed:
             bundler.changed = False
             drawing.hierarchy.forget()
-            drawing = _Drawing(drawing.given, bundler.found)
+            drawing = _Candidate(drawing.given, bundler.found)
         for level, stages in drawing.wanting():
             for stage in stages:
                 # Once a stage has made boxes, the level may be drawn well: it is drawn again

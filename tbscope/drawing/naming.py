@@ -26,7 +26,7 @@ from tbscope.utils.validation import ask, is_word
 
 __all__ = [
     "Labels",
-    "Names",
+    "GraphDefNames",
     "Style",
     "UniqueNames",
     "append_state_keys",
@@ -126,7 +126,7 @@ class UniqueNames:
 
 
 @dataclass(slots=True)
-class Names:
+class GraphDefNames:
     """The names in a GraphDef.
 
     Attributes:
@@ -154,7 +154,7 @@ def name_graph(
     stands: Placement | None = None,
     classes: Mapping[str, str] | None = None,
     boxed_ends: bool = False,
-) -> Names:
+) -> GraphDefNames:
     r"""Return a unique name for every scope, node and output of a graph.
 
     Scopes are named first, then inputs and outputs, parameters and buffers, and at last
@@ -253,7 +253,7 @@ def parameters_by_place(graph: Graph) -> dict[tuple[Scope | None, str], Paramete
     }
 
 
-def append_state_keys(graph: Graph, names: Names) -> None:
+def append_state_keys(graph: Graph, names: GraphDefNames) -> None:
     """Rename parameters and buffers in other boxes, so that names end in the state_dict key.
 
     Args:
@@ -277,7 +277,7 @@ class _Namer:
     """Names the scopes, nodes and outputs of one graph."""
 
     def __init__(self, style: Style, stands: Placement, classes: Mapping[str, str] | None) -> None:
-        self.names = Names()
+        self.names = GraphDefNames()
         self._classes = classes
         self._stands = stands
         self._style = style

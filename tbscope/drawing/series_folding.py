@@ -13,7 +13,7 @@ from functools import cache, partial
 from itertools import groupby
 from operator import itemgetter
 
-from tbscope.drawing.naming import Names, attribute_of, parameters_by_place
+from tbscope.drawing.naming import GraphDefNames, attribute_of, parameters_by_place
 from tbscope.ir.graph import Graph, Nest, Node, Output, Parameter, Value
 from tbscope.ir.pytree import form_of, map_tree
 from tbscope.ir.scope_io import STATE
@@ -32,7 +32,7 @@ _OWN = frozenset({"module", "flops", "flops_not_counted"})
 
 def op_types_apart(
     graph: Graph,
-    names: Names,
+    names: GraphDefNames,
     facts: Mapping[Node, Mapping[str, Nest]],
     ops: Mapping[Node | Output, str],
 ) -> dict[Node | Output, str]:

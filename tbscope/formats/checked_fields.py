@@ -20,7 +20,7 @@ __all__ = [
     "TEXT",
     "FieldError",
     "Json",
-    "Kind",
+    "FieldKind",
     "Schema",
     "literal",
     "mapping",
@@ -49,7 +49,7 @@ class FieldError(Exception):
         return FieldError(self._why, f"{place}{joint}{self._place}")
 
 
-class Kind(NamedTuple):
+class FieldKind(NamedTuple):
     """A kind of field.
 
     Attributes:
@@ -70,7 +70,7 @@ class Schema:
         kinds: The kinds of its attributes, in the order of a row.
     """
 
-    def __init__(self, make: Callable[..., object], kinds: Mapping[str, Kind]) -> None:
+    def __init__(self, make: Callable[..., object], kinds: Mapping[str, FieldKind]) -> None:
         self._make = make
         self._kinds = kinds
         self._defaults = {
@@ -81,12 +81,12 @@ class Schema:
                 if field.default_factory is not MISSING:
                     self._defaults[field.name] = field.default_factory()
 
-    def row(self) -> Kind:
+    def row(self) -> FieldKind:
         """Return the kind of a field that is one instance."""
         is_row = isinstance(self._make, type) and issubclass(self._make, tuple)
         if is_row and not any(kind.write for kind in self._kinds.values()):
-            return Kind(None, self._read_row)
-        return Kind(self._write_rows, self._read_row)
+            return FieldKind(None, self._read_row)
+        return FieldKind(self._write_rows, self._read_row)
 
     def _write_rows(self, writer: object, things: list[object]) -> Sequence[Json]:
         columns = [
@@ -147,7 +147,7 @@ class Schema:
         return self._make(**values)
 
 
-def _written(kind: Kind, writer: object, values: list[Any]) -> Sequence[Json]:
+def _written(kind: FieldKind, writer: object, values: list[Any]) -> Sequence[Json]:
     """Return the plain data of a list of fields of one kind."""
     return values if kind.write is None else kind.write(writer, values)
 
@@ -155,7 +155,7 @@ def _written(kind: Kind, writer: object, values: list[Any]) -> Sequence[Json]:
 # -- kinds ----------------------------------------------------------------------------------
 
 
-def _plain(wanted: str, *types: type) -> Kind:
+def _plain(wanted: str, *types: type) -> FieldKind:
     """Return the kind of a field of JSON's own types."""
 
     def read(_: object, data: Json) -> object:
@@ -163,7 +163,7 @@ def _plain(wanted: str, *types: type) -> Kind:
             return data
         raise FieldError(f"is {shown(data)}, and should be {wanted}")
 
-    return Kind(None, read)
+    return FieldKind(None, read)
 
 
 def _read_whole(_: object, data: Json) -> object:
@@ -176,10 +176,10 @@ def _read_whole(_: object, data: Json) -> object:
 TEXT = _plain("a text", str)
 BOOLEAN = _plain("true or false", bool)
 NUMBER = _plain("a number", int, float)
-INTEGER = Kind(None, _read_whole)
+INTEGER = FieldKind(None, _read_whole)
 
 
-def literal(words: tuple[str, ...]) -> Kind:
+def literal(words: tuple[str, ...]) -> FieldKind:
     """Return the kind of a field with a fixed set of texts."""
 
     def read(_: object, data: Json) -> object:
@@ -187,10 +187,10 @@ def literal(words: tuple[str, ...]) -> Kind:
             return data
         raise FieldError(f"is {shown(data)}, and should be one of {', '.join(words)}")
 
-    return Kind(None, read)
+    return FieldKind(None, read)
 
 
-def optional(kind: Kind) -> Kind:
+def optional(kind: FieldKind) -> FieldKind:
     """Return the kind of a field that is None or of another kind."""
 
     def read(reader: object, data: Json) -> object:
@@ -203,10 +203,10 @@ def optional(kind: Kind) -> Kind:
         encoded = iter(_written(kind, writer, present))
         return [None if value is None else next(encoded) for value in values]
 
-    return Kind(kind.write and write, read)
+    return FieldKind(kind.write and write, read)
 
 
-def sequence(kind: Kind, make: type = tuple) -> Kind:
+def sequence(kind: FieldKind, make: type = tuple) -> FieldKind:
     """Return the kind of a field that is a tuple, or a list, of fields of one kind."""
 
     def write(writer: object, values: list[Any]) -> Sequence[Json]:
@@ -228,10 +228,10 @@ def sequence(kind: Kind, make: type = tuple) -> Kind:
             raise error.within(f"[{len(items)}]") from None
         return make(items)
 
-    return Kind(kind.write and write, read)
+    return FieldKind(kind.write and write, read)
 
 
-def mapping(kind: Kind) -> Kind:
+def mapping(kind: FieldKind) -> FieldKind:
     """Return the kind of a field that is a mapping from texts to fields of one kind."""
 
     def write(writer: object, values: list[Any]) -> Sequence[Json]:
@@ -256,4 +256,4 @@ def mapping(kind: Kind) -> Kind:
                 raise error.within(key) from None
         return items
 
-    return Kind(write, read)
+    return FieldKind(write, read)

@@ -19,8 +19,8 @@ from tbscope.formats.checked_fields import (
     NUMBER,
     TEXT,
     FieldError,
+    FieldKind,
     Json,
-    Kind,
     Schema,
     literal,
     mapping,
@@ -90,7 +90,7 @@ def encode_graph(graph: Graph) -> dict[str, Json]:
         The JSON value for each key of docs/formats.md. A constant of a user's class is written as
         its text.
     """
-    writer = _Writer(graph)
+    writer = _GraphWriter(graph)
     written: dict[str, Json] = {}
     # Rows add the rows that they refer to, so tables are written last to first, then reversed.
     for name, record in reversed(_TABLES.items()):
@@ -111,7 +111,7 @@ def decode_graph(data: Json) -> Graph:
         ArgumentError: The data does not describe a graph, or is of another version.
     """
     try:
-        graph = _Reader().graph(_checked(data))
+        graph = _GraphReader().graph(_checked(data))
         check_invariants(graph)
     except (FieldError, RecursionError, GraphError) as error:
         why = error.why if isinstance(error, GraphError) else str(error)
@@ -142,7 +142,7 @@ def _checked(data: Json) -> Mapping[str, Json]:
     return data
 
 
-class _Writer:
+class _GraphWriter:
     """The state of the writer for one graph.
 
     Attributes:
@@ -256,7 +256,7 @@ def _with_inner(nodes: Sequence[Node]) -> Iterator[Node]:
         yield node
 
 
-class _Reader:
+class _GraphReader:
     """The state of the reader for one graph.
 
     Attributes:
@@ -344,10 +344,10 @@ def _entry(number: Json, listed: Sequence[_T], others: Sequence[_T] = ()) -> _T:
 # -- the schema -----------------------------------------------------------------------------
 
 
-def _row_of(table: str) -> Kind:
+def _row_of(table: str) -> FieldKind:
     """Return the kind of a field that refers to a row of a table."""
 
-    def write(writer: _Writer, items: list[object]) -> list[int]:
+    def write(writer: _GraphWriter, items: list[object]) -> list[int]:
         # Most rows are in the table already, and `map` finds them without a Python step each.
         known, keys = writer.known[table], list(map(id, items))
         for item, key in zip(items, keys, strict=True):
@@ -355,13 +355,13 @@ def _row_of(table: str) -> Kind:
                 writer.add(table, item)
         return list(map(known.__getitem__, keys))
 
-    def read(reader: _Reader, data: Json) -> object:
+    def read(reader: _GraphReader, data: Json) -> object:
         return _entry(data, reader.tables[table])
 
-    return Kind(write, read)
+    return FieldKind(write, read)
 
 
-def _kind_of(hint: object) -> Kind:
+def _kind_of(hint: object) -> FieldKind:
     """Return the kind of the fields with a type annotation."""
     if hint in _KINDS:
         return _KINDS[hint]
@@ -376,22 +376,22 @@ def _kind_of(hint: object) -> Kind:
     return mapping(_kind_of(inner[1])) if inner else _record(hint).row()
 
 
-def _record(make: Any, **others: Kind | None) -> Schema:
+def _record(make: Any, **others: FieldKind | None) -> Schema:
     """Return the record of a class; `others` sets kinds of fields, or omits a field (None)."""
     hints = get_type_hints(make) or get_type_hints(make.__init__)
     kinds = {name: _kind_of(hints[name]) for name in signature(make).parameters} | others
     return Schema(make, {name: kind for name, kind in kinds.items() if kind is not None})
 
 
-_KINDS: dict[object, Kind] = {
+_KINDS: dict[object, FieldKind] = {
     str: TEXT,
     int: INTEGER,
     float: NUMBER,
     bool: BOOLEAN,
-    Nest: Kind(_Writer.nests, _Reader.nest),
-    Node: Kind(_Writer.nodes, _Reader.node),
-    Value: Kind(_Writer.values, _Reader.value),
-    Argument: Kind(_Writer.arguments, _Reader.argument),
+    Nest: FieldKind(_GraphWriter.nests, _GraphReader.nest),
+    Node: FieldKind(_GraphWriter.nodes, _GraphReader.node),
+    Value: FieldKind(_GraphWriter.values, _GraphReader.value),
+    Argument: FieldKind(_GraphWriter.arguments, _GraphReader.argument),
     Sharding: _row_of("shardings"),
     Collective: _row_of("collectives"),
     Scope: _row_of("scopes"),
@@ -400,7 +400,7 @@ _KINDS: dict[object, Kind] = {
     Function: _row_of("functions"),
     CallFrame: _row_of("runs"),
 }
-_TYPES = sequence(Kind(_Writer.types_of, _row_of("types").read), list)
+_TYPES = sequence(FieldKind(_GraphWriter.types_of, _row_of("types").read), list)
 # Rows refer to earlier rows and to earlier tables only.
 _TABLES: dict[str, Schema] = {
     "shardings": _record(Sharding),

@@ -323,7 +323,7 @@ class Definition:
         graph satisfies the invariants, unless a call in it reads a tensor that is only computed
         during that call, as is possible for a module that runs outside of its parent module.
         """
-        return _Body(self).graph
+        return _BodyBuilder(self).graph
 
     @property
     def head(self) -> str:
@@ -372,7 +372,7 @@ def _order(ref: Given) -> tuple[tuple[int, ...], int]:
     return ref.path, -1 if ref.output is None else ref.output
 
 
-class _Body:
+class _BodyBuilder:
     """Builds the graph of a body from its first use.
 
     Args:

@@ -16,7 +16,7 @@ from tbscope.utils.validation import check_truth, is_word
 from tbscope.utils.warning import warn_once
 from tbscope.writer import SummaryWriter
 from tbscope.writing.event_sinks import open_sink
-from tbscope.writing.tags import Entry
+from tbscope.writing.tags import GraphEntry
 
 __all__ = ["DrawingCallback", "warn_of_none"]
 
@@ -70,7 +70,7 @@ class DrawingCallback:
                 fix='overlays=["flops", "parameters"], or overlays=() for none',
             )
         check_options(**drawing)
-        Entry(tag, None, run_name).check()
+        GraphEntry(tag, None, run_name).check()
         self.graph: Graph | None = None
         self._logdir = logdir
         self._tag = tag

@@ -16,7 +16,7 @@ from itertools import takewhile
 from typing import Any
 
 from tbscope.errors import ArgumentError, NotFoundError
-from tbscope.ir.late_methods import Functions, Table, late_method
+from tbscope.ir.late_methods import FunctionsProtocol, SummaryProtocol, late_method
 from tbscope.ir.metadata import (
     Collective,
     Constant,
@@ -206,7 +206,7 @@ class Graph:
         depth: int | None = None,
         columns: Sequence[str] | None = None,
         fold: bool = True,
-    ) -> Table:
+    ) -> SummaryProtocol:
         """The table of the modules: shapes, parameters, FLOPs, bytes, and times if measured.
 
         `print(graph.summary())` prints it; `.rows` contains the figures, ready for pandas.
@@ -221,17 +221,19 @@ class Graph:
         Raises:
             ArgumentError: A column does not exist, or the depth is not a number of modules.
         """
-        table: Table = late_method("Graph.summary")(self, depth=depth, columns=columns, fold=fold)
+        table: SummaryProtocol = late_method("Graph.summary")(
+            self, depth=depth, columns=columns, fold=fold
+        )
         return table
 
-    def functions(self) -> Functions:
+    def functions(self) -> FunctionsProtocol:
         """The module calls as functions: calls with the same body share one definition.
 
         Two calls are uses of one definition if they have the same class, hyper-parameters and
         inner graph; parameters and shapes may differ. `print(graph.functions())` prints each
         definition once, and the graph of their uses.
         """
-        functions: Functions = late_method("Graph.functions")(self)
+        functions: FunctionsProtocol = late_method("Graph.functions")(self)
         return functions
 
     def save(self, path: Any, *, depth: int | None = None, **drawing: Any) -> None:

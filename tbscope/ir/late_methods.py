@@ -10,7 +10,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any, Protocol
 
-__all__ = ["WAYS_UP", "Functions", "Table", "late_method"]
+__all__ = ["WAYS_UP", "FunctionsProtocol", "SummaryProtocol", "late_method"]
 
 WAYS_UP = {
     "Graph.summary": ("tbscope.analysis.summary", "Summary"),
@@ -21,7 +21,7 @@ WAYS_UP = {
 """The module and the object in it that implement each late method."""
 
 
-class Table(Protocol):
+class SummaryProtocol(Protocol):
     """The table of a graph's modules; `tbscope.Summary` implements it.
 
     Attributes:
@@ -36,7 +36,7 @@ class Table(Protocol):
         """Print the table."""
 
 
-class Functions(Protocol):
+class FunctionsProtocol(Protocol):
     """The definitions of a graph's calls; `tbscope.Functions` implements it.
 
     Attributes:

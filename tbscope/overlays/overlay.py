@@ -205,7 +205,7 @@ _Made: TypeAlias = Mapping[Target, Number] | tuple[Figure, ...]
 """The numbers of an overlay's single figure, or its figures."""
 
 
-class Held(NamedTuple):
+class NamedParameter(NamedTuple):
     """A parameter or buffer of a graph's modules under one of its names.
 
     Attributes:
@@ -222,7 +222,7 @@ class Held(NamedTuple):
     place: Node | Scope
 
 
-def held_parameters(graph: Graph) -> Iterator[Held]:
+def held_parameters(graph: Graph) -> Iterator[NamedParameter]:
     """Yield each parameter and buffer of the model, once for each of its names."""
     nodes = {(node.scope, attribute_of(node)): node for node in graph.nodes if node.kind in STATE}
     parts = walk(ModuleTree(graph).top)
@@ -243,7 +243,7 @@ def held_parameters(graph: Graph) -> Iterator[Held]:
             place = places.get(identity) or (around.calls[0].scope if around else None)
             if place is not None:
                 name = f"{owner}.{parameter.name}" if owner else parameter.name
-                yield Held(name, parameter, identity, place)
+                yield NamedParameter(name, parameter, identity, place)
 
 
 def _of_parameters(number: Callable[[Parameter], int]) -> Callable[[Graph], _Made]:

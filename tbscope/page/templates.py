@@ -24,7 +24,7 @@ _Kind: TypeAlias = "str | int"
 _ROUNDS = 3
 
 
-class _Inside(NamedTuple):
+class _BoxContents(NamedTuple):
     """The direct contents of a box.
 
     Attributes:
@@ -81,7 +81,9 @@ class Structures:
         # The index of the first node of each op type below a box.
         self._firsts: dict[Box, dict[str, int]] = {}
         self._exact: dict[Hashable, Structure] = {}
-        self._signatures: dict[Hashable, tuple[Structure, _Inside] | dict[Hashable, Structure]] = {}
+        self._signatures: dict[
+            Hashable, tuple[Structure, _BoxContents] | dict[Hashable, Structure]
+        ] = {}
         self._colours: dict[Hashable, int] = {}
         boxes = list(hierarchy.boxes.values())
         # Boxes come parents first.
@@ -140,13 +142,13 @@ class Structures:
         found = self._exact.get(exact)
         if found is None:
             new = Structure(self._number + 1, box, depth + 1, size)
-            found = self._exact[exact] = self._like(new, _Inside(kinds, links, ops))
+            found = self._exact[exact] = self._like(new, _BoxContents(kinds, links, ops))
             if found is new:
                 self._number += 1
                 found.children = inner
         return found
 
-    def _like(self, new: Structure, inside: _Inside) -> Structure:
+    def _like(self, new: Structure, inside: _BoxContents) -> Structure:
         """Return the earlier structure that equals a new one, or the new one."""
         signature = (new.depth, new.size, len(inside.kinds), len(inside.links), inside.ops)
         seen = self._signatures.get(signature)
@@ -159,7 +161,7 @@ class Structures:
             seen = self._signatures[signature] = {self._refine(first.box, first_inside): first}
         return seen.setdefault(self._refine(new.box, inside), new)
 
-    def _refine(self, box: Box, inside: _Inside) -> Hashable:
+    def _refine(self, box: Box, inside: _BoxContents) -> Hashable:
         """Return a description of the children by their kinds and neighbours, in no order.
 
         Colours (as in Weisfeiler-Leman refinement) are numbers that are equal for children of

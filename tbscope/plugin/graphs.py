@@ -39,7 +39,7 @@ from tbscope.utils.gc_pause import not_collecting
 
 __all__ = [
     "LoggedGraphs",
-    "Place",
+    "GraphLocation",
     "picture_of_bytes",
     "recorded_graph",
 ]
@@ -61,7 +61,7 @@ _Part = TypeVar("_Part")
 # -- records -----------------------------------------------------------------------------------
 
 
-class Place(NamedTuple):
+class GraphLocation(NamedTuple):
     """The position of a graph in a log.
 
     Attributes:
@@ -79,7 +79,7 @@ class Place(NamedTuple):
     time: float | None = None
 
 
-def recorded_graph(logdir: str, place: Place, wall_time: float) -> Graph:
+def recorded_graph(logdir: str, place: GraphLocation, wall_time: float) -> Graph:
     """Return the graph from the record beside a drawing in a log.
 
     Args:
@@ -119,7 +119,7 @@ def _files(logdir: str, run: str) -> list[str]:
         raise _missing(error_text(error), "see that the log directory is there") from error
 
 
-def _event(files: list[str], place: Place, wall_time: float) -> LoggedContent:
+def _event(files: list[str], place: GraphLocation, wall_time: float) -> LoggedContent:
     """Return the contents of the event with a drawing.
 
     Raises:
@@ -160,7 +160,7 @@ class LoggedGraphs:
         self._logdir = logdir
         self._lock = threading.Lock()
         # The latest pictures, by the keys and wall times of their bytes.
-        self._open: OrderedDict[tuple[tuple[str, float], ...], _Opened] = OrderedDict()
+        self._open: OrderedDict[tuple[tuple[str, float], ...], _OpenGraph] = OrderedDict()
 
     def runs(self, context: Any, experiment: str) -> list[dict[str, object]]:
         """Return the graphs of all runs: run, tag, and the steps and times of each."""
@@ -180,7 +180,9 @@ class LoggedGraphs:
         ]
         return sorted(found, key=lambda one: (one["run"], one["tag"]))
 
-    def levels(self, context: Any, place: Place, before: Place | None = None) -> Levels:
+    def levels(
+        self, context: Any, place: GraphLocation, before: GraphLocation | None = None
+    ) -> Levels:
         """Return the answers for the picture of a graph, made once while it is open.
 
         Args:
@@ -209,7 +211,7 @@ class LoggedGraphs:
 
         return self._opened(datum).get("levels", read)
 
-    def record_of(self, context: object, place: Place) -> Graph:
+    def record_of(self, context: object, place: GraphLocation) -> Graph:
         """Return the graph from the record beside a drawing, read once while it is open.
 
         Raises:
@@ -221,18 +223,18 @@ class LoggedGraphs:
             "record", lambda: recorded_graph(self._logdir, at, datum.wall_time)
         )
 
-    def record(self, context: object, place: Place) -> Graph | None:
+    def record(self, context: object, place: GraphLocation) -> Graph | None:
         """Return the graph of `record_of`, or None if it has no readable record."""
         try:
             return self.record_of(context, place)
         except ArgumentError:
             return None
 
-    def _opened(self, *data: Any) -> "_Opened":
+    def _opened(self, *data: Any) -> "_OpenGraph":
         """Return the cache of a graph or a pair; the least recently used cache is dropped."""
         key = tuple((_key(datum), datum.wall_time) for datum in data)
         with self._lock:
-            opened = self._open.pop(key, None) or _Opened()
+            opened = self._open.pop(key, None) or _OpenGraph()
             self._open[key] = opened
             while len(self._open) > _MOST_OPEN:
                 self._open.popitem(last=False)
@@ -250,7 +252,7 @@ class LoggedGraphs:
         ]
         return sorted(found, key=lambda one: (one["run"], one["tag"]))
 
-    def overlay(self, context: object, place: Place, tag: str) -> list[dict[str, object]]:
+    def overlay(self, context: object, place: GraphLocation, tag: str) -> list[dict[str, object]]:
         """Return the figures of an overlay, at its latest step, for a graph of its run.
 
         Raises:
@@ -282,7 +284,7 @@ class LoggedGraphs:
         return self._opened(self._find(context, place)[1]).get(key, read)
 
     def _find(
-        self, context: object, place: Place, plugins: Iterable[str] | None = None
+        self, context: object, place: GraphLocation, plugins: Iterable[str] | None = None
     ) -> tuple[str, Any]:
         """Return the plugin name of a graph's or an overlay's bytes, and TensorBoard's datum."""
         tag = place.tag or metadata.RUN_GRAPH_NAME
@@ -313,7 +315,7 @@ class LoggedGraphs:
         )
 
 
-class _Opened:
+class _OpenGraph:
     """The parts of an open graph that were read: picture, record, drawing and overlays."""
 
     def __init__(self) -> None:

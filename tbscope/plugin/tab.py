@@ -17,7 +17,7 @@ from tbscope.saving.viewer_files import MODULES, viewer_body, viewer_style, view
 if TYPE_CHECKING:
     from werkzeug.wrappers import Request, Response
 
-    from tbscope.plugin.graphs import LoggedGraphs, Place
+    from tbscope.plugin.graphs import GraphLocation, LoggedGraphs
 
 __all__ = ["ASSETS", "ModelTab"]
 
@@ -173,7 +173,7 @@ def _asked_by(request: "Request") -> tuple[object, str]:
     return plugin_util.context(environ), plugin_util.experiment_id(environ)
 
 
-def _place(asked: Mapping[str, str], experiment: str, of: str = "") -> "Place":
+def _place(asked: Mapping[str, str], experiment: str, of: str = "") -> "GraphLocation":
     """Return the position of a graph from the arguments of a request.
 
     Args:
@@ -183,10 +183,10 @@ def _place(asked: Mapping[str, str], experiment: str, of: str = "") -> "Place":
     Raises:
         ArgumentError: The step or the time is no number.
     """
-    from tbscope.plugin.graphs import Place
+    from tbscope.plugin.graphs import GraphLocation
 
     step, time = asked.get(f"{of}step"), asked.get(f"{of}time")
-    return Place(
+    return GraphLocation(
         experiment,
         asked.get(f"{of}run", ""),
         asked.get(f"{of}tag", ""),

@@ -21,7 +21,7 @@ from tbscope.sources.torch.distributed import (
 )
 from tbscope.sources.torch.fake_process_group import size_of_world
 
-__all__ = ["Gathering", "gathering_of", "lost_error", "lost_texts", "simulated_ranks"]
+__all__ = ["RanksDrawing", "gathering_of", "lost_error", "lost_texts", "simulated_ranks"]
 
 # Counter of gathering calls in this process; equal on all ranks, as they run the same program.
 _calls = count()
@@ -29,8 +29,8 @@ _calls = count()
 _FOR_TORCHRUN = "call it in a program that torchrun started, after init_process_group()"
 
 
-def gathering_of(ranks: Ranks, timeout_s: float) -> "Gathering | None":
-    """Return the `Gathering` for the selected ranks.
+def gathering_of(ranks: Ranks, timeout_s: float) -> "RanksDrawing | None":
+    """Return the `RanksDrawing` for the selected ranks.
 
     Args:
         ranks: A valid option (see `check_ranks`).
@@ -51,7 +51,7 @@ def gathering_of(ranks: Ranks, timeout_s: float) -> "Gathering | None":
             fix="torch.distributed.init_process_group() before it",
         )
     unfolded = ranks == "unfolded"
-    return Gathering(_wanted(ranks, world), timeout_s, unfolded=unfolded, alone=world <= 1)
+    return RanksDrawing(_wanted(ranks, world), timeout_s, unfolded=unfolded, alone=world <= 1)
 
 
 def _wanted(ranks: Ranks, world: int) -> list[int]:
@@ -90,7 +90,7 @@ def simulated_ranks(ranks: Ranks, world: Mapping[str, object]) -> list[int] | No
     return _wanted(ranks, size)
 
 
-class Gathering:
+class RanksDrawing:
     """One drawing of the graphs of several ranks.
 
     Args:

@@ -25,7 +25,7 @@ from tbscope.sources.graphdef.ops import (
     shapes_of,
 )
 
-__all__ = ["FIGURES", "LARGEST", "Glyph", "Picture", "Read", "Tensor", "picture_of"]
+__all__ = ["FIGURES", "LARGEST", "Glyph", "Picture", "NodeInput", "Tensor", "picture_of"]
 
 Glyph: TypeAlias = Box | Item
 """A box, or a node."""
@@ -70,7 +70,7 @@ class Tensor(NamedTuple):
         return count
 
 
-class Read(NamedTuple):
+class NodeInput(NamedTuple):
     """One input of a node.
 
     Attributes:
@@ -117,7 +117,7 @@ class Picture:
         self._numbers: dict[tuple[Glyph, str], float | None] = {}
         # The class and the number of the equal blocks in a box.
         self._blocks: dict[Glyph, str] = {}
-        self._reads: dict[Item, list[Read]] = {}
+        self._reads: dict[Item, list[NodeInput]] = {}
         # The NodeDef of each node, and the info node of each box that has one.
         self._nodes: dict[Box | Item, Any] = {}
         self._times: dict[Box, int] = {}
@@ -217,7 +217,7 @@ class Picture:
                 return attribute_value(node.attr[name])
         return None
 
-    def reads(self, item: Item) -> list[Read]:
+    def reads(self, item: Item) -> list[NodeInput]:
         """The inputs of a node: first the tensors, then the control dependencies."""
         if item not in self._reads:
             found = []
@@ -227,7 +227,7 @@ class Picture:
                 # A GraphDef of another library may name nodes that it does not contain.
                 source = self.hierarchy.items.get(self.hierarchy.strict.get(name, name))
                 if source is not None:
-                    found.append(Read(source, output, waits))
+                    found.append(NodeInput(source, output, waits))
             self._reads[item] = sorted(found, key=lambda read: read.waits)
         return self._reads[item]
 
@@ -287,7 +287,7 @@ class Picture:
         """The boxes and nodes directly in a box, without constant nodes."""
         return list(box.children.values())
 
-    def flow(self, item: Item) -> Iterator[Read]:
+    def flow(self, item: Item) -> Iterator[NodeInput]:
         """The inputs of a node that are drawn as lines, with the inputs of its constant nodes."""
         seen = {item}
         pending = list(reversed(self.reads(item)))
@@ -300,7 +300,7 @@ class Picture:
                 seen.add(read.source)
                 pending += reversed(self.reads(read.source))
 
-    def tensor(self, read: Read) -> Tensor | None:
+    def tensor(self, read: NodeInput) -> Tensor | None:
         """The type of the tensor of an input, or None if unknown, or for a control dependency."""
         return None if read.waits else self.type_of(read.source, read.output)
 

@@ -209,7 +209,7 @@ def in_order(mode: str, counts: Mapping[str, int]) -> dict[str, int]:
     return dict(sorted(counts.items(), key=key))
 
 
-class Inside(NamedTuple):
+class BoxTexts(NamedTuple):
     """The texts of the contents of a box.
 
     Attributes:
@@ -244,7 +244,7 @@ class Texts:
             "rank": lambda glyph: self._rank_texts.get(glyph, ""),
         }
         self._known: dict[str, dict[Glyph, str]] = {}
-        self._inside: dict[str, dict[Box, Inside]] = {}
+        self._inside: dict[str, dict[Box, BoxTexts]] = {}
 
     @cached_property
     def modes(self) -> tuple[str, ...]:
@@ -259,14 +259,14 @@ class Texts:
             self._known[mode] = {glyph: text for glyph, text in found if text}
         return self._known[mode]
 
-    def inside(self, mode: str, box: Box) -> "Inside":
+    def inside(self, mode: str, box: Box) -> "BoxTexts":
         """Return the texts of the contents of a box, in a mode."""
         if mode not in self._inside:
             self._inside[mode] = self._sum(self.of(mode))
         return self._inside[mode][box]
 
-    def _sum(self, texts: Mapping[Glyph, str]) -> "dict[Box, Inside]":
-        sums: dict[Box, Inside] = {}
+    def _sum(self, texts: Mapping[Glyph, str]) -> "dict[Box, BoxTexts]":
+        sums: dict[Box, BoxTexts] = {}
         # Boxes come parents first.
         for box in (*reversed(self._picture.boxes), self._picture.root):
             shares: dict[str, int] = {}
@@ -282,7 +282,7 @@ class Texts:
                     if not text:
                         for one, count in inner.shares.items():
                             shares[one] = shares.get(one, 0) + count
-            sums[box] = Inside(shares, below)
+            sums[box] = BoxTexts(shares, below)
         return sums
 
     # -- ranks -------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from tbscope.page.glyphs import Box, Item
 from tbscope.saving.box_tree import Picture, Tensor
 from tbscope.saving.repeats import Folds
 
-__all__ = ["PAGE", "Cut", "Line", "check_depth", "fitting"]
+__all__ = ["PAGE", "Cut", "ShapeEdge", "check_depth", "fitting"]
 
 _Drawn = TypeVar("_Drawn")
 
@@ -26,7 +26,7 @@ _MOST_SHAPES = 250
 
 
 @dataclass(slots=True, eq=False)
-class Line:
+class ShapeEdge:
     """A line between two shapes.
 
     Attributes:
@@ -76,7 +76,7 @@ class Cut:
         self.folds = folds
         deepest = max((box.depth for box in picture.boxes), default=0)
         self.depth = deepest if depth is None else min(depth, deepest)
-        found: dict[tuple[Box | Item, Box | Item], Line] = {}
+        found: dict[tuple[Box | Item, Box | Item], ShapeEdge] = {}
         for item in picture.items:
             if item.embedded:
                 continue
@@ -89,7 +89,7 @@ class Cut:
                     continue
                 line = found.get((start, end))
                 if line is None:
-                    line = found[start, end] = Line(start, end)
+                    line = found[start, end] = ShapeEdge(start, end)
                 if not read.waits:
                     line.tensors[read.source, read.output] = picture.tensor(read)
         self.lines = list(found.values())

@@ -9,9 +9,9 @@ from functools import cached_property
 from typing import NamedTuple, TypeAlias
 
 from tbscope.page.glyphs import Box, Item
-from tbscope.saving.box_tree import Glyph, Picture, Read
+from tbscope.saving.box_tree import Glyph, NodeInput, Picture
 
-__all__ = ["JOINT", "Line", "Lines", "LinesOf", "columns_of"]
+__all__ = ["JOINT", "LevelEdge", "Lines", "LinesOf", "columns_of"]
 
 JOINT = -1
 """The column of operations of several ranks together."""
@@ -21,7 +21,7 @@ _RANKS = re.compile(r"(stage_\d+_)?ranks?_\d[\d,_a-z-]*")
 
 
 @dataclass(slots=True, eq=False)
-class Line:
+class LevelEdge:
     """The tensors from one glyph of a level to another, each once.
 
     Attributes:
@@ -33,7 +33,7 @@ class Line:
     waits: bool = False
 
 
-LinesOf: TypeAlias = dict[tuple[Glyph, Glyph], Line]
+LinesOf: TypeAlias = dict[tuple[Glyph, Glyph], LevelEdge]
 """Lines by the glyphs at their ends."""
 
 
@@ -138,8 +138,8 @@ def _sources(item: Item) -> list[Item]:
     return found
 
 
-def _join(lines: LinesOf, ends: tuple[Glyph, Glyph], read: Read) -> None:
-    line = lines.setdefault(ends, Line())
+def _join(lines: LinesOf, ends: tuple[Glyph, Glyph], read: NodeInput) -> None:
+    line = lines.setdefault(ends, LevelEdge())
     # A tensor with several readers counts once.
     if read.waits:
         line.waits = True

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from tbscope.errors import ArgumentError
 from tbscope.messages import shown
 from tbscope.page.glyphs import Box, Item
-from tbscope.saving.box_tree import FIGURES, LARGEST, Glyph, Picture, Read, Tensor
+from tbscope.saving.box_tree import FIGURES, LARGEST, Glyph, NodeInput, Picture, Tensor
 from tbscope.saving.color_words import Stages, Texts, in_order
 from tbscope.saving.level_edges import Lines, LinesOf, columns_of
 from tbscope.saving.repeats import fold_repeats
@@ -42,7 +42,7 @@ _FLAG_BITS = 8
 _ENDS = ("Input", "Output")
 
 
-class Figure(NamedTuple):
+class LevelFigure(NamedTuple):
     """A number for each of some nodes and boxes.
 
     Attributes:
@@ -56,7 +56,7 @@ class Figure(NamedTuple):
     numbers: Mapping[Glyph, float]
 
 
-def activation_bytes(picture: Picture) -> Figure:
+def activation_bytes(picture: Picture) -> LevelFigure:
     """Return the bytes of the outputs of each node; outputs of unknown sizes are left out."""
     numbers: dict[Glyph, float] = {}
     for item in picture.items:
@@ -66,7 +66,7 @@ def activation_bytes(picture: Picture) -> Figure:
                 numbers[item] = sum(
                     output.elements * _element_bits(output.dtype) / 8 for output in sized
                 )
-    return Figure("activation_bytes", ASKED["activation_bytes"], numbers)
+    return LevelFigure("activation_bytes", ASKED["activation_bytes"], numbers)
 
 
 def _element_bits(dtype: str) -> int:
@@ -77,7 +77,7 @@ def _element_bits(dtype: str) -> int:
 
 def figure_by_names(
     picture: Picture, key: str, title: str, numbers: Mapping[str, float]
-) -> Figure | None:
+) -> LevelFigure | None:
     """Return the figure of a picture with numbers by the names of nodes and boxes.
 
     Args:
@@ -102,7 +102,7 @@ def figure_by_names(
         for drawing in drawings
     ]
     found = max(of_drawings, key=len)
-    return Figure(key, title, found) if found else None
+    return LevelFigure(key, title, found) if found else None
 
 
 def largest_at_the_top(picture: Picture, number: Callable[[Glyph], float | None]) -> float:
@@ -282,7 +282,7 @@ class Levels:
             )
         return number
 
-    def figures(self, figures: Iterable[Figure]) -> list[dict[str, object]]:
+    def figures(self, figures: Iterable[LevelFigure]) -> list[dict[str, object]]:
         """Return figures by the numbers of nodes and boxes; boxes without a number get the sum."""
         picture, answers = self.picture, []
         for figure in figures:
@@ -334,9 +334,9 @@ class Levels:
         }
 
     @cached_property
-    def _readers(self) -> dict[Item, list[tuple[Item, Read]]]:
+    def _readers(self) -> dict[Item, list[tuple[Item, NodeInput]]]:
         """The readers of each node, circles included, with the inputs that read it."""
-        readers: dict[Item, list[tuple[Item, Read]]] = {}
+        readers: dict[Item, list[tuple[Item, NodeInput]]] = {}
         for item in self.picture.items:
             for read in self.picture.reads(item):
                 readers.setdefault(read.source, []).append((item, read))
@@ -413,7 +413,7 @@ class Levels:
             "figures": {key: picture.figure(glyph, key) for key in self._figures},
         }
 
-    def _sizes(self, read: Read) -> str:
+    def _sizes(self, read: NodeInput) -> str:
         tensor = self.picture.tensor(read)
         return tensor.size_text if tensor else ""
 

@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeAlias
 
 from tbscope.page.glyphs import Box, Item, box_around
 from tbscope.page.templates import Structures
-from tbscope.saving.box_tree import Glyph, Picture, Read
+from tbscope.saving.box_tree import Glyph, NodeInput, Picture
 
 __all__ = ["Folds", "fold_repeats"]
 
@@ -131,7 +131,7 @@ _Joint: TypeAlias = tuple[int, Hashable]
 """The index of a node in its block, and a source or reader of it outside."""
 
 
-class _Block(NamedTuple):
+class _ChildRange(NamedTuple):
     """Some adjacent children of a box.
 
     Attributes:
@@ -145,7 +145,7 @@ class _Block(NamedTuple):
     content: list[Hashable]
 
 
-class _Run:
+class _Repetition:
     """Adjacent equal blocks.
 
     Attributes:
@@ -155,7 +155,7 @@ class _Run:
             the inputs of a block from elsewhere; and the readers elsewhere of the block before.
     """
 
-    def __init__(self, first: _Block) -> None:
+    def __init__(self, first: _ChildRange) -> None:
         self.blocks = [first]
         self.nodes = {*first.place}
         self.joints: tuple[set[_Joint], ...] = ()
@@ -173,13 +173,13 @@ class Folds:
         """Find the runs; blocks of several nodes or boxes get a box around the first one."""
         self.picture = picture
         self.titles: dict[Glyph, tuple[str, str]] = {}
-        self._reads: dict[Item, list[Read]] = {}
+        self._reads: dict[Item, list[NodeInput]] = {}
         self._sources: dict[Item, list[Item]] = {}
         self._readers: dict[Item, list[Item]] = {}
         # The node in the first block for each node of a block that is not drawn.
         self._first: dict[Item, Item] = {}
         # The index of the block of each node, by the runs that contain it.
-        self._blocks: dict[Item, dict[_Run, int]] = {}
+        self._blocks: dict[Item, dict[_Repetition, int]] = {}
         # The boxes that were made around blocks of several members.
         self._made: set[Box] = set()
         # Each box with its contents at any depth, and each node alone.
@@ -209,7 +209,7 @@ class Folds:
                 return None
         return start, end
 
-    def _drawn_for(self, item: Item) -> tuple[Item, dict[_Run, int]]:
+    def _drawn_for(self, item: Item) -> tuple[Item, dict[_Repetition, int]]:
         """Return the node that is drawn for a node, and the indices of its blocks in all runs."""
         found = self._blocks.get(item, {})
         while item in self._first:
@@ -238,14 +238,14 @@ class Folds:
 
     def _run_at(
         self, box: Box, children: Sequence[Glyph], keys: Sequence[Hashable], at: int
-    ) -> _Run | None:
+    ) -> _Repetition | None:
         """Return the longest run that begins at a child of a box."""
         best, most = None, at
         for period in range(1, _MOST_IN_FIGURE + 1):
             end = at + period
             if keys[at:end] != keys[end : end + period]:
                 continue
-            run = _Run(self._block(children[at:end]))
+            run = _Repetition(self._block(children[at:end]))
             while keys[at : at + period] == keys[end : end + period] and self._takes(
                 run, self._block(children[end : end + period]), box
             ):
@@ -255,7 +255,7 @@ class Folds:
                 best, most = run, end
         return best
 
-    def _block(self, members: Sequence[Glyph]) -> _Block:
+    def _block(self, members: Sequence[Glyph]) -> _ChildRange:
         picture = self.picture
         nodes = [one for each in members for one in self._below[each] if isinstance(one, Item)]
         place = {item: at for at, item in enumerate(nodes)}
@@ -273,9 +273,9 @@ class Folds:
                     told = picture.class_of(glyph)
                 name = glyph.name[len(member.name) :]
                 content.append((number, name, self._hyperparameters.get(scope), told))
-        return _Block(members, place, content)
+        return _ChildRange(members, place, content)
 
-    def _takes(self, run: _Run, block: _Block, around: Box) -> bool:
+    def _takes(self, run: _Repetition, block: _ChildRange, around: Box) -> bool:
         """Add a block to a run if its content and its joints equal those of the others."""
         before = run.blocks[-1]
         if block.content != before.content:
@@ -308,7 +308,7 @@ class Folds:
 
     def _joints(
         self,
-        block: _Block,
+        block: _ChildRange,
         near: Mapping[Item, Sequence[Item]],
         neighbour: Collection[Item],
         around: Box,
@@ -342,7 +342,7 @@ class Folds:
         assert box is not None, "the root is around all"
         return box
 
-    def _take(self, box: Box, run: _Run) -> Glyph:
+    def _take(self, box: Box, run: _Repetition) -> Glyph:
         """Fold a run into its first block, and return the node or box that is drawn for it."""
         first, *others = run.blocks
         for at, block in enumerate(run.blocks):

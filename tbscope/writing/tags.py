@@ -29,8 +29,8 @@ from tbscope.writing.event_sinks import (
 from tbscope.writing.records import file_name, foresee_failure, is_remote, writing_failed
 
 __all__ = [
-    "Entry",
-    "Kind",
+    "GraphEntry",
+    "DataKind",
     "Written",
     "forget_removed",
     "holds",
@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 
-class Entry(NamedTuple):
+class GraphEntry(NamedTuple):
     """The entry of a graph in the page's lists: tag, step and run.
 
     Attributes:
@@ -58,7 +58,7 @@ class Entry(NamedTuple):
         check_placing(*self)
 
 
-def write_entry(writer: object, drawn: Drawn, entry: Entry, record: bytes = b"") -> None:
+def write_entry(writer: object, drawn: Drawn, entry: GraphEntry, record: bytes = b"") -> None:
     """Write a graph, with its figures where it has some, and flush it to disk.
 
     Args:
@@ -81,14 +81,14 @@ def write_entry(writer: object, drawn: Drawn, entry: Entry, record: bytes = b"")
     directory = os.path.abspath(place) if place and not is_remote(place) else place
     if directory and not is_remote(directory):
         forget_removed(directory)
-    if stats is None and entry.tag is None and holds(directory, PROFILE_TAG, Kind.FIGURES):
+    if stats is None and entry.tag is None and holds(directory, PROFILE_TAG, DataKind.FIGURES):
         # Empty figures replace those of an earlier graph, which the page would use for this one.
         stats = b""
-    kinds = {entry.tag: Kind.GRAPH}
+    kinds = {entry.tag: DataKind.GRAPH}
     if stats is not None and entry.tag is None:
-        kinds[PROFILE_TAG] = Kind.FIGURES
+        kinds[PROFILE_TAG] = DataKind.FIGURES
     elif stats is not None:
-        kinds[entry.tag] = Kind.GRAPH_WITH_FIGURES
+        kinds[entry.tag] = DataKind.GRAPH_WITH_FIGURES
     step = entry.step
     for tag, kind in kinds.items():
         step = next_step(directory, tag, step, kind)
@@ -168,7 +168,7 @@ def _is_read_after(sink: object, before: str) -> bool:
 # -- steps ----------------------------------------------------------------------------------------
 
 
-class Kind(Enum):
+class DataKind(Enum):
     """The kind of data under a tag."""
 
     GRAPH = "a graph"
@@ -186,7 +186,7 @@ class Written(NamedTuple):
     """
 
     step: int
-    kind: Kind = Kind.GRAPH
+    kind: DataKind = DataKind.GRAPH
     file: str = ""
 
 
@@ -194,7 +194,9 @@ class Written(NamedTuple):
 _latest: dict[tuple[str, str | None], Written] = {}
 
 
-def next_step(directory: str, tag: str | None, step: int | None, kind: Kind = Kind.GRAPH) -> int:
+def next_step(
+    directory: str, tag: str | None, step: int | None, kind: DataKind = DataKind.GRAPH
+) -> int:
     """Return the step of a graph that is about to be written.
 
     Args:
@@ -252,7 +254,7 @@ def remember_step(directory: str, tag: str | None, written: Written) -> None:
         _latest[directory, tag] = written
 
 
-def holds(directory: str, tag: str, kind: Kind) -> bool:
+def holds(directory: str, tag: str, kind: DataKind) -> bool:
     """Whether the latest data that this process wrote under a tag is of a kind."""
     return (directory, tag) in _latest and _latest[directory, tag].kind is kind
 

@@ -98,7 +98,7 @@ def find_placement(
     several = len([scope for scope in stands.all if scope.parent in parents]) > len(parents)
     loose = (node for node in graph.nodes if node.kind == "op" and node.scope in parents)
     if several or bundles is not None or (parents and any(loose)):
-        _Placing(graph, stands, circles=circles).place()
+        _Placer(graph, stands, circles=circles).place()
     if bundles is not None:
         _spare_boxes(stands, [scope for scope in bundles.all if scope.kind == "container"])
     return stands
@@ -122,7 +122,7 @@ def _spare_boxes(stands: Placement, pieces: list[Scope]) -> None:
             stands.beside[contents[piece][0]] = piece
 
 
-class _Placing:
+class _Placer:
     """Determines the placement for one graph, level by level, outer levels first.
 
     Attributes:
@@ -229,7 +229,7 @@ class _Level:
         loose: The operations directly on the level.
     """
 
-    def __init__(self, placing: _Placing, holder: Scope | None, loose: list[Node]) -> None:
+    def __init__(self, placing: _Placer, holder: Scope | None, loose: list[Node]) -> None:
         self._placing = placing
         self._holder = holder
         self._loose = dict.fromkeys(loose)

@@ -12,7 +12,7 @@ from tbscope.ir.scopes import Scope
 from tbscope.sources.compiled.capture import Capture, CapturedGraph, GraphInput
 from tbscope.sources.compiled.results import CompiledGraphs, GraphBreak
 from tbscope.sources.compiled.user_names import ModelNames
-from tbscope.sources.fx.aliasing import UNKNOWN, Held, Slot, TensorType, slots_in
+from tbscope.sources.fx.aliasing import UNKNOWN, Content, Slot, TensorType, slots_in
 from tbscope.sources.fx.reader import Reader
 from tbscope.sources.fx.scopes import ProgramScopes, class_name_of
 from tbscope.sources.fx.walk import Walk, class_in, hyperparameters_of
@@ -276,14 +276,14 @@ class CaptureConverter:
         typed = _typed(told)
         return Slot(typed, self.reader.state.add_source("input", name, typed))
 
-    def held(self, given: GraphInput) -> Held:
+    def held(self, given: GraphInput) -> Content:
         """Return the value of an input that is state or a number."""
         if given.kind == "number":
             return given.type if given.type is not None else Constant(given.name)
         return self.reader.state.slot(given.name, given.type)
 
     def read(
-        self, module: torch.fx.GraphModule, given: Sequence[Held], box: str | None = None
+        self, module: torch.fx.GraphModule, given: Sequence[Content], box: str | None = None
     ) -> list[tuple[int, Slot]]:
         """Read the nodes of a captured graph; return its output tensors with their positions.
 

@@ -79,7 +79,7 @@ class TrainingWatch:
         self._results: list[ref[torch.Tensor]] = []
         # The watch that is open now: of a call, a backward pass, or a step of the optimizer
         # `_stepping`.
-        self._open: _Opened | None = None
+        self._open: _OpenWatch | None = None
         self._stepping: torch.optim.Optimizer | None = None
         # `_eager` is open until the step ends, `_step` until the call after it.
         self._eager = ExitStack()
@@ -207,7 +207,7 @@ class TrainingWatch:
                 self._recorder = self._new_recorder(model)
             self._recorded += 1
             caller = sys._getframe(2)
-            self._open = _Opened(self._recorder, caller)
+            self._open = _OpenWatch(self._recorder, caller)
             self._begun = True
             self._frame = self._recorder.events.call_begins(model, args, kwargs, caller)
 
@@ -282,7 +282,7 @@ class TrainingWatch:
             return
         with self._telling():
             if self._leads_to_model(roots):
-                self._open = _Opened(recorder, caller)
+                self._open = _OpenWatch(recorder, caller)
         opened = self._open
         try:
             yield
@@ -331,7 +331,7 @@ class TrainingWatch:
                     # `functional_call` replaced the parameters during the call; now the originals
                     # are back.
                     recorder.registry.refresh(place)
-                self._open, self._stepping = _Opened(recorder, caller), optimizer
+                self._open, self._stepping = _OpenWatch(recorder, caller), optimizer
 
     def closure_ends(self, optimizer: torch.optim.Optimizer, caller: FrameType) -> None:
         """Record the step of an optimizer whose closure has just run the model."""
@@ -463,7 +463,7 @@ class _Hook:
         return getattr, (nullcontext(), "__exit__")
 
 
-class _Opened:
+class _OpenWatch:
     """Open watch of a call, a backward pass or an optimizer step.
 
     Attributes:

@@ -17,8 +17,8 @@ from tbscope.sources.torch.calling.pytree import DESCEND, is_walked, leaves_in, 
 
 __all__ = [
     "UNKNOWN",
-    "Given",
-    "Held",
+    "CallArguments",
+    "Content",
     "Slot",
     "TensorType",
     "Types",
@@ -187,11 +187,11 @@ def types_in(told: Types) -> Iterator[TensorType]:
     return leaves_in(told, TensorType)
 
 
-Held: TypeAlias = Any
+Content: TypeAlias = Any
 """Result of a node of a program: a `Slot`, a constant, or a container of these."""
 
 
-Given: TypeAlias = tuple[Sequence[Held], Mapping[str, Held]]
+CallArguments: TypeAlias = tuple[Sequence[Content], Mapping[str, Content]]
 """Positional and keyword arguments of a node, with slots for tensors."""
 
 
@@ -233,12 +233,12 @@ class Slot:
         self.writes.append((at, node))
 
 
-def slots_in(held: Held) -> Iterator[Slot]:
+def slots_in(held: Content) -> Iterator[Slot]:
     """Return the slots in a pytree from left to right."""
     return leaves_in(held, Slot)
 
 
-def slots_of(told: Types) -> Held:
+def slots_of(told: Types) -> Content:
     """Return a pytree with a new slot in place of each tensor type; other leaves are unchanged."""
     return tree_replace(told, TensorType, Slot)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Argument, Graph
 from tbscope.messages import error_text, shown
-from tbscope.sources.fx.aliasing import Held, Slot, slots_of
+from tbscope.sources.fx.aliasing import Content, Slot, slots_of
 from tbscope.sources.fx.archive import load_program
 from tbscope.sources.fx.detect import is_exported
 from tbscope.sources.fx.io_names import input_paths, results_of
@@ -100,14 +100,14 @@ def _graph_of(program: "torch.export.ExportedProgram") -> Graph:
 def _add_inputs(reader: Reader, program: "torch.export.ExportedProgram") -> None:
     """Set the result of each placeholder of a program, and add the inputs of the model."""
     specs = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
-    inputs: dict[str, Held] = {}
+    inputs: dict[str, Content] = {}
     for node in program.graph_module.graph.nodes:
         if node.op != "placeholder":
             continue
         spec: Any = specs.get(node.name)
         kind = "USER_INPUT" if spec is None else spec.kind.name
         types = reader.type_of(node)
-        result: Held = None
+        result: Content = None
         if kind in _STATE or kind == "CONSTANT_TENSOR":
             result = reader.state.slot(spec.target, types)
         elif kind == "USER_INPUT":
@@ -125,9 +125,9 @@ def _add_inputs(reader: Reader, program: "torch.export.ExportedProgram") -> None
     reader.take(zip(paths, inputs.values(), strict=True), arguments)
 
 
-def _written_back(reader: Reader, specs: Iterable[Any], given: list[Held]) -> list[Held]:
+def _written_back(reader: Reader, specs: Iterable[Any], given: list[Content]) -> list[Content]:
     """Append the in-place writes at the end of a program; return its results as a list."""
-    leaves: list[Held] = []
+    leaves: list[Content] = []
     by_name = {node.name: result for node, result in reader.held.items()}
     for spec, result in zip(specs, given, strict=False):
         kind = spec.kind.name

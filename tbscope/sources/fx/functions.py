@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from tbscope.ir.graph import Constant
-from tbscope.sources.fx.aliasing import Given, Held, Slot, slots_in, types_in
+from tbscope.sources.fx.aliasing import CallArguments, Content, Slot, slots_in, types_in
 from tbscope.sources.fx.reader import Reader
 from tbscope.sources.torch.calling.pytree import is_walked, leaves_in
 from tbscope.sources.torch.compat.tensors import is_of_tensors
@@ -19,7 +19,7 @@ from tbscope.sources.torch.compat.tensors import is_of_tensors
 __all__ = ["call_python"]
 
 
-def call_python(reader: Reader, node: torch.fx.Node, *, runs: bool = False) -> Held:
+def call_python(reader: Reader, node: torch.fx.Node, *, runs: bool = False) -> Content:
     """Read a node that calls a method, or a function that is no operator of torch.
 
     Args:
@@ -81,7 +81,7 @@ _PLAIN = frozenset(
 )
 
 
-def _on_containers(function: Any, given: Given, *, method: bool) -> Held:
+def _on_containers(function: Any, given: CallArguments, *, method: bool) -> Content:
     """Return the result of a function on containers or numbers, or `_UNKNOWN` for another function.
 
     Containers have slots in place of tensors. They belong to the reader, and have the classes of

@@ -8,7 +8,7 @@ from tbscope.errors import ArgumentError, InputError
 from tbscope.ir.graph import Graph
 from tbscope.sources.fx.aliasing import (
     UNKNOWN,
-    Held,
+    Content,
     slots_of,
     types_of_metadata,
 )
@@ -84,7 +84,7 @@ def _graph_of(module: torch.fx.GraphModule, inputs: Sequence[object]) -> Graph:
     return reader.finish(result_paths(result), result, parts)
 
 
-def _given(nodes: list[torch.fx.Node], plan: object, inputs: Sequence[object]) -> list[Held]:
+def _given(nodes: list[torch.fx.Node], plan: object, inputs: Sequence[object]) -> list[Content]:
     """Return the input of each placeholder, or `_NOTHING` for a placeholder without input."""
     if not inputs:
         return [_NOTHING] * len(nodes)

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from tbscope.sources.fx.aliasing import Held, Slot, tree_replace
+from tbscope.sources.fx.aliasing import Content, Slot, tree_replace
 from tbscope.sources.torch.calling.pytree import result_leaves, tensor_leaves
 from tbscope.sources.torch.compat.tensors import filled
 
@@ -18,7 +18,7 @@ __all__ = ["input_paths", "result_paths", "results_of"]
 
 def input_paths(
     plan: object, names: Sequence[str] | None, leaves: Sequence[object], fallback: Sequence[str]
-) -> tuple[list[str], list[tuple[str, Held]]]:
+) -> tuple[list[str], list[tuple[str, Content]]]:
     """Return the path of each input of a program, and its arguments with their names.
 
     Args:
@@ -52,7 +52,7 @@ def input_paths(
     return flat_paths, [(name, _unmarked(argument, leaf_of)) for name, argument in named]
 
 
-def results_of(plan: object, leaves: Sequence[object]) -> tuple[list[tuple[str, Slot]], Held]:
+def results_of(plan: object, leaves: Sequence[object]) -> tuple[list[tuple[str, Slot]], Content]:
     """Return each tensor in the result of a program with its path, and the result.
 
     Args:
@@ -64,7 +64,7 @@ def results_of(plan: object, leaves: Sequence[object]) -> tuple[list[tuple[str, 
     """
     marks = [_mark(leaf) for leaf in leaves]
     tree = None if plan is None else _filled(plan, marks)
-    result: Held = leaves[0] if len(leaves) == 1 else tuple(leaves)
+    result: Content = leaves[0] if len(leaves) == 1 else tuple(leaves)
     if tree is not None:
         leaf_of = {id(mark): leaf for mark, leaf in zip(marks, leaves, strict=True)}
         result = _unmarked(tree, leaf_of)
@@ -79,7 +79,7 @@ def results_of(plan: object, leaves: Sequence[object]) -> tuple[list[tuple[str, 
     return named_slots, result
 
 
-def result_paths(held: Held, name: str = "", *, public: bool = True) -> list[tuple[str, Slot]]:
+def result_paths(held: Content, name: str = "", *, public: bool = True) -> list[tuple[str, Slot]]:
     """Return each slot in a pytree with its path in a result or in an input.
 
     Args:
@@ -109,7 +109,7 @@ def _mark(leaf: object) -> Any:
         return torch.empty([1 if size is None else size for size in shape], device="meta")
 
 
-def _filled(plan: object, marks: Sequence[object]) -> Held:
+def _filled(plan: object, marks: Sequence[object]) -> Content:
     """Return the pytree of a spec with these leaves, or None if its classes cannot be rebuilt."""
     try:
         return filled(plan, marks)
@@ -117,5 +117,5 @@ def _filled(plan: object, marks: Sequence[object]) -> Held:
         return None
 
 
-def _unmarked(nest: object, held: Mapping[int, object]) -> Held:
+def _unmarked(nest: object, held: Mapping[int, object]) -> Content:
     return tree_replace(nest, torch.Tensor, lambda tensor: held.get(id(tensor), tensor))

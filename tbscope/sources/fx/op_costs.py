@@ -16,8 +16,8 @@ import torch
 
 from tbscope.ir.graph import Gradient, Node, Role
 from tbscope.sources.fx.aliasing import (
-    Given,
-    Held,
+    CallArguments,
+    Content,
     Slot,
     TensorType,
     Types,
@@ -89,7 +89,7 @@ class FakeRunner:
         self._mode: Any = None
         self._composite: dict[KernelInfo, bool] = {}
 
-    def done_by(self, facts: KernelInfo, given: Given, told: Types) -> OpEffects | None:
+    def done_by(self, facts: KernelInfo, given: CallArguments, told: Types) -> OpEffects | None:
         """Return the costs of an operator, or None if its name and its schema have to suffice.
 
         Args:
@@ -131,7 +131,7 @@ class FakeRunner:
     def run(
         self,
         function: Callable[..., Any],
-        given: Given,
+        given: CallArguments,
         *,
         module: tuple[torch.nn.Module, list[tuple[torch.Tensor, Slot]]] | None = None,
     ) -> OpEffects | None:
@@ -171,7 +171,7 @@ class FakeRunner:
     def _run(
         self,
         function: Callable[..., Any],
-        given: Given,
+        given: CallArguments,
         module: Any,
         *,
         on_meta: bool,
@@ -263,7 +263,7 @@ class _Kernels(DispatchMode):  # type: ignore[no-untyped-call]
         return result
 
 
-def _key_of(given: Held, slots: list[Slot]) -> object:
+def _key_of(given: Content, slots: list[Slot]) -> object:
     """Return a key that equal arguments share; append the slots among them to a list."""
     kind = type(given)
     if kind is Slot:
@@ -337,7 +337,7 @@ def returns_tensor(facts: KernelInfo) -> bool:
     return schema is None or any("Tensor" in str(result.type) for result in schema.returns)
 
 
-def written_slots(facts: KernelInfo, given: Given) -> list[Slot]:
+def written_slots(facts: KernelInfo, given: CallArguments) -> list[Slot]:
     """Return the slots into which an operator writes, from its schema."""
     if not facts.writes or (facts.flag is not None and not any(given[0][facts.flag :][:1])):
         return []
@@ -345,7 +345,7 @@ def written_slots(facts: KernelInfo, given: Given) -> list[Slot]:
     return list(dict.fromkeys(slots_in(arguments)))
 
 
-def _argument(given: Given, position: int, name: str) -> Held:
+def _argument(given: CallArguments, position: int, name: str) -> Content:
     args, kwargs = given
     return args[position] if position < len(args) else kwargs.get(name)
 
@@ -374,7 +374,7 @@ def _shown_by(facts: KernelInfo) -> tuple[tuple[int, str] | None, ...]:
     return tuple(aliased)
 
 
-def aliased_slots(facts: KernelInfo, given: Given, told: object) -> dict[int, Slot]:
+def aliased_slots(facts: KernelInfo, given: CallArguments, told: object) -> dict[int, Slot]:
     """Return the slots whose memory the results of an operator share, by position of the result."""
     arguments = _shown_by(facts)
     slots: dict[int, Slot] = {}

@@ -17,8 +17,8 @@ from tbscope.ir.scope_io import describe_calls
 from tbscope.ir.scopes import Scope
 from tbscope.sources.fx.aliasing import (
     UNKNOWN,
-    Given,
-    Held,
+    CallArguments,
+    Content,
     Slot,
     TensorType,
     Types,
@@ -117,7 +117,7 @@ class Reader:
         self.state = State(places, kinds, tensors)
         self.work = FakeRunner(self.graph.uncounted)
         self.read_out: list[tuple[Slot, str, Source | None]] = []
-        self.held: dict[torch.fx.Node, Held] = {}
+        self.held: dict[torch.fx.Node, Content] = {}
         self.between: dict[ProgramNode, ModuleStack] = {}
         # The latest node whose scope and line were looked up, and these.
         self._node: ProgramNode = None
@@ -133,7 +133,7 @@ class Reader:
     # -- inputs and outputs ---------------------------------------------------------------
 
     def take(
-        self, leaves: Iterable[tuple[str, Held]], arguments: Iterable[tuple[str, Held]]
+        self, leaves: Iterable[tuple[str, Content]], arguments: Iterable[tuple[str, Content]]
     ) -> None:
         """Add the inputs of the model.
 
@@ -162,7 +162,7 @@ class Reader:
     def finish(
         self,
         outputs: Iterable[tuple[str, Slot]],
-        result: Held,
+        result: Content,
         names: Iterable[str],
         *,
         whole: bool = True,
@@ -198,11 +198,11 @@ class Reader:
 
     # -- arguments and metadata of nodes --------------------------------------------------
 
-    def given(self, node: ProgramNode) -> Given:
+    def given(self, node: ProgramNode) -> CallArguments:
         """Return the arguments of a node in plain containers, with slots for other nodes."""
         return self.of(node.args), self.of(node.kwargs)
 
-    def of(self, given: Held) -> Held:
+    def of(self, given: Content) -> Content:
         """Return an argument of a node in plain containers, with slots for other nodes."""
         kind = type(given)
         if kind in _PLAIN:
@@ -270,7 +270,7 @@ class Reader:
 
     # -- nodes --------------------------------------------------------------------------
 
-    def call_operator(self, node: ProgramNode) -> Held:
+    def call_operator(self, node: ProgramNode) -> Content:
         """Read a node that calls an operator of torch; return its result."""
         target: Any = node.target
         given = self.given(node)
@@ -355,11 +355,11 @@ class Reader:
         self,
         node: ProgramNode,
         function: Callable[..., object],
-        given: Given,
+        given: CallArguments,
         told: Types,
         *,
         runs: bool,
-    ) -> Held:
+    ) -> Content:
         """Read a node that calls any other function on tensors; return its result.
 
         Args:
@@ -394,7 +394,7 @@ class Reader:
         appended.random = is_random(done.kernels, arguments, positional_names(function))
         return self.give_done(appended, told, read, done)
 
-    def _stand_at_source(self, node: ProgramNode, given: Given) -> None:
+    def _stand_at_source(self, node: ProgramNode, given: CallArguments) -> None:
         """Place an in-place write without a module stack where the written value was made."""
         last = next(reversed(list(slots_in(given[0]))), None)
         if last is not None and last.value is not None:
@@ -405,10 +405,10 @@ class Reader:
         self,
         fx_node: ProgramNode,
         facts: KernelInfo,
-        given: Given,
+        given: CallArguments,
         told: Types,
         done: OpEffects | None,
-    ) -> Held:
+    ) -> Content:
         target: Any = fx_node.target
         name = self._operations.get(facts)
         if name is None:
@@ -435,7 +435,7 @@ class Reader:
         written, shown = written_slots(facts, given), aliased_slots(facts, given, told)
         return self.give(node, told, read, written, shown)
 
-    def give_done(self, node: Node, told: Types, read: list[Slot], done: OpEffects) -> Held:
+    def give_done(self, node: Node, told: Types, read: list[Slot], done: OpEffects) -> Content:
         """Add the outputs of an operation, with the writes and aliases of a run on fake tensors."""
         tensors = list(dict.fromkeys(read))
         written = [tensors[index] for index in done.written]
@@ -447,7 +447,7 @@ class Reader:
         return self.give(node, told, read, written, shows)
 
     def arguments(
-        self, given: Given, filled: frozenset[str] = frozenset()
+        self, given: CallArguments, filled: frozenset[str] = frozenset()
     ) -> tuple[list[Argument], list[Slot]]:
         """Return the arguments of a node, and the slots among them in order."""
         args, kwargs = given
@@ -491,7 +491,7 @@ class Reader:
         read: Sequence[Slot] = (),
         written: Sequence[Slot] = (),
         shows: Mapping[int, Slot] | None = None,
-    ) -> Held:
+    ) -> Content:
         """Add the outputs of an operation; return them in their containers.
 
         Args:
@@ -550,7 +550,7 @@ _PLAIN = frozenset({int, float, bool, str, complex, type(None)})
 _WHOLE = frozenset({float, bool, complex, type(None), Constant})
 
 
-def _valued(given: Held, read: list[Slot], inside: frozenset[int] = frozenset()) -> Nest:
+def _valued(given: Content, read: list[Slot], inside: frozenset[int] = frozenset()) -> Nest:
     """Return arguments with values in place of slots; append the slots to a list.
 
     Args:

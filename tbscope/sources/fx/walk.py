@@ -16,7 +16,7 @@ import torch
 from tbscope.ir.graph import Constant
 from tbscope.sources.fx.aliasing import (
     UNKNOWN,
-    Held,
+    Content,
     Slot,
     TensorType,
     slots_in,
@@ -43,7 +43,7 @@ _TRANSPARENT = (
 
 
 @dataclass(slots=True)
-class _Body:
+class _Subgraph:
     """Function that is an argument of an operator.
 
     Attributes:
@@ -71,12 +71,12 @@ class Walk:
         self.prefix = prefix
         self.runs = runs
 
-    def read(self, module: torch.fx.GraphModule) -> list[Held]:
+    def read(self, module: torch.fx.GraphModule) -> list[Content]:
         """Read the nodes of a program, or of a body; return its results as a list."""
         result = self.result(module)
         return list(result) if isinstance(result, tuple | list) else [result]
 
-    def result(self, module: torch.fx.GraphModule) -> Held:
+    def result(self, module: torch.fx.GraphModule) -> Content:
         """Read the nodes of a program; return its result in its containers."""
         results = self.reader.held
         self.reader.between.update(_stacks_between(module.graph))
@@ -92,7 +92,7 @@ class Walk:
                 results[node] = self._call_part(module, node)
         return None
 
-    def _call(self, node: torch.fx.Node) -> Held:
+    def _call(self, node: torch.fx.Node) -> Content:
         target: Any = node.target
         if is_operator(target):
             return self.reader.call_operator(node)
@@ -101,11 +101,11 @@ class Walk:
         # An exported program calls Python functions only for arithmetic on sizes, and getitem.
         return call_python(self.reader, node, runs=self.runs)
 
-    def _attribute(self, module: torch.fx.GraphModule, node: torch.fx.Node) -> Held:
+    def _attribute(self, module: torch.fx.GraphModule, node: torch.fx.Node) -> Content:
         name = str(node.target)
         value = attribute_at(module, name)
         if isinstance(value, torch.fx.GraphModule):
-            return _Body(name, value)
+            return _Subgraph(name, value)
         types = self.reader.type_of(node)
         if isinstance(value, torch.Tensor) or types is not None:
             return self.reader.state.slot(self.prefix + name, types, value)
@@ -113,7 +113,7 @@ class Walk:
 
     # -- modules --------------------------------------------------------------------------
 
-    def _call_part(self, module: torch.fx.GraphModule, node: torch.fx.Node) -> Held:
+    def _call_part(self, module: torch.fx.GraphModule, node: torch.fx.Node) -> Content:
         """Read a node that calls a module or a method."""
         if not self.runs:
             return Constant(f"<{node.target}>")
@@ -129,7 +129,7 @@ class Walk:
             return self._inner(node, name, part)
         return self._leaf(node, name, part)
 
-    def _inner(self, node: torch.fx.Node, name: str, part: torch.fx.GraphModule) -> Held:
+    def _inner(self, node: torch.fx.Node, name: str, part: torch.fx.GraphModule) -> Content:
         """Read the nodes of a graph module that another graph module calls."""
         reader = self.reader
         scope, _ = reader.where(node)
@@ -147,7 +147,7 @@ class Walk:
         with reader.places.inside(reader.places.root, scope):
             return Walk(reader, f"{name}.", runs=True).result(part)
 
-    def _leaf(self, node: torch.fx.Node, name: str, part: torch.nn.Module) -> Held:
+    def _leaf(self, node: torch.fx.Node, name: str, part: torch.nn.Module) -> Content:
         """Read a node that calls a module as one operation, which reads all tensors of it."""
         reader = self.reader
         scope, _ = reader.enter(node)
@@ -177,7 +177,7 @@ class Walk:
 
     # -- bodies ---------------------------------------------------------------------------
 
-    def _call_with_bodies(self, node: torch.fx.Node) -> Held:
+    def _call_with_bodies(self, node: torch.fx.Node) -> Content:
         """Read a node that calls an operator with functions; return its results."""
         reader = self.reader
         call_args = reader.given(node)
@@ -185,8 +185,8 @@ class Walk:
         kernel = kernel_info(target)
         name = operation_name(target)
         entries = _flat(call_args)
-        bodies = [entry for entry in entries if type(entry) is _Body]
-        operands = [entry for entry in entries if type(entry) is not _Body]
+        bodies = [entry for entry in entries if type(entry) is _Subgraph]
+        operands = [entry for entry in entries if type(entry) is not _Subgraph]
         if name == _WITH_BACKWARD:
             # The second function runs in the backward pass.
             bodies = bodies[:1]
@@ -204,7 +204,7 @@ class Walk:
         appended.inputs += [slot.read() for slot in returned if slot not in read]
         return reader.give(appended, types, read)
 
-    def _read_body(self, body: _Body, operands: list[Held]) -> list[Held]:
+    def _read_body(self, body: _Subgraph, operands: list[Content]) -> list[Content]:
         """Read the nodes of a body with its operands as inputs; return its results as a list."""
         reader = self.reader
         placeholders = [one for one in body.module.graph.nodes if one.op == "placeholder"]
@@ -251,7 +251,7 @@ def class_in(modules: Mapping[str, torch.nn.Module], name: str) -> str:
     return container_class(modules, name) if plain else class_name_of(type(part))
 
 
-def _flat(given: object) -> list[Held]:
+def _flat(given: object) -> list[Content]:
     if isinstance(given, tuple | list):
         return [leaf for entry in given for leaf in _flat(entry)]
     if isinstance(given, dict):
@@ -259,9 +259,9 @@ def _flat(given: object) -> list[Held]:
     return [given]
 
 
-def _named(given: Held) -> Held:
+def _named(given: Content) -> Content:
     """Return arguments with the name of each body in place of the body."""
-    if type(given) is _Body:
+    if type(given) is _Subgraph:
         return Constant(f"<{given.name}>")
     if isinstance(given, tuple | list):
         return type(given)([_named(entry) for entry in given])

@@ -14,7 +14,7 @@ from tbscope.sources.graphdef.ops import Op
 if TYPE_CHECKING:
     from tbscope.ir.graph import Call
 
-__all__ = ["Path", "Scopes", "number_calls", "path_of_name", "path_of_scope", "restore_lists"]
+__all__ = ["Path", "PathScopes", "number_calls", "path_of_name", "path_of_scope", "restore_lists"]
 
 Path = tuple[ScopePart, ...]
 
@@ -133,7 +133,7 @@ def number_calls(paths: list[Path], runs: list[bool]) -> list[Path]:
     return located
 
 
-class Scopes:
+class PathScopes:
     """Scopes of a graph, each created at its first use.
 
     Args:

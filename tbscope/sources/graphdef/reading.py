@@ -20,7 +20,7 @@ from tbscope.sources.graphdef.loading import load_graph_def
 from tbscope.sources.graphdef.ops import Op, Reference, op_of
 from tbscope.sources.graphdef.paths import (
     Path,
-    Scopes,
+    PathScopes,
     number_calls,
     path_of_name,
     path_of_scope,
@@ -125,7 +125,7 @@ class _GraphDefConverter:
         self._nodes: dict[int, Node] = {}
         self._owned: dict[tuple[Path, str], Value] = {}
         self.build = GraphBuilder(title or "graph")
-        self._scopes = Scopes(self.build)
+        self._scopes = PathScopes(self.build)
         order = self._order()
         self._paths = self._place()
         self._scopes.tell(self._paths)

@@ -1,8 +1,8 @@
 """Nodes of an ONNX model as nodes of a graph: operations, their inputs, functions and bodies.
 
-A `Body` is one list of nodes (of the model, of a function call, or of the body of an If, Loop or
-Scan), with the names of values in it. A missing name is looked up in the enclosing list; a function
-finds only its inputs there.
+A `BodyReader` reads one list of nodes (of the model, of a function call, or of the body of an If,
+Loop or Scan), with the names of values in it. A missing name is looked up in the enclosing list; a
+function finds only its inputs there.
 """
 
 import functools
@@ -35,14 +35,21 @@ from tbscope.sources.onnx.origins import (
     join_name,
     origin_in_function,
 )
-from tbscope.sources.onnx.scoping import Scopes
+from tbscope.sources.onnx.scoping import ModuleScopes
 from tbscope.sources.onnx.tensors import Initializer, attribute_value, initializers_of
 from tbscope.sources.onnx.types import UNKNOWN, ValueType, infer_function, type_of, types_in
 
 if TYPE_CHECKING:
     from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TypeProto
 
-__all__ = ["Body", "ModelState", "broken", "check_functions", "function_key", "set_symbolic_shape"]
+__all__ = [
+    "BodyReader",
+    "ModelState",
+    "broken",
+    "check_functions",
+    "function_key",
+    "set_symbolic_shape",
+]
 
 # Each function that calls the next one twice doubles the number of nodes.
 _MOST_NODES = 200_000
@@ -79,14 +86,14 @@ class ModelState:
 
     model: "ModelProto"
     build: GraphBuilder
-    scopes: Scopes
+    scopes: ModuleScopes
     functions: "Mapping[FunctionKey, FunctionProto]"
     versions: Mapping[str, int]
     calls: list[tuple[Scope, list[Argument], Nest]] = field(default_factory=list)
 
 
 @dataclass(slots=True, eq=False)
-class Body:
+class BodyReader:
     """One list of nodes: of the model, of a function, or of the body of an operation.
 
     Attributes:
@@ -109,7 +116,7 @@ class Body:
     values: dict[str, Nest] = field(default_factory=dict)
     around: Scope | None = None
     levels: tuple[ModuleRef, ...] = ()
-    outer: "Body | None" = None
+    outer: "BodyReader | None" = None
     given: Mapping[str, str] | None = None
     base: str = ""
     _places: CallFinder = field(default_factory=CallFinder)
@@ -288,7 +295,7 @@ class Body:
         nodes = [_resolved(inner_node, attributes) for inner_node in function.node]
         input_types = [self._told_type(name) for name in outer_names.values()]
         inferred = infer_function(reading.model, function, nodes, input_types)
-        body = Body(
+        body = BodyReader(
             reading, way, inferred.types, {}, around=scope, outer=self, given=outer_names, base=base
         )
         body.add(inferred.nodes)
@@ -317,7 +324,7 @@ class Body:
     ) -> list[Nest]:
         """Add a body of an operation in its scope; return the results of the body."""
         types = dict(types_in(graph))
-        inner = Body(
+        inner = BodyReader(
             self.reading,
             self.way,
             types,

@@ -7,7 +7,7 @@ from tbscope.ir.builder import GraphBuilder
 from tbscope.ir.graph import Graph, Module, Node, Note, Parameter
 from tbscope.ir.scope_io import STATE, describe_calls
 from tbscope.sources.onnx.body import (
-    Body,
+    BodyReader,
     ModelState,
     broken,
     check_functions,
@@ -16,7 +16,7 @@ from tbscope.sources.onnx.body import (
 )
 from tbscope.sources.onnx.loading import load_model
 from tbscope.sources.onnx.origins import origin_finder
-from tbscope.sources.onnx.scoping import Scopes, label_of
+from tbscope.sources.onnx.scoping import ModuleScopes, label_of
 from tbscope.sources.onnx.tensors import initializers_of
 from tbscope.sources.onnx.types import infer, type_of
 from tbscope.utils.files import path_of
@@ -69,10 +69,10 @@ def _read(model: "ModelProto", title: str) -> Graph:
         name for name, item in initializers.items() if item.kind == "parameter" and "." in name
     }
     build = GraphBuilder(model.graph.name or title or "graph")
-    scopes = Scopes(build)
+    scopes = ModuleScopes(build)
     versions = {entry.domain: entry.version for entry in model.opset_import}
     reading = ModelState(model, build, scopes, functions, versions)
-    body = Body(
+    body = BodyReader(
         reading,
         origin_finder(inferred.nodes, model.functions, parameters),
         inferred.types,

@@ -12,7 +12,7 @@ from tbscope.sources.torch.module_names import container_class
 if TYPE_CHECKING:
     from tbscope.ir.graph import Call
 
-__all__ = ["Scopes", "label_of"]
+__all__ = ["ModuleScopes", "label_of"]
 
 
 def label_of(class_name: str) -> str:
@@ -24,7 +24,7 @@ def label_of(class_name: str) -> str:
     return class_name.rpartition("::")[2].rpartition(".")[2] or class_name
 
 
-class Scopes:
+class ModuleScopes:
     """The scopes of one graph, by the module calls of an ONNX model.
 
     Args:

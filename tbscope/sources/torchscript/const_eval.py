@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import torch
 
-from tbscope.sources.fx.aliasing import Held, Slot, slots_in
+from tbscope.sources.fx.aliasing import Content, Slot, slots_in
 from tbscope.sources.torchscript.types import dtype_code
 from tbscope.sources.torchscript.values import UnknownValue, is_known, is_open, origins
 
@@ -36,7 +36,7 @@ DATA_READS = frozenset(
 """Operations that read the content of a tensor as a number or a list."""
 
 
-def _size(tensor: Slot, dimension: object = None) -> Held:
+def _size(tensor: Slot, dimension: object = None) -> Content:
     shape = tensor.type.shape
     if dimension is not None:
         return _length(tensor, dimension)
@@ -45,7 +45,7 @@ def _size(tensor: Slot, dimension: object = None) -> Held:
     return [_length(tensor, at) for at in range(len(shape))]
 
 
-def _length(tensor: Slot, dimension: object) -> Held:
+def _length(tensor: Slot, dimension: object) -> Content:
     shape = tensor.type.shape
     if shape is not None and type(dimension) is int and -len(shape) <= dimension < len(shape):
         length = shape[dimension]
@@ -54,30 +54,30 @@ def _length(tensor: Slot, dimension: object) -> Held:
     return _asked(tensor, f"size({dimension})")
 
 
-def _rank(tensor: Slot) -> Held:
+def _rank(tensor: Slot) -> Content:
     shape = tensor.type.shape
     return _asked(tensor, "dim()") if shape is None else len(shape)
 
 
-def _count(tensor: Slot) -> Held:
+def _count(tensor: Slot) -> Content:
     shape = tensor.type.shape or (None,)
     if tensor.type.shape is None or None in shape:
         return _asked(tensor, "numel()")
     return math.prod(length or 0 for length in shape)
 
 
-def _dtype(tensor: Slot) -> Held:
+def _dtype(tensor: Slot) -> Content:
     code = dtype_code(tensor.type.dtype)
     return _asked(tensor, "dtype") if code is None else code
 
 
-def _is_floating(tensor: Slot) -> Held:
+def _is_floating(tensor: Slot) -> Content:
     name = tensor.type.dtype
     unknown = name == "unknown"
     return _asked(tensor, "dtype") if unknown else name.startswith(("float", "bfloat"))
 
 
-def _is_on(kind: str) -> Callable[[Slot], Held]:
+def _is_on(kind: str) -> Callable[[Slot], Content]:
     return lambda tensor: tensor.type.device.partition(":")[0] == kind
 
 
@@ -86,7 +86,7 @@ def _asked(tensor: Slot, text: str) -> UnknownValue:
     return UnknownValue(f"{name}.{text}", (tensor,))
 
 
-METADATA_QUERIES: dict[str, Callable[..., Held]] = {
+METADATA_QUERIES: dict[str, Callable[..., Content]] = {
     "aten::size": _size,
     "aten::dim": _rank,
     "aten::numel": _count,
@@ -102,7 +102,7 @@ slot, or returns a `UnknownValue` if the type lacks the answer."""
 _IDENTITY = ("aten::__is__", "aten::__isnot__")
 
 
-def compute(kind: str, given: list[Held]) -> Held:
+def compute(kind: str, given: list[Content]) -> Content:
     """Return the result of an operation, or a `UnknownValue` if it cannot be computed.
 
     Args:
@@ -136,7 +136,7 @@ def compute(kind: str, given: list[Held]) -> Held:
         return _unknown(label, given)
 
 
-def can_compute_mutation(kind: str, given: list[Held]) -> bool:
+def can_compute_mutation(kind: str, given: list[Content]) -> bool:
     """Whether the content of a list or a dict can be computed after one of `MUTATIONS`.
 
     Args:
@@ -151,39 +151,39 @@ def can_compute_mutation(kind: str, given: list[Held]) -> bool:
     return kind not in _OF_OTHERS or type(others[0]) in (list, tuple, dict)
 
 
-def _unknown(label: str, given: list[Held]) -> UnknownValue:
+def _unknown(label: str, given: list[Content]) -> UnknownValue:
     texts = [str(entry) for entry in given if type(entry) in (UnknownValue, int, float, bool, str)]
     return UnknownValue(f"{label.strip('_')}({', '.join(texts)})", origins(given))
 
 
-def _add(one: Held, other: Held, scale: Held = 1) -> Held:
+def _add(one: Content, other: Content, scale: Content = 1) -> Content:
     return one + other if scale == 1 else one + other * scale
 
 
-def _subtract(one: Held, other: Held, scale: Held = 1) -> Held:
+def _subtract(one: Content, other: Content, scale: Content = 1) -> Content:
     return one - other * scale
 
 
-def _divide(one: Held, other: Held, rounding: object = None) -> Held:
+def _divide(one: Content, other: Content, rounding: object = None) -> Content:
     if rounding == "floor":
         return one // other
     return math.trunc(one / other) if rounding == "trunc" else one / other
 
 
-def _slice(nest: Held, start: object = None, end: object = None, step: object = 1) -> Held:
+def _slice(nest: Content, start: object = None, end: object = None, step: object = 1) -> Content:
     return nest[slice(start, end, step)]
 
 
-def _same(given: Held, *_: object) -> Held:
+def _same(given: Content, *_: object) -> Content:
     return given
 
 
-def _named(home: object, *names: str) -> dict[str, Callable[..., Held]]:
+def _named(home: object, *names: str) -> dict[str, Callable[..., Content]]:
     """Return functions of a Python module, by the TorchScript kinds with their names."""
     return {f"aten::{name}": getattr(home, name) for name in names}
 
 
-SCALAR_FUNCTIONS: dict[str, Callable[..., Held]] = {
+SCALAR_FUNCTIONS: dict[str, Callable[..., Content]] = {
     **_named(operator, "mul", "floordiv", "mod", "pow", "neg", "abs"),
     **_named(operator, "eq", "ne", "lt", "le", "gt", "ge", "__and__", "__or__", "__not__"),
     **_named(math, "floor", "ceil", "sqrt"),
@@ -207,17 +207,17 @@ SCALAR_FUNCTIONS: dict[str, Callable[..., Held]] = {
 """Functions that compute numbers from numbers, by TorchScript kind."""
 
 
-def _pop(nest: Held, key: object = -1, *default: Held) -> Held:
+def _pop(nest: Content, key: object = -1, *default: Content) -> Content:
     return nest.pop(key, *default) if isinstance(nest, dict) else nest.pop(key)
 
 
-def _joined(one: Held, other: Held) -> Held:
+def _joined(one: Content, other: Content) -> Content:
     if type(one) is not type(other) or isinstance(one, dict):
         raise TypeError("these are not joined")
     return one + other
 
 
-_ON_CONTAINERS: dict[str, Callable[..., Held]] = {
+_ON_CONTAINERS: dict[str, Callable[..., Content]] = {
     "aten::__getitem__": operator.getitem,
     "aten::slice": _slice,
     "aten::len": len,

@@ -13,10 +13,10 @@ from functools import partial
 from typing import NamedTuple
 
 from tbscope.ir.graph import Argument, Value
-from tbscope.sources.fx.aliasing import UNKNOWN, Held, Slot
+from tbscope.sources.fx.aliasing import UNKNOWN, Content, Slot
 from tbscope.sources.fx.op_costs import OpEffects
 from tbscope.sources.torchscript.const_eval import MUTATIONS
-from tbscope.sources.torchscript.reader import ScriptReader, Step
+from tbscope.sources.torchscript.reader import NodeAdapter, ScriptReader
 from tbscope.sources.torchscript.types import ScriptBlock, ScriptValue, common_type, nodes_of
 from tbscope.sources.torchscript.values import (
     UNKNOWN_KEY,
@@ -29,10 +29,10 @@ from tbscope.sources.torchscript.values import (
     origins,
 )
 
-__all__ = ["Body", "containers_changed_in", "in_any_iteration", "merge", "raises"]
+__all__ = ["Branch", "containers_changed_in", "in_any_iteration", "merge", "raises"]
 
 
-class Body(NamedTuple):
+class Branch(NamedTuple):
     """A branch, or the body of a loop.
 
     Attributes:
@@ -41,7 +41,7 @@ class Body(NamedTuple):
     """
 
     label: str
-    read: Callable[[], list[Held]]
+    read: Callable[[], list[Content]]
 
 
 class _Effects(NamedTuple):
@@ -53,31 +53,31 @@ class _Effects(NamedTuple):
         contents: Each list and dict that the body changed, with its last content, by `id`.
     """
 
-    given: list[Held]
+    given: list[Content]
     values: dict[Slot, Value]
-    contents: dict[int, tuple[Held, Held]]
+    contents: dict[int, tuple[Content, Content]]
 
 
 def merge(
     reader: ScriptReader,
-    step: Step,
-    bodies: Sequence[Body],
-    decided_by: Sequence[Held],
+    adapter: NodeAdapter,
+    bodies: Sequence[Branch],
+    decided_by: Sequence[Content],
     *,
     always: bool = False,
-) -> list[Held]:
+) -> list[Content]:
     """Read alternative bodies; return their merged results.
 
     Args:
         reader: The reader of the program.
-        step: The node that runs the bodies.
+        adapter: The node that runs the bodies.
         bodies: The bodies.
         decided_by: The values that decide which body runs, and how often.
         always: Whether a tensor is merged even if all bodies return the same slot, as a body that
             runs more than once requires.
     """
-    effects = [_read(reader, step, body) for body in bodies]
-    merging = _Merger(reader, step, decided_by)
+    effects = [_read(reader, adapter, body) for body in bodies]
+    merging = _Merger(reader, adapter, decided_by)
     merged = [
         merging.merged(list(entries), always=always)
         for entries in zip(*[effect.given for effect in effects], strict=True)
@@ -100,9 +100,9 @@ def merge(
     return [mapped(entry, merging.settled) for entry in merged]
 
 
-def _read(reader: ScriptReader, step: Step, body: Body) -> _Effects:
+def _read(reader: ScriptReader, adapter: NodeAdapter, body: Branch) -> _Effects:
     """Read a body; restore all slots, lists and dicts that are older than the body."""
-    scope, _ = reader.where(step)
+    scope, _ = reader.where(adapter)
     node_count = len(reader.graph.nodes)
     with reader.journal() as journal:
         if body.label:
@@ -128,14 +128,14 @@ def _read(reader: ScriptReader, step: Step, body: Body) -> _Effects:
     return _Effects(results, values, contents)
 
 
-def _as_it_is(slot: Held, values: dict[Slot, Value]) -> Held:
+def _as_it_is(slot: Content, values: dict[Slot, Value]) -> Content:
     """Return a copy of a slot with its present value, if the slot is about to be restored."""
     if type(slot) is not Slot or slot not in values:
         return slot
     return Slot(slot.type, slot.read(), writes=slot.writes, at=slot.at)
 
 
-def _refill(container: Held, content: Held) -> None:
+def _refill(container: Content, content: Content) -> None:
     container.clear()
     if type(container) is dict:
         container.update(content)
@@ -153,9 +153,11 @@ class _OutputRef:
 class _Merger:
     """The operation that merges results of bodies; appended only if there is a tensor to merge."""
 
-    def __init__(self, reader: ScriptReader, step: Step, decided_by: Sequence[Held]) -> None:
+    def __init__(
+        self, reader: ScriptReader, adapter: NodeAdapter, decided_by: Sequence[Content]
+    ) -> None:
         self._reader = reader
-        self._step = step
+        self._adapter = adapter
         self._decided_by = list(
             dict.fromkeys(slot for content in decided_by for slot in origins(content))
         )
@@ -163,7 +165,7 @@ class _Merger:
         self._of: list[list[Slot]] = []
         self._given: list[Slot] = []
 
-    def merged(self, entries: list[Held], *, always: bool = False) -> Held:
+    def merged(self, entries: list[Content], *, always: bool = False) -> Content:
         """Return the value of a result that is one of several entries.
 
         The value is the entry itself if all entries are equal, a container of merged entries if
@@ -187,9 +189,9 @@ class _Merger:
             return _OutputRef(len(self._of) - 1)
         if all(entry is first for entry in entries):
             return first
-        return UnknownValue(self._step.name, self._slots_behind(entries))
+        return UnknownValue(self._adapter.name, self._slots_behind(entries))
 
-    def _merged_list(self, entries: list[Held], *, always: bool) -> list[Held]:
+    def _merged_list(self, entries: list[Content], *, always: bool) -> list[Content]:
         lists = [known_entries(entry) for entry in entries]
         lengths = {len(entry) for entry in lists}
         merged = [
@@ -200,7 +202,7 @@ class _Merger:
             merged.append(UnknownEntries(self._slots_behind(entries)))
         return merged
 
-    def _merged_dict(self, entries: list[Held], *, always: bool) -> dict[object, Held]:
+    def _merged_dict(self, entries: list[Content], *, always: bool) -> dict[object, Content]:
         keys = dict.fromkeys(key for entry in entries for key in entry)
         merged = {
             key: self.merged([each[key] for each in entries if key in each], always=always)
@@ -210,7 +212,7 @@ class _Merger:
             merged[UNKNOWN_KEY] = [UnknownEntries(self._slots_behind(entries))]
         return merged
 
-    def _slots_behind(self, entries: list[Held]) -> tuple[Slot, ...]:
+    def _slots_behind(self, entries: list[Content]) -> tuple[Slot, ...]:
         """Return the tensors on which one of several entries may depend."""
         return tuple(dict.fromkeys([*origins(entries), *self._decided_by]))
 
@@ -220,7 +222,7 @@ class _Merger:
         if not self._of and not targets:
             return
         reader = self._reader
-        reader.enter(self._step)
+        reader.enter(self._adapter)
         merged = [Argument(None, [slot.read() for slot in slots]) for slots in self._of]
         written = [
             [effect.values[slot] for effect in left if slot in effect.values] for slot in targets
@@ -233,14 +235,16 @@ class _Merger:
         ]
         among = [slot for slots in self._of for slot in slots]
         read = list(dict.fromkeys([*self._decided_by, *targets, *among]))
-        node = reader.append(self._step.target, self._step, arguments, read, OpEffects(flops=0))
+        node = reader.append(
+            self._adapter.target, self._adapter, arguments, read, OpEffects(flops=0)
+        )
         # `append` adds the restored values of slots; the last values in the bodies are inputs, too.
         for values in written:
             node.inputs += [value for value in values if value not in node.inputs]
         outputs = reader.give(node, [common_type(slots) for slots in self._of], read, targets)
         self._given = list(outputs)
 
-    def settled(self, held: Held) -> Held:
+    def settled(self, held: Content) -> Content:
         """Return the output of the operation for a placeholder, and any other value as it is."""
         return self._given[held.place] if type(held) is _OutputRef else held
 
@@ -253,14 +257,14 @@ def raises(block: ScriptBlock) -> bool:
     return any(kind == "prim::RaiseException" for kind, _ in nodes_of(block))
 
 
-def containers_changed_in(block: ScriptBlock, values: Mapping[int, Held]) -> list[Held]:
+def containers_changed_in(block: ScriptBlock, values: Mapping[int, Content]) -> list[Content]:
     """Return the lists and dicts of the enclosing frame that a block changes, each once.
 
     Args:
         block: The block.
         values: The contents of the values in the frame, by number.
     """
-    changed: dict[int, Held] = {}
+    changed: dict[int, Content] = {}
     for kind, node in nodes_of(block):
         for inner_block in node.blocks():
             changed.update(
@@ -276,7 +280,7 @@ def containers_changed_in(block: ScriptBlock, values: Mapping[int, Held]) -> lis
     return list(changed.values())
 
 
-def in_any_iteration(held: Held, value: ScriptValue) -> Held:
+def in_any_iteration(held: Content, value: ScriptValue) -> Content:
     """Return the value that a loop-carried value has in every iteration.
 
     A tensor has an unknown shape, as an iteration may change it; a number or a text is a

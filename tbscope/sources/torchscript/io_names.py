@@ -8,7 +8,7 @@ import torch
 
 from tbscope.errors import InputError
 from tbscope.messages import shown
-from tbscope.sources.fx.aliasing import Held, Types, slots_of, types_in, types_of_metadata
+from tbscope.sources.fx.aliasing import Content, Types, slots_of, types_in, types_of_metadata
 from tbscope.sources.torch.calling.bind import require_made
 from tbscope.sources.torch.calling.pytree import tensor_leaves
 from tbscope.sources.torch.calling.signatures import signature_of
@@ -30,7 +30,7 @@ def inputs_of(
     args: Sequence[object] | None,
     kwargs: Mapping[str, object],
     traced_with: Sequence[Types] | None,
-) -> tuple[dict[str, Held], bool]:
+) -> tuple[dict[str, Content], bool]:
     """Return the inputs of a method or a function, by name.
 
     Args:
@@ -60,7 +60,7 @@ def inputs_of(
                 why=f"it takes {names or 'none'}",
                 fix="pass all inputs that have no default, or no inputs at all",
             ) from error
-    inputs: dict[str, Held] = {}
+    inputs: dict[str, Content] = {}
     as_traced = True
     traced_types = [*(traced_with or ()), *[None] * len(values)]
     for parameter, value, traced_type in zip(parameters, values, traced_types, strict=False):

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 
 from tbscope.ir.graph import Constant
-from tbscope.sources.fx.aliasing import Given, Held, Slot
+from tbscope.sources.fx.aliasing import CallArguments, Content, Slot
 from tbscope.sources.torch.compat.tensors import is_dispatched, schema_of
 from tbscope.sources.torch.operations import KernelInfo, kernel_info
 from tbscope.sources.torchscript.types import dtype_of
@@ -27,7 +27,7 @@ _TAKES_NUMBERS = frozenset(
 )
 
 
-class _Parameter(NamedTuple):
+class _SchemaParameter(NamedTuple):
     name: str
     by_keyword: bool
     default: object
@@ -47,7 +47,7 @@ class Operator(NamedTuple):
 
     target: Any
     facts: KernelInfo
-    parameters: tuple[_Parameter, ...]
+    parameters: tuple[_SchemaParameter, ...]
     gives_tensors: bool
 
     @property
@@ -55,7 +55,7 @@ class Operator(NamedTuple):
         """Whether a parameter takes tensors."""
         return any(parameter.tensor for parameter in self.parameters)
 
-    def reads_one_of(self, given: list[Held]) -> bool:
+    def reads_one_of(self, given: list[Content]) -> bool:
         """Whether an argument of a tensor parameter is a tensor, or contains one."""
         pairs = zip(self.parameters, given, strict=False)
         return any(
@@ -63,7 +63,9 @@ class Operator(NamedTuple):
             for parameter, content in pairs
         )
 
-    def arguments(self, given: list[Held], constant: Callable[[object], Held]) -> Given:
+    def arguments(
+        self, given: list[Content], constant: Callable[[object], Content]
+    ) -> CallArguments:
         """Return positional and keyword arguments, without defaults.
 
         Keyword arguments and trailing positional arguments that equal their default are left out.
@@ -72,8 +74,8 @@ class Operator(NamedTuple):
             given: All arguments of the node, in order.
             constant: Makes a tensor of a number, for a parameter that takes only tensors.
         """
-        args: list[Held] = []
-        kwargs: dict[str, Held] = {}
+        args: list[Content] = []
+        kwargs: dict[str, Content] = {}
         count = 0
         for parameter, content in zip(self.parameters, given, strict=False):
             arg = content if type(content) is Slot else self._fitting(parameter, content, constant)
@@ -86,7 +88,7 @@ class Operator(NamedTuple):
                 kwargs[parameter.name] = arg
         return args[:count], kwargs
 
-    def sampled(self, arguments: Given) -> Given:
+    def sampled(self, arguments: CallArguments) -> CallArguments:
         """Return the arguments with a number for each `Constant` whose value changes no shape."""
         args, kwargs = arguments
         if Constant not in map(type, args):
@@ -95,8 +97,8 @@ class Operator(NamedTuple):
         return [_sample(parameter, content) for parameter, content in pairs], kwargs
 
     def _fitting(
-        self, parameter: _Parameter, held: Held, constant: Callable[[object], Held]
-    ) -> Held:
+        self, parameter: _SchemaParameter, held: Content, constant: Callable[[object], Content]
+    ) -> Content:
         kind = type(held)
         if kind is int and parameter.name in _WORDS:
             return _WORDS[parameter.name](held)
@@ -112,7 +114,7 @@ class Operator(NamedTuple):
 _NONE: object = object()
 
 
-def _sample(parameter: _Parameter, held: Held) -> Held:
+def _sample(parameter: _SchemaParameter, held: Content) -> Content:
     if type(held) is not Constant:
         return held
     if parameter.kind == "number" or parameter.tensor == "one":
@@ -154,7 +156,7 @@ def operator_of(schema: str) -> Operator | None:
     if own_schema is None or not is_dispatched(target):
         return None
     parameters = tuple(
-        _Parameter(
+        _SchemaParameter(
             argument.name,
             bool(argument.kwarg_only),
             argument.default_value if argument.has_default_value() else _NONE,

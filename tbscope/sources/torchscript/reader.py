@@ -1,4 +1,4 @@
-"""Reader of TorchScript nodes, as a `Reader` that takes `Step`s for the nodes of a program.
+"""Reader of TorchScript nodes, as a `Reader` that takes `NodeAdapter`s for the nodes of a program.
 
 The type of a result is in the graph, or follows from running the operation on meta or fake
 tensors; the schema of the operator lists the tensors that are read, written and viewed.
@@ -11,19 +11,19 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 
 from tbscope.ir.graph import Node, Source
-from tbscope.sources.fx.aliasing import Given, Held, Slot, TensorType, Types, dtype_name
+from tbscope.sources.fx.aliasing import CallArguments, Content, Slot, TensorType, Types, dtype_name
 from tbscope.sources.fx.reader import ProgramNode, Reader
 from tbscope.sources.fx.scopes import ModuleStack, ProgramScopes
 from tbscope.sources.fx.state import StateKind
 
-__all__ = ["Journal", "ScriptReader", "Step"]
+__all__ = ["Journal", "ScriptReader", "NodeAdapter"]
 
-Journal: TypeAlias = dict[int, tuple[Held, Held]]
+Journal: TypeAlias = dict[int, tuple[Content, Content]]
 """Changed slots, lists and dicts with their earlier states, by `id`. The state of a slot is its
 value, the number of the node that returned the value, and its type; a container's is a copy."""
 
 
-class Step(NamedTuple):
+class NodeAdapter(NamedTuple):
     """A node of TorchScript, in the form that `Reader` takes.
 
     Attributes:
@@ -37,7 +37,7 @@ class Step(NamedTuple):
 
     name: str
     target: Any
-    arguments: Given
+    arguments: CallArguments
     told: Types
     stack: ModuleStack
     source: Source | None
@@ -60,9 +60,9 @@ class ScriptReader(Reader):
         super().__init__(places, kinds, tensors)
         self._journals: list[Journal] = []
 
-    def given(self, node: ProgramNode) -> Given:
-        """Return the arguments of a step, which need no conversion."""
-        arguments: Given = node.arguments
+    def given(self, node: ProgramNode) -> CallArguments:
+        """Return the arguments of a node, which need no conversion."""
+        arguments: CallArguments = node.arguments
         return arguments
 
     def type_of(self, node: ProgramNode) -> Types:
@@ -81,13 +81,13 @@ class ScriptReader(Reader):
         read: Sequence[Slot] = (),
         written: Sequence[Slot] = (),
         shows: Mapping[int, Slot] | None = None,
-    ) -> Held:
+    ) -> Content:
         """Add the outputs of an operation; record the state of each slot before its write."""
         for slot in written:
             self.note(slot)
         return super().give(node, told, read, written, shows)
 
-    def note(self, thing: Held) -> None:
+    def note(self, thing: Content) -> None:
         """Record the state of a slot, list or dict before a change, in the innermost open journal.
 
         Only the first change in a journal counts.

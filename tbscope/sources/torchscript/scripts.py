@@ -27,7 +27,7 @@ from tbscope.sources.torchscript.detect import has_torchscript, is_function, is_
 from tbscope.sources.torchscript.io_names import inputs_of
 from tbscope.sources.torchscript.reader import ScriptReader
 from tbscope.sources.torchscript.values import ScriptObject, UnknownValue, class_name, lowered
-from tbscope.sources.torchscript.walk import Frame, Walk
+from tbscope.sources.torchscript.walk import ScriptFrame, ScriptWalk
 from tbscope.utils.gc_pause import collecting_rarely
 
 __all__ = ["from_torchscript", "graph_of_script"]
@@ -147,13 +147,13 @@ def _graph_of(
         if type(inputs[name]) is not UnknownValue
     }
     reader.take(input_slots.items(), arguments.items())
-    walk = Walk(
+    walk = ScriptWalk(
         reader,
         functions=loaded.functions,
         training=training,
         trusts_types=as_traced,
     )
-    frame = Frame(root, method.name, {}, lambda: None)
+    frame = ScriptFrame(root, method.name, {}, lambda: None)
     self_arg = [] if root is None else [root]
     results = walk.block(graph, [*self_arg, *inputs.values()], frame)
     result = lowered(results[0] if len(results) == 1 else tuple(results))
@@ -185,7 +185,7 @@ def _method_of(handle: object) -> Any:
     )
 
 
-class _Module:
+class _ScriptModule:
     """A module of TorchScript, with its own parameters and buffers.
 
     Args:
@@ -209,13 +209,13 @@ class _Module:
         return bool(self.handle.hasattr("training") and self.handle.getattr("training"))
 
 
-def _modules_of(handle: object) -> dict[str, _Module]:
+def _modules_of(handle: object) -> dict[str, _ScriptModule]:
     """Return a module (as "") and all its descendants by qualified name, in tree order."""
-    modules: dict[str, _Module] = {}
+    modules: dict[str, _ScriptModule] = {}
     pending = [("", handle)]
     while pending:
         name, handle = pending.pop()
-        modules[name] = _Module(handle)
+        modules[name] = _ScriptModule(handle)
         submodules = reversed(script_children(handle))
         pending += [
             (f"{name}.{attribute}" if name else attribute, child) for attribute, child in submodules

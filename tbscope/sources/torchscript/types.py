@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from tbscope.sources.fx.aliasing import UNKNOWN, Held, Slot, TensorType, device_name, dtype_name
+from tbscope.sources.fx.aliasing import UNKNOWN, Content, Slot, TensorType, device_name, dtype_name
 
 __all__ = [
     "ScriptBlock",
@@ -93,7 +93,7 @@ def gives_tensors(kind: ScriptType) -> bool:
 _NESTS = frozenset({"ListType", "TupleType", "OptionalType", "DictType", "FutureType", "UnionType"})
 
 
-def types_from_kind(kind: ScriptType, count: Callable[[], int | None] = lambda: None) -> Held:
+def types_from_kind(kind: ScriptType, count: Callable[[], int | None] = lambda: None) -> Content:
     """Return the tensor types in a value, from its TorchScript type alone; None without tensors.
 
     Args:

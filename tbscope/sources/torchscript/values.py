@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tbscope.ir.graph import Constant
-from tbscope.sources.fx.aliasing import Held, Slot, slots_in
+from tbscope.sources.fx.aliasing import Content, Slot, slots_in
 
 __all__ = [
     "FLAT",
@@ -51,7 +51,7 @@ class ScriptObject:
     name: str | None
     kind: str
     handle: Any = None
-    attributes: dict[str, Held] = field(default_factory=dict)
+    attributes: dict[str, Content] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False)
@@ -95,7 +95,7 @@ def class_name(kind: str) -> str:
     return _MANGLED.sub("", kind.removeprefix("__torch__.")).removeprefix(".") or "Module"
 
 
-def is_known(held: Held) -> bool:
+def is_known(held: Content) -> bool:
     """Whether a value is a constant, or a pytree of constants."""
     kind = type(held)
     if kind in FLAT:
@@ -116,14 +116,14 @@ UNKNOWN_KEY = _Unnamed()
 """Key of an open dict for the list of its entries under unknown keys."""
 
 
-def is_open(held: Held) -> bool:
+def is_open(held: Content) -> bool:
     """Whether a list or a dict is open: the number and positions of its entries are unknown."""
     if type(held) is dict:
         return UNKNOWN_KEY in held
     return type(held) is list and bool(held) and type(held[-1]) is UnknownEntries
 
 
-def known_entries(container: Held) -> Held:
+def known_entries(container: Content) -> Content:
     """Return an open list or dict without its unknown entries; any other container as it is."""
     if not is_open(container):
         return container
@@ -132,7 +132,7 @@ def known_entries(container: Held) -> Held:
     return container[:-1]
 
 
-def make_open(container: Held, *others: Held) -> None:
+def make_open(container: Content, *others: Content) -> None:
     """Open a list or a dict: its tensors are among entries of unknown number and position.
 
     Entries of a dict that contain tensors stay under their keys.
@@ -154,7 +154,7 @@ def make_open(container: Held, *others: Held) -> None:
         container[:] = [*slots, rest]
 
 
-def has_slot(held: Held) -> bool:
+def has_slot(held: Content) -> bool:
     """Whether a tensor is in a pytree."""
     return next(slots_in(held), None) is not None
 
@@ -163,12 +163,12 @@ FLAT = frozenset({Slot, int, float, bool, str, type(None)})
 """Classes of values that contain no further values."""
 
 
-def origins(held: Held) -> tuple[Slot, ...]:
+def origins(held: Content) -> tuple[Slot, ...]:
     """Return the tensors in a pytree, and the tensors on which its numbers depend, each once."""
     return tuple(dict.fromkeys(_origins(held)))
 
 
-def _origins(held: Held) -> Iterator[Slot]:
+def _origins(held: Content) -> Iterator[Slot]:
     if type(held) is UnknownValue or type(held) is UnknownEntries:
         yield from held.slots
     elif isinstance(held, list | tuple | dict):
@@ -178,7 +178,7 @@ def _origins(held: Held) -> Iterator[Slot]:
         yield from slots_in(held)
 
 
-def lowered(held: Held) -> Held:
+def lowered(held: Content) -> Content:
     """Return a pytree in the form that `Reader` takes: with a `Constant` per number and object."""
     kind = type(held)
     if kind in FLAT:
@@ -196,7 +196,7 @@ def lowered(held: Held) -> Held:
     return held
 
 
-def mapped(held: Held, change: Callable[[Held], Held]) -> Held:
+def mapped(held: Content, change: Callable[[Content], Content]) -> Content:
     """Return a pytree with `change(leaf)` for each leaf; lists, tuples and dicts are no leaves."""
     kind = type(held)
     if kind is list or kind is tuple:

@@ -13,7 +13,7 @@ from functools import partial
 import torch
 
 from tbscope.ir.graph import Source, Value
-from tbscope.sources.fx.aliasing import Given, Held, Slot, Types, types_of_metadata
+from tbscope.sources.fx.aliasing import CallArguments, Content, Slot, Types, types_of_metadata
 from tbscope.sources.fx.op_costs import OpEffects
 from tbscope.sources.fx.scopes import ModuleStack
 from tbscope.sources.fx.source_lines import source_of_script
@@ -29,14 +29,14 @@ from tbscope.sources.torchscript.const_eval import (
     compute,
 )
 from tbscope.sources.torchscript.control_flow import (
-    Body,
+    Branch,
     containers_changed_in,
     in_any_iteration,
     merge,
     raises,
 )
 from tbscope.sources.torchscript.operators import Operator, operator_of
-from tbscope.sources.torchscript.reader import ScriptReader, Step
+from tbscope.sources.torchscript.reader import NodeAdapter, ScriptReader
 from tbscope.sources.torchscript.types import (
     ScriptBlock,
     ScriptNode,
@@ -64,7 +64,7 @@ from tbscope.sources.torchscript.values import (
     origins,
 )
 
-__all__ = ["Frame", "Walk"]
+__all__ = ["ScriptFrame", "ScriptWalk"]
 
 # A forward for several types of arguments is one method per type, `forward__0`; a traced module
 # has one method per call: `forward`, `forward1`.
@@ -72,7 +72,7 @@ _FORWARD = re.compile(r"forward(__[0-9]+|(?P<number>[1-9][0-9]{0,5}))?")
 
 
 @dataclass(slots=True)
-class Frame:
+class ScriptFrame:
     """The call frame of a method or function while it is read.
 
     Attributes:
@@ -87,20 +87,20 @@ class Frame:
     function: str
     stack: ModuleStack
     line: Callable[[], Source | None]
-    values: dict[int, Held] = field(default_factory=dict)
+    values: dict[int, Content] = field(default_factory=dict)
 
-    def give(self, node: ScriptNode, held: list[Held]) -> None:
+    def give(self, node: ScriptNode, held: list[Content]) -> None:
         """Set the contents of a node's outputs."""
         for index, content in zip(range(node.outputsSize()), held, strict=False):
             self.values[node.outputsAt(index).unique()] = content
 
-    def given(self, node: ScriptNode) -> list[Held]:
+    def given(self, node: ScriptNode) -> list[Content]:
         """Return the arguments of a node, in order."""
         values = self.values
         return [values[number] for number in numbers(node)]
 
 
-class Walk:
+class ScriptWalk:
     """Reads TorchScript's graphs.
 
     Args:
@@ -128,7 +128,7 @@ class Walk:
 
     # -- graphs -------------------------------------------------------------------------
 
-    def block(self, block: ScriptBlock, given: list[Held], frame: Frame) -> list[Held]:
+    def block(self, block: ScriptBlock, given: list[Content], frame: ScriptFrame) -> list[Content]:
         """Read a graph or a block with its inputs; return its outputs."""
         for value, content in zip(block_inputs(block), given, strict=False):
             frame.values[value.unique()] = content
@@ -146,7 +146,7 @@ class Walk:
 
     # -- operations ---------------------------------------------------------------------
 
-    def _operation(self, kind: str, node: ScriptNode, frame: Frame) -> None:
+    def _operation(self, kind: str, node: ScriptNode, frame: ScriptFrame) -> None:
         """Read a node that calls an operator: evaluate it, or append an operation."""
         args = frame.given(node)
         first = args[0] if args else None
@@ -161,8 +161,10 @@ class Walk:
                 return
         if kind == "aten::tensor" and is_known(args):
             # The operator exists in TorchScript alone, so the Python function replaces it.
-            step = self._step(node, frame)
-            result = self.reader.call_function(step, torch.tensor, (args[:1], {}), None, runs=True)
+            adapter = self._adapter(node, frame)
+            result = self.reader.call_function(
+                adapter, torch.tensor, (args[:1], {}), None, runs=True
+            )
             frame.give(node, [result])
             return
         operator = operator_of(node.schema())
@@ -175,7 +177,7 @@ class Walk:
         else:
             self._other(kind, node, args, frame)
 
-    def _other(self, kind: str, node: ScriptNode, given: list[Held], frame: Frame) -> None:
+    def _other(self, kind: str, node: ScriptNode, given: list[Content], frame: ScriptFrame) -> None:
         """Read a node without an operator (`operator_of`), or whose arguments have no tensors."""
         is_change = kind in MUTATIONS and bool(given) and type(given[0]) in (list, dict)
         is_exact = not is_change or can_compute_mutation(kind, given)
@@ -197,30 +199,34 @@ class Walk:
         if not is_exact:
             make_open(*given)
 
-    def _generic(self, kind: str, node: ScriptNode, given: list[Held], frame: Frame) -> None:
+    def _generic(
+        self, kind: str, node: ScriptNode, given: list[Content], frame: ScriptFrame
+    ) -> None:
         """Append an operation by its name; result types come from the graph alone."""
-        step = self._step(node, frame)
-        self.reader.enter(step)
+        adapter = self._adapter(node, frame)
+        self.reader.enter(adapter)
         arguments, read = self.reader.arguments((lowered(given), {}))
         name = kind.partition("::")[2].strip("_")
-        our_node = self.reader.append(name, step, arguments, read, OpEffects())
+        our_node = self.reader.append(name, adapter, arguments, read, OpEffects())
         types = [types_from_kind(output.type()) for output in node_outputs(node)]
         frame.give(node, self.reader.give(our_node, types, read))
 
     def _call_operator(
-        self, operator: Operator, node: ScriptNode, given: list[Held], frame: Frame
+        self, operator: Operator, node: ScriptNode, given: list[Content], frame: ScriptFrame
     ) -> None:
         arguments = operator.arguments(given, self.reader.constant)
         outputs = node_outputs(node)
         types = self._told(operator, arguments, outputs)
-        step = self._step(node, frame, operator.target, arguments, types)
-        result = self.reader.call_operator(step)
+        adapter = self._adapter(node, frame, operator.target, arguments, types)
+        result = self.reader.call_operator(adapter)
         results = result if len(outputs) > 1 and type(result) in (list, tuple) else [result]
         if len(results) < len(outputs):
             results = results * len(outputs)
         frame.give(node, [_unless_known(entry, operator, given) for entry in results])
 
-    def _told(self, operator: Operator, arguments: Given, outputs: list[ScriptValue]) -> Types:
+    def _told(
+        self, operator: Operator, arguments: CallArguments, outputs: list[ScriptValue]
+    ) -> Types:
         """Return an operator's result types: from the graph, else from a run on meta tensors."""
         if self.trusts_types and not operator.facts.writes:
             types = [tensor_type_of(output.type()) for output in outputs]
@@ -234,24 +240,24 @@ class Walk:
         ]
         return unknown_types[0] if len(unknown_types) == 1 else unknown_types or None
 
-    def _step(
+    def _adapter(
         self,
         node: ScriptNode,
-        frame: Frame,
+        frame: ScriptFrame,
         target: object = None,
-        arguments: Given = ((), {}),
+        arguments: CallArguments = ((), {}),
         told: Types = None,
-    ) -> Step:
+    ) -> NodeAdapter:
         name = node.outputsAt(0).debugName() if node.outputsSize() else ""
         source = self._source(node, frame)
-        return Step(name, target, arguments, told, frame.stack, source)
+        return NodeAdapter(name, target, arguments, told, frame.stack, source)
 
-    def _source(self, node: ScriptNode, frame: Frame) -> Source | None:
+    def _source(self, node: ScriptNode, frame: ScriptFrame) -> Source | None:
         return source_of_script(node.sourceRange(), frame.function) or frame.line()
 
     # -- unpacking ------------------------------------------------------------------------
 
-    def _unpack(self, node: ScriptNode, frame: Frame) -> None:
+    def _unpack(self, node: ScriptNode, frame: ScriptFrame) -> None:
         """Set the outputs to the entries of a container; an open one needs an operation."""
         content = frame.values[node.input().unique()]
         outputs = node_outputs(node)
@@ -264,12 +270,12 @@ class Walk:
                 node, [UnknownValue(output.debugName(), origins(content)) for output in outputs]
             )
 
-    def _index(self, node: ScriptNode, frame: Frame) -> None:
+    def _index(self, node: ScriptNode, frame: ScriptFrame) -> None:
         self._other("aten::__getitem__", node, frame.given(node), frame)
 
     # -- calls --------------------------------------------------------------------------
 
-    def _call_method(self, node: ScriptNode, frame: Frame) -> None:
+    def _call_method(self, node: ScriptNode, frame: ScriptFrame) -> None:
         """Read the graph of a method; the call of another module opens a scope."""
         args = frame.given(node)
         part, name = args[0], node.s("name")
@@ -282,10 +288,10 @@ class Walk:
         if part.name is not None and part is not frame.part and _is_call(part, name):
             self._calls += 1
             stack = {**stack, f"call {self._calls}": (part.name, class_name(part.kind))}
-        callee_frame = Frame(part, name, stack, partial(self._source, node, frame))
+        callee_frame = ScriptFrame(part, name, stack, partial(self._source, node, frame))
         frame.give(node, self.block(graph, args, callee_frame))
 
-    def _call_function(self, node: ScriptNode, frame: Frame) -> None:
+    def _call_function(self, node: ScriptNode, frame: ScriptFrame) -> None:
         """Read the graph of a function, which has no scope of its own."""
         function, *values = node_inputs(node)
         name = function.type().annotation_str
@@ -294,12 +300,12 @@ class Walk:
             graph = self._functions[name] = self._by_name(name) or script_call_graph(node)
         args = [frame.values[value.unique()] for value in values]
         line = partial(self._source, node, frame)
-        callee_frame = Frame(frame.part, name.rpartition(".")[2], frame.stack, line)
+        callee_frame = ScriptFrame(frame.part, name.rpartition(".")[2], frame.stack, line)
         frame.give(node, self.block(graph, args, callee_frame))
 
     # -- control flow -------------------------------------------------------------------
 
-    def _if(self, node: ScriptNode, frame: Frame) -> None:
+    def _if(self, node: ScriptNode, frame: ScriptFrame) -> None:
         """Read the branch that the condition selects; else read both, and merge their results."""
         condition = frame.values[node.input().unique()]
         blocks = list(node.blocks())
@@ -312,47 +318,47 @@ class Walk:
             frame.give(node, self.block(running[0], [], frame))
             return
         bodies = [
-            Body(label, partial(self.block, block, [], frame))
+            Branch(label, partial(self.block, block, [], frame))
             for label, block in zip(("if", "else"), running, strict=True)
         ]
-        step = self._step(node, frame, "If")
-        frame.give(node, merge(self.reader, step, bodies, [condition]))
+        adapter = self._adapter(node, frame, "If")
+        frame.give(node, merge(self.reader, adapter, bodies, [condition]))
 
-    def _loop(self, node: ScriptNode, frame: Frame) -> None:
+    def _loop(self, node: ScriptNode, frame: ScriptFrame) -> None:
         """Read the body once for all iterations; merge its results with the initial values."""
         count, condition, *carried = frame.given(node)
         (block,) = node.blocks()
-        step = self._step(node, frame, "Loop")
-        self.reader.enter(step)
+        adapter = self._adapter(node, frame, "Loop")
+        self.reader.enter(adapter)
         iterated = [
             in_any_iteration(content, value)
             for content, value in zip(carried, block_inputs(block)[1:], strict=True)
         ]
         turn_number = UnknownValue(block_inputs(block)[0].debugName())
 
-        def read() -> list[Held]:
+        def read() -> list[Content]:
             for container in containers_changed_in(block, frame.values):
                 # Earlier iterations may have changed its entries.
                 self.reader.note(container)
                 make_open(container)
             return self.block(block, [turn_number, *iterated], frame)[1:]
 
-        bodies = [Body("loop", read), Body("", lambda: list(carried))]
-        frame.give(node, merge(self.reader, step, bodies, [count, condition], always=True))
+        bodies = [Branch("loop", read), Branch("", lambda: list(carried))]
+        frame.give(node, merge(self.reader, adapter, bodies, [count, condition], always=True))
 
-    def _fork(self, node: ScriptNode, frame: Frame) -> None:
+    def _fork(self, node: ScriptNode, frame: ScriptFrame) -> None:
         """Read the graph of a forked call in a scope of its own; a future is the result itself."""
         args = frame.given(node)
-        step = self._step(node, frame)
-        scope, _ = self.reader.where(step)
-        callee_frame = Frame(frame.part, frame.function, frame.stack, lambda: step.source)
+        adapter = self._adapter(node, frame)
+        scope, _ = self.reader.where(adapter)
+        callee_frame = ScriptFrame(frame.part, frame.function, frame.stack, lambda: adapter.source)
         with self.reader.places.body("fork", scope):
             results = self.block(node.g("Subgraph"), args, callee_frame)
         frame.give(node, [results[0] if len(results) == 1 else tuple(results)])
 
     # -- constants and attributes -------------------------------------------------------
 
-    def _constant(self, node: ScriptNode, frame: Frame) -> None:
+    def _constant(self, node: ScriptNode, frame: ScriptFrame) -> None:
         output = node.output()
         content = output.toIValue()
         if type(content) not in FLAT:
@@ -362,7 +368,7 @@ class Walk:
             content = _nest(content, output.debugName(), leaf_of) if has_content else None
         frame.values[output.unique()] = content
 
-    def _constant_leaf(self, thing: object, name: str, frame: Frame) -> Held:
+    def _constant_leaf(self, thing: object, name: str, frame: ScriptFrame) -> Content:
         """Return the content of a constant in the code that is no container."""
         if not isinstance(thing, torch.Tensor):
             return thing
@@ -381,11 +387,11 @@ class Walk:
 
         return Slot(typed, make=make)
 
-    def _get(self, node: ScriptNode, frame: Frame) -> None:
+    def _get(self, node: ScriptNode, frame: ScriptFrame) -> None:
         """Read an attribute of an object: as set by the code, else as in the C++ object."""
         (part,) = frame.given(node)
         name = node.s("name")
-        content: Held = UnknownValue(name)
+        content: Content = UnknownValue(name)
         if type(part) is ScriptObject:
             if name == "training" and self.training is not None and part.name is not None:
                 content = self.training
@@ -397,7 +403,7 @@ class Walk:
                 content = part.attributes[name] = _nest(part.handle.getattr(name), path, leaf_of)
         frame.values[node.output().unique()] = content
 
-    def _attribute_leaf(self, thing: object, name: str, owner: str) -> Held:
+    def _attribute_leaf(self, thing: object, name: str, owner: str) -> Content:
         """Return the content for a leaf of the attribute `owner`, by the path of the leaf."""
         if isinstance(thing, torch.Tensor):
             state = self.reader.state
@@ -410,7 +416,7 @@ class Walk:
             return ScriptObject(name, script_class(handle), handle)
         return thing
 
-    def _set(self, node: ScriptNode, frame: Frame) -> None:
+    def _set(self, node: ScriptNode, frame: ScriptFrame) -> None:
         owner, value = frame.given(node)
         if type(owner) is ScriptObject:
             self.reader.note(owner.attributes)
@@ -426,7 +432,7 @@ def _count_of(output: ScriptValue) -> int | None:
     return None
 
 
-def _unless_known(result: Held, operator: Operator, given: list[Held]) -> Held:
+def _unless_known(result: Content, operator: Operator, given: list[Content]) -> Content:
     """Return the result of an operator, or a `UnknownValue` of its arguments if it has no value."""
     if type(result) is Slot:
         return result
@@ -445,7 +451,7 @@ def _is_call(part: ScriptObject, method: str) -> bool:
     return script_method(part.handle, f"forward{before or ''}") is not None
 
 
-def _nest(thing: object, name: str, leaf_of: Callable[[object, str], Held]) -> Held:
+def _nest(thing: object, name: str, leaf_of: Callable[[object, str], Content]) -> Content:
     """Return a constant or the content of an attribute, as the content of a value.
 
     Args:
@@ -464,14 +470,14 @@ def _nest(thing: object, name: str, leaf_of: Callable[[object, str], Held]) -> H
     return leaf_of(thing, name)
 
 
-def _dict(_: ScriptNode, given: list[Held]) -> list[Held]:
+def _dict(_: ScriptNode, given: list[Content]) -> list[Content]:
     key_types = (str, int, float, bool)
     keys = [key if type(key) in key_types else str(lowered(key)) for key in given[::2]]
     return [dict(zip(keys, given[1::2], strict=True))]
 
 
 # Nodes without computation that return their arguments, a container of them, or None, by kind.
-_PLUMBING: dict[str, Callable[[ScriptNode, list[Held]], list[Held]]] = {
+_PLUMBING: dict[str, Callable[[ScriptNode, list[Content]], list[Content]]] = {
     "prim::ListConstruct": lambda node, given: [given],
     "prim::TupleConstruct": lambda node, given: [tuple(given)],
     "prim::DictConstruct": _dict,
@@ -495,16 +501,16 @@ _PLUMBING: dict[str, Callable[[ScriptNode, list[Held]], list[Held]]] = {
     ),
 }
 
-_HANDLERS: dict[str, Callable[[Walk, ScriptNode, Frame], None]] = {
-    "prim::Constant": Walk._constant,
-    "prim::GetAttr": Walk._get,
-    "prim::SetAttr": Walk._set,
-    "prim::ListUnpack": Walk._unpack,
-    "prim::TupleUnpack": Walk._unpack,
-    "prim::TupleIndex": Walk._index,
-    "prim::CallMethod": Walk._call_method,
-    "prim::CallFunction": Walk._call_function,
-    "prim::If": Walk._if,
-    "prim::Loop": Walk._loop,
-    "prim::fork": Walk._fork,
+_HANDLERS: dict[str, Callable[[ScriptWalk, ScriptNode, ScriptFrame], None]] = {
+    "prim::Constant": ScriptWalk._constant,
+    "prim::GetAttr": ScriptWalk._get,
+    "prim::SetAttr": ScriptWalk._set,
+    "prim::ListUnpack": ScriptWalk._unpack,
+    "prim::TupleUnpack": ScriptWalk._unpack,
+    "prim::TupleIndex": ScriptWalk._index,
+    "prim::CallMethod": ScriptWalk._call_method,
+    "prim::CallFunction": ScriptWalk._call_function,
+    "prim::If": ScriptWalk._if,
+    "prim::Loop": ScriptWalk._loop,
+    "prim::fork": ScriptWalk._fork,
 }

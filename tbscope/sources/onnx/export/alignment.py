@@ -13,14 +13,14 @@ from tbscope.ir.graph import Node, Shape
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Operation", "align_operations", "numbers_of", "operations_of"]
+__all__ = ["ExportedOperation", "align_operations", "numbers_of", "operations_of"]
 
 _SAME, _ALIKE, _SIZED = 4, 3, 1
 _MOST_CELLS = 4_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class ExportedOperation:
     """One operation of the exported program.
 
     Attributes:
@@ -52,7 +52,7 @@ def numbers_of(program: "torch.export.ExportedProgram") -> dict[str, tuple[int, 
     }
 
 
-def operations_of(program: "torch.export.ExportedProgram") -> list[Operation]:
+def operations_of(program: "torch.export.ExportedProgram") -> list[ExportedOperation]:
     """Return the operations of an exported program that ran in a module, in order."""
     operations = []
     for node in program.graph.nodes:
@@ -63,7 +63,7 @@ def operations_of(program: "torch.export.ExportedProgram") -> list[Operation]:
         key, (name, _) = list(stack.items())[-1]
         parts = {user.args[1]: user.name for user in node.users if _is_part(user)}
         operations.append(
-            Operation(
+            ExportedOperation(
                 node.name,
                 (name, _number(key)),
                 _plain(str(node.target)),
@@ -97,7 +97,7 @@ def _shape(value: object) -> Shape | None:
     return tuple(size if type(size) is int else None for size in shape)
 
 
-def _likeness(node: Node, operation: Operation) -> int:
+def _likeness(node: Node, operation: ExportedOperation) -> int:
     """Return a score for a node of the trace and an operation; 0 if they cannot be a pair."""
     shapes = [value.shape for value in node.outputs]
     sized = operation.shape is None or not shapes or _fits(operation.shape, shapes[0])
@@ -119,8 +119,8 @@ def _fits(one: Sequence[int | None], other: Sequence[int | None] | None) -> bool
 
 
 def align_operations(
-    ours: Sequence[Node], theirs: Sequence[Operation]
-) -> Iterable[tuple[Node, Operation]]:
+    ours: Sequence[Node], theirs: Sequence[ExportedOperation]
+) -> Iterable[tuple[Node, ExportedOperation]]:
     """Return the pairs with the largest total score, in the order of both sequences.
 
     The search is an alignment by dynamic programming; sequences that are too long have no pairs.

@@ -13,7 +13,7 @@ from tbscope.ir.graph import Call, Graph, Node, Value
 from tbscope.ir.pytree import walk
 from tbscope.ir.scope_io import STATE
 from tbscope.ir.scopes import NearestProperty, Scope
-from tbscope.sources.onnx.export.alignment import Operation, align_operations
+from tbscope.sources.onnx.export.alignment import ExportedOperation, align_operations
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -36,7 +36,7 @@ class CallOrder:
     def __init__(
         self,
         record: Graph,
-        operations: Sequence[Operation],
+        operations: Sequence[ExportedOperation],
         values: "Mapping[str, ir.Value]",
         inputs: "Sequence[ir.Value]",
         calls: Iterable[tuple[str, str | None, int]],
@@ -159,7 +159,7 @@ class CallOrder:
     def _aligned(
         self,
         record: Graph,
-        operations: Sequence[Operation],
+        operations: Sequence[ExportedOperation],
         number_of: Mapping[Scope, tuple[str, int]],
     ) -> dict[Node, str]:
         """Return the name of the exported operation for each node of the trace that has one."""
@@ -170,7 +170,7 @@ class CallOrder:
                 key = enclosing_call(node.scope)
                 if key is not None:
                     ours[key].append(node)
-        theirs: dict[tuple[str, int], list[Operation]] = defaultdict(list)
+        theirs: dict[tuple[str, int], list[ExportedOperation]] = defaultdict(list)
         for operation in operations:
             theirs[operation.call].append(operation)
         names: dict[Node, str] = {}

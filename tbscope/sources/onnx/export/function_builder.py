@@ -6,7 +6,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
-from tbscope.sources.onnx.export.subgraph_extract import Region, reads
+from tbscope.sources.onnx.export.subgraph_extract import NodeRegion, reads
 from tbscope.sources.onnx.metadata import (
     FOLDED,
     NAMESPACE,
@@ -24,7 +24,7 @@ from tbscope.sources.onnx.tensors import is_made_up
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-__all__ = ["FunctionRequest", "Functions", "NewFunction", "OnnxAttribute"]
+__all__ = ["FunctionRequest", "FunctionBuilder", "NewFunction", "OnnxAttribute"]
 
 OnnxAttribute: TypeAlias = int | float | str | list[int] | list[float] | list[str]
 """Value of an attribute of a node."""
@@ -44,7 +44,7 @@ class FunctionRequest:
         attributes: The hyper-parameters of the module.
     """
 
-    region: Region
+    region: NodeRegion
     names: "Mapping[ir.Value, str]"
     levels: tuple[ModuleRef, ...]
     attributes: Mapping[str, OnnxAttribute]
@@ -72,7 +72,7 @@ class NewFunction:
         return f"{function.domain}::{function.name}({inside}) -> ({outputs}), {uses}"
 
 
-class Functions:
+class FunctionBuilder:
     """The new functions of one model.
 
     Args:
@@ -143,7 +143,7 @@ class Functions:
 
     # -- the call -----------------------------------------------------------------------
 
-    def _node(self, made: NewFunction, wanted: FunctionRequest, region: Region) -> "ir.Node":
+    def _node(self, made: NewFunction, wanted: FunctionRequest, region: NodeRegion) -> "ir.Node":
         """Return a node that calls a function, with copies of the region's outputs."""
         level = wanted.levels[-1]
         outputs = []

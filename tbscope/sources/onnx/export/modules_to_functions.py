@@ -13,12 +13,12 @@ from tbscope.sources.onnx.call_instances import CallFinder, ModuleCall
 from tbscope.sources.onnx.export.alignment import numbers_of, operations_of
 from tbscope.sources.onnx.export.call_order import CallOrder
 from tbscope.sources.onnx.export.function_builder import (
+    FunctionBuilder,
     FunctionRequest,
-    Functions,
     NewFunction,
     OnnxAttribute,
 )
-from tbscope.sources.onnx.export.subgraph_extract import Region, RegionIndex
+from tbscope.sources.onnx.export.subgraph_extract import NodeRegion, RegionIndex
 from tbscope.sources.onnx.loading import is_program, load_model
 from tbscope.sources.onnx.metadata import ModuleRef, Origin, origin_by_metadata, origin_metadata
 from tbscope.sources.onnx.optional_deps import import_extra
@@ -125,7 +125,7 @@ class _Regrouping:
         # Functions have metadata, in which their module is named, from IR version 10 on.
         self._model.ir_version = max(self._model.ir_version, 10)
         self._left: list[str] = []
-        self._functions = Functions(self._model, domain)
+        self._functions = FunctionBuilder(self._model, domain)
         self._cutter = RegionIndex(self._graph)
         self._find_places(CallFinder({} if program is None else numbers_of(program)))
         self._order = None if record is None else self._make_order(record, program)
@@ -203,7 +203,7 @@ class _Regrouping:
         if self._order is not None and call is not None:
             inputs, initializers, names = self._order.sort_inputs(call, region.inputs, region.held)
             outputs = self._order.sort_outputs(call, region.outputs)
-            region = Region(region.nodes, inputs, initializers, outputs, None)
+            region = NodeRegion(region.nodes, inputs, initializers, outputs, None)
             attributes = _attributes(call.hyperparameters)
         wanted = FunctionRequest(region, names, levels, attributes)
         node = self._functions.call(wanted)

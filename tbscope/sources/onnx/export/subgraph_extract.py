@@ -8,11 +8,11 @@ if TYPE_CHECKING:
 
     import onnx_ir as ir
 
-__all__ = ["Region", "RegionIndex", "reads"]
+__all__ = ["NodeRegion", "RegionIndex", "reads"]
 
 
 @dataclass(frozen=True, slots=True)
-class Region:
+class NodeRegion:
     """Nodes of a graph that one node may replace.
 
     Attributes:
@@ -56,7 +56,7 @@ class RegionIndex:
         for index, node in enumerate(graph):
             self._add(node, index)
 
-    def region(self, nodes: "Sequence[ir.Node]") -> Region:
+    def region(self, nodes: "Sequence[ir.Node]") -> NodeRegion:
         """Return the region of some nodes, with its inputs and outputs."""
         ordered = sorted(nodes, key=self._place.__getitem__)
         inside = set(ordered)
@@ -75,9 +75,11 @@ class RegionIndex:
         ]
         initializers = [value for value in values_read if value.is_initializer()]
         inputs = [value for value in values_read if not value.is_initializer()]
-        return Region(ordered, inputs, initializers, outputs, self._cycle(ordered, inside, outputs))
+        return NodeRegion(
+            ordered, inputs, initializers, outputs, self._cycle(ordered, inside, outputs)
+        )
 
-    def replace(self, region: Region, node: "ir.Node") -> None:
+    def replace(self, region: NodeRegion, node: "ir.Node") -> None:
         """Replace a region by one node, whose outputs correspond to the outputs of the region."""
         last = region.nodes[-1]
         between = self._needs_order(region)
@@ -96,7 +98,7 @@ class RegionIndex:
             for new_place, old_node in enumerate(self._graph):
                 self._place[old_node] = new_place
 
-    def _needs_order(self, region: Region) -> bool:
+    def _needs_order(self, region: NodeRegion) -> bool:
         last, inside = self._place[region.nodes[-1]], set(region.nodes)
         return any(
             self._place[reader] < last
