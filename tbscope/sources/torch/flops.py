@@ -315,7 +315,7 @@ def _held_in(
     keys: tuple[int | None, ...], held: dict[int | None, tuple[int, ...]]
 ) -> tuple[int, ...]:
     """Return the positions of inputs in some storages, or none if one storage has no input."""
-    if not all(key in held for key in keys):
+    if not held.keys() >= set(keys):
         return ()
     return tuple([position for key in keys for position in held[key]])
 

@@ -147,7 +147,7 @@ def short_path(file: str) -> str:
     except FileNotFoundError:  # The working directory was deleted.
         cwd = ""
     folders = _holders((*sys.path, cwd))
-    longest = max((folder for folder in folders if file.startswith(folder)), key=len, default="")
+    longest = max(filter(file.startswith, folders), key=len, default="")
     short = file[len(longest) :] if longest else os.path.basename(file)
     return short.replace(os.sep, "/")
 

@@ -324,6 +324,9 @@ class _Kinds(dict[type, _Kind | None]):
         return kind
 
 
+_KINDS = _Kinds()
+
+
 class ObjectSnapshot:
     """Snapshot of containers, objects, arrays and random generators."""
 
@@ -331,7 +334,6 @@ class ObjectSnapshot:
         self._kept: list[tuple[Any, _Accessor, Any]] = []
         # Empty containers are frequent, and need no copy.
         self._empty: list[Any] = []
-        self._kinds = _Kinds()
         # By identity; the reference keeps each object alive, so that its identity stays unique.
         self._seen: dict[int, Any] = {}
         self._objects_left = MOST_OBJECTS
@@ -345,7 +347,7 @@ class ObjectSnapshot:
         Returns:
             The tensors that were visited for the first time; they are not part of this snapshot.
         """
-        kinds, seen, empty = self._kinds, self._seen, self._empty
+        kinds, seen, empty = _KINDS, self._seen, self._empty
         tensors: list[torch.Tensor] = []
         # Breadth first: the entries of one object together, after all objects visited before.
         pending = deque[Collection[Any]]([[*things]])
@@ -388,7 +390,7 @@ class ObjectSnapshot:
 
     def keep_alone(self, container: object) -> None:
         """Take a snapshot of a container, without the objects that it contains."""
-        kind = self._kinds[type(container)]
+        kind = _KINDS[type(container)]
         assert kind is not None
         self._kept += [(container, part, part.take(container)[0]) for part in kind.parts]
 
@@ -435,6 +437,6 @@ class ObjectSnapshot:
             try:
                 part.put(obj, before)
             except Exception as error:  # noqa: BLE001 (reported)
-                kind, name = self._kinds[type(obj)], type(obj).__name__
+                kind, name = _KINDS[type(obj)], type(obj).__name__
                 named = {"module": "the attributes of", "generator": "the generator"}
                 report(f"{named.get(kind.sort if kind else '', 'a')} {name}", error)
