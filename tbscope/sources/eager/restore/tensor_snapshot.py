@@ -163,8 +163,9 @@ class TensorSnapshot:
         """Record the gradients of leaves, and return the gradients that exist."""
         gradients, seen, leaves = [], self._gradients, self._leaves
         # Uninitialized parameters are not in `_leaves`, because their gradient cannot be read.
-        for tensor in tensors:
-            if id(tensor) in leaves and id(tensor) not in seen and tensor.is_leaf:
+        new = [tensor for tensor in tensors if id(tensor) in leaves and id(tensor) not in seen]
+        for tensor, history in zip(new, _histories(new), strict=True):
+            if history is None:
                 gradient = tensor.grad
                 seen[id(tensor)] = tensor, gradient
                 if gradient is not None:
