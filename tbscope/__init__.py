@@ -214,9 +214,9 @@ if not TYPE_CHECKING:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         # Imports allocate so many objects that the garbage collector would walk all of torch's.
         with _not_collecting():
-            found = getattr(_import_module(home), name)
-        globals()[name] = found
-        return found
+            attribute = getattr(_import_module(home), name)
+        globals()[name] = attribute
+        return attribute
 
 
 def __dir__() -> list[str]:

@@ -108,8 +108,8 @@ def visible(text: str) -> str:
     return _OBEYED.sub(_escape, text)
 
 
-def _escape(found: re.Match[str]) -> str:
-    units = found[0].encode("utf-16-be", "surrogatepass")
+def _escape(match: re.Match[str]) -> str:
+    units = match[0].encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{high:02x}{low:02x}" for high, low in zip(*[iter(units)] * 2, strict=True))
 
 

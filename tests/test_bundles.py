@@ -127,9 +127,9 @@ def test_what_is_in_boxes_is_found_once():
     bundler = FunctionBoxes(graph, BorrowedPlacement())
     level = next(graph.scopes())
     assert bundler.bundle(level, "functions")
-    found = len(bundler.found.all)
+    found = len(bundler.placement.all)
     assert not bundler.bundle(level, "functions")
-    assert len(bundler.found.all) == found > 0
+    assert len(bundler.placement.all) == found > 0
 
 
 def test_equal_boxes_have_one_structure():

@@ -70,11 +70,11 @@ def test_an_output_waits_for_what_wrote_into_it_later():
 def test_a_box_has_a_card_unless_there_are_none_and_then_where_one_is_needed():
     graph = chain(1)
     root = graph.calls[0].scope
-    assert [card.scope for card in laid_out(graph).told] == [root]
+    assert [card.scope for card in laid_out(graph).info_cards] == [root]
     assert laid_out(graph, cards=False).cards == []
-    (card,) = laid_out(graph, cards=False, also=[root]).told
+    (card,) = laid_out(graph, cards=False, also=[root]).info_cards
     assert (card.scope, card.facts) == (root, {})
-    assert len(laid_out(graph, also=[root]).told) == 1
+    assert len(laid_out(graph, also=[root]).info_cards) == 1
 
 
 def test_facts_are_told_of_nodes_that_stand_for_modules_and_of_no_others():

@@ -123,8 +123,8 @@ def test_cards_stand_in_their_boxes_and_tell_what_ran():
     assert [(entry.name, entry.op, entry.inputs) for entry in layout.cards][:1] == [
         ("Chain/Chain", "NoOp", ())
     ]
-    assert layout.told[0].facts["flops"] == 7
-    assert "flops" not in lay_out(graph).told[0].facts
+    assert layout.info_cards[0].facts["flops"] == 7
+    assert "flops" not in lay_out(graph).info_cards[0].facts
     assert lay_out(graph, cards=False).cards == []
 
 
@@ -135,8 +135,8 @@ def test_further_scopes_have_blank_cards_once():
     build.op("relu", build.input("x", (2,)), scope=block)
     layout = lay_out(build.graph, root=True, also=[block, block, block.parent])
     assert [entry.name for entry in layout.cards] == ["Net/Net", "Net/loss/loss"]
-    assert layout.told[1].facts == {}
-    assert lay_out(build.graph, cards=False, also=[block]).told == layout.told[1:]
+    assert layout.info_cards[1].facts == {}
+    assert lay_out(build.graph, cards=False, also=[block]).info_cards == layout.info_cards[1:]
 
 
 def test_a_very_wide_graph_is_chunked_with_cards_and_outputs():

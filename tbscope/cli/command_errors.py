@@ -112,10 +112,10 @@ def in_command_words(inputs: Sequence[InputSpec] = ()) -> Iterator[None]:
 
 def _with_types(fix: str, inputs: Sequence[InputSpec]) -> str:
     """Replace the cast of an input in a hint by the option with that dtype: `-i 2x16:int64`."""
-    found = _CAST.search(fix)
-    if not found or not inputs:
+    match = _CAST.search(fix)
+    if not match or not inputs:
         return fix
-    dtype = found[1] or {"long": "int64", "float": "float32"}[found[2]]
+    dtype = match[1] or {"long": "int64", "float": "float32"}[match[2]]
     if len(inputs) == 1:
         hint = f"give -i {inputs[0]._replace(dtype=dtype)}"
     else:
@@ -142,8 +142,8 @@ def command_text(text: str) -> str:
     return advice + got + rest
 
 
-def _flag_text(found: re.Match[str]) -> str:
-    name, text = found.groups()
+def _flag_text(match: re.Match[str]) -> str:
+    name, text = match.groups()
     flag = flag_of(name)
     try:
         value = ast.literal_eval(text)

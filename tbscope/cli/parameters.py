@@ -153,9 +153,9 @@ def parse_target(text: str) -> Target:
     """
     if text.startswith("hf:") and text.strip() != "hf:":
         return HubConfig(text.removeprefix("hf:"))
-    found = _REMOTE.fullmatch(text)
-    if found:
-        return GraphPath(*found.groups())
+    match = _REMOTE.fullmatch(text)
+    if match:
+        return GraphPath(*match.groups())
     if os.path.exists(text) and not text.endswith(".py"):
         return GraphPath(text)
     for colon in re.finditer(":", text):
@@ -189,10 +189,10 @@ def parse_input(text: str) -> InputSpec:
     Raises:
         click.BadParameter: The text has another form, or the dtype is unknown.
     """
-    found = _INPUT.fullmatch(text)
-    if not found:
+    match = _INPUT.fullmatch(text)
+    if not match:
         raise _bad(text, "[NAME=]SHAPE[:DTYPE], e.g. 1x3x224x224, scalar or ids=2x128:int64")
-    name, sizes, dtype = found.groups(default="")
+    name, sizes, dtype = match.groups(default="")
     if (dtype or "float32") not in DTYPES:
         raise click.BadParameter(f"{shown(dtype)} in {shown(text)} is none of {', '.join(DTYPES)}")
     shape = () if sizes == "scalar" else tuple(map(int, sizes.split("x")))

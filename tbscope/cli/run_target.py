@@ -208,15 +208,15 @@ def _graph_of_model(
         else:
             model = targets.load_model(target, dict(arguments))
         called = targets.find_method(model, method, target) if method else model
-        given: Any = None if inputs_from is None else targets.load_inputs(inputs_from)
+        loaded: Any = None if inputs_from is None else targets.load_inputs(inputs_from)
         how["loss"] = None if loss_from is None else targets.load_loss(loss_from)
         with in_command_words(inputs):
             positional, named = targets.make_inputs(inputs, seed=seed, fake=fake)
             if inputs_from is None:
                 made_up = isinstance(target, HubConfig) and not inputs
-                given = targets.example_input(model) if made_up else positional
+                loaded = targets.example_input(model) if made_up else positional
             try:
-                return trace(called, given, kwargs=named or None, training=_MODES[mode], **how)
+                return trace(called, loaded, kwargs=named or None, training=_MODES[mode], **how)
             except SystemExit as error:
                 # An exit of the model must not become the exit code of the command.
                 subject = str(target)
@@ -244,18 +244,18 @@ def graphs_of_targets(targets: Sequence[Target], **run: object) -> "list[Graph]"
     ]
 
 
-def refuse_run_options(target: GraphPath, given: Mapping[str, Any]) -> None:
+def refuse_run_options(target: GraphPath, options: Mapping[str, Any]) -> None:
     """Refuse options of a run for a written graph, whose model has run already.
 
     Args:
         target: The path of the graph.
-        given: The options, under the names of their parameters.
+        options: The options, under the names of their parameters.
     Raises:
         click.UsageError: An option is set.
     """
     flags = {"inputs": "input", "inputs_from": "inputs", "loss_from": "loss", "arguments": "arg"}
-    flags["mode"] = given.get("mode") or ""
-    for name, value in given.items():
+    flags["mode"] = options.get("mode") or ""
+    for name, value in options.items():
         if value and name not in ("kernels", "seed"):
             flag = flag_of(flags.get(name) or name)
             raise click.UsageError(f"{flag} is for a model that runs, and {target.path!r} is read.")

@@ -71,16 +71,16 @@ def load_model(target: ModelSpec, arguments: Mapping[str, object]) -> "torch.nn.
     """
     import torch
 
-    found = _named(target)
-    if isinstance(found, torch.nn.Module):
+    maker = _named(target)
+    if isinstance(maker, torch.nn.Module):
         if arguments:
             raise ArgumentError(
                 f"{target.attribute!r} in {target.place!r} takes no --arg",
-                why=f"it is a model already, a {type(found).__name__}, and no factory",
+                why=f"it is a model already, a {type(maker).__name__}, and no factory",
                 fix="leave --arg out, or name the class or function that makes the model",
             )
-        return found
-    model = _call_factory(found, target, arguments)
+        return maker
+    model = _call_factory(maker, target, arguments)
     if not isinstance(model, torch.nn.Module):
         raise ArgumentError(
             f"{_call_text(target, arguments)} gave no model",
@@ -98,8 +98,8 @@ def load_inputs(maker: ModelSpec) -> object:
     Raises:
         ArgumentError: The place cannot be imported, lacks the name, or the function raises.
     """
-    found = _named(maker)
-    return _call_factory(found, maker, {}) if callable(found) else found
+    inputs = _named(maker)
+    return _call_factory(inputs, maker, {}) if callable(inputs) else inputs
 
 
 def load_loss(maker: ModelSpec) -> Callable[[object], Any]:
@@ -108,14 +108,14 @@ def load_loss(maker: ModelSpec) -> Callable[[object], Any]:
     Raises:
         ArgumentError: The place cannot be imported, lacks the name, or the value is not callable.
     """
-    found: Callable[[Any], Any] = _named(maker)
-    if not callable(found):
+    loss: Callable[[Any], Any] = _named(maker)
+    if not callable(loss):
         raise ArgumentError(
             f"{maker.attribute!r} in {maker.place!r} makes no loss",
-            why=f"it is {_kind(found)}, and cannot be called",
+            why=f"it is {_kind(loss)}, and cannot be called",
             fix="name a function: def make_loss(results): return results.mean()",
         )
-    return found
+    return loss
 
 
 def find_method(model: "torch.nn.Module", name: str, target: object) -> Callable[..., object]:
@@ -124,21 +124,21 @@ def find_method(model: "torch.nn.Module", name: str, target: object) -> Callable
     Raises:
         ArgumentError: The model has no method of that name.
     """
-    found: Any = model
+    method: Any = model
     fix = otherwise = "give the name of one: --method encode"
     for part in name.split("."):
-        known = [one for one in dir(found) if not one.startswith("_")]
+        known = [one for one in dir(method) if not one.startswith("_")]
         fix = did_you_mean(part, known, otherwise, cutoff=0.6)
-        found = getattr(found, part, None)
-        if found is None:
+        method = getattr(method, part, None)
+        if method is None:
             break
-    if not callable(found):
+    if not callable(method):
         raise ArgumentError(
             f"{type(model).__name__} of {str(target)!r} has no method {name!r}",
-            why="" if found is None else f"{name!r} is {_kind(found)}",
-            fix=fix if found is None else otherwise,
+            why="" if method is None else f"{name!r} is {_kind(method)}",
+            fix=fix if method is None else otherwise,
         )
-    return found  # type: ignore[no-any-return]
+    return method  # type: ignore[no-any-return]
 
 
 def _import_place(target: ModelSpec) -> ModuleType:
@@ -197,17 +197,17 @@ def _import_file(path: Path) -> ModuleType:
 
 def _named(target: ModelSpec) -> Any:
     """Return the object of a target: its attribute in its module or file."""
-    found: Any = _import_place(target)
-    module = found
+    attribute: Any = _import_place(target)
+    module = attribute
     for name in target.attribute.split("."):
         try:
-            found = getattr(found, name)
+            attribute = getattr(attribute, name)
         except AttributeError:
             otherwise = "give the name of a model, or of a function or class that makes one"
             raise ArgumentError(
                 f"{target.place!r} has no {target.attribute!r}",
-                why="" if found is module else f"{_kind(found)} has no attribute {name!r}",
-                fix=did_you_mean(name, dir(found), otherwise, cutoff=0.6),
+                why="" if attribute is module else f"{_kind(attribute)} has no attribute {name!r}",
+                fix=did_you_mean(name, dir(attribute), otherwise, cutoff=0.6),
             ) from None
         except (Exception, SystemExit) as error:
             # A lazy package imports the name only now.
@@ -216,7 +216,7 @@ def _named(target: ModelSpec) -> Any:
                 why=error_text(error),
                 fix=_SEE_WHERE,
             ) from error
-    return found
+    return attribute
 
 
 def _call_factory(
@@ -388,18 +388,18 @@ def logged_graph(path: str, tag: str) -> "Graph":
     at_step = _AT_STEP.fullmatch(tag)
     name, step = (at_step[1], int(at_step[2])) if at_step else (None, 0)
     same = [one for one in logged if tag_text(one.tag) == name]
-    found = [one for one in same if one.step == step] or [
+    graphs = [one for one in same if one.step == step] or [
         one for one in logged if tag_text(one.tag) == tag
     ]
-    runs = list(dict.fromkeys(one.run for one in found))
+    runs = list(dict.fromkeys(one.run for one in graphs))
     if len(runs) > 1:
         raise ArgumentError(
             f"several runs of {shown(path)} have a graph {shown(tag)}",
             why=f"{', '.join(runs[:8])}{' and more' if len(runs) > 8 else ''} have one",
             fix=f"give the directory of one: {path.rstrip('/')}/{runs[-1]}:{tag}",
         )
-    if found:
-        return max(enumerate(found), key=lambda pair: (pair[1].step, pair[0]))[1].graph
+    if graphs:
+        return max(enumerate(graphs), key=lambda pair: (pair[1].step, pair[0]))[1].graph
     if same:
         steps = ", ".join(map(str, dict.fromkeys(one.step for one in same[:8])))
         raise NotFoundError(

@@ -307,7 +307,7 @@ def _no_path(path: object) -> ArgumentError:
     )
 
 
-def _read_pin(path: str, given: object, *, update: bool) -> Outline | None:
+def _read_pin(path: str, pin: object, *, update: bool) -> Outline | None:
     """Return the outline in a lock file, or None if the file is missing and `update` is set."""
     try:
         with open(path, encoding="utf-8") as file:
@@ -316,13 +316,13 @@ def _read_pin(path: str, given: object, *, update: bool) -> Outline | None:
         if update:
             return None
         raise ArgumentError(
-            f"there is no pin {shown(given)}",
+            f"there is no pin {shown(pin)}",
             why="a pin is written once, and each later graph is compared with it",
             fix="check(..., update=True) writes it",
         ) from error
     except (OSError, ValueError) as error:
         raise ArgumentError(
-            f"the pin {shown(given)} cannot be read",
+            f"the pin {shown(pin)} cannot be read",
             why=error_text(error),
             fix="check the path, or write it anew with update=True",
         ) from error
@@ -330,7 +330,7 @@ def _read_pin(path: str, given: object, *, update: bool) -> Outline | None:
         return pin_to_outline(text)
     except ArgumentError as error:
         raise ArgumentError(
-            f"the pin {shown(given)} cannot be read",
+            f"the pin {shown(pin)} cannot be read",
             why=f"{error.what}: {error.why}",
             fix="take the file from version control, or remove it and write it with update=True",
         ) from error

@@ -134,7 +134,7 @@ class OutlinedGraph:
                 reads=tuple(ref for _, ref, _ in ports),
                 ports=tuple(name for name, _, _ in ports),
                 takes=tuple(kind for _, _, kind in ports),
-                gives=tuple(_type(part.value(given)) for given in step.definition.given),
+                gives=tuple(_type(part.value(result)) for result in step.definition.given),
             )
         assert isinstance(part, Node), "an operation is a node"
         numbers = {ref: number for number, ref in reversed([*enumerate(step.inputs)])}
@@ -251,8 +251,14 @@ def _type(typed: Value | Parameter) -> str:
     return type_to_text(typed, device=False)
 
 
-def _held(held: Parameter) -> Held:
-    return Held(held.name, held.kind, _type(held), held.requires_grad, numel_of(held))
+def _held(parameter: Parameter) -> Held:
+    return Held(
+        parameter.name,
+        parameter.kind,
+        _type(parameter),
+        parameter.requires_grad,
+        numel_of(parameter),
+    )
 
 
 def _nest_text(nest: Nest, tensor: Callable[[Any], str] = str) -> str:

@@ -111,13 +111,13 @@ def _told(one: BlockStep | Block, names: Mapping[Block, str]) -> dict[str, Any]:
     return data
 
 
-def _plain(told: object, names: Mapping[Block, str]) -> object:
-    if isinstance(told, Block):
-        return names[told]
-    if isinstance(told, Ref):
-        output = [] if told.output is None else [told.output]
-        return [told.role, told.label, *output, *told.inner]
-    return [_plain(one, names) for one in told] if isinstance(told, tuple) else told
+def _plain(content: object, names: Mapping[Block, str]) -> object:
+    if isinstance(content, Block):
+        return names[content]
+    if isinstance(content, Ref):
+        output = [] if content.output is None else [content.output]
+        return [content.role, content.label, *output, *content.inner]
+    return [_plain(one, names) for one in content] if isinstance(content, tuple) else content
 
 
 # -- reading --------------------------------------------------------------------------------
@@ -144,37 +144,37 @@ def _outline(data: Mapping[str, Any]) -> Outline:
     )
 
 
-def _made(kind: Any, told: Mapping[str, Any], blocks: Mapping[str, Block]) -> Any:
+def _made(kind: Any, data: Mapping[str, Any], blocks: Mapping[str, Block]) -> Any:
     hints = get_type_hints(kind)
-    return kind(**{key: _read(hints[key], told[key], blocks) for key in hints if key in told})
+    return kind(**{key: _read(hints[key], data[key], blocks) for key in hints if key in data})
 
 
-def _read(kind: Any, told: Any, blocks: Mapping[str, Block]) -> Any:
+def _read(kind: Any, data: Any, blocks: Mapping[str, Block]) -> Any:
     """Return a field's value of type `kind`, built from plain data."""
     types = get_args(kind)
     if Block in types:
-        return blocks[told]
+        return blocks[data]
     if kind is BlockStep:
-        return _made(BlockStep, {**told, "label": told["step"]}, blocks)
+        return _made(BlockStep, {**data, "label": data["step"]}, blocks)
     if kind is Ref:
-        role, label, *rest = told
+        role, label, *rest = data
         if role not in _ROLES:
             raise ValueError(f"{role!r} is none of {', '.join(_ROLES)}")
         inner = _read(tuple[str, ...], rest[1:], blocks)
         output = _read(int, rest[0], blocks) if rest else None
         return Ref(_read(str, label, blocks), inner, output, role)
     if types[-1:] == (Ellipsis,):
-        entries = [*told.items()] if isinstance(told, dict) else told
+        entries = [*data.items()] if isinstance(data, dict) else data
         if not isinstance(entries, list):
-            raise TypeError(f"{told!r} is no list")
+            raise TypeError(f"{data!r} is no list")
         return tuple(_read(types[0], entry, blocks) for entry in entries)
     if issubclass(get_origin(kind) or kind, tuple):
         hints = types or get_type_hints(kind).values()
-        values = [_read(hint, entry, blocks) for hint, entry in zip(hints, told, strict=True)]
+        values = [_read(hint, entry, blocks) for hint, entry in zip(hints, data, strict=True)]
         return kind(*values) if not types else tuple(values)
-    if type(told) is not kind:
-        raise TypeError(f"{told!r} is no {kind.__name__}")
-    return told
+    if type(data) is not kind:
+        raise TypeError(f"{data!r} is no {kind.__name__}")
+    return data
 
 
 def _refused(why: str) -> ArgumentError:

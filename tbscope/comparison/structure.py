@@ -144,8 +144,8 @@ class Block:
     def __post_init__(self) -> None:
         # Called blocks exist before their callers, so each property needs only one level of calls.
         called = list(self.below())
-        self.structure = _digest(self._told(types=False))
-        self.digest = _digest(self._told(types=True))
+        self.structure = _digest(self._fields(types=False))
+        self.digest = _digest(self._fields(types=True))
         self.operations = len(self.steps) + sum(block.operations - 1 for block in called)
         self.numbers = sum(tensor.numbers for tensor in self.state if tensor.kind == "parameter")
         self.numbers += sum(block.numbers for block in called)
@@ -155,7 +155,7 @@ class Block:
         if not called:
             self.bag[self.label] += 1
 
-    def _told(self, *, types: bool) -> list[object]:
+    def _fields(self, *, types: bool) -> list[object]:
         # The module path of a class is no part of the structure, only whether there is a class.
         fields: list[object] = [self.label, bool(self.class_name), self.settings, self.arguments]
         fields += [self.state if types else [(tensor.name, tensor.kind) for tensor in self.state]]
@@ -223,7 +223,7 @@ class Outline:
         return inner_first(self.main, Block.below)
 
 
-def _digest(told: object) -> str:
+def _digest(content: object) -> str:
     """Return a short text that is equal only for values with an equal `repr`."""
-    text = repr(told).encode("utf-8", "backslashreplace")
+    text = repr(content).encode("utf-8", "backslashreplace")
     return blake2b(text, digest_size=12).hexdigest()

@@ -108,7 +108,7 @@ class _Union:
                 for copy in inside:
                     _tell(copy, details)
 
-    def _replace(self, part: Use, twin: Use, told: str) -> None:
+    def _replace(self, part: Use, twin: Use, text: str) -> None:
         """Replace a leaf module by its counterpart, whose operations are marked as changed."""
         self._scopes[part.scope] = twin.scope
         for value, new_value in zip(part.outputs, twin.outputs, strict=False):
@@ -117,7 +117,7 @@ class _Union:
         for node in twin.parts:
             if isinstance(node, Node):
                 last = self._copies[node]
-                _tell(last, told)
+                _tell(last, text)
         self._nodes.update({node: last for node in part.parts if isinstance(node, Node)})
 
     def _match_sources(self) -> None:
@@ -244,10 +244,10 @@ class _Union:
         return union_scope
 
 
-def _tell(copy: Node, told: str) -> None:
-    copy.attributes[_FATE] = "changed" if told else "same"
-    if told:
-        copy.attributes[_DETAILS] = told
+def _tell(copy: Node, text: str) -> None:
+    copy.attributes[_FATE] = "changed" if text else "same"
+    if text:
+        copy.attributes[_DETAILS] = text
 
 
 def _use(part: Node | Use) -> Use:

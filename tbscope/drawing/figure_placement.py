@@ -105,7 +105,7 @@ def place_figures(
                 sizes[place] += round(number * figure.as_bytes)
             for scope in self_and_ancestors(place.scope if isinstance(place, Node) else place):
                 numbers_in[scope].append(number)
-        for card in layout.told:
+        for card in layout.info_cards:
             if card.scope in numbers_in:
                 _tell(card.facts, figure, figure.join(numbers_in[card.scope]))
     if not times and not sizes:
@@ -161,7 +161,7 @@ def _drawn_places(drawn: Graph, layout: Layout) -> Iterator[tuple[Place, str, st
             devices.update(dict.fromkeys(add_with_ancestors(node.scope, on_device), device))
         if not is_embedded(entry.op):
             yield node, entry.name, device or first or _DEVICE
-    for card, entry in zip(layout.told, layout.cards, strict=True):
+    for card, entry in zip(layout.info_cards, layout.cards, strict=True):
         yield card.scope, entry.name, devices.get(card.scope, _DEVICE)
 
 
@@ -206,7 +206,7 @@ class _PlaceFinder:
         self._shown = dict.fromkeys(node for node in drawn.nodes if node not in self._embedded)
         modules = {node.scope: node for node in drawn.nodes if node.kind == "module" and node.scope}
         modules |= {scope: node for scope, node in stood_for.items() if isinstance(scope, Scope)}
-        self._cards = cards = {card.scope for card in layout.told}
+        self._cards = cards = {card.scope for card in layout.info_cards}
         self._module_around = NearestProperty[Node](modules.get)
         self._told_around = NearestProperty[Place](
             lambda scope: scope if scope in cards else modules.get(scope)

@@ -90,7 +90,7 @@ class _Builder:
         self._layout = layout
         self._labels = labels
         self._parameters = parameters_by_place(graph)
-        scopes = [node.scope for node in graph.nodes] + [card.scope for card in layout.told]
+        scopes = [node.scope for node in graph.nodes] + [card.scope for card in layout.info_cards]
         paths = {scope: scope.path for scope in dict.fromkeys(scopes) if scope}
         self._scopes: dict[Scope | None, bytes] = {
             None: b"",
@@ -111,7 +111,7 @@ class _Builder:
         rows += [self._node_row(node, head) for node, head in nodes]
         outputs = zip(self._graph.outputs, layout.outputs, strict=True)
         rows += [self._output_row(output, head) for output, head in outputs]
-        rows += [_Row([self._scopes[card.scope]], card.facts, []) for card in layout.told]
+        rows += [_Row([self._scopes[card.scope]], card.facts, []) for card in layout.info_cards]
         self._add_facts(rows)
         starts = _starts([*layout.seeds, *layout.nodes, *layout.outputs, *layout.cards])
         bodies = [b"".join([start, *row.fields]) for start, row in zip(starts, rows, strict=True)]

@@ -110,7 +110,7 @@ def module_cards(
 def blank_cards(
     graph: Graph,
     scopes: Iterable[Scope],
-    told: Iterable[Card],
+    cards: Iterable[Card],
     embedded: Collection[Node] = (),
 ) -> Iterator[Card]:
     """Yield an empty card for each of some scopes that is a box without a card.
@@ -118,10 +118,10 @@ def blank_cards(
     Args:
         graph: The graph as it is drawn.
         scopes: The scopes that need a card, for figures.
-        told: The existing cards.
+        cards: The existing cards.
         embedded: Nodes that do not turn their scope into a box.
     """
-    boxes = _boxes(graph, embedded).difference([card.scope for card in told])
+    boxes = _boxes(graph, embedded).difference([card.scope for card in cards])
     for scope in dict.fromkeys(scopes):
         if scope in boxes:
             yield Card(scope, scope.part.label, {})

@@ -53,7 +53,7 @@ class Layout:
         nodes: The head of each node of the graph.
         outputs: The head of each of its outputs.
         cards: The head of each info card.
-        told: The info cards.
+        info_cards: The info cards.
         boxes: The name of the box of each scope; empty if its contents are at the top level.
         facts: The facts of each node that represents a module.
         seeds: Extra nodes that make equal boxes equal in colour; not part of the graph.
@@ -62,7 +62,7 @@ class Layout:
     nodes: list[NodeHead]
     outputs: list[NodeHead]
     cards: list[NodeHead]
-    told: list[Card]
+    info_cards: list[Card]
     boxes: dict[Scope, str]
     facts: dict[Node, dict[str, Nest]]
     seeds: list[NodeHead] = field(default_factory=list)
@@ -105,28 +105,28 @@ def lay_out(
     """
     tree, work = ModuleTree(graph), work or {}
     embedded, short = read_by_stacks(graph, stacks), short_names(graph)
-    given = _Options(
+    options = _Options(
         graph,
         style=style,
         root=False if has_isolated_stack(graph, stacks) else root,
         circles=circles,
         facts=leaf_facts(graph, work, tree.part_of),
         embedded=embedded,
-        told=[*module_cards(graph, work, tree.part_of, embedded)] if cards else [],
+        info_cards=[*module_cards(graph, work, tree.part_of, embedded)] if cards else [],
         also=also,
         short=short,
         tells_classes=labels == "class",
         guests=place_borrowed_calls(graph),
     )
     tree.forget()
-    drawing = _Candidate(given)
+    drawing = _Candidate(options)
     if helpers != "none" and not callable(style):
         drawing = _bundled(drawing, every=helpers == "all")
     if drawing.names.ends and drawing.hierarchy.root in drawing.crowded:
         # Inputs and outputs may share a chunk only as nodes, so their own boxes are undone.
-        given.boxed_ends = False
+        options.boxed_ends = False
         drawing.hierarchy.forget()
-        drawing = _Candidate(given, drawing.bundles)
+        drawing = _Candidate(options, drawing.bundles)
     drawing.cut()
     layout, hierarchy = drawing.layout, drawing.hierarchy
     if templates:
@@ -157,7 +157,7 @@ class _Options:
         circles: Whether parameters are circles.
         facts: The facts of each node that represents a module.
         embedded: Nodes that are circles beside every reader.
-        told: The info cards of modules.
+        info_cards: The info cards of modules.
         also: Further scopes whose boxes need an info card.
         short: The shortened names of classes, by class.
         tells_classes: Whether the names of modules with a number for a name include their class.
@@ -171,7 +171,7 @@ class _Options:
     circles: bool
     facts: dict[Node, dict[str, Nest]]
     embedded: set[Node]
-    told: list[Card]
+    info_cards: list[Card]
     also: Collection[Scope]
     short: dict[str, str]
     tells_classes: bool
@@ -197,34 +197,36 @@ class _Candidate:
         full: The number of loose operations on each level that has too many to be readable.
     """
 
-    def __init__(self, given: _Options, bundles: Placement | None = None) -> None:
-        self.given, self.bundles = given, bundles
-        graph, short = given.graph, given.short
-        stands = find_placement(graph, circles=given.circles, bundles=bundles, guests=given.guests)
-        self._told = list(given.told)
-        if given.also:
+    def __init__(self, options: _Options, bundles: Placement | None = None) -> None:
+        self.options, self.bundles = options, bundles
+        graph, short = options.graph, options.short
+        stands = find_placement(
+            graph, circles=options.circles, bundles=bundles, guests=options.guests
+        )
+        self._info_cards = list(options.info_cards)
+        if options.also:
             # A list whose members are drawn beside each other has no box, and so no card.
             apart = set(stands.beside.values())
-            scopes = [scope for scope in given.also if scope not in apart]
-            self._told += blank_cards(graph, scopes, self._told, given.embedded)
+            scopes = [scope for scope in options.also if scope not in apart]
+            self._info_cards += blank_cards(graph, scopes, self._info_cards, options.embedded)
         self.names = name_graph(
             graph,
-            given.style,
-            root=given.root,
-            cards=[(card.scope, short.get(card.label, card.label)) for card in self._told],
+            options.style,
+            root=options.root,
+            cards=[(card.scope, short.get(card.label, card.label)) for card in self._info_cards],
             stands=stands,
-            classes=short if given.tells_classes else None,
-            boxed_ends=given.boxed_ends,
+            classes=short if options.tells_classes else None,
+            boxed_ends=options.boxed_ends,
         )
         self._no_circles: set[Node] = set()
-        self._moved = bundles is not None or given.tells_classes
+        self._moved = bundles is not None or options.tells_classes
         self._arrange(self._without_circles(self.names))
 
     def _without_circles(self, names: GraphDefNames) -> set[Node]:
         """Return the parameters that must be drawn as nodes under these names."""
-        given = self.given
-        nodes = parameters_to_draw(given.graph, names, constants_only=not given.circles)
-        return nodes - given.embedded
+        options = self.options
+        nodes = parameters_to_draw(options.graph, names, constants_only=not options.circles)
+        return nodes - options.embedded
 
     def _arrange(self, no_circles: set[Node]) -> None:
         """Determine op types, the layout and its crowded levels.
@@ -232,21 +234,21 @@ class _Candidate:
         Args:
             no_circles: The parameters that are drawn as nodes from now on.
         """
-        given = self.given
+        options = self.options
         if no_circles:
-            rename_beside_leaves(given.graph, self.names, no_circles)
+            rename_beside_leaves(options.graph, self.names, no_circles)
             self._no_circles |= no_circles
-        types = _OP_TYPES | (_CIRCLES if given.circles else {"constant": "Const"})
+        types = _OP_TYPES | (_CIRCLES if options.circles else {"constant": "Const"})
         safe = cache(op_type)
         ops: dict[Node | Output, str] = {
             node: safe(node.op)
             if node.kind in OPERATIONS
             else (_OP_TYPES if node in self._no_circles else types)[node.kind]
-            for node in given.graph.nodes
+            for node in options.graph.nodes
         }
-        ops.update(dict.fromkeys(given.graph.outputs, "Output"))
-        ops.update(op_types_apart(given.graph, self.names, given.facts, ops))
-        ops.update({node: _CIRCLES[node.kind] for node in given.embedded})
+        ops.update(dict.fromkeys(options.graph.outputs, "Output"))
+        ops.update(op_types_apart(options.graph, self.names, options.facts, ops))
+        ops.update({node: _CIRCLES[node.kind] for node in options.embedded})
         self._ops = ops
         self._join()
         levels = read_levels(self.hierarchy)
@@ -258,7 +260,7 @@ class _Candidate:
         }
         if in_vain:
             entries: list[tuple[Node | Output, str]] = [*self.names.nodes.items()]
-            entries += zip(given.graph.outputs, self.names.outputs, strict=True)
+            entries += zip(options.graph.outputs, self.names.outputs, strict=True)
             folded = [entry for entry, name in entries if name in in_vain]
             ops.update({entry: op_type_apart(entry, ops[entry]) for entry in folded})
             self.hierarchy.forget()
@@ -271,8 +273,8 @@ class _Candidate:
 
     def _join(self) -> None:
         """Build the layout and its hierarchy from names, op types and inputs."""
-        given, ops, names = self.given, self._ops, self.names
-        graph, of_nodes = given.graph, names.nodes
+        options, ops, names = self.options, self._ops, self.names
+        graph, of_nodes = options.graph, names.nodes
         ends = zip(names.outputs, graph.outputs, strict=True)
         self.layout = layout = Layout(
             nodes=[
@@ -290,9 +292,9 @@ class _Candidate:
                 for name, out in ends
             ],
             cards=[NodeHead(name, _CARD, ()) for name in names.cards],
-            told=self._told,
+            info_cards=self._info_cards,
             boxes=names.scopes,
-            facts=given.facts,
+            facts=options.facts,
         )
         self.hierarchy = Hierarchy(chain(layout.nodes, layout.outputs, layout.cards))
 
@@ -310,7 +312,7 @@ class _Candidate:
 
     def cut(self) -> None:
         """Split the levels that the page cannot draw into chunks."""
-        given, names, bundles = self.given, self.names, self.bundles
+        options, names, bundles = self.options, self.names, self.bundles
         free = set() if bundles is None else set(bundles.free)
         boxes = [] if bundles is None else [one for one in bundles.all if one.kind != "container"]
         while self.crowded:
@@ -319,7 +321,7 @@ class _Candidate:
                 self.crowded,
                 bundles={names.scopes[box] for box in free},
                 rounds={names.scopes[box] for box in boxes if box not in free},
-                modules={names.nodes[one] for one in given.graph.nodes if one.kind == "module"},
+                modules={names.nodes[one] for one in options.graph.nodes if one.kind == "module"},
             )
             if not mapping:
                 break
@@ -340,8 +342,8 @@ class _Candidate:
                 self._moved = True
                 break
             self._arrange(no_circles - self._no_circles)
-        if self._moved and given.style == "tf":
-            append_state_keys(given.graph, self.names)
+        if self._moved and options.style == "tf":
+            append_state_keys(options.graph, self.names)
         if self._moved:
             self._join()
 
@@ -355,7 +357,7 @@ def _bundled(drawing: _Candidate, *, every: bool) -> _Candidate:
     """
     if not every and not drawing.crowded and not drawing.full:
         return drawing
-    bundler = FunctionBoxes(drawing.given.graph, drawing.given.guests)
+    bundler = FunctionBoxes(drawing.options.graph, drawing.options.guests)
     if not bundler.knows:
         return drawing
     if every:
@@ -365,7 +367,7 @@ def _bundled(drawing: _Candidate, *, every: bool) -> _Candidate:
         if bundler.changed:
             bundler.changed = False
             drawing.hierarchy.forget()
-            drawing = _Candidate(drawing.given, bundler.found)
+            drawing = _Candidate(drawing.options, bundler.placement)
         for level, stages in drawing.wanting():
             for stage in stages:
                 # Once a stage has made boxes, the level may be drawn well: it is drawn again

@@ -115,8 +115,8 @@ def _kind(
     return types, form_of((alike, arguments)) or repr((alike, arguments))
 
 
-def _constant(given: Nest) -> Nest:
-    return None if isinstance(given, Value) else given
+def _constant(nest: Nest) -> Nest:
+    return None if isinstance(nest, Value) else nest
 
 
 def series_that_break_flow(level: LevelGraph) -> list[str]:

@@ -201,12 +201,12 @@ def _digest(reading: CanonicalCall) -> str:
     return blake2b(text, digest_size=16).hexdigest()
 
 
-def _form(told: object) -> object:
+def _form(content: object) -> object:
     """Return a form whose text is equal for equal values only: `1`, `1.0` and `True` differ."""
-    if isinstance(told, Definition):
-        return told.digest
-    if isinstance(told, tuple | list):
-        return (type(told).__name__, *map(_form, told))
-    if isinstance(told, dict):
-        return ("dict", *[(_form(key), _form(value)) for key, value in told.items()])
-    return (type(told).__name__, repr(told))
+    if isinstance(content, Definition):
+        return content.digest
+    if isinstance(content, tuple | list):
+        return (type(content).__name__, *map(_form, content))
+    if isinstance(content, dict):
+        return ("dict", *[(_form(key), _form(value)) for key, value in content.items()])
+    return (type(content).__name__, repr(content))

@@ -149,7 +149,7 @@ def number_by_worth(name: str, number: int) -> int | str:
     return f"{text} ({number:,})"
 
 
-def worth_of_number(told: object) -> float | None:
+def worth_of_number(value: object) -> float | None:
     """Parse the number of an attribute, as `number_by_worth` wrote it, or None if it has none.
 
     A number with many digits is stored as a text, as it does not fit in 32 bits.
@@ -159,11 +159,11 @@ def worth_of_number(told: object) -> float | None:
     >>> worth_of_number("0.0654783062637"), worth_of_number("1e-09"), worth_of_number("inf")
     (0.0654783062637, 1e-09, None)
     """
-    if type(told) is int:
-        return told
-    if isinstance(told, str) and _NUMBER.fullmatch(told):
-        told = float(told)
-    if type(told) is float:
-        return told if math.isfinite(told) else None
-    found = _WHOLE.fullmatch(told) if isinstance(told, str) else None
-    return int(found[1].replace(",", "")) if found else None
+    if type(value) is int:
+        return value
+    if isinstance(value, str) and _NUMBER.fullmatch(value):
+        value = float(value)
+    if type(value) is float:
+        return value if math.isfinite(value) else None
+    match = _WHOLE.fullmatch(value) if isinstance(value, str) else None
+    return int(match[1].replace(",", "")) if match else None

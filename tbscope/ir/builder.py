@@ -288,5 +288,5 @@ class GraphBuilder:
         return self.graph
 
 
-def _argument(given: Nest) -> Argument:
-    return given if type(given) is Argument else Argument(name=None, nest=given)
+def _argument(nest: Nest) -> Argument:
+    return nest if type(nest) is Argument else Argument(name=None, nest=nest)

@@ -178,8 +178,8 @@ class Editor:
         if values or self._words:
             named = _CallValues(values, self._words)
             for call in graph.calls:
-                given = [*call.arguments, Argument(None, call.results)]
-                *call.arguments, (_, call.results) = copy_arguments(given, named)
+                arguments = [*call.arguments, Argument(None, call.results)]
+                *call.arguments, (_, call.results) = copy_arguments(arguments, named)
         for node in self._instead:
             # Its body stays as it is: the nodes in its place may be those of the body.
             node.outputs.clear()

@@ -365,13 +365,13 @@ def _counted_above(part: ModulePart) -> ModulePart | None:
     return None if parent is None or (part.unregistered and not parent.unregistered) else parent
 
 
-def _count_shared(held: dict[ModulePart, Parameter]) -> None:
+def _count_shared(parameters: dict[ModulePart, Parameter]) -> None:
     """Count a parameter of several parts once in each part that contains at least one of them."""
-    parameter = next(iter(held.values()))
+    parameter = next(iter(parameters.values()))
     # Unregistered modules are not part of the model, so they do not make a parameter shared.
-    owners = {part for part in held if part.name is not None} or {*held}
+    owners = {part for part in parameters if part.name is not None} or {*parameters}
     owners_inside: Counter[ModulePart] = Counter()
-    for part in held:
+    for part in parameters:
         enclosing: ModulePart | None = part
         while enclosing is not None:
             owners_inside[enclosing] += part in owners

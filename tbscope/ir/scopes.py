@@ -77,8 +77,8 @@ class ScopePart:
         return f"{text}.{self.index}" if self.index else text
 
 
-def _escaped(found: re.Match[str]) -> str:
-    code = ord(found[0])
+def _escaped(match: re.Match[str]) -> str:
+    code = ord(match[0])
     return f"%{code:02X}" if code < 0x80 else f"\\u{code:04x}"
 
 
@@ -258,18 +258,18 @@ def self_and_ancestors(scope: Scope | None) -> list[Scope]:
     return scopes
 
 
-def add_with_ancestors(scope: Scope | None, found: MutableSet[Scope]) -> Sequence[Scope]:
+def add_with_ancestors(scope: Scope | None, scopes: MutableSet[Scope]) -> Sequence[Scope]:
     """Add a scope and its ancestors to a set that contains all ancestors of its members.
 
     Returns:
         The scopes that were not in the set, the innermost first.
     """
     # This runs for each node of a graph, and nearly always the scope is in the set already.
-    if scope is None or scope in found:
+    if scope is None or scope in scopes:
         return ()
     added: list[Scope] = []
-    while scope is not None and scope not in found:
-        found.add(scope)
+    while scope is not None and scope not in scopes:
+        scopes.add(scope)
         added.append(scope)
         scope = scope.parent
     return added

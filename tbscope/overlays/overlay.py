@@ -165,8 +165,8 @@ def _by_name(graph: Graph) -> dict[str, Node | Scope]:
         named.setdefault(scope.path, scope)
         if scope.qualified_name is not None:
             named.setdefault(scope.qualified_name, scope)
-    for held in held_parameters(graph):
-        named.setdefault(held.name, held.place)
+    for parameter in held_parameters(graph):
+        named.setdefault(parameter.name, parameter.place)
     return named
 
 
@@ -174,7 +174,7 @@ def _plain_number(value: object, tag: str, name: str) -> Number | None:
     """Convert any kind of number to an int or a float; None stays None."""
     if value is None:
         return None
-    given, plain, cause = value, None, None
+    raw, plain, cause = value, None, None
     why = "a number is an int, a float, or a tensor without dimensions"
     try:
         if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
@@ -192,7 +192,7 @@ def _plain_number(value: object, tag: str, name: str) -> Number | None:
     elif plain is not None:
         return int(plain) if plain == int(plain) else plain
     raise ArgumentError(
-        f"the overlay {shown(tag)} has {shown(given, _MOST_CHARACTERS)} for {name}",
+        f"the overlay {shown(tag)} has {shown(raw, _MOST_CHARACTERS)} for {name}",
         why=why,
         fix="give a finite number from 0 on (abs(x), x - smallest), or None for no number",
     ) from cause
@@ -251,9 +251,11 @@ def _of_parameters(number: Callable[[Parameter], int]) -> Callable[[Graph], _Mad
 
     def make(graph: Graph) -> _Made:
         numbers: dict[Target, Number] = defaultdict(int)
-        for held in {held.identity: held for held in held_parameters(graph)}.values():
-            if held.parameter.kind == "parameter":
-                numbers[held.place] += number(held.parameter)
+        for parameter in {
+            parameter.identity: parameter for parameter in held_parameters(graph)
+        }.values():
+            if parameter.parameter.kind == "parameter":
+                numbers[parameter.place] += number(parameter.parameter)
         return numbers
 
     return make

@@ -139,14 +139,14 @@ class Structures:
         links = [(index_of[a], index_of[b]) for a, b in self._hierarchy.links(box)]
         # Shortcut: most boxes equal an earlier box exactly, in labels and order.
         exact = (tuple(box.children), tuple(kinds), tuple(links), ops)
-        found = self._exact.get(exact)
-        if found is None:
+        known = self._exact.get(exact)
+        if known is None:
             new = Structure(self._number + 1, box, depth + 1, size)
-            found = self._exact[exact] = self._like(new, _BoxContents(kinds, links, ops))
-            if found is new:
+            known = self._exact[exact] = self._like(new, _BoxContents(kinds, links, ops))
+            if known is new:
                 self._number += 1
-                found.children = inner
-        return found
+                known.children = inner
+        return known
 
     def _like(self, new: Structure, inside: _BoxContents) -> Structure:
         """Return the earlier structure that equals a new one, or the new one."""

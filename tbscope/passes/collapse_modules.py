@@ -98,7 +98,7 @@ def read_outside(graph: Graph, inside: Mapping[Node, Call]) -> dict[Call, dict[V
     return used
 
 
-def merge_call(call: Call, nodes: list[Node], given: Iterable[Value], editor: Editor) -> Node:
+def merge_call(call: Call, nodes: list[Node], values: Iterable[Value], editor: Editor) -> Node:
     """Replace the operations of a call by one node of kind "module".
 
     A call that already consists of a single node of kind "module" keeps that node.
@@ -106,7 +106,7 @@ def merge_call(call: Call, nodes: list[Node], given: Iterable[Value], editor: Ed
     Args:
         call: The call.
         nodes: Its operations, in order; at least one.
-        given: The values that are used outside of the call; they become the outputs of the node.
+        values: The values that are used outside of the call; they become the outputs of the node.
         editor: Records the replacement, and makes it once it is applied.
     Returns:
         The node that represents the call.
@@ -154,7 +154,7 @@ def merge_call(call: Call, nodes: list[Node], given: Iterable[Value], editor: Ed
         writes=tuple([index for index, value in enumerate(entering) if value in written]),
         phase=first.phase,
     )
-    for value in given:
+    for value in values:
         editor.give(value, module_node)
     counts = Counter(node.op for node in nodes)
     text = ", ".join(f"{op} x{count}" if count > 1 else op for op, count in counts.items())

@@ -256,7 +256,7 @@ class _Stacking:
         _sort(graph)
         return stacks
 
-    def _scope(self, run: list[Scope], held: set[Node]) -> Scope:
+    def _scope(self, run: list[Scope], nodes: set[Node]) -> Scope:
         """Return the scope of a stack: `layers.0-79`, in the parent of the blocks.
 
         A stack without a neighbour there moves to the nearest enclosing scope in which it
@@ -271,22 +271,22 @@ class _Stacking:
             assert number is not None, "blocks of a run are numbered"
             name = f"{first.attribute}-{number[2]}"
         # The page would cut all edges of a node that is alone in its box.
-        while parent.parent is not None and not self._touches(held, parent):
+        while parent.parent is not None and not self._touches(nodes, parent):
             number_of_call = f".{parent.part.index}" if parent.part.index else ""
             name = f"{parent.part.attribute or parent.part.label}{number_of_call}.{name}"
             parent = parent.parent
         return Scope(ScopePart(first.label, name), parent=parent)
 
-    def _touches(self, held: set[Node], parent: Scope) -> bool:
+    def _touches(self, nodes: set[Node], parent: Scope) -> bool:
         """Whether a stack has an edge to another operation in a scope, in either direction.
 
         Nodes with a role (views, casts) may be left out of the drawing, so the search goes on
         through them.
         """
-        inside = set(self._below[parent]) - held
+        inside = set(self._below[parent]) - nodes
         seen: set[Node] = set()
         for steps in (self._readers, self._sources):
-            pending = list(held)
+            pending = list(nodes)
             while pending:
                 for node in steps.get(pending.pop(), ()):
                     if node in inside and node not in seen:

@@ -129,10 +129,14 @@ def _event(files: list[str], place: GraphLocation, wall_time: float) -> LoggedCo
     why = "no event file of the run has this graph"
     for path in files:
         try:
-            for found in contents_of_file(path):
-                same = (found.tag, found.step, found.wall_time) == (tag, place.step, wall_time)
-                if same and found.kind != "figures":
-                    return found
+            for content in contents_of_file(path):
+                same = (content.tag, content.step, content.wall_time) == (
+                    tag,
+                    place.step,
+                    wall_time,
+                )
+                if same and content.kind != "figures":
+                    return content
         except ArgumentError as error:
             why = f"{error.what}: {error.why}"
         except Exception as error:  # noqa: BLE001  As above; the next file may contain it.
@@ -164,7 +168,7 @@ class LoggedGraphs:
 
     def runs(self, context: Any, experiment: str) -> list[dict[str, object]]:
         """Return the graphs of all runs: run, tag, and the steps and times of each."""
-        found = [
+        rows = [
             {
                 "run": run,
                 "tag": "" if plugin == _RUN_GRAPH else tag,
@@ -178,7 +182,7 @@ class LoggedGraphs:
             for tag, data in tags.items()
             if plugin != _RUN_GRAPH or tag == metadata.RUN_GRAPH_NAME
         ]
-        return sorted(found, key=lambda one: (one["run"], one["tag"]))
+        return sorted(rows, key=lambda one: (one["run"], one["tag"]))
 
     def levels(
         self, context: Any, place: GraphLocation, before: GraphLocation | None = None
@@ -245,12 +249,12 @@ class LoggedGraphs:
         listed = self._data.list_blob_sequences(
             context, experiment_id=experiment, plugin_name=_OVERLAYS
         )
-        found = [
+        rows = [
             {"run": run, "tag": tag, "step": series.max_step}
             for run, tags in listed.items()
             for tag, series in tags.items()
         ]
-        return sorted(found, key=lambda one: (one["run"], one["tag"]))
+        return sorted(rows, key=lambda one: (one["run"], one["tag"]))
 
     def overlay(self, context: object, place: GraphLocation, tag: str) -> list[dict[str, object]]:
         """Return the figures of an overlay, at its latest step, for a graph of its run.
@@ -266,17 +270,17 @@ class LoggedGraphs:
         def read() -> list[dict[str, Any]]:
             data, name = self._data.read_blob(context, blob_key=key), tag.rstrip()
             try:
-                told = [*_figures(name, data)]
+                numbers = [*_figures(name, data)]
             except (DecodeError, ValueError) as error:
                 raise _damaged(f"the overlay {shown(name)}", error) from error
-            named = [figure_by_names(levels.picture, *figure) for figure in told]
+            named = [figure_by_names(levels.picture, *figure) for figure in numbers]
             figures = [one for one in named if one is not None]
             if figures:
                 return levels.figures(figures)
             raise ArgumentError(
                 f"the overlay {shown(name)} has no number for this graph",
                 why="nothing in the graph has a name that a number is for"
-                if told
+                if numbers
                 else "it has no numbers at all",
                 fix="choose the graph that it was drawn on",
             )
@@ -291,7 +295,7 @@ class LoggedGraphs:
         for plugin in _READERS if plugins is None else plugins:
             if (plugin == _RUN_GRAPH) is bool(place.tag):
                 continue
-            found = self._data.read_blob_sequences(
+            sequences = self._data.read_blob_sequences(
                 context,
                 experiment_id=place.experiment,
                 plugin_name=plugin,
@@ -300,7 +304,7 @@ class LoggedGraphs:
             )
             steps = [
                 each
-                for each in found.get(place.run, {}).get(tag, ())
+                for each in sequences.get(place.run, {}).get(tag, ())
                 if each.values
                 and place.step in (None, each.step)
                 and place.time in (None, each.wall_time)

@@ -106,14 +106,14 @@ class ModelTab(base_plugin.TBPlugin):  # type: ignore[misc]
         from tbscope.errors import TbscopeError
 
         try:
-            content = self._told(kind, request)
+            content = self._content(kind, request)
         except TbscopeError as error:
             return _respond(request, {"error": str(error)}, code=400)
         # A page is sent as plain text: as HTML from this server, it would have the rights of
         # TensorBoard's own page.
         return _respond(request, content, _TYPES["html" if kind == "page" else "json"])
 
-    def _told(self, kind: str, request: "Request") -> object:
+    def _content(self, kind: str, request: "Request") -> object:
         """Return the answer of one kind: text for a page, otherwise data with its words.
 
         Raises:

@@ -109,15 +109,15 @@ class RankCopy:
     def _device(self, device: str) -> str:
         return device if device.startswith(f"{self.ranks} ") else device_on(self.ranks, device)
 
-    def _value(self, given: object) -> Any:
+    def _value(self, nest: object) -> Any:
         """Return a value with these ranks as its device; other objects are returned unchanged.
 
         A value without a node in the graph gets a new device, too.
         """
-        if not isinstance(given, Value) or given.device == self._device(given.device):
-            return given
-        device = self._device(given.device)
-        return Value(given.producer, given.index, given.shape, given.dtype, device, given.sharding)
+        if not isinstance(nest, Value) or nest.device == self._device(nest.device):
+            return nest
+        device = self._device(nest.device)
+        return Value(nest.producer, nest.index, nest.shape, nest.dtype, device, nest.sharding)
 
     def _call(self, call: Call) -> Call:
         return replace(

@@ -93,8 +93,8 @@ class GraphExchange:
         """Mark the exchange as closed: ranks that send from now on are too late."""
         self._store.set(self._key(_CLOSED), b"1")
 
-    def _put(self, rank: int, told: dict[str, Any]) -> bool:
-        self._store.set(self._key(rank), json.dumps(told).encode())
+    def _put(self, rank: int, entry: dict[str, Any]) -> bool:
+        self._store.set(self._key(rank), json.dumps(entry).encode())
         return not self._store.check([self._key(_CLOSED)])
 
     def _take(self, rank: int) -> Graph | str:

@@ -93,9 +93,9 @@ class LintContext:
         last: dict[str, int] = {}
         for text in (text for node in self.nodes for text in node.input):
             if text and text[0] != "^":
-                found = _INDEX.fullmatch(text)
+                match = _INDEX.fullmatch(text)
                 name = parse_input(text)[0]
-                last[name] = max(last.get(name, 0), int(found[1]) if found else 0)
+                last[name] = max(last.get(name, 0), int(match[1]) if match else 0)
         return last
 
     def series(self) -> Iterator[Series]:

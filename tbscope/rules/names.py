@@ -67,11 +67,11 @@ def _reserved_name(reading: LintContext) -> Iterator[Fault]:
 
     Source: tf_graph_common/hierarchy.ts and graph.ts, whose tables are plain objects
     """
-    told: set[str] = set()
+    reported: set[str] = set()
     for node in reading.nodes:
         first = node.name.partition("/")[0]
-        if first in RESERVED and first not in told:
-            told.add(first)
+        if first in RESERVED and first not in reported:
+            reported.add(first)
             yield Fault(
                 node.name,
                 f"the name begins with {first!r}, which means something else to JavaScript or "

@@ -137,11 +137,11 @@ def _no_op(reading: LintContext) -> Iterator[Fault]:
     """
     for scene in reading.scenes:
         aside = {glyph for glyph, reason in scene.aside.items() if reason == ASIDE_OP}
-        told: set[object] = set()
+        reported: set[object] = set()
         for ends, link in scene.links.items():
             for glyph in ends:
-                if link.data and glyph in aside and glyph not in told:
-                    told.add(glyph)
+                if link.data and glyph in aside and glyph not in reported:
+                    reported.add(glyph)
                     what = (
                         f"the op {ASIDE_OP!r}"
                         if isinstance(glyph, Item)

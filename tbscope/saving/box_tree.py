@@ -220,15 +220,15 @@ class Picture:
     def reads(self, item: Item) -> list[NodeInput]:
         """The inputs of a node: first the tensors, then the control dependencies."""
         if item not in self._reads:
-            found = []
+            inputs = []
             for text in self._nodes[item].input:
                 waits = text.startswith("^")
                 name, output = reference_of(text[1:] if waits else text)
                 # A GraphDef of another library may name nodes that it does not contain.
                 source = self.hierarchy.items.get(self.hierarchy.strict.get(name, name))
                 if source is not None:
-                    found.append(NodeInput(source, output, waits))
-            self._reads[item] = sorted(found, key=lambda read: read.waits)
+                    inputs.append(NodeInput(source, output, waits))
+            self._reads[item] = sorted(inputs, key=lambda read: read.waits)
         return self._reads[item]
 
     def mark(self, glyph: Box | Item, of: str) -> str:

@@ -90,16 +90,16 @@ class Stages:
         """Return the class of a node or a box in words: `Block`, `backward of Block`."""
         if not isinstance(glyph, Box) or glyph not in self._forward:
             return self._picture.class_of(glyph)
-        found = self.words_of(self._forward[glyph])
+        words = self.words_of(self._forward[glyph])
         how = "backward" if self._is_backward(self.of[glyph]) else "update"
-        return f"{how} of {found}" if found else ""
+        return f"{how} of {words}" if words else ""
 
     def counterparts(self, glyph: Glyph) -> list[Glyph]:
         """Return all counterparts of a node or a box, those of its forward counterpart included.
 
         The counterparts of a stage's box are its siblings in its level.
         """
-        found: list[Glyph] = []
+        glyphs: list[Glyph] = []
         near = [glyph]
         if isinstance(glyph, Box):
             near += [self._forward[glyph]] if glyph in self._forward else []
@@ -107,12 +107,12 @@ class Stages:
             while pending:
                 one = pending.pop(0)
                 if isinstance(one, Box) and one in self._forward and glyph.parent is not None:
-                    found.append(self._child_around(self._forward[one], glyph.parent))
+                    glyphs.append(self._child_around(self._forward[one], glyph.parent))
                 elif isinstance(one, Box):
                     pending += one.children.values()
         for each in near:
-            found += (other for others in self.links.get(each, {}).values() for other in others)
-        return [one for one in dict.fromkeys(found) if one is not glyph]
+            glyphs += (other for others in self.links.get(each, {}).values() for other in others)
+        return [one for one in dict.fromkeys(glyphs) if one is not glyph]
 
     def lanes(self, box: Box) -> list[tuple[int, int]]:
         """Return the lane of each child of a box; none for a box without stages.
@@ -125,7 +125,7 @@ class Stages:
         stages = [one for one in children if isinstance(one, Box) and self.of[one] is one]
         if not stages:
             return []
-        found: dict[Glyph, tuple[int, int]] = {}
+        lanes: dict[Glyph, tuple[int, int]] = {}
         rounds, column = 0, _FORWARD_LANE
         for child in children:
             if stages and child is stages[0]:
@@ -136,23 +136,23 @@ class Stages:
                 begins = bool(stages) and self._is_backward(stages[0])
                 rounds += begins
                 column = _FORWARD_LANE if begins else _LAST_LANE
-            found[child] = rounds, column
+            lanes[child] = rounds, column
         for child in children:
             # The outputs are last in the graph: they move to the latest lane of their sources.
             if isinstance(child, Item) and self._picture.class_of(child) == "Output":
                 sources = (
                     self._child_around(read.source, box) for read in self._picture.flow(child)
                 )
-                near = (found[one] for one in sources if one in found)
-                found[child] = max(near, default=(rounds, column))
-        return [found[child] for child in children]
+                near = (lanes[one] for one in sources if one in lanes)
+                lanes[child] = max(near, default=(rounds, column))
+        return [lanes[child] for child in children]
 
     # -- names -------------------------------------------------------------------------------
 
     def _kind(self, box: Box) -> str:
         """Return the label of a stage's box; empty for any other box, e.g. of a module."""
-        found = _LABEL.fullmatch(box.label)
-        return found[1] if found and not self._picture.class_of(box) else ""
+        match = _LABEL.fullmatch(box.label)
+        return match[1] if match and not self._picture.class_of(box) else ""
 
     def _is_backward(self, glyph: Glyph | None) -> bool:
         return isinstance(glyph, Box) and self._kind(glyph) == _BACKWARD
@@ -170,20 +170,24 @@ class Stages:
         parts = box.name.removeprefix(f"{stage.name}/").split("/")
         for skipped in range(1 if self._is_backward(stage) else _MOST_AROUND + 1):
             *path, last = parts[skipped:] or [""]
-            found = named.get(prefix + "/".join([*path, last]))
-            if found is not None and self._fits(found, inside):
-                return found
+            counterpart = named.get(prefix + "/".join([*path, last]))
+            if counterpart is not None and self._fits(counterpart, inside):
+                return counterpart
             # A parameter that several nodes read is a node beside its module.
-            found = named.get(prefix + "/".join(path) + f".{last}")
-            if isinstance(found, Item) and self._picture.class_of(found) == "Parameter":
-                return found
+            counterpart = named.get(prefix + "/".join(path) + f".{last}")
+            if isinstance(counterpart, Item) and self._picture.class_of(counterpart) == "Parameter":
+                return counterpart
         return None
 
-    def _fits(self, found: Glyph, inside: list[Glyph]) -> bool:
+    def _fits(self, candidate: Glyph, inside: list[Glyph]) -> bool:
         """Whether a counterpart fits: a node, a module, or a box around those of the children."""
-        if isinstance(found, Item) or self._picture.class_of(found) or found in self._forward:
+        if (
+            isinstance(candidate, Item)
+            or self._picture.class_of(candidate)
+            or candidate in self._forward
+        ):
             return True
-        return any(one.name.startswith(f"{found.name}/") for one in inside)
+        return any(one.name.startswith(f"{candidate.name}/") for one in inside)
 
     def _child_around(self, glyph: Glyph, box: Box) -> Glyph:
         """Return the child of a box that is or contains a glyph; the root if it is elsewhere."""
@@ -255,8 +259,8 @@ class Texts:
         """Return the texts of nodes and boxes in a mode, without empty ones."""
         if mode not in self._known:
             glyphs: list[Glyph] = [*self._picture.boxes, *self._picture.items]
-            found = zip(glyphs, map(self._given[mode], glyphs), strict=True)
-            self._known[mode] = {glyph: text for glyph, text in found if text}
+            texts = zip(glyphs, map(self._given[mode], glyphs), strict=True)
+            self._known[mode] = {glyph: text for glyph, text in texts if text}
         return self._known[mode]
 
     def inside(self, mode: str, box: Box) -> "BoxTexts":
@@ -348,10 +352,10 @@ class Texts:
 
     def _stage_of_sources(self, item: Item, stages: dict[Glyph, str]) -> str:
         """Return the stage of a node outside of the model, by the stages of its sources."""
-        found = {stages.get(source, "") for source in self._sources([item])}
-        if found & {"forward", "loss"}:
+        words = {stages.get(source, "") for source in self._sources([item])}
+        if words & {"forward", "loss"}:
             return "loss"
-        return "optimizer" if found & {"backward", "optimizer"} else ""
+        return "optimizer" if words & {"backward", "optimizer"} else ""
 
     def _sources(self, items: Iterable[Item]) -> set[Glyph]:
         """Return the sources of some nodes, without parameters and buffers."""
@@ -372,4 +376,11 @@ class Texts:
         for box in reversed(self._picture.boxes):
             if box.parent is not None and box in inside:
                 inside.setdefault(box.parent, set()).update(inside[box])
-        return {**texts, **{box: min(found) for box, found in inside.items() if len(found) == 1}}
+        return {
+            **texts,
+            **{
+                box: min(texts_inside)
+                for box, texts_inside in inside.items()
+                if len(texts_inside) == 1
+            },
+        }

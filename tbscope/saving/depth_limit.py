@@ -76,7 +76,7 @@ class Cut:
         self.folds = folds
         deepest = max((box.depth for box in picture.boxes), default=0)
         self.depth = deepest if depth is None else min(depth, deepest)
-        found: dict[tuple[Box | Item, Box | Item], ShapeEdge] = {}
+        edges: dict[tuple[Box | Item, Box | Item], ShapeEdge] = {}
         for item in picture.items:
             if item.embedded:
                 continue
@@ -87,12 +87,12 @@ class Cut:
                 start, end = map(self.shape_of, ends)
                 if start is end:
                     continue
-                line = found.get((start, end))
+                line = edges.get((start, end))
                 if line is None:
-                    line = found[start, end] = ShapeEdge(start, end)
+                    line = edges[start, end] = ShapeEdge(start, end)
                 if not read.waits:
                     line.tensors[read.source, read.output] = picture.tensor(read)
-        self.lines = list(found.values())
+        self.lines = list(edges.values())
         self.shapes = sum(1 for _ in self.walk())
 
     def is_open(self, box: Box) -> bool:

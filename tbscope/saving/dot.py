@@ -91,8 +91,8 @@ def dot_of(cut: Cut) -> str:
                 more = ', peripheries="2"'
             elif picture.class_of(glyph) in _ENDS:
                 more = ', penwidth="2"'
-            told = f'tooltip={_quoted(glyph.name)}, fillcolor="{fill}", color="{rim}"{more}'
-            yield f"{indent}n{number[glyph]} [label=<{first}{between}{small}>, {told}]"
+            attributes = f'tooltip={_quoted(glyph.name)}, fillcolor="{fill}", color="{rim}"{more}'
+            yield f"{indent}n{number[glyph]} [label=<{first}{between}{small}>, {attributes}]"
 
     lines = [
         f"digraph {_quoted(picture.title or 'graph')} {{",
@@ -105,14 +105,14 @@ def dot_of(cut: Cut) -> str:
     ]
     for line in cut.lines:
         # The blank keeps the label off its line.
-        told = [f"label={_quoted(f' {line.text}')}"] if line.text else []
+        label = [f"label={_quoted(f' {line.text}')}"] if line.text else []
         if not line.tensors:
-            told.append('style="dashed"')
+            label.append('style="dashed"')
         elif line.elements > 1:
             # The more elements, the thicker, up to 3 points.
             width = min(3.0, 0.8 + 0.25 * math.log10(line.elements))
-            told.append(f'penwidth="{width:.2f}"')
-        how = f" [{', '.join(told)}]" if told else ""
+            label.append(f'penwidth="{width:.2f}"')
+        how = f" [{', '.join(label)}]" if label else ""
         lines.append(f"  n{number[line.start]} -> n{number[line.end]}{how}")
     return "\n".join([*lines, "}", ""])
 
@@ -187,8 +187,8 @@ def size_of(picture: bytes) -> tuple[float, float]:
     if picture.startswith(_PNG_BEGIN):
         width, height = (int.from_bytes(picture[at : at + 4], "big") for at in (16, 20))
         return 72 * width / _PNG_DPI, 72 * height / _PNG_DPI
-    found = _SVG_SIZE.search(picture)
-    return (float(found[1]), float(found[2])) if found else (0, 0)
+    match = _SVG_SIZE.search(picture)
+    return (float(match[1]), float(match[2])) if match else (0, 0)
 
 
 def _failed(form: str, why: str) -> ArgumentError:

@@ -79,7 +79,7 @@ class Lines:
     def _find(self, box: Box) -> Around:
         below, child_of = _below(box)
         below.sort(key=self._order.__getitem__)
-        found = Around({}, {}, {})
+        around = Around({}, {}, {})
         outside: dict[Item, None] = {}
         for item in below:
             end = child_of.get(item.box, item)
@@ -88,9 +88,9 @@ class Lines:
                     source = read.source
                     start: Glyph = child_of.get(source.box, source)
                     if start is source and source.box is not box:
-                        _join(found.entering, (source, end), read)
+                        _join(around.entering, (source, end), read)
                     elif start is not end:
-                        _join(found.within, (start, end), read)
+                        _join(around.within, (start, end), read)
             if box.parent is not None:
                 for reader in self._readers.get(item, ()):
                     if reader.box is not box and reader.box not in child_of:
@@ -99,8 +99,8 @@ class Lines:
             for read in self._picture.flow(reader):
                 source = read.source
                 if source.box is box or source.box in child_of:
-                    _join(found.leaving, (child_of.get(source.box, source), reader), read)
-        return found
+                    _join(around.leaving, (child_of.get(source.box, source), reader), read)
+        return around
 
 
 def _below(box: Box) -> tuple[list[Item], dict[Box, Box]]:
@@ -125,17 +125,17 @@ def _sources(item: Item) -> list[Item]:
     For most nodes they are all in the same child of a box: no line is needed, and so the inputs
     need not be parsed.
     """
-    found: list[Item] = []
+    sources: list[Item] = []
     seen = {item}
     pending = [*item.sources, *item.controls]
     for source in pending:
         if not source.embedded:
             if source is not item:
-                found.append(source)
+                sources.append(source)
         elif source not in seen:
             seen.add(source)
             pending += [*source.sources, *source.controls]
-    return found
+    return sources
 
 
 def _join(lines: LinesOf, ends: tuple[Glyph, Glyph], read: NodeInput) -> None:

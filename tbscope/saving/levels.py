@@ -101,8 +101,8 @@ def figure_by_names(
         {known[name]: number for name, number in drawing.items() if name in known}
         for drawing in drawings
     ]
-    found = max(of_drawings, key=len)
-    return LevelFigure(key, title, found) if found else None
+    matches = max(of_drawings, key=len)
+    return LevelFigure(key, title, matches) if matches else None
 
 
 def largest_at_the_top(picture: Picture, number: Callable[[Glyph], float | None]) -> float:
@@ -172,7 +172,7 @@ class Levels:
             ],
             "nodes": self.inside[picture.root],
             "boxes": len(picture.boxes),
-            "modes": {mode: _counts(found, words) for mode, found in self._legends.items()},
+            "modes": {mode: _counts(legend, words) for mode, legend in self._legends.items()},
             "equal": [
                 number
                 for structure, boxes in self._equal.items()
@@ -213,7 +213,7 @@ class Levels:
         children, lines = self.picture.children(box), self._lines[box]
         circles = {child: self._circles(child) for child in children if isinstance(child, Item)}
         shown: list[Glyph] = [*children]
-        shown += dict.fromkeys(circle for found in circles.values() for circle in found)
+        shown += dict.fromkeys(circle for consts in circles.values() for circle in consts)
         picture, structures, inside = self.picture, self._structures, self._text.inside
 
         def each(give: Callable[[Glyph], Any]) -> list[Any]:
@@ -404,11 +404,11 @@ class Levels:
                     words(title),
                     [
                         number
-                        for other, text in found
+                        for other, text in entries
                         for number in (self.number[other], words(other.name), words(text))
                     ],
                 ]
-                for title, found in links.items()
+                for title, entries in links.items()
             ],
             "figures": {key: picture.figure(glyph, key) for key in self._figures},
         }
@@ -436,12 +436,12 @@ class Levels:
 
     def _way_out(self, glyph: Glyph) -> list[int]:
         """Return the numbers of a node or a box and of its enclosing boxes, innermost first."""
-        found: list[int] = []
+        numbers: list[int] = []
         at = self.number[glyph]
         while at > 0:
-            found.append(at)
+            numbers.append(at)
             at = self._around(self.glyphs[at])
-        return found
+        return numbers
 
     def _around(self, glyph: Glyph) -> int:
         """Return the number of the box that draws a glyph; a circle is drawn beside its reader."""
@@ -457,37 +457,37 @@ class Levels:
 
     def _circles(self, item: Item) -> list[Item]:
         """Return the circles at a node: those that it reads, and those that these read."""
-        found: dict[Item, None] = {}
+        circles: dict[Item, None] = {}
         pending = [item]
         while pending:
             for read in self.picture.reads(pending.pop()):
-                if read.source.embedded and read.source not in found:
-                    found[read.source] = None
+                if read.source.embedded and read.source not in circles:
+                    circles[read.source] = None
                     pending.append(read.source)
-        return list(found)
+        return list(circles)
 
     # -- colours -----------------------------------------------------------------------------
 
     @cached_property
     def _equal(self) -> dict[int, list[Box]]:
         """The boxes of each structure that several boxes have, the most frequent first."""
-        found: dict[int, list[Box]] = {}
+        equal: dict[int, list[Box]] = {}
         for box in self.picture.boxes:
-            found.setdefault(self._structures[box], []).append(box)
-        several = [(number, boxes) for number, boxes in found.items() if len(boxes) > 1]
+            equal.setdefault(self._structures[box], []).append(box)
+        several = [(number, boxes) for number, boxes in equal.items() if len(boxes) > 1]
         return dict(sorted(several, key=lambda pair: (-len(pair[1]), pair[0])))
 
     @cached_property
     def _figures(self) -> dict[str, dict[str, object]]:
         """The title of each figure that the picture has, and its largest number at the top."""
-        found = {}
+        figures = {}
         for key, title in FIGURES.items():
             root = self.picture.figure(self.picture.root, key)
             if root is None:
                 continue
             most = largest_at_the_top(self.picture, partial(self.picture.figure, key=key))
-            found[key] = {"title": title, "most": most}
-        return found
+            figures[key] = {"title": title, "most": most}
+        return figures
 
     @cached_property
     def _legends(self) -> dict[str, dict[str, int]]:

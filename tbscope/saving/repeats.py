@@ -99,9 +99,9 @@ def _run_at(keys: Sequence[Hashable], at: int) -> tuple[int, int]:
 
 def _label(first: str, last: str) -> str:
     """Return the label of a run: `0-125`, `cell.0-11`, or for different labels `cell-out.11`."""
-    found = _LAST_NUMBER.fullmatch(last)
-    if found is not None:
-        name, number = found.groups()
+    match = _LAST_NUMBER.fullmatch(last)
+    if match is not None:
+        name, number = match.groups()
         begin = first.removeprefix(name)
         if first.startswith(name) and begin.isdecimal():
             return f"{name}{begin}-{number}"
@@ -211,11 +211,11 @@ class Folds:
 
     def _drawn_for(self, item: Item) -> tuple[Item, dict[_Repetition, int]]:
         """Return the node that is drawn for a node, and the indices of its blocks in all runs."""
-        found = self._blocks.get(item, {})
+        blocks = self._blocks.get(item, {})
         while item in self._first:
             item = self._first[item]
-            found = {**self._blocks.get(item, {}), **found}
-        return item, found
+            blocks = {**self._blocks.get(item, {}), **blocks}
+        return item, blocks
 
     def _fold(self, box: Box) -> list[Box]:
         """Fold the runs of a level, and return its boxes that are drawn."""
@@ -263,16 +263,16 @@ class Folds:
         for number, member in enumerate(members):
             for glyph in self._below[member]:
                 scope = str(picture.fact(glyph, "scope"))
-                told: Hashable
+                key: Hashable
                 if isinstance(glyph, Item):
                     reads = [
                         (place.get(one.source), one.output, one.waits) for one in self._reads[glyph]
                     ]
-                    told = glyph.op, picture.outputs(glyph), tuple(reads)
+                    key = glyph.op, picture.outputs(glyph), tuple(reads)
                 else:
-                    told = picture.class_of(glyph)
+                    key = picture.class_of(glyph)
                 name = glyph.name[len(member.name) :]
-                content.append((number, name, self._hyperparameters.get(scope), told))
+                content.append((number, name, self._hyperparameters.get(scope), key))
         return _ChildRange(members, place, content)
 
     def _takes(self, run: _Repetition, block: _ChildRange, around: Box) -> bool:
@@ -323,7 +323,7 @@ class Folds:
         while box is not None:
             above.add(box)
             box = box.parent
-        found: set[_Joint] = set()
+        joints: set[_Joint] = set()
         for item, place in block.place.items():
             for other in near.get(item, ()):
                 if other not in block.place and other not in neighbour:
@@ -331,8 +331,8 @@ class Folds:
                     while (outer := self._box_around(glyph)) not in above:
                         glyph = outer
                     label = glyph.label if outer is around else _stem(glyph.label)
-                    found.add((place, (outer.name, label)))
-        return found
+                    joints.add((place, (outer.name, label)))
+        return joints
 
     def _box_around(self, glyph: Glyph) -> Box:
         """Return the parent of a node or a box, skipping the boxes that were made for runs."""

@@ -99,12 +99,12 @@ FORMS = (
 """Each form. A new form is a new line here."""
 
 
-def form_of(name: str, given: object = None) -> Form:
+def form_of(name: str, path: object = None) -> Form:
     """Return the form for the ending of a file's name.
 
     Args:
         name: The name.
-        given: The path as the caller wrote it, for the message; None for the name.
+        path: The path as the caller wrote it, for the message; None for the name.
     Raises:
         ArgumentError: No form has this ending.
     """
@@ -117,7 +117,7 @@ def form_of(name: str, given: object = None) -> Form:
     if name.lower().endswith(".onnx"):
         why = "an ONNX model holds the weights and computes, and a graph tells only what ran"
         fix = "tbscope.export_onnx(model, args, path='model.onnx'), from the model itself"
-    raise _refused(name if given is None else given, why, fix)
+    raise _refused(name if path is None else path, why, fix)
 
 
 def data_of(graph: Graph, form: Form, depth: int | None, drawing: Drawing) -> bytes:

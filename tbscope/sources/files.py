@@ -119,8 +119,8 @@ def local_file(given: Any, doing: str) -> str:
     return path
 
 
-def unreadable(given: object, doing: str, why: str, fix: str = "") -> ArgumentError:
+def unreadable(path: object, doing: str, why: str, fix: str = "") -> ArgumentError:
     """Return the error for a file that cannot be read."""
     return ArgumentError(
-        f"{doing} from {shown(given)}", why=why, fix=fix or "give the path of such a file"
+        f"{doing} from {shown(path)}", why=why, fix=fix or "give the path of such a file"
     )

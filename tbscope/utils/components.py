@@ -26,7 +26,7 @@ def find_cycles(steps: Iterable[tuple[_Place, _Place]]) -> list[list[_Place]]:
     readers: dict[_Place, list[_Place]] = {}
     for start, end in steps:
         readers.setdefault(start, []).append(end)
-    found: list[list[_Place]] = []
+    cycles: list[list[_Place]] = []
     reached: dict[_Place, int] = {}
     # The lowest number on the current path that each place reaches; a place that reaches no lower
     # number than its own is the root of a component.
@@ -62,8 +62,8 @@ def find_cycles(steps: Iterable[tuple[_Place, _Place]]) -> list[list[_Place]]:
                         group.append(waiting.pop())
                     done.update(group)
                     if len(group) > 1:
-                        found.append(group)
-    return found
+                        cycles.append(group)
+    return cycles
 
 
 def in_order(count: int, steps: Iterable[tuple[int, int]]) -> list[int]:
@@ -99,16 +99,16 @@ def inner_first(whole: _Place, parts: Callable[[_Place], Iterable[_Place]]) -> l
         whole: The root; it comes last.
         parts: Returns the direct parts of an object. The parts have no cycles.
     """
-    found: dict[_Place, None] = {}
+    ordered: dict[_Place, None] = {}
     seen = {whole}
     way = [(whole, iter(parts(whole)))]
     while way:
         parent, ahead = way[-1]
         part = next((part for part in ahead if part not in seen), None)
         if part is None:
-            found[parent] = None
+            ordered[parent] = None
             way.pop()
         else:
             seen.add(part)
             way.append((part, iter(parts(part))))
-    return list(found)
+    return list(ordered)

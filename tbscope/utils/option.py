@@ -55,11 +55,11 @@ def _literals(kind: Any) -> Iterator[str]:
 @cache
 def declared_in(group: Any) -> dict[str, Option]:
     """Return the options that a `TypedDict` declares, by name."""
-    found = {}
+    options = {}
     for name, hint in hints_of(group, include_extras=True).items():
         kind, option = get_args(hint)
-        found[name] = replace(option, name=name, type=kind)
-    return found
+        options[name] = replace(option, name=name, type=kind)
+    return options
 
 
 def check_values(options: Mapping[str, Option], values: Mapping[str, object]) -> None:

@@ -94,33 +94,33 @@ def check_choice(name: str, value: object, choices: Sequence[str]) -> None:
     )
 
 
-def names_of(given: Mapping[Any, object], *, option: str) -> list[object]:
+def names_of(mapping: Mapping[Any, object], *, option: str) -> list[object]:
     """Return the keys of a mapping of the user's.
 
     Raises:
         ArgumentError: The mapping raised.
     """
     try:
-        return list(given)
+        return list(mapping)
     except Exception as error:
-        raise _unreadable(given, option, error) from error
+        raise _unreadable(mapping, option, error) from error
 
 
-def entries_of(given: Mapping[Any, object], *, option: str) -> dict[Any, object]:
+def entries_of(mapping: Mapping[Any, object], *, option: str) -> dict[Any, object]:
     """Return the entries of a mapping of the user's as a dict.
 
     Raises:
         ArgumentError: The mapping raised.
     """
     try:
-        return {key: given[key] for key in given}
+        return {key: mapping[key] for key in mapping}
     except Exception as error:
-        raise _unreadable(given, option, error) from error
+        raise _unreadable(mapping, option, error) from error
 
 
-def _unreadable(given: object, option: str, error: Exception) -> ArgumentError:
+def _unreadable(mapping: object, option: str, error: Exception) -> ArgumentError:
     return ArgumentError(
-        f"the mapping given as {option} raised when it was read, a {type(given).__name__}",
+        f"the mapping given as {option} raised when it was read, a {type(mapping).__name__}",
         why=error_text(error),
         fix=f"give {option} as a plain dict",
     )

@@ -146,15 +146,15 @@ def _follow(holder: object, route: Route) -> object:
     """
     directory = ""
     try:
-        found = getattr(holder, route.name)
+        target = getattr(holder, route.name)
         if not route.call:
-            return found
-        if getattr(holder, "file_writer", found) is None:
+            return target
+        if getattr(holder, "file_writer", target) is None:
             directory = log_directory(holder) or getattr(holder, "logdir", "")
             if os.path.isdir(directory):
                 foresee_failure(directory, getattr(holder, "filename_suffix", ""))
                 await_free_name(holder, directory)
-        return found()
+        return target()
     except WriterError:
         raise
     except Exception as error:
@@ -261,9 +261,9 @@ def _event_class(sink: object) -> type[Message]:
     # The base class that defines `add_event` first decides; overrides pass events on to it.
     for cls in reversed(type(sink).__mro__):
         module = sys.modules.get(cls.__module__) if "add_event" in vars(cls) else None
-        found = getattr(getattr(module, "event_pb2", None), "Event", None)
-        if isinstance(found, type) and issubclass(found, Message):
-            return found
+        event_class = getattr(getattr(module, "event_pb2", None), "Event", None)
+        if isinstance(event_class, type) and issubclass(event_class, Message):
+            return event_class
     event: type[Message] = Event
     return event
 
@@ -280,11 +280,11 @@ def _offers(holder: object, route: Route) -> bool:
     if route.package and type(holder).__module__.partition(".")[0] != route.package:
         return False
     try:
-        found = inspect.getattr_static(holder, route.name)
+        attribute = inspect.getattr_static(holder, route.name)
     except AttributeError:
         # Neither the object nor its class has it, but a proxy may look it up in `__getattr__`.
-        found = attribute_of(holder, route.name)
-    return callable(attribute_of(holder, route.name)) if route.ends else found is not None
+        attribute = attribute_of(holder, route.name)
+    return callable(attribute_of(holder, route.name)) if route.ends else attribute is not None
 
 
 def _writes_nothing(holder: object) -> bool:

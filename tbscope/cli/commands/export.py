@@ -132,10 +132,10 @@ def _check_use(
     if logdir is None and not outputs:
         raise click.UsageError("Nothing to write: give --logdir FOLDER, -o FILE, or both.")
     if logdir is None:
-        given = [flag_of(name) for name, value in place.items() if value is not None]
-        given += ["--overlay"] if overlays else []
-        if given:
-            raise click.UsageError(f"{given[0]} is for TensorBoard: give --logdir FOLDER, too.")
+        flags = [flag_of(name) for name, value in place.items() if value is not None]
+        flags += ["--overlay"] if overlays else []
+        if flags:
+            raise click.UsageError(f"{flags[0]} is for TensorBoard: give --logdir FOLDER, too.")
     if place["tag"] in overlays:
         raise click.UsageError(
             f"--tag and --overlay are both {place['tag']!r}: a tag holds one graph."

@@ -52,10 +52,10 @@ def _parse_pattern(text: str) -> _Pattern:
         click.BadParameter: The pattern is empty.
     """
     field, colon, rest = text.partition(":")
-    found = _Pattern(field, rest) if colon and field in FIELDS else _Pattern(None, text)
-    if not found.text:
+    pattern = _Pattern(field, rest) if colon and field in FIELDS else _Pattern(None, text)
+    if not pattern.text:
         raise click.BadParameter(f"{shown(text)} matches nothing: give a word, e.g. op:linear")
-    return found
+    return pattern
 
 
 @command
@@ -83,14 +83,14 @@ def find(*, patterns: tuple[_Pattern, ...], as_json: bool, output: Path | None, 
         node: _words_of(node, "" if node.scope is None else classes.get(node.scope, ""))
         for node in graph.nodes
     }
-    found = list(_matching(words, patterns))
+    matches = list(_matching(words, patterns))
     if as_json:
-        give_json({"version": 1, "graph": graph.name, "nodes": [*map(_plain, found)]}, output)
-    elif found:
+        give_json({"version": 1, "graph": graph.name, "nodes": [*map(_plain, matches)]}, output)
+    elif matches:
         from tbscope.ir.nodes import node_to_text
 
-        give("\n".join(node_to_text(node, source=True) for node in found), output)
-    if not found:
+        give("\n".join(node_to_text(node, source=True) for node in matches), output)
+    if not matches:
         raise _nothing(graph, words, patterns)
 
 

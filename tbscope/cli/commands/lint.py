@@ -48,12 +48,14 @@ def lint(
     """  # noqa: D301
     linted = list(_linted(target, run))
     if as_json:
-        graphs = [{"target": name, "findings": [*map(asdict, found)]} for name, found in linted]
+        graphs = [
+            {"target": name, "findings": [*map(asdict, findings)]} for name, findings in linted
+        ]
         give_json({"version": 1, "graphs": graphs}, output)
     else:
         lines = [line for one in linted for line in _lines(*one, several=len(linted) > 1)]
         give("\n".join([*lines, _count(linted)]), output)
-    if any(found for _, found in linted):
+    if any(findings for _, findings in linted):
         raise click.exceptions.Exit(1)
 
 
@@ -71,7 +73,7 @@ def _linted(target: Target, run: dict[str, Any]) -> "Iterator[tuple[str, list[Fi
         for message in _messages(target):
             run_dir = target.path.rstrip("/")
             run_dir += "" if message.run == "." else f"/{message.run}"
-            named = f"{run_dir}:{tag_text(message.found.tag)}@{message.found.step}"
+            named = f"{run_dir}:{tag_text(message.content.tag)}@{message.content.step}"
             yield named, found_in(message.graph_def())
     elif isinstance(target, GraphPath) and kind in ("graph_def", "graph_def_text"):
         from tbscope.sources.graphdef.loading import load_graph_def
@@ -89,16 +91,16 @@ def _messages(target: GraphPath) -> "Iterator[LoggedMessage]":
     """Yield the graphs of a log that a target names, or all graphs."""
     from tbscope.sources.logs.messages import messages_in_log
 
-    found = 0
+    count = 0
     for one in messages_in_log(target.path):
         if isinstance(one, ArgumentError):
             say(f"note: {one.what}: {one.why}", err=True)
             continue
-        tag = tag_text(one.found.tag)
-        if target.tag in (None, tag, f"{tag}@{one.found.step}"):
-            found += 1
+        tag = tag_text(one.content.tag)
+        if target.tag in (None, tag, f"{tag}@{one.content.step}"):
+            count += 1
             yield one
-    if not found:
+    if not count:
         what = "it holds no graph" if target.tag is None else f"none is tagged {target.tag!r}"
         raise ArgumentError(
             f"nothing can be checked in {target.path!r}", why=what, fix=f"tbscope ls {target.path}"

@@ -36,20 +36,20 @@ def ls(*, logdir: str, as_json: bool, output: Path | None) -> None:
     """  # noqa: D301
     from tbscope.sources.logs.messages import messages_in_log
 
-    found: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     damaged: list[ArgumentError] = []
     for one in messages_in_log(logdir):
         try:
             if isinstance(one, ArgumentError):
                 raise one
-            found.append(_row(one, logdir))
+            rows.append(_row(one, logdir))
         except ArgumentError as error:
             damaged.append(error)
     if as_json:
-        told = [str(error) for error in damaged]
-        give_json({"version": 1, "logdir": logdir, "graphs": found, "damaged": told}, output)
-    elif found:
-        give_tables([_table(found)], output)
+        errors = [str(error) for error in damaged]
+        give_json({"version": 1, "logdir": logdir, "graphs": rows, "damaged": errors}, output)
+    elif rows:
+        give_tables([_table(rows)], output)
     elif not damaged:
         give("no graphs", output)
     if damaged:
@@ -62,18 +62,18 @@ def _row(one: "LoggedMessage", logdir: str) -> dict[str, object]:
     run = logdir if one.run == "." else f"{logdir.rstrip('/')}/{one.run}"
     return {
         "run": one.run,
-        "tag": one.found.tag,
-        "step": one.found.step,
+        "tag": one.content.tag,
+        "step": one.content.step,
         "nodes": one.count_nodes(),
         "bytes": one.size_bytes,
         "whole": one.is_whole,
-        "wall_time": one.found.wall_time,
+        "wall_time": one.content.wall_time,
         "file": one.file,
-        "target": f"{run}:{tag_text(one.found.tag)}@{one.found.step}",
+        "target": f"{run}:{tag_text(one.content.tag)}@{one.content.step}",
     }
 
 
-def _table(found: Iterable[dict[str, Any]]) -> Table:
+def _table(graphs: Iterable[dict[str, Any]]) -> Table:
     rows = [
         (
             one_line(one["run"]),
@@ -82,6 +82,6 @@ def _table(found: Iterable[dict[str, Any]]) -> Table:
             f"{one['nodes']:,}",
             f"{one['bytes']:,}",
         )
-        for one in found
+        for one in graphs
     ]
     return table(("Run", "Tag", "Step", "Nodes", "Bytes"), rows, numeric=3)

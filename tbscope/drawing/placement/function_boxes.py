@@ -91,13 +91,13 @@ class FunctionBoxes:
         guests: The calls and nodes that are drawn in the box of their caller.
 
     Attributes:
-        found: The boxes so far, and the placement of their contents.
+        placement: The boxes so far, and the placement of their contents.
         changed: Whether boxes were made since the caller last cleared this flag.
         knows: Whether the call frame of any operation is recorded.
     """
 
     def __init__(self, graph: Graph, guests: BorrowedPlacement) -> None:
-        self.found = Placement()
+        self.placement = Placement()
         self.changed = False
         self._graph, self._guests = graph, guests
         self._own: dict[Scope | None, dict[Node, None]] = defaultdict(dict)
@@ -186,9 +186,9 @@ class FunctionBoxes:
         """Make a box of every function that ran several units of a level, but not all of them."""
         pending: list[Scope | None] = [None, *self._graph.scopes()]
         for level in pending:
-            before = len(self.found.all)
+            before = len(self.placement.all)
             self.bundle(level, "functions")
-            pending += self.found.all[before:]
+            pending += self.placement.all[before:]
 
     def bundle(self, level: Scope | None, stage: Stage) -> bool:
         """Make the boxes of one stage directly on a level.
@@ -205,7 +205,7 @@ class FunctionBoxes:
         for unit in units:
             if unit.chain:
                 outermost.setdefault(unit.chain[0], []).append(unit)
-        before = len(self.found.all)
+        before = len(self.placement.all)
         loops = 0
         for members in outermost.values():
             depth = len(_shared(members)[0])
@@ -221,7 +221,7 @@ class FunctionBoxes:
                 if len(self._without_cycles(flat + outside, numbered)) == len(rounds):
                     loops += 1
                     self._add_steps(level, rounds, flat, f"step{loops}" if loops > 1 else "step")
-        return len(self.found.all) > before
+        return len(self.placement.all) > before
 
     def _add_functions(
         self,
@@ -378,7 +378,7 @@ class FunctionBoxes:
                 thing = unit.thing
                 if unit.lists and in_iteration[unit.lists[0]] == in_all[unit.lists[0]]:
                     thing = unit.lists[0]
-                    if thing not in self.found.scopes:
+                    if thing not in self.placement.scopes:
                         self._move(thing, level, box)
                     continue
                 for depth, listed in enumerate(unit.lists):
@@ -411,13 +411,13 @@ class FunctionBoxes:
         self._numbers[level, name] += 1
         box = self._add(Scope(part, parent=level, kind=kind), units[0].thing)
         if not any(unit.modules for unit in units):
-            self.found.free.append(box)
+            self.placement.free.append(box)
         return box
 
     def _add(self, box: Scope, first: _Thing) -> Scope:
         """Add a box to the level of its parent, in the position of its first node or scope."""
         self.changed = True
-        self.found.all.append(box)
+        self.placement.all.append(box)
         self._order[box] = self._order[first]
         self._children[box.parent][box] = None
         return box
@@ -427,11 +427,11 @@ class FunctionBoxes:
         # cache here suffices.
         self._known_units.clear()
         if isinstance(thing, Node):
-            self.found.nodes[thing] = box
+            self.placement.nodes[thing] = box
             del self._own[level][thing]
             self._own[box][thing] = None
         else:
-            self.found.scopes[thing] = box
+            self.placement.scopes[thing] = box
             del self._children[level][thing]
             self._children[box][thing] = None
 
@@ -442,7 +442,7 @@ class FunctionBoxes:
             part = scope.part
             if scope in self._calls or scope.phase != "forward":
                 key = part.label, part.attribute
-                self.found.parts[scope] = replace(part, index=numbers[key])
+                self.placement.parts[scope] = replace(part, index=numbers[key])
                 numbers[key] += 1
             elif scope.kind == "container":
                 self._renumber(scope)

@@ -105,10 +105,10 @@ def split_level(
     for kept_too in (kept, kept - rounds | state):
         of_operations = _of_operations(level, kept_too)
         ways = chain(ways, (_with_state(level, way, state) for way in of_operations))
-    found = _beside_modules(level, ways, kept, modules)
-    if found is not None and level.grouped(found).folded().keeps_ends():
-        return found
-    milder = [] if found is None else _with_modules(level, found, pinned)
+    cuts = _beside_modules(level, ways, kept, modules)
+    if cuts is not None and level.grouped(cuts).folded().keeps_ends():
+        return cuts
+    milder = [] if cuts is None else _with_modules(level, cuts, pinned)
     return _first_whole(level, milder) or _first_drawn_well(level, _proposals(level, pinned))
 
 
@@ -484,7 +484,7 @@ def _without_rare(level: LevelGraph, places: list[int]) -> list[int]:
     All are returned if those are many, or if less than a tenth of the children are in the list.
     """
     numbered = [read_number(level.labels[at]) for at in places]
-    stems = [found[0] if found else None for found in numbered]
+    stems = [matches[0] if matches else None for matches in numbered]
     counts = Counter(stem for stem in stems if stem is not None)
     if not counts:
         return places

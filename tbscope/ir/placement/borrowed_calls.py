@@ -220,9 +220,9 @@ def _add_visits(
             # The kernels of an operation are moved with their box.
             boxes = [scope for scope in inside if scope.kind not in _HOLDING]
             visits[home][module][boxes[-1] if boxes else node] = None
-    for home, found in visits.items():
+    for home, calls in visits.items():
         circling = _circling(graph, home, guests)
-        tried = {module: found[module] for module in found if unit_of(module, home) in circling}
+        tried = {module: calls[module] for module in calls if unit_of(module, home) in circling}
         for units in tried.values():
             guests.take(units, home)
         circling = _circling(graph, home, guests) if tried else set()

@@ -78,7 +78,7 @@ class CapturedGraph:
         recompiled: The failed guard of an earlier graph of the function, or None for its first
             graph.
         module: The nodes, as the compiler captured them.
-        given: The inputs, in order.
+        inputs: The inputs, in order.
         runs: The number of runs.
         origins: The origin of each input in the first run, or None if it is unknown.
         outputs: The path of each output in the model's result, or None if it is not in the result.
@@ -90,7 +90,7 @@ class CapturedGraph:
     owner: str | None
     recompiled: str | None
     module: torch.fx.GraphModule
-    given: list[GraphInput]
+    inputs: list[GraphInput]
     runs: int = 0
     origins: list[Origin | None] = field(default_factory=list)
     outputs: list[str | None] = field(default_factory=list)
@@ -220,7 +220,7 @@ class Capture:
         if earlier:
             failed_guard = guard_text(frame.recompiled or "")
             recompiled = failed_guard or "a guard failed that the compiler does not tell"
-        inputs = [_given(node, names) for node in module.graph.nodes if node.op == "placeholder"]
+        inputs = [_input_of(node, names) for node in module.graph.nodes if node.op == "placeholder"]
         owner = _owner(code, frame.variables)
         own_name = None if owner is None else names.known(owner)
         enclosing = {own_name: (own_name, type(owner))} if own_name else {}
@@ -241,13 +241,13 @@ class Capture:
             captured.runs += 1
             first = captured.runs == 1
             if first:
-                captured.origins = [self._origin(given) for given in args]
+                captured.origins = [self._origin(results) for results in args]
             with self.running():
                 result = run(*args)
             if first:
-                given = result if isinstance(result, tuple | list) else (result,)
-                captured.outputs = [None] * len(given)
-                for place, tensor in enumerate(given):
+                results = result if isinstance(result, tuple | list) else (result,)
+                captured.outputs = [None] * len(results)
+                for place, tensor in enumerate(results):
                     if isinstance(tensor, torch.Tensor) and self._origin(tensor) is None:
                         self._note(tensor, (captured.number, place))
             return result
@@ -263,7 +263,7 @@ class Capture:
         return known[1] if known is not None and known[0]() is tensor else None
 
 
-def _given(node: torch.fx.Node, names: FrameNames) -> GraphInput:
+def _input_of(node: torch.fx.Node, names: FrameNames) -> GraphInput:
     text, example = source_text(node), example_of(node)
     typed = types_of_metadata(node.meta.get("example_value"))
     if not isinstance(example, torch.Tensor):

@@ -70,10 +70,10 @@ def _notes(captured: CapturedGraph) -> list[Note]:
 
 def _graph(names: ModelNames, title: str, captured: CapturedGraph) -> Graph:
     """Return the graph of one captured graph."""
-    reading = CaptureConverter(names, title, captured.given)
+    reading = CaptureConverter(names, title, captured.inputs)
     inputs = [
         reading.add_input(each.name, each.type) if each.kind == "input" else reading.held(each)
-        for each in captured.given
+        for each in captured.inputs
     ]
     outputs = reading.read(captured.module, inputs)
     graph = reading.finish(_outputs(outputs, captured.outputs), whole=False)
@@ -82,11 +82,11 @@ def _graph(names: ModelNames, title: str, captured: CapturedGraph) -> Graph:
 
 
 def _outputs(
-    held: Sequence[tuple[int, Slot]], paths: Sequence[str | None]
+    slots: Sequence[tuple[int, Slot]], paths: Sequence[str | None]
 ) -> list[tuple[str, Slot]]:
-    is_single = len(held) == 1
+    is_single = len(slots) == 1
     outputs = []
-    for index, slot in held:
+    for index, slot in slots:
         path = paths[index] if index < len(paths) else None
         outputs.append((path or ("out" if is_single else f"out.{index}"), slot))
     return outputs
@@ -96,7 +96,7 @@ class _Overview:
     """Overview of a capture: a box for each graph, with the breaks between them."""
 
     def __init__(self, capture: Capture, names: ModelNames, title: str) -> None:
-        inputs = [each for captured in capture.graphs for each in captured.given]
+        inputs = [each for captured in capture.graphs for each in captured.inputs]
         self._capture = capture
         self._reading = CaptureConverter(names, title, inputs)
         self._whole = _is_whole(capture)
@@ -146,15 +146,17 @@ class _Overview:
 
     def _read(self, captured: CapturedGraph) -> list[tuple[int, Slot]]:
         reading = self._reading
-        values = [self._known(captured, index, each) for index, each in enumerate(captured.given)]
+        values = [self._known(captured, index, each) for index, each in enumerate(captured.inputs)]
         missing = [index for index, slot in enumerate(values) if slot is None]
-        types = [captured.given[index].type for index in missing]
+        types = [captured.inputs[index].type for index in missing]
         after_python = bool(self._gaps)
         if after_python or (missing and self._capture.alone):
             slots, after_python = self._in_python(types), True
         else:
             pairs = zip(missing, types, strict=True)
-            slots = [reading.add_input(captured.given[index].name, typed) for index, typed in pairs]
+            slots = [
+                reading.add_input(captured.inputs[index].name, typed) for index, typed in pairs
+            ]
         for index, slot in zip(missing, slots, strict=True):
             values[index] = slot
         nodes = reading.reader.graph.nodes
@@ -193,13 +195,13 @@ class _Overview:
             return self._input(origin, each.type)
         return None if origin is None else self._gave.get(origin)
 
-    def _input(self, path: str, told: object) -> Slot:
+    def _input(self, path: str, example: object) -> Slot:
         slot = self._inputs.get(path)
         if slot is None:
-            slot = self._inputs[path] = self._reading.add_input(path, told)
+            slot = self._inputs[path] = self._reading.add_input(path, example)
         return slot
 
-    def _in_python(self, told: Sequence[object]) -> list[Slot]:
+    def _in_python(self, examples: Sequence[object]) -> list[Slot]:
         """Append the Python code that ran since the latest graph; return its results.
 
         The code is a node for each break, or a single node if the compiler reported no break: then
@@ -231,13 +233,13 @@ class _Overview:
                 if gap.skipped:
                     node.attributes["not_compiled"] = gap.skipped
             self._last = node
-            slots = reader.give(node, list(map(_typed, told)) if gap is gaps[-1] else [])
+            slots = reader.add_outputs(node, list(map(_typed, examples)) if gap is gaps[-1] else [])
         self._gaps = []
         return slots
 
 
-def _typed(told: object) -> TensorType:
-    return told if isinstance(told, TensorType) else UNKNOWN
+def _typed(example: object) -> TensorType:
+    return example if isinstance(example, TensorType) else UNKNOWN
 
 
 class CaptureConverter:
@@ -253,7 +255,7 @@ class CaptureConverter:
         root: The scope of the model.
     """
 
-    def __init__(self, names: ModelNames, title: str, given: Sequence[GraphInput]) -> None:
+    def __init__(self, names: ModelNames, title: str, inputs: Sequence[GraphInput]) -> None:
         self._modules = names.modules()
         root = names.root
         label = type(root).__name__ if root is not None else title
@@ -264,37 +266,37 @@ class CaptureConverter:
             places.root = places.builder.new_scope(label, parent=None, kind="hand")
         self.root = places.root
         kinds, tensors = names.state()
-        for each in given:
+        for each in inputs:
             if each.tensor is not None:
                 tensors[each.name] = each.tensor
                 if each.kind != "constant":
                     kinds[each.name] = each.kind
         self.reader = Reader(places, kinds, tensors)
 
-    def add_input(self, name: str, told: object) -> Slot:
+    def add_input(self, name: str, example: object) -> Slot:
         """Add an input of the model."""
-        typed = _typed(told)
+        typed = _typed(example)
         return Slot(typed, self.reader.state.add_source("input", name, typed))
 
-    def held(self, given: GraphInput) -> Content:
+    def held(self, graph_input: GraphInput) -> Content:
         """Return the value of an input that is state or a number."""
-        if given.kind == "number":
-            return given.type if given.type is not None else Constant(given.name)
-        return self.reader.state.slot(given.name, given.type)
+        if graph_input.kind == "number":
+            return graph_input.type if graph_input.type is not None else Constant(graph_input.name)
+        return self.reader.state.slot(graph_input.name, graph_input.type)
 
     def read(
-        self, module: torch.fx.GraphModule, given: Sequence[Content], box: str | None = None
+        self, module: torch.fx.GraphModule, inputs: Sequence[Content], box: str | None = None
     ) -> list[tuple[int, Slot]]:
         """Read the nodes of a captured graph; return its output tensors with their positions.
 
         Args:
             module: The nodes.
-            given: The inputs, in order.
+            inputs: The inputs, in order.
             box: The name of a box for the nodes, or None for the scope of the model.
         """
         reader = self.reader
         placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
-        reader.held.update(zip(placeholders, given, strict=True))
+        reader.results.update(zip(placeholders, inputs, strict=True))
         with reader.places.body(box, self.root) if box else nullcontext():
             results = Walk(reader, runs=True).read(module)
         return [(index, slot) for index, entry in enumerate(results) for slot in slots_in(entry)]

@@ -79,7 +79,7 @@ class FrameNames:
             if name not in names.found
         }
         self._kinds, self._tensors = names.state()
-        self._first = {id(held): name for name, held in reversed(self._tensors.items())}
+        self._first = {id(tensor): name for name, tensor in reversed(self._tensors.items())}
 
     def held(self, tensor: object) -> tuple[str, str] | None:
         """Return the kind and the first name of a tensor of the model, or None."""

@@ -132,7 +132,7 @@ def trace(
                 asked["kwargs"],
                 made=DummyInputs(asked["input_size"], asked["dtypes"], fake=asked["fake"]),
             )
-        run = _Run(model, args, keywords, asked, steps=steps, given=input_to_model)
+        run = _Run(model, args, keywords, asked, steps=steps, inputs=input_to_model)
         graph = run.trace()
         if steps:
             run.profile(graph)
@@ -151,7 +151,7 @@ class _Run:
         kwargs: Its keyword arguments.
         asked: The options of the run.
         steps: Number of further runs that are measured; 0 for none.
-        given: The `input_to_model` of the caller, from which the arguments were made.
+        inputs: The `input_to_model` of the caller, from which the arguments were made.
     Raises:
         ArgumentError: There is nothing to measure.
     """
@@ -162,7 +162,7 @@ class _Run:
     asked: Mapping[str, Any]
     _: KW_ONLY
     steps: int
-    given: object
+    inputs: object
 
     def __post_init__(self) -> None:
         model = self.model
@@ -228,7 +228,7 @@ class _Run:
                     raise
                 describe_calls(recorder)
                 if not self.asked["partial"]:
-                    context = RunContext(grad=self._grad, fake=fake, given=self.given)
+                    context = RunContext(grad=self._grad, fake=fake, inputs=self.inputs)
                     raise trace_error(error, recorder, context) from error
                 recorder.end_with(error, without_addresses(error_text(error)))
             else:

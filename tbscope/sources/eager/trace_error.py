@@ -42,21 +42,21 @@ class RunContext(NamedTuple):
     Attributes:
         grad: Whether gradients were recorded.
         fake: Whether the model ran on fake tensors.
-        given: The `input_to_model` of the caller.
+        inputs: The `input_to_model` of the caller.
     """
 
     grad: bool
     fake: bool
-    given: Any = None
+    inputs: Any = None
 
 
-def trace_error(error: Exception, recorder: Recorder, told: RunContext) -> TraceError:
+def trace_error(error: Exception, recorder: Recorder, context: RunContext) -> TraceError:
     """Return the error for a model that raised while it was traced.
 
     Args:
         error: The error that the model raised.
         recorder: The recorder of the run, which has the innermost call that failed.
-        told: Circumstances of the run.
+        context: Circumstances of the run.
     Returns:
         An error that names the module and a remedy.
     """
@@ -75,7 +75,9 @@ def trace_error(error: Exception, recorder: Recorder, told: RunContext) -> Trace
     return TraceError(
         f"the model raised while it was being traced, {where}",
         why=text,
-        fix=_by_text(text, told) or _by_code(error, source, told) or _by_call(call, text, told),
+        fix=_by_text(text, context)
+        or _by_code(error, source, context)
+        or _by_call(call, text, context),
     )
 
 
@@ -89,11 +91,11 @@ def _is_ours(error: Exception) -> bool:
     return _CALLS_TORCH not in getline(file, line)
 
 
-def _by_text(text: str, told: RunContext) -> str:
+def _by_text(text: str, context: RunContext) -> str:
     """Return advice that follows from the text of an error, or ""."""
-    if "does not require grad" in text and not told.grad:
+    if "does not require grad" in text and not context.grad:
         return "the model differentiates in forward: pass grad=True"
-    if told.fake:
+    if context.fake:
         return (
             "the model decides on the values of tensors, and fake=True has none: pass fake=False, "
             "on the device meta after model.to_empty(device='cpu')"
@@ -111,26 +113,26 @@ def _by_text(text: str, told: RunContext) -> str:
     return ""
 
 
-def _by_code(error: Exception, place: Source | None, told: RunContext) -> str:
+def _by_code(error: Exception, place: Source | None, context: RunContext) -> str:
     """Return advice on a size passed as input, or on a mistake in the model's own code."""
-    sizes = "" if isinstance(error, KeyError | NameError) else size_advice(told.given)
+    sizes = "" if isinstance(error, KeyError | NameError) else size_advice(context.inputs)
     if sizes or place is None or not isinstance(error, _SLIPS):
         return sizes
-    fake = "; or pass fake=False, as stand-ins have no values" if told.fake else ""
+    fake = "; or pass fake=False, as stand-ins have no values" if context.fake else ""
     return f"see {place}: the model's own code raised, or what it calls there{fake}"
 
 
-def _by_call(call: Call | None, text: str, told: RunContext) -> str:
+def _by_call(call: Call | None, text: str, context: RunContext) -> str:
     """Return advice on the arguments of the innermost call that failed."""
     advice = "" if call is None else _misplaced(call, text)
     if advice:
         return advice
-    if told.fake:
+    if context.fake:
         return (
             "pass fake=False if the model runs when called by itself: not every operation "
             "tells its result's shape without values"
         )
-    if isinstance(told.given, list) and told.given:
+    if isinstance(context.inputs, list) and context.inputs:
         return (
             "check input_to_model: a list holds the positional arguments; for a model that "
             "takes a list of tensors give input_to_model=([img],)"

@@ -77,18 +77,18 @@ def is_symbol(thing: object) -> bool:
     return isinstance(thing, _SYMBOLS)
 
 
-def types_of_metadata(told: object) -> Types:
+def types_of_metadata(metadata: object) -> Types:
     """Return the metadata of a node with a `TensorType` in place of each tensor.
 
     Args:
-        told: A tensor without content, metadata of a tensor, a number, or a pytree of these.
+        metadata: A tensor without content, metadata of a tensor, a number, or a pytree of these.
     Returns:
         A pytree of the same containers. Other leaves are constants, or None for any other object.
     """
-    return rebuilt(told, _told_of)
+    return rebuilt(metadata, _type_or_constant)
 
 
-def _told_of(thing: object) -> object:
+def _type_or_constant(thing: object) -> object:
     """Return the type or the constant for an entry of a pytree, or `DESCEND` for a container."""
     if isinstance(thing, torch.Tensor):
         return _type_of(thing)
@@ -101,14 +101,14 @@ def _told_of(thing: object) -> object:
             # The TensorMetadata of torch.fx has no device.
             return _typed(fields.shape, fields.dtype, "cpu", getattr(thing, "stride", None))
         if isinstance(thing, torch.Size):
-            return thing if _are_numbers(thing) else tuple(map(_told_of, thing))
+            return thing if _are_numbers(thing) else tuple(map(_type_or_constant, thing))
         return DESCEND
     if is_walked(type(thing)):
         return DESCEND
-    return thing if isinstance(thing, _TOLD_AS_IT_IS) else None
+    return thing if isinstance(thing, _CONSTANTS) else None
 
 
-_TOLD_AS_IT_IS = (
+_CONSTANTS = (
     *(bool, int, float, complex, str),
     *(torch.dtype, torch.device, torch.layout, torch.memory_format),
 )
@@ -182,9 +182,9 @@ def _number(size: object) -> object:
     return int(text) if text.isdecimal() else size
 
 
-def types_in(told: Types) -> Iterator[TensorType]:
+def types_in(types: Types) -> Iterator[TensorType]:
     """Return the types of the tensors in a pytree from left to right."""
-    return leaves_in(told, TensorType)
+    return leaves_in(types, TensorType)
 
 
 Content: TypeAlias = Any
@@ -233,14 +233,14 @@ class Slot:
         self.writes.append((at, node))
 
 
-def slots_in(held: Content) -> Iterator[Slot]:
+def slots_in(content: Content) -> Iterator[Slot]:
     """Return the slots in a pytree from left to right."""
-    return leaves_in(held, Slot)
+    return leaves_in(content, Slot)
 
 
-def slots_of(told: Types) -> Content:
+def slots_of(types: Types) -> Content:
     """Return a pytree with a new slot in place of each tensor type; other leaves are unchanged."""
-    return tree_replace(told, TensorType, Slot)
+    return tree_replace(types, TensorType, Slot)
 
 
 def add_value(node: Node, typed: TensorType) -> Value:

@@ -114,7 +114,7 @@ def _add_inputs(reader: Reader, program: "torch.export.ExportedProgram") -> None
             constant = getattr(getattr(spec, "arg", None), "value", None)
             result = slots_of(types) if constant is None else constant
             inputs[node.name] = result
-        reader.held[node] = result
+        reader.results[node] = result
     calls = program.module_call_graph
     paths, arguments = input_paths(
         getattr(program.call_spec, "in_spec", None),
@@ -125,11 +125,11 @@ def _add_inputs(reader: Reader, program: "torch.export.ExportedProgram") -> None
     reader.take(zip(paths, inputs.values(), strict=True), arguments)
 
 
-def _written_back(reader: Reader, specs: Iterable[Any], given: list[Content]) -> list[Content]:
+def _written_back(reader: Reader, specs: Iterable[Any], results: list[Content]) -> list[Content]:
     """Append the in-place writes at the end of a program; return its results as a list."""
     leaves: list[Content] = []
-    by_name = {node.name: result for node, result in reader.held.items()}
-    for spec, result in zip(specs, given, strict=False):
+    by_name = {node.name: result for node, result in reader.results.items()}
+    for spec, result in zip(specs, results, strict=False):
         kind = spec.kind.name
         if kind in ("USER_OUTPUT", "LOSS_OUTPUT"):
             leaves.append(result)
@@ -153,7 +153,7 @@ def _written_back(reader: Reader, specs: Iterable[Any], given: list[Content]) ->
                 ["aten::copy_"],
             )
             node.flops = 0
-            reader.give(node, target.type, [target, result], [target], {0: target})
+            reader.add_outputs(node, target.type, [target, result], [target], {0: target})
     return leaves
 
 

@@ -30,25 +30,25 @@ def call_python(reader: Reader, node: torch.fx.Node, *, runs: bool = False) -> C
     Returns:
         The result of the node.
     """
-    given = args, kwargs = reader.given(node)
+    arguments = args, kwargs = reader.arguments_of(node)
     target: Any = node.target
     method = node.op == "call_method"
     if method:
         tensor_method = getattr(torch.Tensor, target, None) if type(args[0]) is Slot else None
         target = tensor_method or _method(target)
     if runs or target is operator.getitem:
-        result = _on_containers(target, given, method=method)
+        result = _on_containers(target, arguments, method=method)
         if result is not _UNKNOWN:
             return result
     types = reader.type_of(node)
-    reads = next(slots_in(given), None) is not None
+    reads = next(slots_in(arguments), None) is not None
     # A function that neither reads nor makes tensors may change a setting of torch, and must not
     # run.
     on_containers = method or any(is_walked(type(entry)) for entry in (*args, *kwargs.values()))
     runs = runs and (on_containers or _is_at_home(target)) and (reads or is_of_tensors(target))
     if not reads and not runs and next(types_in(types), None) is None:
         return Constant(node.name) if types is None else types
-    return reader.call_function(node, target, given, types, runs=runs)
+    return reader.call_function(node, target, arguments, types, runs=runs)
 
 
 @functools.cache
@@ -81,14 +81,14 @@ _PLAIN = frozenset(
 )
 
 
-def _on_containers(function: Any, given: CallArguments, *, method: bool) -> Content:
+def _on_containers(function: Any, arguments: CallArguments, *, method: bool) -> Content:
     """Return the result of a function on containers or numbers, or `_UNKNOWN` for another function.
 
     Containers have slots in place of tensors. They belong to the reader, and have the classes of
     the program's containers. The function therefore runs unchanged, and later nodes read its
     changes.
     """
-    args, kwargs = given
+    args, kwargs = arguments
     if isinstance(function, type) and (is_dataclass(function) or hasattr(function, "_fields")):
         runs_unchanged = True
     elif not method and function not in _FUNCTIONS:

@@ -67,13 +67,13 @@ def _graph_of(module: torch.fx.GraphModule, inputs: Sequence[object]) -> Graph:
     reader = Reader(places, *state_of(modules))
     plan, out_plan, names = tree_specs_of(module)
     nodes = [node for node in module.graph.nodes if node.op == "placeholder"]
-    for node, value in zip(nodes, _given(nodes, plan, inputs), strict=True):
+    for node, value in zip(nodes, _values_of(nodes, plan, inputs), strict=True):
         types = types_of_metadata(value) if value is not _NOTHING else reader.type_of(node)
         if types is None and value is _NOTHING:
             types = node.args[0] if node.args else UNKNOWN
-        reader.held[node] = slots_of(types)
+        reader.results[node] = slots_of(types)
     node_names = [str(node.target).lstrip("*") for node in nodes]
-    leaves = [reader.held[node] for node in nodes]
+    leaves = [reader.results[node] for node in nodes]
     paths, arguments = input_paths(plan, names, leaves, node_names)
     reader.take(zip(paths, leaves, strict=True), arguments)
     places.call_of[places.root].training = module.training
@@ -84,7 +84,7 @@ def _graph_of(module: torch.fx.GraphModule, inputs: Sequence[object]) -> Graph:
     return reader.finish(result_paths(result), result, parts)
 
 
-def _given(nodes: list[torch.fx.Node], plan: object, inputs: Sequence[object]) -> list[Content]:
+def _values_of(nodes: list[torch.fx.Node], plan: object, inputs: Sequence[object]) -> list[Content]:
     """Return the input of each placeholder, or `_NOTHING` for a placeholder without input."""
     if not inputs:
         return [_NOTHING] * len(nodes)

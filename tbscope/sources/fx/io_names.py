@@ -79,11 +79,13 @@ def results_of(plan: object, leaves: Sequence[object]) -> tuple[list[tuple[str, 
     return named_slots, result
 
 
-def result_paths(held: Content, name: str = "", *, public: bool = True) -> list[tuple[str, Slot]]:
+def result_paths(
+    content: Content, name: str = "", *, public: bool = True
+) -> list[tuple[str, Slot]]:
     """Return each slot in a pytree with its path in a result or in an input.
 
     Args:
-        held: The pytree.
+        content: The pytree.
         name: The path of an input; empty for a result.
         public: Whether private attributes of an input are left out, as in `tensor_leaves`.
     """
@@ -95,7 +97,7 @@ def result_paths(held: Content, name: str = "", *, public: bool = True) -> list[
         marks[id(tensors[-1])] = slot
         return tensors[-1]
 
-    tree = tree_replace(held, Slot, mark)
+    tree = tree_replace(content, Slot, mark)
     leaves = tensor_leaves(tree, name, public=public) if name else result_leaves(tree)
     return [(path, marks[id(tensor)]) for path, tensor in leaves]
 
@@ -117,5 +119,5 @@ def _filled(plan: object, marks: Sequence[object]) -> Content:
         return None
 
 
-def _unmarked(nest: object, held: Mapping[int, object]) -> Content:
-    return tree_replace(nest, torch.Tensor, lambda tensor: held.get(id(tensor), tensor))
+def _unmarked(nest: object, leaf_of: Mapping[int, object]) -> Content:
+    return tree_replace(nest, torch.Tensor, lambda tensor: leaf_of.get(id(tensor), tensor))

@@ -89,26 +89,28 @@ class FakeRunner:
         self._mode: Any = None
         self._composite: dict[KernelInfo, bool] = {}
 
-    def done_by(self, facts: KernelInfo, given: CallArguments, told: Types) -> OpEffects | None:
+    def done_by(
+        self, facts: KernelInfo, arguments: CallArguments, types: Types
+    ) -> OpEffects | None:
         """Return the costs of an operator, or None if its name and its schema have to suffice.
 
         Args:
             facts: The schema of the operator.
-            given: The arguments.
-            told: The results, with a `TensorType` for each tensor.
+            arguments: The arguments.
+            types: The results, with a `TensorType` for each tensor.
         """
         composite = self._composite.get(facts)
         if composite is None:
             composite = facts.name.startswith("aten::") and is_composite(facts.kernel)
             self._composite[facts] = composite
         if composite:
-            return self.run(facts.kernel, given)
+            return self.run(facts.kernel, arguments)
         formula = self._formulas[facts]
         if formula is None:
             return None
         slots: list[Slot] = []
-        key = id(facts), _key_of(given, slots)
-        result_slots = [Slot(typed) for typed in types_in(told)]
+        key = id(facts), _key_of(arguments, slots)
+        result_slots = [Slot(typed) for typed in types_in(types)]
         # A fake tensor needs sizes and strides.
         if any(slot.type.stride is None for slot in (*slots, *result_slots)):
             return None
@@ -116,11 +118,11 @@ class FakeRunner:
             # A single kernel is counted without a run.
             done = None
             stand_ins: dict[Slot, torch.Tensor] = {}
-            args, kwargs = _with(given, stand_ins, "meta")
+            args, kwargs = _with(arguments, stand_ins, "meta")
             results = _with(result_slots, {}, "meta")
             node = Node("", "", kernels=[facts.name])
             try:
-                work = formula(args, kwargs, results[0] if type(told) is TensorType else results)
+                work = formula(args, kwargs, results[0] if type(types) is TensorType else results)
                 self._formulas.describe(node, [work], list(stand_ins.values()), results)
                 done = OpEffects((facts.name,), node.flops, node.gradients, node.allocated_bytes)
             except Exception as error:  # noqa: BLE001 (a formula may be the user's code)
@@ -131,7 +133,7 @@ class FakeRunner:
     def run(
         self,
         function: Callable[..., Any],
-        given: CallArguments,
+        arguments: CallArguments,
         *,
         module: tuple[torch.nn.Module, list[tuple[torch.Tensor, Slot]]] | None = None,
     ) -> OpEffects | None:
@@ -139,7 +141,7 @@ class FakeRunner:
 
         Args:
             function: The operation.
-            given: The arguments.
+            arguments: The arguments.
             module: The module whose forward the operation is, and its tensors with their slots; or
                 None.
         """
@@ -147,7 +149,7 @@ class FakeRunner:
         try:
             key = (
                 id(function) if module is None else _key_of_module(*module, slots),
-                _key_of(given, slots),
+                _key_of(arguments, slots),
             )
             # `self` marks a missing entry: None is an operation that cannot run.
             effects = self._known.get(key, self)
@@ -162,7 +164,7 @@ class FakeRunner:
             # without content.
             try:
                 on_meta = any(slot.type.device == "meta" for slot in slots)
-                effects = self._run(function, given, module, on_meta=on_meta)
+                effects = self._run(function, arguments, module, on_meta=on_meta)
             except Exception:  # noqa: BLE001
                 effects = None
             self._known[key] = effects
@@ -171,7 +173,7 @@ class FakeRunner:
     def _run(
         self,
         function: Callable[..., Any],
-        given: CallArguments,
+        arguments: CallArguments,
         module: Any,
         *,
         on_meta: bool,
@@ -190,7 +192,7 @@ class FakeRunner:
                 stack.enter_context(self._mode)
             stack.enter_context(torch.no_grad())
             stand_ins: dict[Slot, torch.Tensor] = {}
-            args, kwargs = _with(given, stand_ins, device)
+            args, kwargs = _with(arguments, stand_ins, device)
             if module is not None:
                 # A copy of the module runs, so that the module itself does not change.
                 memo = {id(tensor): _with(slot, stand_ins, device) for tensor, slot in module[1]}
@@ -263,24 +265,24 @@ class _Kernels(DispatchMode):  # type: ignore[no-untyped-call]
         return result
 
 
-def _key_of(given: Content, slots: list[Slot]) -> object:
+def _key_of(content: Content, slots: list[Slot]) -> object:
     """Return a key that equal arguments share; append the slots among them to a list."""
-    kind = type(given)
+    kind = type(content)
     if kind is Slot:
-        slots.append(given)
-        tensor: TensorType = given.type
-        return tensor.shape, tensor.stride, tensor.dtype, tensor.device, slots.index(given)
+        slots.append(content)
+        tensor: TensorType = content.type
+        return tensor.shape, tensor.stride, tensor.dtype, tensor.device, slots.index(content)
     if kind is list or kind is tuple:
-        return (kind, *[_key_of(entry, slots) for entry in given])
+        return (kind, *[_key_of(entry, slots) for entry in content])
     if kind is dict:
-        return tuple([(key, _key_of(entry, slots)) for key, entry in given.items()])
+        return tuple([(key, _key_of(entry, slots)) for key, entry in content.items()])
     if kind is slice:
         # A slice is hashable only from Python 3.12 on.
-        return (kind, *[_key_of(end, slots) for end in (given.start, given.stop, given.step)])
+        return (kind, *[_key_of(end, slots) for end in (content.start, content.stop, content.step)])
     if is_walked(kind):
         # Its class may define any equality, so no other call has an equal key.
-        return (object(), *[_key_of(slot, slots) for slot in slots_in(given)])
-    return kind, given
+        return (object(), *[_key_of(slot, slots) for slot in slots_in(content)])
+    return kind, content
 
 
 def _key_of_module(
@@ -304,13 +306,13 @@ def _key_of_module(
 _OF_EVERY_MODULE = frozenset(vars(torch.nn.Module())) - {"training"}
 
 
-def _is_plain(held: object) -> bool:
-    if type(held) is tuple or type(held) is list:
-        return all(map(_is_plain, held))
-    return type(held) in (int, float, bool, str) or held is None
+def _is_plain(value: object) -> bool:
+    if type(value) is tuple or type(value) is list:
+        return all(map(_is_plain, value))
+    return type(value) in (int, float, bool, str) or value is None
 
 
-def _with(given: object, stand_ins: dict[Slot, torch.Tensor], device: str | None = None) -> Any:
+def _with(arguments: object, stand_ins: dict[Slot, torch.Tensor], device: str | None = None) -> Any:
     """Return arguments with a fake tensor for each slot, on the slot's device or on another."""
 
     def each(thing: object) -> object:
@@ -328,7 +330,7 @@ def _with(given: object, stand_ins: dict[Slot, torch.Tensor], device: str | None
             )
         return stand_ins[thing]
 
-    return rebuilt(given, each)
+    return rebuilt(arguments, each)
 
 
 def returns_tensor(facts: KernelInfo) -> bool:
@@ -337,16 +339,16 @@ def returns_tensor(facts: KernelInfo) -> bool:
     return schema is None or any("Tensor" in str(result.type) for result in schema.returns)
 
 
-def written_slots(facts: KernelInfo, given: CallArguments) -> list[Slot]:
+def written_slots(facts: KernelInfo, call: CallArguments) -> list[Slot]:
     """Return the slots into which an operator writes, from its schema."""
-    if not facts.writes or (facts.flag is not None and not any(given[0][facts.flag :][:1])):
+    if not facts.writes or (facts.flag is not None and not any(call[0][facts.flag :][:1])):
         return []
-    arguments = [_argument(given, position, name) for position, name in facts.writes]
+    arguments = [_argument(call, position, name) for position, name in facts.writes]
     return list(dict.fromkeys(slots_in(arguments)))
 
 
-def _argument(given: CallArguments, position: int, name: str) -> Content:
-    args, kwargs = given
+def _argument(arguments: CallArguments, position: int, name: str) -> Content:
+    args, kwargs = arguments
     return args[position] if position < len(args) else kwargs.get(name)
 
 
@@ -374,15 +376,15 @@ def _shown_by(facts: KernelInfo) -> tuple[tuple[int, str] | None, ...]:
     return tuple(aliased)
 
 
-def aliased_slots(facts: KernelInfo, given: CallArguments, told: object) -> dict[int, Slot]:
+def aliased_slots(facts: KernelInfo, call: CallArguments, types: object) -> dict[int, Slot]:
     """Return the slots whose memory the results of an operator share, by position of the result."""
     arguments = _shown_by(facts)
     slots: dict[int, Slot] = {}
     for index, argument in enumerate(arguments):
         if argument is not None:
-            slot = next(slots_in(_argument(given, *argument)), None)
+            slot = next(slots_in(_argument(call, *argument)), None)
             if slot is not None:
                 # A single result may be a list of views, as of `split`.
-                count = len(list(types_in(told))) if len(arguments) == 1 else 0
+                count = len(list(types_in(types))) if len(arguments) == 1 else 0
                 slots.update(dict.fromkeys(range(count) if count else [index], slot))
     return slots

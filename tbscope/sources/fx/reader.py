@@ -100,7 +100,7 @@ class Reader:
         state: The parameters, buffers and constants of the program.
         work: Runs operations on fake tensors.
         read_out: The values that the program passes to Python, each with its function and line.
-        held: The result of each node that has been read.
+        results: The result of each node that has been read.
         between: The enclosing calls of nodes without a module stack, from the stacks of other
             nodes.
     """
@@ -117,7 +117,7 @@ class Reader:
         self.state = State(places, kinds, tensors)
         self.work = FakeRunner(self.graph.uncounted)
         self.read_out: list[tuple[Slot, str, Source | None]] = []
-        self.held: dict[torch.fx.Node, Content] = {}
+        self.results: dict[torch.fx.Node, Content] = {}
         self.between: dict[ProgramNode, ModuleStack] = {}
         # The latest node whose scope and line were looked up, and these.
         self._node: ProgramNode = None
@@ -152,12 +152,14 @@ class Reader:
         if root is not None:
             # Private attributes are no inputs yet: here they are None.
             named_arguments = [
-                (name, tree_replace(held, Slot, lambda slot: slot if slot.value else None))
-                for name, held in arguments
+                (name, tree_replace(content, Slot, lambda slot: slot if slot.value else None))
+                for name, content in arguments
             ]
             # Recorded before any node is read: the program may write into tensors, and change
             # containers.
-            root.arguments = [Argument(name, _valued(held, [])) for name, held in named_arguments]
+            root.arguments = [
+                Argument(name, _valued(content, [])) for name, content in named_arguments
+            ]
 
     def finish(
         self,
@@ -198,26 +200,26 @@ class Reader:
 
     # -- arguments and metadata of nodes --------------------------------------------------
 
-    def given(self, node: ProgramNode) -> CallArguments:
+    def arguments_of(self, node: ProgramNode) -> CallArguments:
         """Return the arguments of a node in plain containers, with slots for other nodes."""
         return self.of(node.args), self.of(node.kwargs)
 
-    def of(self, given: Content) -> Content:
+    def of(self, argument: Content) -> Content:
         """Return an argument of a node in plain containers, with slots for other nodes."""
-        kind = type(given)
+        kind = type(argument)
         if kind in _PLAIN:
-            return given
+            return argument
         if kind is torch.fx.Node:
-            return self.held[given]
-        if isinstance(given, tuple):
-            return tuple([self.of(entry) for entry in given])
-        if isinstance(given, list):
-            return [self.of(entry) for entry in given]
-        if isinstance(given, dict):
-            return {key: self.of(entry) for key, entry in given.items()}
+            return self.results[argument]
+        if isinstance(argument, tuple):
+            return tuple([self.of(entry) for entry in argument])
+        if isinstance(argument, list):
+            return [self.of(entry) for entry in argument]
+        if isinstance(argument, dict):
+            return {key: self.of(entry) for key, entry in argument.items()}
         if kind is slice:
-            return slice(self.of(given.start), self.of(given.stop), self.of(given.step))
-        return given
+            return slice(self.of(argument.start), self.of(argument.stop), self.of(argument.step))
+        return argument
 
     def type_of(self, node: ProgramNode) -> Types:
         """Return the types of a node's results from its metadata, or None without metadata."""
@@ -273,12 +275,12 @@ class Reader:
     def call_operator(self, node: ProgramNode) -> Content:
         """Read a node that calls an operator of torch; return its result."""
         target: Any = node.target
-        given = self.given(node)
+        arguments = self.arguments_of(node)
         facts = kernel_info(target)
         types = self.type_of(node)
         if types is None and not facts.writes and "val" not in node.meta:
             # Without metadata, a run on fake tensors has the types.
-            effects = self.work.run(target, given)
+            effects = self.work.run(target, arguments)
             types = (
                 effects.results
                 if effects is not None
@@ -288,16 +290,16 @@ class Reader:
             )
         done = None
         if type(types) is TensorType or next(types_in(types), None) is not None:
-            done = self.work.done_by(facts, given, types)
+            done = self.work.done_by(facts, arguments, types)
         elif not facts.writes:
             # No tensor results: arithmetic on sizes, an assertion, or a number that Python reads.
             if facts.label in _READ_OUT:
                 line = self.line(node)
-                self.read_out += [(slot, "item", line) for slot in slots_in(given)]
+                self.read_out += [(slot, "item", line) for slot in slots_in(arguments)]
             return types
         if facts.writes:
             if "nn_module_stack" not in node.meta:
-                self._stand_at_source(node, given)
+                self._stand_at_source(node, arguments)
         elif type(types) is TensorType:
             # An identity runs no kernel and returns its input: it has a node only if it is all of a
             # call.
@@ -305,18 +307,18 @@ class Reader:
             if done is not None and not done.kernels and len(done.shows) == 1:
                 same = done.shows[0]
             if same is not None or _stands_nowhere(node):
-                append = partial(self._append, node, facts, given, types, done)
-                slots = list(dict.fromkeys(slots_in(given)))
+                append = partial(self._append, node, facts, arguments, types, done)
+                slots = list(dict.fromkeys(slots_in(arguments)))
                 if same is not None:
                     return self._later(node, types, append, slots[same], self.where(node))
                 if slots and all(map(_is_state, slots)):
                     return self._later(node, types, append, slots[0])
-        return self._append(node, facts, given, types, done)
+        return self._append(node, facts, arguments, types, done)
 
     def _later(
         self,
         node: ProgramNode,
-        told: TensorType,
+        typed: TensorType,
         append: Callable[[], Slot],
         shown: Slot,
         place: tuple[Scope | None, Source | None] | None = None,
@@ -325,7 +327,7 @@ class Reader:
 
         Args:
             node: The node.
-            told: The type of the result.
+            typed: The type of the result.
             append: Appends the operation; returns its result.
             shown: The slot whose memory the result shares.
             place: The scope and line of an identity, which has a node only if it is all of its
@@ -346,7 +348,7 @@ class Reader:
 
         # The number 0 marks state (see `_is_state`).
         at = 0 if place is None else len(self.graph.nodes)
-        slot = Slot(told, make=make, writes=shown.writes, at=at)
+        slot = Slot(typed, make=make, writes=shown.writes, at=at)
         if place is not None:
             self._pending.append((place[0], slot))
         return slot
@@ -355,8 +357,8 @@ class Reader:
         self,
         node: ProgramNode,
         function: Callable[..., object],
-        given: CallArguments,
-        told: Types,
+        call: CallArguments,
+        types: Types,
         *,
         runs: bool,
     ) -> Content:
@@ -365,38 +367,38 @@ class Reader:
         Args:
             node: The node.
             function: The called function.
-            given: The arguments of the function.
-            told: The types of the results in the metadata, or None without metadata.
+            call: The arguments of the function.
+            types: The types of the results in the metadata, or None without metadata.
             runs: Whether the function runs on fake tensors, which reveals its effects.
         """
         name = operation_name(function)
         if name not in self.graph.signatures:
             add_signature(self.graph.signatures, name, function)
-        done = self.work.run(function, given) if runs else None
-        if told is None:
-            args = given[0]
+        done = self.work.run(function, call) if runs else None
+        if types is None:
+            args = call[0]
             asked = len(args) > 1 and args[1] in _ASKED if name == "getattr" else name in _QUESTIONS
             if done is None and asked:
                 return Constant(node.name)
-            told = UNKNOWN if done is None else done.results
-        if done is not None and not done.written and next(types_in(told), None) is None:
+            types = UNKNOWN if done is None else done.results
+        if done is not None and not done.written and next(types_in(types), None) is None:
             # A query of the shape, the type, or the like of a tensor.
-            return told
+            return types
         self.enter(node)
-        arguments, read = self.arguments(given)
+        arguments, read = self.arguments(call)
         appended = self.append(name, node, arguments, read, done or OpEffects())
         if done is None:
             appended.role = role_of([f"aten::{name}"], reads=bool(read))
             # Without a run the name decides: `add_` and `append` write into their first tensor.
             written = read[:1] if name.endswith("_") or name in _CHANGES else []
             shows = dict(enumerate(written)) if name.endswith("_") else {}
-            return self.give(appended, told, read, written, shows)
+            return self.add_outputs(appended, types, read, written, shows)
         appended.random = is_random(done.kernels, arguments, positional_names(function))
-        return self.give_done(appended, told, read, done)
+        return self.add_run_outputs(appended, types, read, done)
 
-    def _stand_at_source(self, node: ProgramNode, given: CallArguments) -> None:
+    def _stand_at_source(self, node: ProgramNode, arguments: CallArguments) -> None:
         """Place an in-place write without a module stack where the written value was made."""
-        last = next(reversed(list(slots_in(given[0]))), None)
+        last = next(reversed(list(slots_in(arguments[0]))), None)
         if last is not None and last.value is not None:
             producer = last.value.producer
             self._node, self._place = node, (producer.scope, producer.source)
@@ -405,8 +407,8 @@ class Reader:
         self,
         fx_node: ProgramNode,
         facts: KernelInfo,
-        given: CallArguments,
-        told: Types,
+        call: CallArguments,
+        types: Types,
         done: OpEffects | None,
     ) -> Content:
         target: Any = fx_node.target
@@ -418,24 +420,26 @@ class Reader:
         # Entered before the arguments are read: a module that owns one may have its first call
         # here.
         self.enter(fx_node)
-        arguments, read = self.arguments(given, facts.filled)
+        arguments, read = self.arguments(call, facts.filled)
         node = self.append(name, fx_node, arguments, read, done or OpEffects(kernels=(facts.name,)))
         if not RANDOM.isdisjoint([facts.name, *node.kernels]):
             node.random = is_random([facts.name], arguments, positional_names(target)) or (
                 facts.name not in RANDOM and is_random(node.kernels, arguments, ())
             )
         if done is not None and done.shows:
-            return self.give_done(node, told, read, done)
+            return self.add_run_outputs(node, types, read, done)
         node.role = role_of(node.kernels, reads=bool(read))
         if done is None:
-            result_types = [told] if type(told) is TensorType else list(types_in(told))
+            result_types = [types] if type(types) is TensorType else list(types_in(types))
             node.flops = self.work.by_name(facts, [each.dtype for each in result_types])
             if facts.makes_tensor and not facts.writes:
                 node.allocated_bytes = sum([each.size_bytes for each in result_types])
-        written, shown = written_slots(facts, given), aliased_slots(facts, given, told)
-        return self.give(node, told, read, written, shown)
+        written, shown = written_slots(facts, call), aliased_slots(facts, call, types)
+        return self.add_outputs(node, types, read, written, shown)
 
-    def give_done(self, node: Node, told: Types, read: list[Slot], done: OpEffects) -> Content:
+    def add_run_outputs(
+        self, node: Node, types: Types, read: list[Slot], done: OpEffects
+    ) -> Content:
         """Add the outputs of an operation, with the writes and aliases of a run on fake tensors."""
         tensors = list(dict.fromkeys(read))
         written = [tensors[index] for index in done.written]
@@ -444,13 +448,13 @@ class Reader:
             for result_index, index in enumerate(done.shows)
             if index is not None
         }
-        return self.give(node, told, read, written, shows)
+        return self.add_outputs(node, types, read, written, shows)
 
     def arguments(
-        self, given: CallArguments, filled: frozenset[str] = frozenset()
+        self, call: CallArguments, filled: frozenset[str] = frozenset()
     ) -> tuple[list[Argument], list[Slot]]:
         """Return the arguments of a node, and the slots among them in order."""
-        args, kwargs = given
+        args, kwargs = call
         read: list[Slot] = []
         arguments = [Argument(None, _valued(entry, read)) for entry in args]
         for key, entry in kwargs.items():
@@ -484,10 +488,10 @@ class Reader:
         node.allocated_bytes = done.allocated_bytes
         return node
 
-    def give(
+    def add_outputs(
         self,
         node: Node,
-        told: Types,
+        types: Types,
         read: Sequence[Slot] = (),
         written: Sequence[Slot] = (),
         shows: Mapping[int, Slot] | None = None,
@@ -496,15 +500,15 @@ class Reader:
 
         Args:
             node: The operation.
-            told: The results, with a `TensorType` for each tensor.
+            types: The results, with a `TensorType` for each tensor.
             read: The slots that the operation reads.
             written: The slots among them into which it writes.
             shows: The slot whose memory a result shares, by the position of the result.
         """
         at = len(self.graph.nodes)
-        if type(told) is TensorType and not shows and not written:
+        if type(types) is TensorType and not shows and not written:
             # Most operations return one tensor with new memory.
-            return Slot(told, add_value(node, told), at=at)
+            return Slot(types, add_value(node, types), at=at)
         shows = shows or {}
         count = 0
 
@@ -521,7 +525,7 @@ class Reader:
                 return shown
             return Slot(typed, value, writes=shown.writes, at=at)
 
-        results = tree_replace(told, TensorType, each)
+        results = tree_replace(types, TensorType, each)
         result_slots = list(slots_in(results))
         for slot in written:
             # A written tensor that is not returned is an additional output.
@@ -550,36 +554,36 @@ _PLAIN = frozenset({int, float, bool, str, complex, type(None)})
 _WHOLE = frozenset({float, bool, complex, type(None), Constant})
 
 
-def _valued(given: Content, read: list[Slot], inside: frozenset[int] = frozenset()) -> Nest:
+def _valued(content: Content, read: list[Slot], inside: frozenset[int] = frozenset()) -> Nest:
     """Return arguments with values in place of slots; append the slots to a list.
 
     Args:
-        given: The arguments.
+        content: The arguments.
         read: The list to which the slots are appended, in order.
         inside: The enclosing containers, by `id`.
     """
-    kind = type(given)
+    kind = type(content)
     if kind is Slot:
-        read.append(given)
-        return given.read()
+        read.append(content)
+        return content.read()
     if kind in _WHOLE:
-        return given
-    if id(given) in inside:
+        return content
+    if id(content) in inside:
         # A container that contains itself.
         return Constant("...")
-    inside |= {id(given)}
+    inside |= {id(content)}
     if kind is list or kind is tuple:
-        return kind([_valued(entry, read, inside) for entry in given])
-    if is_symbol(given):
-        return Constant(str(given))
-    if kind is not dict and next(slots_in(given), None) is None:
-        return _constant(given)
-    fields = fields_of(given)
-    entries = children(given) if fields is None else fields
-    is_keyed = fields is not None or isinstance(given, Mapping) or hasattr(given, "_fields")
-    if not is_keyed and isinstance(given, slice | Sequence | Set | ValuesView):
+        return kind([_valued(entry, read, inside) for entry in content])
+    if is_symbol(content):
+        return Constant(str(content))
+    if kind is not dict and next(slots_in(content), None) is None:
+        return _constant(content)
+    fields = fields_of(content)
+    entries = children(content) if fields is None else fields
+    is_keyed = fields is not None or isinstance(content, Mapping) or hasattr(content, "_fields")
+    if not is_keyed and isinstance(content, slice | Sequence | Set | ValuesView):
         listed = [_valued(entry, read, inside) for _, entry in entries]
-        return tuple(listed) if isinstance(given, tuple) else listed
+        return tuple(listed) if isinstance(content, tuple) else listed
     return {
         key_text(key, position): _valued(entry, read, inside)
         for position, (key, entry) in enumerate(entries)

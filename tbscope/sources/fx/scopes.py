@@ -86,7 +86,7 @@ class ProgramScopes:
         self.runs_in: dict[Scope, Scope | None] = {}
         # The first name of each called module, by torch's key for it; and both names of a call by
         # another name, by its scope.
-        self._first_told: dict[str, str] = {}
+        self._first_names: dict[str, str] = {}
         self._others: dict[Scope | None, tuple[str, str]] = {}
         self.callers: dict[Scope, Scope] = {}
         self.call_of: dict[Scope | None, Call] = {}
@@ -162,19 +162,23 @@ class ProgramScopes:
                     scope = self._call(key, name, class_name_of(kind), open_calls, scope, source)
                     scope = bodies.get(scope, scope)
                     open_calls = {**open_calls, name: scope}
-                    first = self._first_told.setdefault(key.partition("@")[0], recorded)
+                    first = self._first_names.setdefault(key.partition("@")[0], recorded)
                     if first != name:
                         self._others[scope] = first, name
             cache[keys[:end]] = scope, open_calls
         return scope
 
-    def _name_in(self, caller: Scope | None, told: str) -> str:
+    def _name_in(self, caller: Scope | None, recorded: str) -> str:
         """Return the name of a module below the name by which its enclosing module was called.
 
         torch records the first name of a submodule, even if its parent was called by another name.
         """
         first, name = self._others.get(caller, ("", ""))
-        return f"{name}{told[len(first) :]}" if first and told.startswith(f"{first}.") else told
+        return (
+            f"{name}{recorded[len(first) :]}"
+            if first and recorded.startswith(f"{first}.")
+            else recorded
+        )
 
     def _call(
         self,

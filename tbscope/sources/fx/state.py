@@ -54,12 +54,12 @@ class State:
         """Return the name of a parameter or buffer, or None for any other tensor."""
         return self._known.get(_identity(tensor))
 
-    def slot(self, name: str, told: object = None, tensor: object = None) -> Slot:
+    def slot(self, name: str, types: object = None, tensor: object = None) -> Slot:
         """Return the slot of a tensor by its name; the node is appended at the first read.
 
         Args:
             name: The name of a parameter or a buffer; any other name is the name of a constant.
-            told: The type in the metadata, if there is one.
+            types: The type in the metadata, if there is one.
             tensor: The tensor, if it is an attribute of the program.
         """
         name = self._first.get(name, name)
@@ -68,14 +68,14 @@ class State:
             if isinstance(tensor, torch.Tensor):
                 self._tensors.setdefault(name, tensor)
             kind: SourceKind = self._kinds.get(name, "constant")
-            typed = self._type(name, told)
+            typed = self._type(name, types)
             make = partial(self._make, name, kind, typed)
             slot = self._slots[name] = Slot(typed, make=make)
         return slot
 
-    def _type(self, name: str, told: object) -> TensorType:
+    def _type(self, name: str, types: object) -> TensorType:
         tensor = self._tensors.get(name)
-        typed = told if isinstance(told, TensorType) else None
+        typed = types if isinstance(types, TensorType) else None
         if typed is None and isinstance(tensor, torch.Tensor):
             typed = types_of_metadata(tensor)
         return typed or UNKNOWN

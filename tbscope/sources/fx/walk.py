@@ -78,7 +78,7 @@ class Walk:
 
     def result(self, module: torch.fx.GraphModule) -> Content:
         """Read the nodes of a program; return its result in its containers."""
-        results = self.reader.held
+        results = self.reader.results
         self.reader.between.update(_stacks_between(module.graph))
         for node in module.graph.nodes:
             if node.op == "call_function":
@@ -134,7 +134,7 @@ class Walk:
         reader = self.reader
         scope, _ = reader.where(node)
         assert scope is not None
-        args, kwargs = reader.given(node)
+        args, kwargs = reader.arguments_of(node)
         placeholders = [
             inner_node for inner_node in part.graph.nodes if inner_node.op == "placeholder"
         ]
@@ -143,7 +143,7 @@ class Walk:
             argument = (
                 args[index] if index < len(args) else kwargs.get(str(placeholder.target), default)
             )
-            reader.held[placeholder] = argument
+            reader.results[placeholder] = argument
         with reader.places.inside(reader.places.root, scope):
             return Walk(reader, f"{name}.", runs=True).result(part)
 
@@ -151,7 +151,7 @@ class Walk:
         """Read a node that calls a module as one operation, which reads all tensors of it."""
         reader = self.reader
         scope, _ = reader.enter(node)
-        args = reader.given(node)
+        args = reader.arguments_of(node)
         tensors = dict(part.named_parameters(prefix=name)) | dict(part.named_buffers(prefix=name))
         own = [
             (tensor, reader.state.slot(path, types_of_metadata(tensor), tensor))
@@ -171,16 +171,16 @@ class Walk:
             call.training = part.training
             call.hyperparameters = hyperparameters_of(part)
         if done is None:
-            return reader.give(appended, types, slots)
+            return reader.add_outputs(appended, types, slots)
         appended.random = part.training and is_random(done.kernels, (), ())
-        return reader.give_done(appended, types, slots, done)
+        return reader.add_run_outputs(appended, types, slots, done)
 
     # -- bodies ---------------------------------------------------------------------------
 
     def _call_with_bodies(self, node: torch.fx.Node) -> Content:
         """Read a node that calls an operator with functions; return its results."""
         reader = self.reader
-        call_args = reader.given(node)
+        call_args = reader.arguments_of(node)
         target: Any = node.target
         kernel = kernel_info(target)
         name = operation_name(target)
@@ -202,7 +202,7 @@ class Walk:
         arguments, read = reader.arguments(_named(call_args))
         appended = reader.append(name, node, arguments, read, OpEffects((kernel.name,), flops=0))
         appended.inputs += [slot.read() for slot in returned if slot not in read]
-        return reader.give(appended, types, read)
+        return reader.add_outputs(appended, types, read)
 
     def _read_body(self, body: _Subgraph, operands: list[Content]) -> list[Content]:
         """Read the nodes of a body with its operands as inputs; return its results as a list."""
@@ -220,7 +220,7 @@ class Walk:
                 if slot is not operand or (one and other is not None and len(one) != len(other)):
                     # The body takes a part of the operand in each iteration.
                     operand = Slot(typed, slot.read(), writes=slot.writes, at=slot.at)
-            reader.held[placeholder] = operand
+            reader.results[placeholder] = operand
         return self.read(body.module)
 
 
@@ -251,23 +251,23 @@ def class_in(modules: Mapping[str, torch.nn.Module], name: str) -> str:
     return container_class(modules, name) if plain else class_name_of(type(part))
 
 
-def _flat(given: object) -> list[Content]:
-    if isinstance(given, tuple | list):
-        return [leaf for entry in given for leaf in _flat(entry)]
-    if isinstance(given, dict):
-        return [leaf for entry in given.values() for leaf in _flat(entry)]
-    return [given]
+def _flat(content: object) -> list[Content]:
+    if isinstance(content, tuple | list):
+        return [leaf for entry in content for leaf in _flat(entry)]
+    if isinstance(content, dict):
+        return [leaf for entry in content.values() for leaf in _flat(entry)]
+    return [content]
 
 
-def _named(given: Content) -> Content:
+def _named(content: Content) -> Content:
     """Return arguments with the name of each body in place of the body."""
-    if type(given) is _Subgraph:
-        return Constant(f"<{given.name}>")
-    if isinstance(given, tuple | list):
-        return type(given)([_named(entry) for entry in given])
-    if isinstance(given, dict):
-        return {key: _named(entry) for key, entry in given.items()}
-    return given
+    if type(content) is _Subgraph:
+        return Constant(f"<{content.name}>")
+    if isinstance(content, tuple | list):
+        return type(content)([_named(entry) for entry in content])
+    if isinstance(content, dict):
+        return {key: _named(entry) for key, entry in content.items()}
+    return content
 
 
 def _stacks_between(graph: torch.fx.Graph) -> dict[torch.fx.Node, ModuleStack]:
@@ -285,7 +285,7 @@ def _stacks_between(graph: torch.fx.Graph) -> dict[torch.fx.Node, ModuleStack]:
     if not without_stack or len(without_stack) == len(nodes):
         # The usual cases: all nodes have a stack, or none of them has.
         return {}
-    stacks = {node: _told(node) for node in nodes}
+    stacks = {node: _stack_of(node) for node in nodes}
     before: dict[torch.fx.Node, _Stack | None] = {}
     after: dict[torch.fx.Node, _Stack | None] = {}
     for node in nodes:
@@ -298,11 +298,11 @@ def _stacks_between(graph: torch.fx.Graph) -> dict[torch.fx.Node, ModuleStack]:
     return {node: dict(_common([before[node], after[node]]) or ()) for node in between}
 
 
-def _told(node: torch.fx.Node) -> _Stack:
+def _stack_of(node: torch.fx.Node) -> _Stack:
     """Return the module stack of a node; empty if any of its entries is no call."""
     stack = node.meta.get("nn_module_stack")
     entries = tuple(stack.items()) if isinstance(stack, Mapping) else ()
-    return entries if all(isinstance(key, str) and is_call(told) for key, told in entries) else ()
+    return entries if all(isinstance(key, str) and is_call(entry) for key, entry in entries) else ()
 
 
 def _common(stacks: Iterable[_Stack | None]) -> _Stack | None:

@@ -16,33 +16,33 @@ _DOING = "no GraphDef can be read"
 _FIX = "it is cut off or damaged: copy or write it again"
 
 
-def load_graph_def(given: object) -> GraphDef:
+def load_graph_def(source: object) -> GraphDef:
     """Return a GraphDef from a message, or from the path of a file.
 
     Raises:
         ArgumentError: The argument is neither; or the file cannot be read, is damaged, or contains
             no GraphDef.
     """
-    if isinstance(given, GraphDef):
-        return given
-    if type(given).__name__ == "GraphDef" and hasattr(given, "SerializeToString"):
+    if isinstance(source, GraphDef):
+        return source
+    if type(source).__name__ == "GraphDef" and hasattr(source, "SerializeToString"):
         # TensorFlow has a class of its own with the same fields.
-        return graph_def_of_bytes(given.SerializeToString(), given)
-    if path_of(given) is None:
+        return graph_def_of_bytes(source.SerializeToString(), source)
+    if path_of(source) is None:
         raise ArgumentError(
-            f"{_DOING} from {shown(given)}",
+            f"{_DOING} from {shown(source)}",
             why="it takes a GraphDef, or the path of a .pb or .pbtxt file",
             fix="tbscope.from_graph_def('graph.pb')",
         )
-    data = read_whole(given, _DOING)
+    data = read_whole(source, _DOING)
     kind = kind_of_content(data[:512], len(data))
     if kind == "graph_def":
-        return graph_def_of_bytes(data, given)
+        return graph_def_of_bytes(data, source)
     if kind == "graph_def_text":
-        return _of_text(data, given)
+        return _of_text(data, source)
     words = {"events": "it is an event file", "json": "it is a graph as JSON"}
     raise unreadable(
-        given,
+        source,
         _DOING,
         words.get(str(kind), "it is empty" if not data else "its first bytes are those of none"),
         "tbscope.load(path) takes files of any kind"

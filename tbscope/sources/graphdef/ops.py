@@ -156,17 +156,17 @@ def _dtype(number: int) -> str:
     return "unknown" if name == "INVALID" else _DTYPES.get(name, name.lower())
 
 
-def attribute_value(held: Any) -> Nest:
+def attribute_value(attribute: Any) -> Nest:
     """Return the value of an attribute as a constant."""
-    kind = held.WhichOneof("value")
+    kind = attribute.WhichOneof("value")
     if kind is None:
         return None
     if kind == "list":
         entries: list[Nest] = []
-        for entry, items in held.list.ListFields():
+        for entry, items in attribute.list.ListFields():
             entries += [_single(entry.name, item) for item in items[:_MOST_ENTRIES]]
         return entries
-    return _single(kind, getattr(held, kind))
+    return _single(kind, getattr(attribute, kind))
 
 
 def _single(kind: str, item: Any) -> Nest:

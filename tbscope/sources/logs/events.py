@@ -76,11 +76,11 @@ def graphs_in(event: bytes) -> Iterator[LoggedContent]:
                 step = field.value - 2**64 if field.value >= 2**63 else field.value
         # Graphs come last: the fields of a message may have any order.
         for field in wanted:
-            for found in _found(field.number, event, field.start, field.end):
-                found.step, found.wall_time = step, wall_time
-                if found.kind == "graph_def":
-                    found.record = record
-                yield found
+            for content in _found(field.number, event, field.start, field.end):
+                content.step, content.wall_time = step, wall_time
+                if content.kind == "graph_def":
+                    content.record = record
+                yield content
     except (WireError, DecodeError, UnicodeDecodeError) as error:
         raise EventError(f"holds an event that cannot be read: {error_text(error)}") from error
 

@@ -22,22 +22,22 @@ class LoggedMessage:
         run: The run in TensorBoard's list: the directory relative to the log directory, "." for the
             log directory itself.
         file: The path of the event file.
-        found: The graph in the event.
+        content: The graph in the event.
     """
 
     run: str
     file: str
-    found: LoggedContent
+    content: LoggedContent
 
     @property
     def size_bytes(self) -> int:
         """Size of the GraphDef, or of Keras's JSON, in bytes."""
-        return len(self.found.data)
+        return len(self.content.data)
 
     @property
     def is_whole(self) -> bool:
         """Whether the complete graph of tbscope is stored beside the drawing."""
-        return bool(self.found.record)
+        return bool(self.content.record)
 
     def count_nodes(self) -> int:
         """Return the number of drawn nodes.
@@ -53,9 +53,9 @@ class LoggedMessage:
         Raises:
             ArgumentError: The message is damaged.
         """
-        if self.found.kind == "keras":
-            return graph_def_of_keras(self.found.data)[0]
-        return graph_def_of_bytes(self.found.data, self.file)
+        if self.content.kind == "keras":
+            return graph_def_of_keras(self.content.data)[0]
+        return graph_def_of_bytes(self.content.data, self.file)
 
 
 def messages_in_log(path: object) -> Iterator[LoggedMessage | ArgumentError]:
@@ -71,8 +71,8 @@ def messages_in_log(path: object) -> Iterator[LoggedMessage | ArgumentError]:
     """
     for run, file in log_files(path, fix="tbscope ls runs/x"):
         try:
-            for found in contents_of_file(file):
-                if found.kind != "figures":
-                    yield LoggedMessage(run, file, found)
+            for content in contents_of_file(file):
+                if content.kind != "figures":
+                    yield LoggedMessage(run, file, content)
         except ArgumentError as error:
             yield error

@@ -144,17 +144,17 @@ def _read(
         damaged: Called with the error of each file and each graph that cannot be read. The other
             files and graphs are read if it returns.
     """
-    found: list[tuple[str, str, LoggedContent]] = []
+    contents: list[tuple[str, str, LoggedContent]] = []
     for run, path in files:
         try:
             for one in contents_of_file(path):
-                found.append((run, path, one))
+                contents.append((run, path, one))
         except ArgumentError as error:
             damaged(error)
     graphs: list[LoggedGraph] = []
-    for run, path, one in found:
+    for run, path, one in contents:
         if one.kind != "figures":
-            figures = _figures_of(run, one, found)
+            figures = _figures_of(run, one, contents)
             try:
                 graph = _graph_of(one, path, figures)
             except ArgumentError as error:
@@ -165,14 +165,14 @@ def _read(
 
 
 def _figures_of(
-    run: str, one: LoggedContent, found: list[tuple[str, str, LoggedContent]]
+    run: str, one: LoggedContent, contents: list[tuple[str, str, LoggedContent]]
 ) -> dict[str, Measured]:
     """Return the figures of a graph; those for the graph of a run may be in separate events."""
     metadata = [one.figures] if one.figures is not None else []
     if one.tag is None:
         metadata += [
             other.figures
-            for other_run, _, other in found
+            for other_run, _, other in contents
             if other.kind == "figures" and other_run == run and other.figures is not None
         ]
     figures: dict[str, Measured] = {}

@@ -100,24 +100,24 @@ class BodyReader:
         reading: The shared state of the model.
         way: Returns the origin of a node.
         types: The `TypeProto`s of values, by name.
-        held: The initializers of the graph, by name.
+        initializers: The initializers of the graph, by name.
         values: The values and constants so far, by name.
         around: The enclosing scope.
         levels: The modules of the enclosing scope; scopes are opened only for modules inside it.
         outer: The enclosing list; None for the model.
-        given: For a function, the caller's name of each input; None if both lists share names.
+        outer_names: The caller's name of each input of a function; None if lists share names.
         base: The qualified name of the module of the innermost module function; else empty.
     """
 
     reading: ModelState
     way: Way
     types: "Mapping[str, TypeProto]"
-    held: Mapping[str, Initializer]
+    initializers: Mapping[str, Initializer]
     values: dict[str, Nest] = field(default_factory=dict)
     around: Scope | None = None
     levels: tuple[ModuleRef, ...] = ()
     outer: "BodyReader | None" = None
-    given: Mapping[str, str] | None = None
+    outer_names: Mapping[str, str] | None = None
     base: str = ""
     _places: CallFinder = field(default_factory=CallFinder)
 
@@ -184,7 +184,7 @@ class BodyReader:
         """
         if name in self.values or not name:
             return self.values.get(name)
-        initializer = self.held.get(name)
+        initializer = self.initializers.get(name)
         if initializer is not None:
             constant = initializer.literal
             self.values[name] = self._hold(initializer, scope) if constant is None else constant
@@ -195,14 +195,18 @@ class BodyReader:
         return self.outer.nest(outer_name, scope)
 
     def _name_outside(self, name: str) -> str | None:
-        return name if self.given is None else self.given.get(name)
+        return name if self.outer_names is None else self.outer_names.get(name)
 
-    def _hold(self, held: Initializer, reader: Scope | None) -> Value:
+    def _hold(self, initializer: Initializer, reader: Scope | None) -> Value:
         # A constant is drawn in the scope of its reader, a parameter in the scope of its module.
-        scope = reader if held.kind == "constant" else self.reading.scopes.owner(held.name, reader)
-        node = self.reading.build.append_source(held.kind, held.name, scope)
-        node.attributes.update(held.attributes)
-        return self.reading.build.add_value(node, held.shape, held.dtype)
+        scope = (
+            reader
+            if initializer.kind == "constant"
+            else self.reading.scopes.owner(initializer.name, reader)
+        )
+        node = self.reading.build.append_source(initializer.kind, initializer.name, scope)
+        node.attributes.update(initializer.attributes)
+        return self.reading.build.add_value(node, initializer.shape, initializer.dtype)
 
     def _add(self, node: "NodeProto", scope: Scope | None, levels: tuple[ModuleRef, ...]) -> None:
         """Add an operation with its bodies; a short constant is a literal instead."""
@@ -264,15 +268,15 @@ class BodyReader:
         self.values[node.output[0]] = content
         return True
 
-    def _told_type(self, name: str) -> "TypeProto | None":
+    def _type_proto(self, name: str) -> "TypeProto | None":
         """Return the `TypeProto` of a value, from this or an enclosing list, or None."""
         type_proto, outer_name = self.types.get(name), self._name_outside(name)
         if type_proto is None and self.outer is not None and outer_name is not None:
-            return self.outer._told_type(outer_name)
+            return self.outer._type_proto(outer_name)
         return type_proto
 
     def _type(self, name: str) -> ValueType:
-        type_proto = self._told_type(name)
+        type_proto = self._type_proto(name)
         return UNKNOWN if type_proto is None else type_of(type_proto)
 
     # -- functions and bodies -----------------------------------------------------------
@@ -293,10 +297,17 @@ class BodyReader:
         # Attributes of the call override the defaults of the function.
         attributes = {attr.name: attr for attr in (*function.attribute_proto, *node.attribute)}
         nodes = [_resolved(inner_node, attributes) for inner_node in function.node]
-        input_types = [self._told_type(name) for name in outer_names.values()]
+        input_types = [self._type_proto(name) for name in outer_names.values()]
         inferred = infer_function(reading.model, function, nodes, input_types)
         body = BodyReader(
-            reading, way, inferred.types, {}, around=scope, outer=self, given=outer_names, base=base
+            reading,
+            way,
+            inferred.types,
+            {},
+            around=scope,
+            outer=self,
+            outer_names=outer_names,
+            base=base,
         )
         body.add(inferred.nodes)
         results_by_name = [
@@ -336,11 +347,13 @@ class BodyReader:
         )
         for index, entry in enumerate(graph.input):
             value_type = inner._type(entry.name)
-            inner.values[entry.name] = self._given(node.op_type, index, value_type, read, scope)
+            inner.values[entry.name] = self._body_input(
+                node.op_type, index, value_type, read, scope
+            )
         inner.add(graph.node)
         return [inner.nest(entry.name, scope) for entry in graph.output]
 
-    def _given(
+    def _body_input(
         self, operator: str, place: int, kind: ValueType, read: Sequence[Nest], scope: Scope
     ) -> Value:
         """Add a node for one input of the body of an operation.
@@ -413,7 +426,7 @@ def _of_nothing(_: object) -> Origin | None:
     return None
 
 
-def _resolved(node: "NodeProto", given: "Mapping[str, AttributeProto]") -> "NodeProto":
+def _resolved(node: "NodeProto", attributes: "Mapping[str, AttributeProto]") -> "NodeProto":
     """Return a copy of a node with the attributes of a call in the place of references to them.
 
     Bodies of the node are resolved, too; a reference to a missing attribute is left out.
@@ -422,13 +435,13 @@ def _resolved(node: "NodeProto", given: "Mapping[str, AttributeProto]") -> "Node
     copy.CopyFrom(node)
     del copy.attribute[:]
     for attribute in node.attribute:
-        attr = given.get(attribute.ref_attr_name) if attribute.ref_attr_name else attribute
+        attr = attributes.get(attribute.ref_attr_name) if attribute.ref_attr_name else attribute
         if attr is not None:
             new_attr = copy.attribute.add()
             new_attr.CopyFrom(attr)
             new_attr.name = attribute.name
             if new_attr.HasField("g"):
-                inner_nodes = [_resolved(inner_node, given) for inner_node in new_attr.g.node]
+                inner_nodes = [_resolved(inner_node, attributes) for inner_node in new_attr.g.node]
                 del new_attr.g.node[:]
                 new_attr.g.node.extend(inner_nodes)
     return copy

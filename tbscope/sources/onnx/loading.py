@@ -21,19 +21,19 @@ _HEAD_BYTES = 512
 _FIX = "give the path of an ONNX file, or the result of onnx.load"
 
 
-def is_model(given: object) -> bool:
+def is_model(source: object) -> bool:
     """Whether an object is an ONNX model, or the path of one, without importing onnx.
 
     A file is one by its content, or by a name that ends in `.onnx`.
     """
-    path = path_of(given)
+    path = path_of(source)
     if path is not None:
         return _holds_model(path) or path.endswith(".onnx")
     onnx = sys.modules.get("onnx")
-    if onnx is not None and isinstance(given, onnx.ModelProto):
+    if onnx is not None and isinstance(source, onnx.ModelProto):
         return True
     ir = sys.modules.get("onnx_ir")
-    return (ir is not None and isinstance(given, ir.Model)) or is_program(given)
+    return (ir is not None and isinstance(source, ir.Model)) or is_program(source)
 
 
 def _holds_model(path: str) -> bool:
@@ -46,32 +46,32 @@ def _holds_model(path: str) -> bool:
         return False
 
 
-def load_model(given: Any) -> "ModelProto":
+def load_model(source: Any) -> "ModelProto":
     """Return a model as a `ModelProto`, without its data in other files.
 
     Args:
-        given: The path of a file, a `ModelProto`, an `onnx_ir.Model`, or the `ONNXProgram` of
+        source: The path of a file, a `ModelProto`, an `onnx_ir.Model`, or the `ONNXProgram` of
             `torch.onnx.export`.
     Raises:
         ArgumentError: The argument is none of these, the file cannot be read, or the model has no
             graph.
     """
     onnx = import_extra("onnx")
-    if isinstance(given, onnx.ModelProto):
-        return _whole(given, "the message")
-    path = path_of(given)
+    if isinstance(source, onnx.ModelProto):
+        return _whole(source, "the message")
+    path = path_of(source)
     if "://" in (path or ""):
         why, fix = ELSEWHERE
-        raise ArgumentError(f"no ONNX model can be read of {shown(given)}", why=why, fix=fix)
+        raise ArgumentError(f"no ONNX model can be read of {shown(source)}", why=why, fix=fix)
     if path is not None:
-        return _whole(_read(onnx, path, shown(given)), shown(given))
-    if is_program(given):
-        given = given.model
+        return _whole(_read(onnx, path, shown(source)), shown(source))
+    if is_program(source):
+        source = source.model
     ir = sys.modules.get("onnx_ir")
-    if ir is not None and isinstance(given, ir.Model):
-        return _whole(_without_data(ir, given), "the model")
+    if ir is not None and isinstance(source, ir.Model):
+        return _whole(_without_data(ir, source), "the model")
     raise ArgumentError(
-        f"no ONNX model can be read of {shown(given)}",
+        f"no ONNX model can be read of {shown(source)}",
         why="a model is a file, a ModelProto, an onnx_ir.Model, or the result of torch.onnx.export",
         fix=_FIX,
     )
@@ -129,9 +129,9 @@ def _broken_text(message: Any) -> bytes | None:
     return None
 
 
-def is_program(given: object) -> bool:
+def is_program(thing: object) -> bool:
     """Whether an object is the `ONNXProgram` that `torch.onnx.export` returns."""
-    kind = type(given)
+    kind = type(thing)
     return kind.__name__ == "ONNXProgram" and kind.__module__.partition(".")[0] == "torch"
 
 

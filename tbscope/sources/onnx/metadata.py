@@ -76,21 +76,21 @@ def properties(entries: "Iterable[StringStringEntryProto]") -> dict[str, str]:
     return {entry.key: entry.value for entry in entries}
 
 
-def origin_by_metadata(found: Mapping[str, str]) -> Origin | None:
+def origin_by_metadata(metadata: Mapping[str, str]) -> Origin | None:
     """Return the origin that torch's exporter wrote for a node.
 
     Returns:
         The origin, or None if the exporter wrote none, or if the node is in no module.
     """
-    origin = any_origin(found)
+    origin = any_origin(metadata)
     if origin is None or not origin.levels or origin.levels[0].name.startswith(_NOWHERE):
         return None
     return origin
 
 
-def any_origin(found: Mapping[str, str]) -> Origin | None:
+def any_origin(metadata: Mapping[str, str]) -> Origin | None:
     """Return the origin in the metadata of a node, even in no module; None without metadata."""
-    names, classes = texts_of(found.get(NAMES, "")), texts_of(found.get(CLASSES, ""))
+    names, classes = texts_of(metadata.get(NAMES, "")), texts_of(metadata.get(CLASSES, ""))
     if not names or len(names) != len(classes):
         return None
     return Origin(tuple(map(ModuleRef, names[:-1], classes[:-1])), names[-1], classes[-1])

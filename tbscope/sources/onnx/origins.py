@@ -97,19 +97,19 @@ def is_module(function: "FunctionProto") -> bool:
     return any(entry.key == OF_MODULE for entry in function.metadata_props)
 
 
-def fill_from_neighbours(told: Sequence[Origin | None]) -> list[Origin | None]:
+def fill_from_neighbours(known: Sequence[Origin | None]) -> list[Origin | None]:
     """Return origins; a missing origin has the modules that both neighbours have in common.
 
     A node that an exporter inserted between two nodes of a module belongs to that module.
     """
-    origins = list(told)
+    origins = list(known)
     next_origins: list[Origin | None] = []
     next_origin: Origin | None = None
-    for origin in reversed(told):
+    for origin in reversed(known):
         next_origins.append(next_origin)
         next_origin = origin or next_origin
     previous: Origin | None = None
-    for index, (origin, later) in enumerate(zip(told, reversed(next_origins), strict=True)):
+    for index, (origin, later) in enumerate(zip(known, reversed(next_origins), strict=True)):
         if origin is None and (previous is not None or later is not None):
             if previous is not None and later is not None:
                 levels = common(previous.levels, later.levels)

@@ -51,7 +51,7 @@ def initializers_of(graph: "GraphProto") -> dict[str, Initializer]:
     """Return the initializers of a graph by value name, sparse ones too."""
     metadata = {entry.name: properties(entry.metadata_props) for entry in graph.value_info}
     tensors = {
-        tensor.name: _held(tensor.name, tensor, metadata.get(tensor.name, {}))
+        tensor.name: _initializer(tensor.name, tensor, metadata.get(tensor.name, {}))
         for tensor in graph.initializer
     }
     for sparse in graph.sparse_initializer:
@@ -61,7 +61,7 @@ def initializers_of(graph: "GraphProto") -> dict[str, Initializer]:
     return tensors
 
 
-def _held(name: str, tensor: "TensorProto", facts: Mapping[str, str]) -> Initializer:
+def _initializer(name: str, tensor: "TensorProto", facts: Mapping[str, str]) -> Initializer:
     shape = tuple(max(0, size) for size in tensor.dims)
     dtype = dtype_name(tensor.data_type)
     attributes: dict[str, Nest] = {}

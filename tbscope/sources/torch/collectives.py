@@ -157,13 +157,13 @@ def _told(kernel: object, args: tuple[object, ...], kwargs: Mapping[str, object]
     return arguments
 
 
-def _reduction(told: object) -> str:
+def _reduction(op: object) -> str:
     """Return the name of a reduction (`sum`), in lower case, or `unknown`."""
-    if isinstance(told, str):
-        return told.lower()
+    if isinstance(op, str):
+        return op.lower()
     # Kernels of c10d receive a boxed ReduceOp, whose `op()` returns the number of the reduction.
     # The box of earlier versions of torch has no `op`.
-    number = getattr(told, "op", None)
+    number = getattr(op, "op", None)
     if number is None:
         return "unknown"
     return str(torch.distributed.ReduceOp.RedOpType(number()).name).lower()

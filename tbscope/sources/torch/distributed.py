@@ -253,18 +253,18 @@ class Groups:
             self.met(mesh)
 
 
-def _group_of(told: object) -> Any:
+def _group_of(name: object) -> Any:
     """Return the process group of a kernel's argument: a group, a boxed group or a group's name.
 
     None if torch cannot resolve it.
     """
     kind = _distributed.ProcessGroup
-    if isinstance(told, kind):
-        return told
+    if isinstance(name, kind):
+        return name
     try:
-        if isinstance(told, str):
-            return _c10d._resolve_process_group(told)
-        return kind.unbox(told)
+        if isinstance(name, str):
+            return _c10d._resolve_process_group(name)
+        return kind.unbox(name)
     except (AttributeError, LookupError, RuntimeError, TypeError, ValueError):
         return None
 

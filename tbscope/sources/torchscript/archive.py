@@ -113,10 +113,10 @@ class _Types(pickle.Unpickler):
 _TENSORS = ("torch._utils._rebuild_tensor_v2", "torch._utils._rebuild_qtensor")
 
 
-def _called(named: str, *given: Any) -> object:
+def _called(named: str, *args: Any) -> object:
     """Return the result of a call in a pickle: a type for a tensor, an object without its tag."""
     if named in _TENSORS:
-        dtype, _, sizes, strides = given[:4]
+        dtype, _, sizes, strides = args[:4]
         # A type without strides is never run on meta tensors, which an unknown dtype cannot be.
         return TensorType(sizes, dtype, "cpu", stride=strides if dtype != "unknown" else None)
-    return given[0] if named == "torch.jit._pickle.restore_type_tag" else None
+    return args[0] if named == "torch.jit._pickle.restore_type_tag" else None

@@ -102,48 +102,48 @@ slot, or returns a `UnknownValue` if the type lacks the answer."""
 _IDENTITY = ("aten::__is__", "aten::__isnot__")
 
 
-def compute(kind: str, given: list[Content]) -> Content:
+def compute(kind: str, args: list[Content]) -> Content:
     """Return the result of an operation, or a `UnknownValue` if it cannot be computed.
 
     Args:
         kind: The TorchScript kind of the operation (`aten::add`).
-        given: The arguments; an operation of `MUTATIONS` changes the list or dict among them.
+        args: The arguments; an operation of `MUTATIONS` changes the list or dict among them.
     """
     label = kind.partition("::")[2]
     if (
         kind in _IDENTITY
-        and len(given) == 2
-        and given[1] is None
-        and type(given[0]) is not UnknownValue
+        and len(args) == 2
+        and args[1] is None
+        and type(args[0]) is not UnknownValue
     ):
-        return (given[0] is None) is (kind == "aten::__is__")
-    is_container = bool(given) and type(given[0]) in (list, tuple, dict)
+        return (args[0] is None) is (kind == "aten::__is__")
+    is_container = bool(args) and type(args[0]) in (list, tuple, dict)
     function = _ON_CONTAINERS.get(kind) if is_container else None
     if function is not None:
-        if is_open(given[0]):
+        if is_open(args[0]):
             # An open list with a single tensor: the entry is this tensor, at any index.
-            slots = dict.fromkeys(slots_in(given[0])) if kind == "aten::__getitem__" else {}
-            return next(iter(slots)) if len(slots) == 1 else _unknown(label, given)
-        if kind in _BY_KEY and not is_known(given[1:2]):
-            return _unknown(label, given)
-    elif is_known(given):
+            slots = dict.fromkeys(slots_in(args[0])) if kind == "aten::__getitem__" else {}
+            return next(iter(slots)) if len(slots) == 1 else _unknown(label, args)
+        if kind in _BY_KEY and not is_known(args[1:2]):
+            return _unknown(label, args)
+    elif is_known(args):
         function = SCALAR_FUNCTIONS.get(kind)
     if function is None:
-        return _unknown(label, given)
+        return _unknown(label, args)
     try:
-        return function(*given)
+        return function(*args)
     except (ArithmeticError, LookupError, TypeError, ValueError):
-        return _unknown(label, given)
+        return _unknown(label, args)
 
 
-def can_compute_mutation(kind: str, given: list[Content]) -> bool:
+def can_compute_mutation(kind: str, args: list[Content]) -> bool:
     """Whether the content of a list or a dict can be computed after one of `MUTATIONS`.
 
     Args:
         kind: The TorchScript kind of the change.
-        given: The list or dict, and the further arguments.
+        args: The list or dict, and the further arguments.
     """
-    container, *others = given
+    container, *others = args
     if is_open(container) or kind not in _ON_CONTAINERS:
         return False
     if kind in _BY_KEY:
@@ -151,9 +151,9 @@ def can_compute_mutation(kind: str, given: list[Content]) -> bool:
     return kind not in _OF_OTHERS or type(others[0]) in (list, tuple, dict)
 
 
-def _unknown(label: str, given: list[Content]) -> UnknownValue:
-    texts = [str(entry) for entry in given if type(entry) in (UnknownValue, int, float, bool, str)]
-    return UnknownValue(f"{label.strip('_')}({', '.join(texts)})", origins(given))
+def _unknown(label: str, args: list[Content]) -> UnknownValue:
+    texts = [str(entry) for entry in args if type(entry) in (UnknownValue, int, float, bool, str)]
+    return UnknownValue(f"{label.strip('_')}({', '.join(texts)})", origins(args))
 
 
 def _add(one: Content, other: Content, scale: Content = 1) -> Content:
@@ -174,8 +174,8 @@ def _slice(nest: Content, start: object = None, end: object = None, step: object
     return nest[slice(start, end, step)]
 
 
-def _same(given: Content, *_: object) -> Content:
-    return given
+def _same(value: Content, *_: object) -> Content:
+    return value
 
 
 def _named(home: object, *names: str) -> dict[str, Callable[..., Content]]:

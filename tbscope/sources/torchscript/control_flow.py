@@ -48,12 +48,12 @@ class _Effects(NamedTuple):
     """Results and side effects of a body.
 
     Attributes:
-        given: The results.
+        results: The results.
         values: The last value of each slot that is older than the body and was written by it.
         contents: Each list and dict that the body changed, with its last content, by `id`.
     """
 
-    given: list[Content]
+    results: list[Content]
     values: dict[Slot, Value]
     contents: dict[int, tuple[Content, Content]]
 
@@ -80,7 +80,7 @@ def merge(
     merging = _Merger(reader, adapter, decided_by)
     merged = [
         merging.merged(list(entries), always=always)
-        for entries in zip(*[effect.given for effect in effects], strict=True)
+        for entries in zip(*[effect.results for effect in effects], strict=True)
     ]
     # A body that left a list or dict unchanged contributes the present content.
     changed = {
@@ -163,7 +163,7 @@ class _Merger:
         )
         # For each output, the slots that it may be.
         self._of: list[list[Slot]] = []
-        self._given: list[Slot] = []
+        self._outputs: list[Slot] = []
 
     def merged(self, entries: list[Content], *, always: bool = False) -> Content:
         """Return the value of a result that is one of several entries.
@@ -241,12 +241,14 @@ class _Merger:
         # `append` adds the restored values of slots; the last values in the bodies are inputs, too.
         for values in written:
             node.inputs += [value for value in values if value not in node.inputs]
-        outputs = reader.give(node, [common_type(slots) for slots in self._of], read, targets)
-        self._given = list(outputs)
+        outputs = reader.add_outputs(
+            node, [common_type(slots) for slots in self._of], read, targets
+        )
+        self._outputs = list(outputs)
 
-    def settled(self, held: Content) -> Content:
+    def settled(self, content: Content) -> Content:
         """Return the output of the operation for a placeholder, and any other value as it is."""
-        return self._given[held.place] if type(held) is _OutputRef else held
+        return self._outputs[content.place] if type(content) is _OutputRef else content
 
 
 _PLAIN = (bool, int, float, str)
@@ -280,19 +282,19 @@ def containers_changed_in(block: ScriptBlock, values: Mapping[int, Content]) -> 
     return list(changed.values())
 
 
-def in_any_iteration(held: Content, value: ScriptValue) -> Content:
+def in_any_iteration(content: Content, value: ScriptValue) -> Content:
     """Return the value that a loop-carried value has in every iteration.
 
     A tensor has an unknown shape, as an iteration may change it; a number or a text is a
     `UnknownValue`; any other value stays as it is.
 
     Args:
-        held: The value before the loop.
+        content: The value before the loop.
         value: The input of the loop's block.
     """
-    if type(held) is Slot:
-        typed = UNKNOWN._replace(dtype=held.type.dtype, device=held.type.device)
-        return Slot(typed, held.read(), writes=held.writes, at=held.at)
-    if type(held) in (*_PLAIN, UnknownValue):
-        return UnknownValue(value.debugName(), origins(held))
-    return held
+    if type(content) is Slot:
+        typed = UNKNOWN._replace(dtype=content.type.dtype, device=content.type.device)
+        return Slot(typed, content.read(), writes=content.writes, at=content.at)
+    if type(content) in (*_PLAIN, UnknownValue):
+        return UnknownValue(value.debugName(), origins(content))
+    return content

@@ -119,9 +119,9 @@ _TAKEN: dict[str, type | tuple[type, ...]] = {
 }
 
 
-def _is_alike(own: object, told: object) -> bool:
+def _is_alike(own: object, graph: object) -> bool:
     """Whether the tensors of an input have the shapes and dtypes that the graph has for it."""
     arg_types, graph_types = (
-        [(tensor.shape, tensor.dtype) for tensor in types_in(nest)] for nest in (own, told)
+        [(tensor.shape, tensor.dtype) for tensor in types_in(nest)] for nest in (own, graph)
     )
     return arg_types == graph_types

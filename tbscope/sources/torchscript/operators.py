@@ -55,29 +55,29 @@ class Operator(NamedTuple):
         """Whether a parameter takes tensors."""
         return any(parameter.tensor for parameter in self.parameters)
 
-    def reads_one_of(self, given: list[Content]) -> bool:
+    def reads_one_of(self, args: list[Content]) -> bool:
         """Whether an argument of a tensor parameter is a tensor, or contains one."""
-        pairs = zip(self.parameters, given, strict=False)
+        pairs = zip(self.parameters, args, strict=False)
         return any(
             parameter.tensor and (type(content) is Slot or has_slot(content))
             for parameter, content in pairs
         )
 
     def arguments(
-        self, given: list[Content], constant: Callable[[object], Content]
+        self, values: list[Content], constant: Callable[[object], Content]
     ) -> CallArguments:
         """Return positional and keyword arguments, without defaults.
 
         Keyword arguments and trailing positional arguments that equal their default are left out.
 
         Args:
-            given: All arguments of the node, in order.
+            values: All arguments of the node, in order.
             constant: Makes a tensor of a number, for a parameter that takes only tensors.
         """
         args: list[Content] = []
         kwargs: dict[str, Content] = {}
         count = 0
-        for parameter, content in zip(self.parameters, given, strict=False):
+        for parameter, content in zip(self.parameters, values, strict=False):
             arg = content if type(content) is Slot else self._fitting(parameter, content, constant)
             default = parameter.default
             is_default = default is not _NONE and type(default) is type(arg) and default == arg
@@ -97,30 +97,30 @@ class Operator(NamedTuple):
         return [_sample(parameter, content) for parameter, content in pairs], kwargs
 
     def _fitting(
-        self, parameter: _SchemaParameter, held: Content, constant: Callable[[object], Content]
+        self, parameter: _SchemaParameter, content: Content, constant: Callable[[object], Content]
     ) -> Content:
-        kind = type(held)
+        kind = type(content)
         if kind is int and parameter.name in _WORDS:
-            return _WORDS[parameter.name](held)
+            return _WORDS[parameter.name](content)
         if parameter.tensor == "one" and kind in (int, float, bool):
-            return held if self.facts.label in _TAKES_NUMBERS else constant(held)
+            return content if self.facts.label in _TAKES_NUMBERS else constant(content)
         if parameter.tensor == "many" and kind in (list, tuple):
-            held = [
-                constant(entry) if type(entry) in (int, float, bool) else entry for entry in held
+            content = [
+                constant(entry) if type(entry) in (int, float, bool) else entry for entry in content
             ]
-        return lowered(held)
+        return lowered(content)
 
 
 _NONE: object = object()
 
 
-def _sample(parameter: _SchemaParameter, held: Content) -> Content:
-    if type(held) is not Constant:
-        return held
+def _sample(parameter: _SchemaParameter, content: Content) -> Content:
+    if type(content) is not Constant:
+        return content
     if parameter.kind == "number" or parameter.tensor == "one":
         return 1
     # The `index` of `select`: entries at all indices have one shape.
-    return 0 if parameter.name == "index" and parameter.kind == "int" else held
+    return 0 if parameter.name == "index" and parameter.kind == "int" else content
 
 
 def _entry_of(table: tuple[object, ...]) -> Callable[[int], object]:

@@ -30,7 +30,7 @@ class NodeAdapter(NamedTuple):
         name: Its name in the graph: the name of its first output.
         target: The callee.
         arguments: The arguments of the call.
-        told: The results, with a `TensorType` for each tensor; None if they are unknown.
+        types: The results, with a `TensorType` for each tensor; None if they are unknown.
         stack: The enclosing module calls, for `ProgramScopes.scope_of`.
         source: The source line.
     """
@@ -38,7 +38,7 @@ class NodeAdapter(NamedTuple):
     name: str
     target: Any
     arguments: CallArguments
-    told: Types
+    types: Types
     stack: ModuleStack
     source: Source | None
 
@@ -60,24 +60,24 @@ class ScriptReader(Reader):
         super().__init__(places, kinds, tensors)
         self._journals: list[Journal] = []
 
-    def given(self, node: ProgramNode) -> CallArguments:
+    def arguments_of(self, node: ProgramNode) -> CallArguments:
         """Return the arguments of a node, which need no conversion."""
         arguments: CallArguments = node.arguments
         return arguments
 
     def type_of(self, node: ProgramNode) -> Types:
         """Return the types of a node's results, or None."""
-        return node.told
+        return node.types
 
     def line(self, node: ProgramNode) -> Source | None:
         """Return the source line of a node, or None."""
         source: Source | None = node.source
         return source
 
-    def give(
+    def add_outputs(
         self,
         node: Node,
-        told: Types,
+        types: Types,
         read: Sequence[Slot] = (),
         written: Sequence[Slot] = (),
         shows: Mapping[int, Slot] | None = None,
@@ -85,7 +85,7 @@ class ScriptReader(Reader):
         """Add the outputs of an operation; record the state of each slot before its write."""
         for slot in written:
             self.note(slot)
-        return super().give(node, told, read, written, shows)
+        return super().add_outputs(node, types, read, written, shows)
 
     def note(self, thing: Content) -> None:
         """Record the state of a slot, list or dict before a change, in the innermost open journal.

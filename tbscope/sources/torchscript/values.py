@@ -95,15 +95,15 @@ def class_name(kind: str) -> str:
     return _MANGLED.sub("", kind.removeprefix("__torch__.")).removeprefix(".") or "Module"
 
 
-def is_known(held: Content) -> bool:
+def is_known(content: Content) -> bool:
     """Whether a value is a constant, or a pytree of constants."""
-    kind = type(held)
+    kind = type(content)
     if kind in FLAT:
         return kind is not Slot
-    if isinstance(held, (list, tuple)):
-        return all(map(is_known, held))
-    if isinstance(held, dict):
-        return all(map(is_known, held.values()))
+    if isinstance(content, (list, tuple)):
+        return all(map(is_known, content))
+    if isinstance(content, dict):
+        return all(map(is_known, content.values()))
     return kind not in (UnknownValue, ScriptObject, Constant, UnknownEntries)
 
 
@@ -116,11 +116,11 @@ UNKNOWN_KEY = _Unnamed()
 """Key of an open dict for the list of its entries under unknown keys."""
 
 
-def is_open(held: Content) -> bool:
+def is_open(content: Content) -> bool:
     """Whether a list or a dict is open: the number and positions of its entries are unknown."""
-    if type(held) is dict:
-        return UNKNOWN_KEY in held
-    return type(held) is list and bool(held) and type(held[-1]) is UnknownEntries
+    if type(content) is dict:
+        return UNKNOWN_KEY in content
+    return type(content) is list and bool(content) and type(content[-1]) is UnknownEntries
 
 
 def known_entries(container: Content) -> Content:
@@ -154,53 +154,53 @@ def make_open(container: Content, *others: Content) -> None:
         container[:] = [*slots, rest]
 
 
-def has_slot(held: Content) -> bool:
+def has_slot(content: Content) -> bool:
     """Whether a tensor is in a pytree."""
-    return next(slots_in(held), None) is not None
+    return next(slots_in(content), None) is not None
 
 
 FLAT = frozenset({Slot, int, float, bool, str, type(None)})
 """Classes of values that contain no further values."""
 
 
-def origins(held: Content) -> tuple[Slot, ...]:
+def origins(content: Content) -> tuple[Slot, ...]:
     """Return the tensors in a pytree, and the tensors on which its numbers depend, each once."""
-    return tuple(dict.fromkeys(_origins(held)))
+    return tuple(dict.fromkeys(_origins(content)))
 
 
-def _origins(held: Content) -> Iterator[Slot]:
-    if type(held) is UnknownValue or type(held) is UnknownEntries:
-        yield from held.slots
-    elif isinstance(held, list | tuple | dict):
-        for entry in held.values() if isinstance(held, dict) else held:
+def _origins(content: Content) -> Iterator[Slot]:
+    if type(content) is UnknownValue or type(content) is UnknownEntries:
+        yield from content.slots
+    elif isinstance(content, list | tuple | dict):
+        for entry in content.values() if isinstance(content, dict) else content:
             yield from _origins(entry)
     else:
-        yield from slots_in(held)
+        yield from slots_in(content)
 
 
-def lowered(held: Content) -> Content:
+def lowered(content: Content) -> Content:
     """Return a pytree in the form that `Reader` takes: with a `Constant` per number and object."""
-    kind = type(held)
+    kind = type(content)
     if kind in FLAT:
-        return held
+        return content
     if kind is UnknownValue:
-        return Constant(held.text)
+        return Constant(content.text)
     if kind is UnknownEntries:
         return Constant("...")
     if kind is ScriptObject:
-        return Constant(f"<{class_name(held.kind).rpartition('.')[2]}>")
+        return Constant(f"<{class_name(content.kind).rpartition('.')[2]}>")
     if kind is list or kind is tuple:
-        return kind([lowered(entry) for entry in held])
+        return kind([lowered(entry) for entry in content])
     if kind is dict:
-        return {str(key): lowered(entry) for key, entry in held.items()}
-    return held
+        return {str(key): lowered(entry) for key, entry in content.items()}
+    return content
 
 
-def mapped(held: Content, change: Callable[[Content], Content]) -> Content:
+def mapped(content: Content, change: Callable[[Content], Content]) -> Content:
     """Return a pytree with `change(leaf)` for each leaf; lists, tuples and dicts are no leaves."""
-    kind = type(held)
+    kind = type(content)
     if kind is list or kind is tuple:
-        return kind([mapped(entry, change) for entry in held])
+        return kind([mapped(entry, change) for entry in content])
     if kind is dict:
-        return {key: mapped(entry, change) for key, entry in held.items()}
-    return change(held)
+        return {key: mapped(entry, change) for key, entry in content.items()}
+    return change(content)

@@ -89,12 +89,12 @@ class ScriptFrame:
     line: Callable[[], Source | None]
     values: dict[int, Content] = field(default_factory=dict)
 
-    def give(self, node: ScriptNode, held: list[Content]) -> None:
+    def set_outputs(self, node: ScriptNode, contents: list[Content]) -> None:
         """Set the contents of a node's outputs."""
-        for index, content in zip(range(node.outputsSize()), held, strict=False):
+        for index, content in zip(range(node.outputsSize()), contents, strict=False):
             self.values[node.outputsAt(index).unique()] = content
 
-    def given(self, node: ScriptNode) -> list[Content]:
+    def arguments_of(self, node: ScriptNode) -> list[Content]:
         """Return the arguments of a node, in order."""
         values = self.values
         return [values[number] for number in numbers(node)]
@@ -128,14 +128,14 @@ class ScriptWalk:
 
     # -- graphs -------------------------------------------------------------------------
 
-    def block(self, block: ScriptBlock, given: list[Content], frame: ScriptFrame) -> list[Content]:
+    def block(self, block: ScriptBlock, inputs: list[Content], frame: ScriptFrame) -> list[Content]:
         """Read a graph or a block with its inputs; return its outputs."""
-        for value, content in zip(block_inputs(block), given, strict=False):
+        for value, content in zip(block_inputs(block), inputs, strict=False):
             frame.values[value.unique()] = content
         for kind, node in nodes_of(block):
             plumbing = _PLUMBING.get(kind)
             if plumbing is not None:
-                frame.give(node, plumbing(node, frame.given(node)))
+                frame.set_outputs(node, plumbing(node, frame.arguments_of(node)))
                 continue
             handler = _HANDLERS.get(kind)
             if handler is not None:
@@ -148,16 +148,16 @@ class ScriptWalk:
 
     def _operation(self, kind: str, node: ScriptNode, frame: ScriptFrame) -> None:
         """Read a node that calls an operator: evaluate it, or append an operation."""
-        args = frame.given(node)
+        args = frame.arguments_of(node)
         first = args[0] if args else None
         if type(first) is Slot:
             question = METADATA_QUERIES.get(kind)
             if question is not None:
-                frame.give(node, [question(*args)])
+                frame.set_outputs(node, [question(*args)])
                 return
             if kind in DATA_READS:
                 label = kind.partition("::")[2].removesuffix("Implicit").lower()
-                frame.give(node, [UnknownValue(f"{label}()", (first,))])
+                frame.set_outputs(node, [UnknownValue(f"{label}()", (first,))])
                 return
         if kind == "aten::tensor" and is_known(args):
             # The operator exists in TorchScript alone, so the Python function replaces it.
@@ -165,7 +165,7 @@ class ScriptWalk:
             result = self.reader.call_function(
                 adapter, torch.tensor, (args[:1], {}), None, runs=True
             )
-            frame.give(node, [result])
+            frame.set_outputs(node, [result])
             return
         operator = operator_of(node.schema())
         if operator is None:
@@ -177,54 +177,54 @@ class ScriptWalk:
         else:
             self._other(kind, node, args, frame)
 
-    def _other(self, kind: str, node: ScriptNode, given: list[Content], frame: ScriptFrame) -> None:
+    def _other(self, kind: str, node: ScriptNode, args: list[Content], frame: ScriptFrame) -> None:
         """Read a node without an operator (`operator_of`), or whose arguments have no tensors."""
-        is_change = kind in MUTATIONS and bool(given) and type(given[0]) in (list, dict)
-        is_exact = not is_change or can_compute_mutation(kind, given)
+        is_change = kind in MUTATIONS and bool(args) and type(args[0]) in (list, dict)
+        is_exact = not is_change or can_compute_mutation(kind, args)
         if is_change:
-            self.reader.note(given[0])
+            self.reader.note(args[0])
         outputs = node_outputs(node)
         may_return_tensor = any(gives_tensors(output.type()) for output in outputs)
-        result = compute(kind, given)
+        result = compute(kind, args)
         if is_change and kind not in RETURNS_ENTRY:
-            result = given[0]
+            result = args[0]
         if (
             may_return_tensor
             and type(result) is UnknownValue
-            and (kind not in SCALAR_FUNCTIONS or has_slot(given))
+            and (kind not in SCALAR_FUNCTIONS or has_slot(args))
         ):
-            self._generic(kind, node, given, frame)
+            self._generic(kind, node, args, frame)
         else:
-            frame.give(node, [result] * len(outputs))
+            frame.set_outputs(node, [result] * len(outputs))
         if not is_exact:
-            make_open(*given)
+            make_open(*args)
 
     def _generic(
-        self, kind: str, node: ScriptNode, given: list[Content], frame: ScriptFrame
+        self, kind: str, node: ScriptNode, args: list[Content], frame: ScriptFrame
     ) -> None:
         """Append an operation by its name; result types come from the graph alone."""
         adapter = self._adapter(node, frame)
         self.reader.enter(adapter)
-        arguments, read = self.reader.arguments((lowered(given), {}))
+        arguments, read = self.reader.arguments((lowered(args), {}))
         name = kind.partition("::")[2].strip("_")
         our_node = self.reader.append(name, adapter, arguments, read, OpEffects())
         types = [types_from_kind(output.type()) for output in node_outputs(node)]
-        frame.give(node, self.reader.give(our_node, types, read))
+        frame.set_outputs(node, self.reader.add_outputs(our_node, types, read))
 
     def _call_operator(
-        self, operator: Operator, node: ScriptNode, given: list[Content], frame: ScriptFrame
+        self, operator: Operator, node: ScriptNode, args: list[Content], frame: ScriptFrame
     ) -> None:
-        arguments = operator.arguments(given, self.reader.constant)
+        arguments = operator.arguments(args, self.reader.constant)
         outputs = node_outputs(node)
-        types = self._told(operator, arguments, outputs)
+        types = self._result_types(operator, arguments, outputs)
         adapter = self._adapter(node, frame, operator.target, arguments, types)
         result = self.reader.call_operator(adapter)
         results = result if len(outputs) > 1 and type(result) in (list, tuple) else [result]
         if len(results) < len(outputs):
             results = results * len(outputs)
-        frame.give(node, [_unless_known(entry, operator, given) for entry in results])
+        frame.set_outputs(node, [_unless_known(entry, operator, args) for entry in results])
 
-    def _told(
+    def _result_types(
         self, operator: Operator, arguments: CallArguments, outputs: list[ScriptValue]
     ) -> Types:
         """Return an operator's result types: from the graph, else from a run on meta tensors."""
@@ -246,11 +246,11 @@ class ScriptWalk:
         frame: ScriptFrame,
         target: object = None,
         arguments: CallArguments = ((), {}),
-        told: Types = None,
+        types: Types = None,
     ) -> NodeAdapter:
         name = node.outputsAt(0).debugName() if node.outputsSize() else ""
         source = self._source(node, frame)
-        return NodeAdapter(name, target, arguments, told, frame.stack, source)
+        return NodeAdapter(name, target, arguments, types, frame.stack, source)
 
     def _source(self, node: ScriptNode, frame: ScriptFrame) -> Source | None:
         return source_of_script(node.sourceRange(), frame.function) or frame.line()
@@ -262,22 +262,22 @@ class ScriptWalk:
         content = frame.values[node.input().unique()]
         outputs = node_outputs(node)
         if type(content) in (list, tuple) and len(content) == len(outputs) and not is_open(content):
-            frame.give(node, list(content))
+            frame.set_outputs(node, list(content))
         elif type(content) is Slot or (is_open(content) and has_slot(content)):
             self._generic("prim::unbind", node, [content], frame)
         else:
-            frame.give(
+            frame.set_outputs(
                 node, [UnknownValue(output.debugName(), origins(content)) for output in outputs]
             )
 
     def _index(self, node: ScriptNode, frame: ScriptFrame) -> None:
-        self._other("aten::__getitem__", node, frame.given(node), frame)
+        self._other("aten::__getitem__", node, frame.arguments_of(node), frame)
 
     # -- calls --------------------------------------------------------------------------
 
     def _call_method(self, node: ScriptNode, frame: ScriptFrame) -> None:
         """Read the graph of a method; the call of another module opens a scope."""
-        args = frame.given(node)
+        args = frame.arguments_of(node)
         part, name = args[0], node.s("name")
         if type(part) is not ScriptObject:
             self._generic(f"prim::{name}", node, args, frame)
@@ -289,7 +289,7 @@ class ScriptWalk:
             self._calls += 1
             stack = {**stack, f"call {self._calls}": (part.name, class_name(part.kind))}
         callee_frame = ScriptFrame(part, name, stack, partial(self._source, node, frame))
-        frame.give(node, self.block(graph, args, callee_frame))
+        frame.set_outputs(node, self.block(graph, args, callee_frame))
 
     def _call_function(self, node: ScriptNode, frame: ScriptFrame) -> None:
         """Read the graph of a function, which has no scope of its own."""
@@ -301,7 +301,7 @@ class ScriptWalk:
         args = [frame.values[value.unique()] for value in values]
         line = partial(self._source, node, frame)
         callee_frame = ScriptFrame(frame.part, name.rpartition(".")[2], frame.stack, line)
-        frame.give(node, self.block(graph, args, callee_frame))
+        frame.set_outputs(node, self.block(graph, args, callee_frame))
 
     # -- control flow -------------------------------------------------------------------
 
@@ -315,18 +315,18 @@ class ScriptWalk:
         else:
             running = [blocks[0] if condition else blocks[1]]
         if len(running) == 1:
-            frame.give(node, self.block(running[0], [], frame))
+            frame.set_outputs(node, self.block(running[0], [], frame))
             return
         bodies = [
             Branch(label, partial(self.block, block, [], frame))
             for label, block in zip(("if", "else"), running, strict=True)
         ]
         adapter = self._adapter(node, frame, "If")
-        frame.give(node, merge(self.reader, adapter, bodies, [condition]))
+        frame.set_outputs(node, merge(self.reader, adapter, bodies, [condition]))
 
     def _loop(self, node: ScriptNode, frame: ScriptFrame) -> None:
         """Read the body once for all iterations; merge its results with the initial values."""
-        count, condition, *carried = frame.given(node)
+        count, condition, *carried = frame.arguments_of(node)
         (block,) = node.blocks()
         adapter = self._adapter(node, frame, "Loop")
         self.reader.enter(adapter)
@@ -344,17 +344,19 @@ class ScriptWalk:
             return self.block(block, [turn_number, *iterated], frame)[1:]
 
         bodies = [Branch("loop", read), Branch("", lambda: list(carried))]
-        frame.give(node, merge(self.reader, adapter, bodies, [count, condition], always=True))
+        frame.set_outputs(
+            node, merge(self.reader, adapter, bodies, [count, condition], always=True)
+        )
 
     def _fork(self, node: ScriptNode, frame: ScriptFrame) -> None:
         """Read the graph of a forked call in a scope of its own; a future is the result itself."""
-        args = frame.given(node)
+        args = frame.arguments_of(node)
         adapter = self._adapter(node, frame)
         scope, _ = self.reader.where(adapter)
         callee_frame = ScriptFrame(frame.part, frame.function, frame.stack, lambda: adapter.source)
         with self.reader.places.body("fork", scope):
             results = self.block(node.g("Subgraph"), args, callee_frame)
-        frame.give(node, [results[0] if len(results) == 1 else tuple(results)])
+        frame.set_outputs(node, [results[0] if len(results) == 1 else tuple(results)])
 
     # -- constants and attributes -------------------------------------------------------
 
@@ -389,7 +391,7 @@ class ScriptWalk:
 
     def _get(self, node: ScriptNode, frame: ScriptFrame) -> None:
         """Read an attribute of an object: as set by the code, else as in the C++ object."""
-        (part,) = frame.given(node)
+        (part,) = frame.arguments_of(node)
         name = node.s("name")
         content: Content = UnknownValue(name)
         if type(part) is ScriptObject:
@@ -417,7 +419,7 @@ class ScriptWalk:
         return thing
 
     def _set(self, node: ScriptNode, frame: ScriptFrame) -> None:
-        owner, value = frame.given(node)
+        owner, value = frame.arguments_of(node)
         if type(owner) is ScriptObject:
             self.reader.note(owner.attributes)
             owner.attributes[node.s("name")] = value
@@ -432,12 +434,12 @@ def _count_of(output: ScriptValue) -> int | None:
     return None
 
 
-def _unless_known(result: Content, operator: Operator, given: list[Content]) -> Content:
+def _unless_known(result: Content, operator: Operator, args: list[Content]) -> Content:
     """Return the result of an operator, or a `UnknownValue` of its arguments if it has no value."""
     if type(result) is Slot:
         return result
     if result is None or (not operator.gives_tensors and not is_known(result)):
-        return UnknownValue(f"{operator.facts.label}()", origins(given))
+        return UnknownValue(f"{operator.facts.label}()", origins(args))
     return result
 
 
@@ -470,19 +472,19 @@ def _nest(thing: object, name: str, leaf_of: Callable[[object, str], Content]) -
     return leaf_of(thing, name)
 
 
-def _dict(_: ScriptNode, given: list[Content]) -> list[Content]:
+def _dict(_: ScriptNode, args: list[Content]) -> list[Content]:
     key_types = (str, int, float, bool)
-    keys = [key if type(key) in key_types else str(lowered(key)) for key in given[::2]]
-    return [dict(zip(keys, given[1::2], strict=True))]
+    keys = [key if type(key) in key_types else str(lowered(key)) for key in args[::2]]
+    return [dict(zip(keys, args[1::2], strict=True))]
 
 
 # Nodes without computation that return their arguments, a container of them, or None, by kind.
 _PLUMBING: dict[str, Callable[[ScriptNode, list[Content]], list[Content]]] = {
-    "prim::ListConstruct": lambda node, given: [given],
-    "prim::TupleConstruct": lambda node, given: [tuple(given)],
+    "prim::ListConstruct": lambda node, args: [args],
+    "prim::TupleConstruct": lambda node, args: [tuple(args)],
     "prim::DictConstruct": _dict,
-    "prim::TupleSlice": lambda node, given: [given[0][node.i("beg") : node.i("end")]],
-    "prim::CreateObject": lambda node, given: [
+    "prim::TupleSlice": lambda node, args: [args[0][node.i("beg") : node.i("end")]],
+    "prim::CreateObject": lambda node, args: [
         ScriptObject(None, node.output().type().annotation_str)
     ],
     **dict.fromkeys(
@@ -490,14 +492,14 @@ _PLUMBING: dict[str, Callable[[ScriptNode, list[Content]], list[Content]]] = {
             *("prim::Print", "prim::RaiseException", "prim::Uninitialized", "prim::Enter"),
             *("prim::Exit", "aten::warn"),
         ),
-        lambda node, given: [None] * node.outputsSize(),
+        lambda node, args: [None] * node.outputsSize(),
     ),
     **dict.fromkeys(
         (
             *("aten::wait", "aten::_unwrap_optional", "prim::unchecked_cast"),
             *("prim::unchecked_unwrap_optional", "prim::NumToTensor"),
         ),
-        lambda node, given: given[:1],
+        lambda node, args: args[:1],
     ),
 }
 

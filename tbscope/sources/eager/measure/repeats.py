@@ -23,23 +23,23 @@ from tbscope.sources.torch.compat.tensors import version_of, without_functions
 __all__ = ["Repeats", "check_measurable"]
 
 
-def check_measurable(modules: Iterable[torch.nn.Module], given: list[tuple[str, Any]]) -> None:
+def check_measurable(modules: Iterable[torch.nn.Module], arguments: list[tuple[str, Any]]) -> None:
     """Check that a call computes values, and can be repeated.
 
     Args:
         modules: The modules that the call may run.
-        given: Its arguments by name.
+        arguments: Its arguments by name.
     Raises:
         ArgumentError: The call reads an iterator, or a tensor on the device meta.
     """
-    for name, value in given:
+    for name, value in arguments:
         if isinstance(value, Iterator):
             raise ArgumentError(
                 f"argument {name} is a {type(value).__name__}, and profile= needs it many times",
                 why="each measured run reads it again, and an iterator can be read only once",
                 fix="pass a list or a tuple to the model, or leave profile out",
             )
-    for name, tensor in _tensors(modules, given):
+    for name, tensor in _tensors(modules, arguments):
         if tensor.is_meta:
             raise ArgumentError(
                 f"profile= has nothing to measure: {name} is on the device meta",
@@ -50,14 +50,14 @@ def check_measurable(modules: Iterable[torch.nn.Module], given: list[tuple[str, 
 
 
 def _tensors(
-    modules: Iterable[torch.nn.Module], given: list[tuple[str, Any]]
+    modules: Iterable[torch.nn.Module], arguments: list[tuple[str, Any]]
 ) -> Iterator[tuple[str, torch.Tensor]]:
     for module in modules:
         for table in (module._parameters, module._buffers):
             for name, tensor in table.items():
                 if tensor is not None:
                     yield f"the {name} of a {type(module).__name__}", tensor
-    for name, value in given:
+    for name, value in arguments:
         for path, tensor in tensor_leaves(value, name):
             yield f"argument {path}", tensor
 

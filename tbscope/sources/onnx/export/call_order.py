@@ -75,14 +75,14 @@ class CallOrder:
         return self._calls.get((name, number))
 
     def sort_inputs(
-        self, call: Call, values: "Sequence[ir.Value]", held: "Sequence[ir.Value]"
+        self, call: Call, values: "Sequence[ir.Value]", initializers: "Sequence[ir.Value]"
     ) -> "tuple[list[ir.Value], list[ir.Value], dict[ir.Value, str]]":
         """Sort the inputs of a module into the order of the arguments of its call.
 
         Args:
             call: The traced call.
             values: The inputs that are no initializers, in the order of their first reads.
-            held: The initializers among the inputs.
+            initializers: The initializers among the inputs.
         Returns:
             The arguments of the call in order, followed by the other `values`; the initializers
             that are no arguments; and the name of each value that is an argument.
@@ -93,9 +93,9 @@ class CallOrder:
             for path, leaf in walk(argument.nest, argument.name or f"argument_{index}")
             if isinstance(leaf, Value)
         ]
-        names = self._matched(leaves, {*values, *held})
+        names = self._matched(leaves, {*values, *initializers})
         remaining = [value for value in values if value not in names]
-        return [*names, *remaining], [value for value in held if value not in names], names
+        return [*names, *remaining], [value for value in initializers if value not in names], names
 
     def sort_outputs(self, call: Call, values: "Sequence[ir.Value]") -> "list[ir.Value]":
         """Sort the outputs of a module: the results of its call in order, then other outputs."""

@@ -114,7 +114,7 @@ class FunctionBuilder:
         for item in region.nodes:
             domains.update([item.domain, *(node.domain for node, _, _ in reads(item))])
         graph = self._ir.GraphView(
-            [*region.inputs, *region.held],
+            [*region.inputs, *region.initializers],
             region.outputs,
             nodes=region.nodes,
             name=_unique(re.sub(r"\W", "_", label_of(class_name)), self._names),
@@ -155,7 +155,7 @@ class FunctionBuilder:
         node: ir.Node = self._ir.Node(
             self._domain,
             made.function.name,
-            [*region.inputs, *region.held],
+            [*region.inputs, *region.initializers],
             self._ir.convenience.convert_attributes(wanted.attributes),
             outputs=outputs,
             name=_unique(level.name or made.function.name, self._node_names),
@@ -173,7 +173,7 @@ class FunctionBuilder:
         prefix = f"{wanted.levels[-1].name}." if wanted.levels[-1].name else ""
         return [
             _unique(wanted.names.get(value) or _local_name(value, prefix), taken)
-            for value in (*region.inputs, *region.held)
+            for value in (*region.inputs, *region.initializers)
         ]
 
     def _make_relative(self, node: "ir.Node", levels: Sequence[ModuleRef], *, calls: bool) -> None:
@@ -209,7 +209,8 @@ class FunctionBuilder:
         """Return a key that is equal for module calls that can share one function."""
         region = wanted.region
         ids: _Ids = {
-            value: ("in", index) for index, value in enumerate((*region.inputs, *region.held))
+            value: ("in", index)
+            for index, value in enumerate((*region.inputs, *region.initializers))
         }
         body = tuple(self._node_key(node, ids, wanted.levels) for node in region.nodes)
         outputs = tuple(ids[value] for value in region.outputs)

@@ -99,28 +99,28 @@ def modules_to_functions(
 class _Regrouping:
     """The replacement of module calls by function calls, in a copy of one model."""
 
-    def __init__(self, given: Any, domain: str, record: Graph | None) -> None:
+    def __init__(self, source: Any, domain: str, record: Graph | None) -> None:
         ir = import_extra("onnx_ir")
         self._as_message = True
         program = None
-        if is_program(given):
-            program, given = given.exported_program, given.model
+        if is_program(source):
+            program, source = source.exported_program, source.model
         elif record is not None:
             raise ArgumentError(
-                f"record= is given with {shown(given)}",
+                f"record= is given with {shown(source)}",
                 why="only the ONNXProgram of torch.onnx.export has the names of its operations",
                 fix="program = torch.onnx.export(model, args, dynamo=True); "
                 "tbscope.modules_to_functions(program, record=record)",
             )
-        if isinstance(given, ir.Model):
+        if isinstance(source, ir.Model):
             self._as_message = False
-            self._model = given.clone()
-        elif (path := path_of(given)) is not None:
+            self._model = source.clone()
+        elif (path := path_of(source)) is not None:
             # Called for its errors alone, which say why a file is no valid model.
-            load_model(given)
+            load_model(source)
             self._model = ir.load(path, format="protobuf")
         else:
-            self._model = ir.from_proto(load_model(given))
+            self._model = ir.from_proto(load_model(source))
         self._graph = self._model.graph
         # Functions have metadata, in which their module is named, from IR version 10 on.
         self._model.ir_version = max(self._model.ir_version, 10)
@@ -201,7 +201,9 @@ class _Regrouping:
         attributes: dict[str, OnnxAttribute] = {}
         call = self._order.call(place.level.name, place.number) if self._order else None
         if self._order is not None and call is not None:
-            inputs, initializers, names = self._order.sort_inputs(call, region.inputs, region.held)
+            inputs, initializers, names = self._order.sort_inputs(
+                call, region.inputs, region.initializers
+            )
             outputs = self._order.sort_outputs(call, region.outputs)
             region = NodeRegion(region.nodes, inputs, initializers, outputs, None)
             attributes = _attributes(call.hyperparameters)
@@ -298,9 +300,9 @@ def _listed(modules: Collection[type | str]) -> "Callable[[ModuleRef], bool]":
     return means
 
 
-def _no_modules(given: object) -> ArgumentError:
+def _no_modules(modules: object) -> ArgumentError:
     return ArgumentError(
-        f"modules={shown(given)} selects no modules",
+        f"modules={shown(modules)} selects no modules",
         why="modules are selected by a list of classes and names, or by a function of a Module",
         fix="modules={Layer, 'layers.*'}, or modules=lambda module: 'attn' in module.name",
     )

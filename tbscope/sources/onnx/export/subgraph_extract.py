@@ -19,7 +19,7 @@ class NodeRegion:
         nodes: The nodes, in order.
         inputs: The values that they read from outside, except initializers, in the order of their
             first reads.
-        held: The initializers that they read, in the order of their first reads.
+        initializers: The initializers that they read, in the order of their first reads.
         outputs: The values that they compute and that are read outside, in the order of the nodes.
         cycle: The name of a value that leaves the region and comes back to it through nodes
             outside; None if there is none. A region with a cycle cannot be replaced.
@@ -27,7 +27,7 @@ class NodeRegion:
 
     nodes: list["ir.Node"]
     inputs: list["ir.Value"]
-    held: list["ir.Value"]
+    initializers: list["ir.Value"]
     outputs: list["ir.Value"]
     cycle: str | None
 

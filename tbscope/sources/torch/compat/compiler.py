@@ -127,9 +127,9 @@ def reason_of(module: torch.fx.GraphModule) -> Reason | None:
     return None if reason is None else _reason(reason)
 
 
-def _reason(told: Any) -> Reason:
-    stack = tuple(getattr(told, "user_stack", ()) or ())
-    return Reason(str(told.reason), stack, bool(getattr(told, "graph_break", True)))
+def _reason(break_reason: Any) -> Reason:
+    stack = tuple(getattr(break_reason, "user_stack", ()) or ())
+    return Reason(str(break_reason.reason), stack, bool(getattr(break_reason, "graph_break", True)))
 
 
 def new_reasons(known: int) -> tuple[list[Reason], int]:
