@@ -438,7 +438,8 @@ class _Comparison:
             waits = set(map(id, writers))
             for source in node.control_inputs:
                 writer = self.operation_of.get(source)
-                if writer is None or id(writer) not in waits:
+                is_read = any(value.producer is source for value in node.inputs)
+                if is_read or writer is None or id(writer) not in waits:
                     self.found.append(f"{node} waits for {source} for no reason")
 
     def _makers(self, tensor, past):

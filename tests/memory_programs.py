@@ -93,13 +93,13 @@ class Machine:
     def write(self, part, which, a, b):
         ways = [
             lambda: a.add_(1),
-            lambda: a.mul_(self.fit(b, a)),
+            lambda: a.mul_(other=self.fit(b, a)),
             a.zero_,
             lambda: a.copy_(self.fit(b, a)),
             lambda: a.__setitem__(0 if a.dim() else ..., self.fit(b, a).sum()),
             lambda: a.view(-1)[:2].mul_(3) if a.is_contiguous() else a.sub_(1),
             lambda: torch.mul(a, 2, out=a),
-            lambda: torch.add(torch.ones(a.shape), 1, out=a),
+            lambda: torch.add(torch.ones(a.shape), other=self.fit(b, a).clone(), out=a),
             lambda: torch._foreach_add_([a, torch.zeros(2)], 1),
             lambda: nn.functional.relu(a, inplace=True),
         ]
@@ -338,15 +338,17 @@ INNER = ("compute", "view", "write", "write")
 _number = st.integers(0, 11)
 
 
-def step_lists(kinds, most):
+def step_lists(kinds, least, most):
     step = st.tuples(st.sampled_from(kinds), _number, _number, _number)
-    return st.lists(step, min_size=1, max_size=most)
+    return st.lists(step, min_size=least, max_size=most)
 
 
 def programs(kinds):
     """Give a strategy for models whose steps are of these kinds."""
-    steps = step_lists(kinds, 8)
-    inner = st.lists(step_lists(INNER, 4), min_size=2, max_size=2)
+    steps = step_lists(kinds, 2, 6)
+    inner = st.lists(step_lists(INNER, 1, 4), min_size=2, max_size=2)
     leaf = st.builds(Part, steps, inner, st.just([]), st.booleans())
     part = st.builds(Part, steps, inner, st.lists(leaf, max_size=2), st.booleans())
-    return st.builds(Root, steps, inner, st.lists(part, max_size=2), st.just(False))
+    # Effects on memory need several steps one after the other.
+    whole = step_lists(kinds, 10, 20)
+    return st.builds(Root, whole, inner, st.lists(part, max_size=2), st.just(False))

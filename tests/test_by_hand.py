@@ -96,6 +96,22 @@ def test_a_module_that_raises_and_is_caught_leaves_no_scope_open():
     assert paths(net) == ["Net"]
 
 
+def test_a_call_that_leaves_a_scope_open_is_over_after_the_error_for_it():
+    def leave(self, x):
+        tbscope.push_scope("left open")
+        return x + 1
+
+    def run(self, x):
+        try:
+            self.part(x)
+        except tbscope.ScopeError:
+            return x * 2
+
+    net = Net(run)
+    net.part = Net(leave)
+    assert paths(net) == ["Net/Net[part]/left open", "Net"]
+
+
 @pytest.mark.parametrize(
     ("run", "text"),
     [

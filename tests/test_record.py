@@ -38,6 +38,21 @@ def test_a_part_of_a_model_called_by_itself_stands_in_the_whole():
     tbscope.verify(recording.graph)
 
 
+class First(nn.Module):
+    """Reads the first of its arguments."""
+
+    def forward(self, first, second):
+        return first + 1
+
+
+def test_an_argument_that_no_operation_reads_is_an_input_and_a_result_is_none():
+    with tbscope.record() as recording:
+        made = First()(torch.ones(2), torch.ones(3))
+        First()(made, made)
+    assert [node.name for node in recording.graph.inputs] == ["first", "second"]
+    assert all("also" not in node.attributes for node in recording.graph.nodes)
+
+
 def test_models_that_print_alike_are_told_apart():
     one, two = nn.Sequential(nn.ReLU()), nn.Sequential(nn.ReLU())
     with tbscope.record() as recording, tbscope.scope("Sequential"):

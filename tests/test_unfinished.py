@@ -104,6 +104,47 @@ def test_what_runs_later_stands_in_the_module_that_gave_it(part, use):
     assert (results if part is Awaited else results[1]) is relu.outputs[0]
 
 
+class Net(nn.Module):
+    """Uses a part in a way that is given."""
+
+    def __init__(self, use, part):
+        super().__init__()
+        self.use, self.part = use, part
+
+    def forward(self, x):
+        return self.use(self, x)
+
+
+class Mending(nn.Module):
+    """Yields another entry for each error that its reader throws in, until its reader closes it."""
+
+    def forward(self, x):
+        while True:
+            try:
+                yield x + 1
+            except ValueError:
+                x = x * 2
+            except GeneratorExit:
+                x.sub(3)
+                raise
+
+
+def test_errors_and_the_end_that_a_reader_throws_into_a_module_are_in_its_scope():
+    def read(self, x):
+        entries = self.part(x)
+        next(entries)
+        entries.throw(ValueError("again"))
+        entries.close()
+        return x.neg()
+
+    net = Net(read, Mending())
+    graph = tbscope.trace(net, X)
+    tbscope.verify(graph)
+    found = [(node.op, str(node.scope)) for node in graph.nodes if node.kind == "op"]
+    inside = [(op, "Net/Mending[part]") for op in ("add", "mul", "add", "sub")]
+    assert found == [*inside, ("neg", "Net")]
+
+
 @pytest.mark.parametrize("model", [Awaited, Yielding, Streaming])
 @pytest.mark.parametrize("options", [{}, {"fake": True}, {"profile": 1}], ids=str)
 def test_a_model_that_gives_something_unfinished_is_run_to_its_end(model, options):
