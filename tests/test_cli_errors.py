@@ -287,7 +287,7 @@ def test_an_overlay_without_numbers_leaves_nothing_behind(folder, mode):
         "  fix: give --profile\n"
     )
     assert refused("export", "torch.nn:ReLU", *words, "--overlay", "parameters").endswith(
-        "  fix: tbscope show TARGET --summary tells what is known of the graph\n"
+        "  fix: tbscope show TARGET --summary prints the numbers of the graph\n"
     )
     assert [path.name for path in folder.iterdir() if path.name != "__pycache__"] == ["nets.py"]
 

@@ -49,7 +49,7 @@ _PHRASES = {
     ),
     "check(..., update=True) writes it": "--update writes it",
     "with update=True": "with --update",
-    "graph.summary() tells": "tbscope show TARGET --summary tells",
+    "graph.summary() prints": "tbscope show TARGET --summary prints",
     "log to another directory: writer = tbscope.SummaryWriter(log_dir)": "give another --logdir",
     "a shorter log_dir, run_name or filename_suffix": "a shorter --logdir or --run-name",
 }
@@ -138,7 +138,7 @@ def command_text(text: str) -> str:
         advice = advice.replace(phrase, words)
     advice = _TRACED.sub(r"give \1", advice)
     advice = _SETTING.sub(_flag_text, advice)
-    advice = _LEFT_OUT.sub(lambda found: f"leave {flag_of(found[1])} out", advice)
+    advice = _LEFT_OUT.sub(lambda match: f"leave {flag_of(match[1])} out", advice)
     return advice + got + rest
 
 
