@@ -9,9 +9,11 @@ It needs Debian's chromium (`apt-get install chromium`). Where there is none, op
 browser fails: a page that nobody saw is no proof.
 """
 
+import asyncio
+import contextlib
 import re
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -294,7 +296,7 @@ class TensorBoard:
 
 
 class Browser:
-    """A headless chromium."""
+    """A headless chromium, which takes two seconds of a core to start and open a page."""
 
     def __init__(self) -> None:
         program = next(filter(None, map(shutil.which, _PROGRAMS)), None)
@@ -306,6 +308,20 @@ class Browser:
         self._playwright = sync_playwright().start()
         self._browser = self._playwright.chromium.launch(executable_path=program, args=_FLAGS)
         self._free: list[Page] = []
+        self._loop = asyncio._get_running_loop()
+
+    @contextlib.contextmanager
+    def lent(self) -> Iterator[Self]:
+        """Give the browser to some tests, and close at their end the pages that they leave.
+
+        Playwright has a loop of asyncio run in this thread, where others then have none.
+        """
+        asyncio._set_running_loop(self._loop)
+        yield self
+        for context in self._browser.contexts:
+            if not any(page.context is context for page in self._free):
+                context.close()
+        asyncio._set_running_loop(None)
 
     def new_page(self, *, size: tuple[int, int] = (1400, 900), dark: bool = False) -> Page:
         """Give an empty page, for a reader whose system is dark or light."""
@@ -347,6 +363,7 @@ class Browser:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        asyncio._set_running_loop(self._loop)
         self._browser.close()
         self._playwright.stop()
 

@@ -44,13 +44,20 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-@pytest.fixture(scope="module")
-def browser():
-    """Give a browser, for tests of pages."""
+@pytest.fixture(scope="session")
+def chromium():
+    """Give the one browser of a process."""
     from browser import Browser
 
     with Browser() as browser:
         yield browser
+
+
+@pytest.fixture(scope="module")
+def browser(chromium):
+    """Give the browser, for the tests of pages in a module."""
+    with chromium.lent():
+        yield chromium
 
 
 @pytest.fixture(scope="module")

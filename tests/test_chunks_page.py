@@ -5,7 +5,7 @@ from collections import defaultdict
 from functools import partial
 
 import pytest
-from browser import Browser, TensorBoard, write_runs
+from browser import TensorBoard, write_runs
 from chunked import chunked
 from sweeps import sampled
 from wide_models import MODELS, synthetic
@@ -63,11 +63,11 @@ def graphs():
 
 
 @pytest.fixture(scope="module")
-def page(graphs, tmp_path_factory):
+def page(browser, graphs, tmp_path_factory):
     logdir = tmp_path_factory.mktemp("logs")
     # The page opens with the first run.
     write_runs(logdir, {"0": graphs["unet"], **graphs})
-    with TensorBoard(logdir) as server, Browser() as browser:
+    with TensorBoard(logdir) as server:
         yield browser.open(server.url)
 
 

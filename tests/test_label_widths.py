@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from browser import Browser, TensorBoard, write_runs
+from browser import TensorBoard, write_runs
 from label_truth import box_is_whole, node_is_whole
 from roboto import WIDTHS
 from tensorboard.compat.proto.graph_pb2 import GraphDef
@@ -25,7 +25,7 @@ def some_labels():
 
 
 @pytest.fixture(scope="module")
-def shown(tmp_path_factory):
+def shown(browser, tmp_path_factory):
     """The texts of all labels, of boxes and of nodes, as the page shows them."""
     labels = sorted({*KNOWN, *some_labels()})
     message = GraphDef()
@@ -35,7 +35,7 @@ def shown(tmp_path_factory):
         message.node.add(name=f"b{at // 10}/{label}/x", op="Op")
     logdir = tmp_path_factory.mktemp("logs")
     write_runs(logdir, {"labels": message})
-    with TensorBoard(logdir) as server, Browser() as browser:
+    with TensorBoard(logdir) as server:
         page = browser.open(server.url).show("labels")
         for at in range((len(labels) + 9) // 10):
             page.expand(f"n{at}")

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from browser import Browser, TensorBoard
+from browser import TensorBoard
 from browser_data import read_figures
 from torch import nn
 
@@ -45,7 +45,7 @@ def graph(model):
 
 
 @pytest.fixture(scope="module")
-def page(graph, norms, tmp_path_factory):
+def page(browser, graph, norms, tmp_path_factory):
     logdir = tmp_path_factory.mktemp("logs")
     with tbscope.SummaryWriter(logdir) as writer:
         writer.add_graph(graph)
@@ -57,7 +57,7 @@ def page(graph, norms, tmp_path_factory):
         writer.add_overlay("one", graph, {"encoder.0": 5})
         writer.add_overlay("10 inputs", graph, lambda node: len(node.inputs))
         writer.add_overlay("9 inputs", graph, lambda node: len(node.inputs), style="torch")
-    with TensorBoard(logdir) as server, Browser() as browser:
+    with TensorBoard(logdir) as server:
         yield browser.open(server.url)
 
 

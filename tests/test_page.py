@@ -58,9 +58,8 @@ def server(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def page(server):
-    with Browser() as browser:
-        yield browser.open(server.url)
+def page(browser, server):
+    return browser.open(server.url)
 
 
 def ask(server, path, **query):

@@ -8,7 +8,7 @@ import time
 import pytest
 import torch
 import transformers
-from browser import Browser, TensorBoard
+from browser import TensorBoard
 from google.protobuf import text_format
 
 import tbscope
@@ -61,8 +61,8 @@ def message(logdir):
 
 
 @pytest.fixture(scope="module")
-def page(logdir, message):
-    with TensorBoard(logdir) as server, Browser() as browser:
+def page(browser, logdir, message):
+    with TensorBoard(logdir) as server:
         seconds, page = timed(browser.open, server.url)
         print(f"opened in {seconds:.1f} s")
         yield page

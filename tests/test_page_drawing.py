@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from browser import Browser, TensorBoard, write_runs
+from browser import TensorBoard, write_runs
 from llama import spread
 from nasty_models import NASTY
 from real_graphs import real_graph
@@ -126,10 +126,10 @@ RUNS = [
 
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory, messages):
+def page(browser, tmp_path_factory, messages):
     logdir = tmp_path_factory.mktemp("drawings")
     write_runs(logdir, messages)
-    with TensorBoard(logdir) as server, Browser() as browser:
+    with TensorBoard(logdir) as server:
         yield browser.open(server.url)
 
 

@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from browser import Browser, TensorBoard, write_runs
+from browser import TensorBoard, write_runs
 from browser_data import read_levels
 from gallery import GALLERY
 from tensorboard.compat.proto.graph_pb2 import GraphDef
@@ -144,10 +144,10 @@ GRAPHS = {
 
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory):
+def page(browser, tmp_path_factory):
     logdir = tmp_path_factory.mktemp("logs")
     write_runs(logdir, GRAPHS)
-    with TensorBoard(logdir) as server, Browser() as browser:
+    with TensorBoard(logdir) as server:
         yield browser.open(server.url)
 
 

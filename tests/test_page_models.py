@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 import torch
 import transformers
-from browser import Browser, DrawnNode, TensorBoard, write_runs
+from browser import DrawnNode, TensorBoard, write_runs
 from browser_data import LevelData, read_levels
 from sweeps import sampled
 from torch import nn
@@ -370,19 +370,18 @@ def server(tmp_path_factory, messages):
 
 
 @pytest.fixture(scope="module")
-def visit(server):
-    with Browser() as browser:
-        page = browser.open(server.url)
+def visit(browser, server):
+    page = browser.open(server.url)
 
-        @functools.cache
-        def visit(name):
-            page.show(name)
-            first = {(edge.start, edge.end, edge.label) for edge in page.edges}
-            seconds = page.expand_each()
-            levels = read_levels(page)
-            return Visit(first, seconds, levels, page.nodes, page.edges, [*page.errors])
+    @functools.cache
+    def visit(name):
+        page.show(name)
+        first = {(edge.start, edge.end, edge.label) for edge in page.edges}
+        seconds = page.expand_each()
+        levels = read_levels(page)
+        return Visit(first, seconds, levels, page.nodes, page.edges, [*page.errors])
 
-        yield visit
+    return visit
 
 
 def boxes_of(message):

@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 
 import tbscope
-from tests.browser import Browser, TensorBoard, write_runs
+from tests.browser import TensorBoard, write_runs
 from tests.gallery_models import SIGHTS
 from tests.pictures import Attempt, _place, gallery_lines
 from tests.sweeps import sampled
@@ -31,10 +31,10 @@ def drawings():
 
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory, drawings):
+def page(browser, tmp_path_factory, drawings):
     logdir = tmp_path_factory.mktemp("gallery")
     write_runs(logdir, drawings)
-    with TensorBoard(logdir) as server, Browser() as browser:
+    with TensorBoard(logdir) as server:
         yield browser.open(server.url, minimap=True)
 
 

@@ -4,7 +4,7 @@ import re
 
 import pytest
 import torch
-from browser import Browser, TensorBoard
+from browser import TensorBoard
 from browser_data import read_figures
 from torch import nn
 
@@ -41,7 +41,7 @@ def graph():
 
 
 @pytest.fixture(scope="module")
-def page(graph, tmp_path_factory):
+def page(browser, graph, tmp_path_factory):
     logdir = tmp_path_factory.mktemp("logs")
     numbered = nn.Sequential(*(nn.Sequential(nn.Linear(8, 8), nn.ReLU()) for _ in range(4)))
     with tbscope.SummaryWriter(logdir) as writer:
@@ -51,7 +51,7 @@ def page(graph, tmp_path_factory):
         writer.add_graph(graph, tag="modules", level="module")
         writer.add_graph(graph, tag="root", root=True)
         writer.add_graph(numbered, torch.rand(2, 8), profile=1, run_name="numbered")
-    with TensorBoard(logdir) as server, Browser() as browser:
+    with TensorBoard(logdir) as server:
         yield browser.open(server.url)
 
 

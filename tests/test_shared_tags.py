@@ -6,7 +6,7 @@ import pytest
 import tensorboardX
 import torch
 import torch.utils.tensorboard
-from browser import Browser, TensorBoard
+from browser import TensorBoard
 from served import ask, figures_of, info, names, scalars_of
 from torch import nn
 
@@ -90,8 +90,8 @@ def test_every_graph_has_its_entry(server, run):
         assert {stats.node_name for stats in device.node_stats} >= {"0"}
 
 
-def test_the_page_lists_the_tags_as_they_were_given(logdir):
-    with TensorBoard(logdir) as server, Browser() as browser:
+def test_the_page_lists_the_tags_as_they_were_given(browser, logdir):
+    with TensorBoard(logdir) as server:
         page = browser.open(server.url)
         assert set(page.listed["ours, between"]) == {"Default", *TAGS}
         page.show("ours, between", "loss")

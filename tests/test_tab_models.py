@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from browser import Browser, TensorBoard
+from browser import TensorBoard
 from playwright.sync_api import expect
 from real_graphs import KINDS, real_graph
 from saved import nested
@@ -38,12 +38,12 @@ def runs():
 
 
 @pytest.fixture(scope="module")
-def tab(tmp_path_factory, runs):
+def tab(browser, tmp_path_factory, runs):
     logdir = tmp_path_factory.mktemp("runs")
     for run, graph in runs.items():
         with tbscope.SummaryWriter(logdir / run) as writer:
             writer.add_graph(graph)
-    with TensorBoard(logdir) as server, Browser() as browser:
+    with TensorBoard(logdir) as server:
         yield Tab(browser, server.url, at(run="small"))
 
 

@@ -6,7 +6,7 @@ from collections import defaultdict
 import pytest
 import torch
 import transformers
-from browser import Browser, TensorBoard, write_runs
+from browser import TensorBoard, write_runs
 from sweeps import sampled
 from torch import nn
 
@@ -202,11 +202,11 @@ def graphs():
 
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory, graphs):
+def page(browser, tmp_path_factory, graphs):
     logdir = tmp_path_factory.mktemp("logs")
     for name, (plain, seeded) in graphs.items():
         write_runs(logdir, {name: seeded, f"{name}_plain": plain})
-    with TensorBoard(logdir) as server, Browser() as browser:
+    with TensorBoard(logdir) as server:
         yield browser.open(server.url)
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from browser import Browser, TensorBoard
+from browser import TensorBoard
 from torch import nn
 from training_steps import IMAGES, TARGETS
 
@@ -41,13 +41,13 @@ def record_step():
 
 
 @pytest.fixture(scope="module")
-def browsed(tmp_path_factory):
+def browsed(browser, tmp_path_factory):
     logdir = tmp_path_factory.mktemp("logs")
     with tbscope.SummaryWriter(logdir / "step") as writer:
         writer.add_graph(record_step(), color_by="class")
     with tbscope.SummaryWriter(logdir / "kinds") as writer:
         writer.add_graph(record_step())
-    with TensorBoard(logdir) as server, Browser() as browser:
+    with TensorBoard(logdir) as server:
         yield browser.open(server.url)
 
 
