@@ -22,7 +22,8 @@ from playwright.sync_api import Error, Page, sync_playwright
 from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.graph_pb2 import GraphDef
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
-from warm import WarmProgram
+
+from tests.warm import WarmProgram
 
 _PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 _FLAGS = (
@@ -344,9 +345,12 @@ class Browser:
         self._free.append(page)
 
     def open(
-        self, url: str, *, size: tuple[int, int] = (1200, 800), minimap: bool = False
+        self, url: str, *, size: tuple[int, int] = (600, 400), minimap: bool = False
     ) -> "GraphPage":
-        """Open the Graphs dashboard and wait until a graph is drawn."""
+        """Open the Graphs dashboard and wait until a graph is drawn.
+
+        A small page draws the same in less time.
+        """
         width, height = size
         page = self._browser.new_page(viewport={"width": width, "height": height})
         page.add_init_script(_SCRIPT)

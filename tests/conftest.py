@@ -15,7 +15,8 @@ import pytest
 from exporters import remember_operators
 from hypothesis import HealthCheck, settings
 from sweeps import FILES, counted, is_sweep
-from warm import run_tests_warm
+
+from tests.warm import run_tests_warm
 
 # What loads all that there is when it is loaded has no examples.
 collect_ignore = ["warmed.py", *([] if is_sweep() else FILES)]
@@ -116,7 +117,11 @@ def pytest_xdist_auto_num_workers(config):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection(session):
-    """Have each of several processes begin with other tests: what one compiles, the others load."""
+    """Have each of several processes begin with other tests: what one compiles, the others load.
+
+    The garbage collector would look again and again at what stays.
+    """
+    gc.disable()
     worker = getattr(session.config, "workerinput", None)
     if worker is None or session.config.args != session.config.getini("testpaths"):
         return
@@ -135,6 +140,7 @@ def pytest_collection_finish():
         remember_operators()
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -9,9 +9,9 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 from torch import nn
 from torch.utils.tensorboard.writer import FileWriter
-from warm import run_warm
 
 import tbscope
+from tests.warm import run_warm
 
 X = torch.ones(1, 2)
 MODEL = nn.Linear(2, 2)

@@ -1,19 +1,26 @@
 """Real ranks for tests: processes that talk over gloo, started from one that has torch already."""
 
-import multiprocessing
+import faulthandler
 import os
 import pickle
 import subprocess
 import sys
 import traceback
-from multiprocessing import forkserver
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from unittest import mock
 
 import torch
 import torch.distributed as dist
 
+from tests.warm import WarmProgram
+
 _WAIT_S = 200
+_PROGRAM = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import processes
+processes.run_rank(sys.argv[2], int(sys.argv[3]))
+"""
 
 
 def on_ranks(target, count, folder, *args):
@@ -25,20 +32,13 @@ def on_ranks(target, count, folder, *args):
         folder: A folder that is there for these ranks alone.
         args: Further arguments.
     """
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["warmed"])
-    with mock.patch.dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)):
-        forkserver.ensure_running()
-    ranks = [
-        context.Process(target=_run, args=(target, rank, count, str(folder), args), daemon=True)
-        for rank in range(count)
-    ]
+    Path(folder, "order.pickle").write_bytes(pickle.dumps((target, count, args)))
+    words = ("-c", _PROGRAM, Path(__file__).parent, folder)
+    ranks = [WarmProgram(*words, rank) for rank in range(count)]
+    with ThreadPoolExecutor(count) as readers:
+        sys.stderr.writelines(readers.map(lambda rank: rank.stderr.read(), ranks))
     for rank in ranks:
-        rank.start()
-    for rank in ranks:
-        rank.join(_WAIT_S)
-    for rank in ranks:
-        rank.kill()
+        rank.end()
     told = [Path(folder) / f"{rank}.pickle" for rank in range(count)]
     results = [pickle.loads(one.read_bytes()) if one.exists() else "nothing" for one in told]
     failed = [result for result in results if isinstance(result, str)]
@@ -70,7 +70,10 @@ def torchrun(count, program, *args, cwd, options=()):
     return subprocess.CompletedProcess(command, run.returncode, out, errors)
 
 
-def _run(target, rank, count, folder, args):
+def run_rank(folder, rank):
+    """Be a rank: do what the process that started it has ordered."""
+    faulthandler.dump_traceback_later(_WAIT_S, exit=True)
+    target, count, args = pickle.loads(Path(folder, "order.pickle").read_bytes())
     torch.set_num_threads(1)
     dist.init_process_group(
         "gloo", store=dist.FileStore(f"{folder}/store", count), rank=rank, world_size=count

@@ -4,7 +4,7 @@
 
 runs `plain` of that module, then `fails`, each in processes of its own, and prints the results in
 JSON: for each function a list with what each rank returned, None for one that is gone. All are
-forked from one process, which has imported everything once.
+forked from one process: `run_warm` forks that from one which has imported everything.
 """
 
 import importlib
@@ -22,7 +22,6 @@ WORLD = 3
 def main(module: str, names: list[str]) -> dict[str, list[Any]]:
     """Run some functions of a module, one after the other."""
     programs = importlib.import_module(module)
-    importlib.import_module("tests.warmed")
     found = {}
     for name in names:
         with tempfile.TemporaryDirectory() as folder:

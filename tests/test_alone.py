@@ -1,7 +1,8 @@
 """What is put back where no other thread runs: tests that others run beside threads, once more."""
 
 import pytest
-from warm import run_tests_warm
+
+from tests.warm import run_tests_warm
 
 
 @pytest.mark.parametrize("name", ["test_preserve", "test_put_back"])

@@ -26,6 +26,7 @@ from tbscope.cli import main
 from tbscope.cli.command_line import COMMANDS
 from tbscope.cli.parameters import DTYPES, InputSpec
 from tbscope.cli.target import make_inputs
+from tests.warm import run_warm
 
 TWINS = """
 from torch import nn
@@ -379,9 +380,10 @@ def test_modules_are_found_in_the_working_directory(folder):
     (folder / "zoo").mkdir()
     (folder / "zoo" / "__init__.py").write_text("")
     (folder / "zoo" / "small.py").write_text("from nets import make_model\n")
-    done = run_process("export", "zoo.small:make_model", "-i", "2x3", "-o", "-", cwd=folder)
+    words = ("export", "zoo.small:make_model", "-i", "2x3", "-o", "-")
+    done = run_process(*words, cwd=folder)
     assert done.returncode == 0, done.stderr
-    again = run_process("export", "zoo.small:make_model", "-i", "2x3", "-o", "-", cwd=folder)
+    again = run_warm("-m", "tbscope", *words, cwd=folder)
     assert done.stdout == again.stdout
     assert str(folder) not in done.stdout
 

@@ -2,9 +2,9 @@
 
 import pytest
 from cli_runs import enter, misused, refused, tbscope
-from warm import run_warm
 
 from tbscope.cli.command_errors import command_text
+from tests.warm import run_warm
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 from cli_runs import graphs_in, misused, run_process
-from warm import run_warm
+
+from tests.warm import run_warm
 
 TRAINING = """
 import torch

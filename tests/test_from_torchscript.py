@@ -7,13 +7,13 @@ import warnings
 import pytest
 import torch
 from torch import nn
-from warm import run_warm
 
 import tbscope
 from tests.agreement import check_whole, disagreements
 from tests.program_models import example
 from tests.script_models import SCRIPTED, TRACED, scripted, traced
 from tests.sweeps import sampled
+from tests.warm import run_warm
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

@@ -1,8 +1,6 @@
 """Graphs of several processes, gathered by one: real processes, and ranks that fail."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +8,7 @@ from same_graph import differences
 
 from tbscope.formats.json import graph_from_json
 from tbscope.ranks.merge import merge_ranks
+from tests.warm import run_warm
 
 ROOT = Path(__file__).parents[1]
 PROGRAMS = (
@@ -21,10 +20,7 @@ PROGRAMS = (
 @pytest.fixture(scope="module")
 def told():
     """Run all programs once; give what each rank told of each."""
-    command = [sys.executable, "-m", "tests.rank_processes", "tests.rank_programs", *PROGRAMS]
-    done = subprocess.run(
-        command, capture_output=True, text=True, cwd=ROOT, check=False, timeout=300
-    )
+    done = run_warm("-m", "tests.rank_processes", "tests.rank_programs", *PROGRAMS, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 

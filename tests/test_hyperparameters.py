@@ -1,8 +1,6 @@
 """What a module's `extra_repr` tells becomes values by name."""
 
 import inspect
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +10,7 @@ from torch import nn
 from transformers.models.bert import modeling_bert
 
 from tbscope.sources.torch.calling.hyperparameters import class_source, hyperparameters
+from tests.warm import run_warm
 
 
 class Telling(nn.Module):
@@ -244,12 +243,5 @@ class TestSources:
             "    def forward(self): pass\n\n\n"
             "print(class_source(Net)[1])\n"
         )
-        root = Path(__file__).parents[1]
-        done = subprocess.run(
-            [sys.executable, str(script)],
-            capture_output=True,
-            text=True,
-            check=True,
-            env={"PYTHONPATH": str(root)},
-        )
-        assert done.stdout == "5\n"
+        done = run_warm(script)
+        assert done.stdout == "5\n", done.stderr

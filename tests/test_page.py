@@ -59,7 +59,8 @@ def server(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def page(browser, server):
-    return browser.open(server.url)
+    # A double-click needs a shape that nothing covers.
+    return browser.open(server.url, size=(1200, 800))
 
 
 def ask(server, path, **query):

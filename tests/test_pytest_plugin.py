@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from warm import run_warm
+
+from tests.warm import run_warm
 
 pytest_plugins = ["pytester"]
 

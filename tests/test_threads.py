@@ -11,10 +11,10 @@ import torch
 from sweeps import sampled
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode, is_in_torch_dispatch_mode
-from warm import run_warm
 from ways_to_draw import WAYS, small
 
 import tbscope
+from tests.warm import run_warm
 
 X = torch.ones(3, 4)
 

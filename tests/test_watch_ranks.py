@@ -1,8 +1,6 @@
 """`watch(ranks=...)`: one rank draws what several record of a step, and no training stops."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +8,7 @@ import torch
 
 import tbscope
 from tests.rank_watching import Net
+from tests.warm import run_warm
 
 ROOT = Path(__file__).parents[1]
 PROGRAMS = ("plain", "some", "again", "one_fails", "first_fails", "cannot_be_drawn")
@@ -18,8 +17,7 @@ PROGRAMS = ("plain", "some", "again", "one_fails", "first_fails", "cannot_be_dra
 @pytest.fixture(scope="module")
 def told():
     """Run all programs once; give what each rank told of each."""
-    command = [sys.executable, "-m", "tests.rank_processes", "tests.rank_watching", *PROGRAMS]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    done = run_warm("-m", "tests.rank_processes", "tests.rank_watching", *PROGRAMS, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 

@@ -8,9 +8,9 @@ import types
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from warm import run_warm
 
 from tbscope.writer import SummaryWriter
+from tests.warm import run_warm
 
 
 def reader_of(path):
