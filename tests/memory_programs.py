@@ -322,6 +322,8 @@ class Root(Part):
         machine = Machine(log)
         for part in self.modules():
             if isinstance(part, Part):
+                # An earlier run may have written results with gradients into it.
+                part.count.detach_()
                 part.__dict__["machine"] = machine
                 # Each part may call those of the root, too.
                 part.__dict__["shared"] = [each for each in self.parts if each is not part]

@@ -110,6 +110,27 @@ def test_a_step_without_kernels_depends_on_a_write_through_another_tensor(run):
     assert sources_of(graph)["out"] == {"x", "y"}
 
 
+class Named(torch.Tensor):
+    """A subclass without anything of its own."""
+
+
+@pytest.mark.parametrize(
+    "alias_of", [nn.Parameter, lambda x: x.as_subclass(Named)], ids=["parameter", "subclass"]
+)
+def test_an_alias_of_an_alias_has_the_value_of_its_tensor(alias_of):
+    def run(x):
+        return alias_of(alias_of(x * 2)).as_subclass(torch.Tensor) + 1
+
+    assert sources_of(traced(run, torch.ones(2)))["out"] == {"x"}
+
+
+def test_an_alias_that_a_recorded_module_takes_is_no_input():
+    x = torch.ones(2)
+    with tbscope.record() as recording:
+        nn.ReLU()(nn.Parameter(x * 2))
+    assert [node.op for node in recording.graph.nodes] == ["input", "mul", "relu"]
+
+
 def test_a_write_to_another_part_of_the_storage_invents_no_dependency():
     def run(x, y):
         left, right = (x * 2).chunk(2, dim=1)

@@ -109,10 +109,11 @@ class TensorSources:
         return tensor if self.stand_in is None else self.stand_in(tensor)
 
     def is_known(self, tensor: torch.Tensor) -> bool:
-        """Whether a tensor has a value, is inside of a wrapper, or is registered by a module."""
+        """Whether a tensor has a value, is in a wrapper, is an alias, or is of a module."""
         return (
             self.values.find(tensor) is not None
             or self.values.wrappers.inside(tensor) is not None
+            or self.values.wrappers.face(tensor) is not None
             or self._registry.tensor(tensor) is not None
         )
 
@@ -399,9 +400,8 @@ class TensorSources:
         if self.is_known(tensor) or functorch_inner(tensor) is not None:
             return True
         wrappers = self.values.wrappers
-        return wrappers.is_composite(tensor) and (
-            wrappers.face(tensor) is not None
-            or any(self._leads_on(part) for _, part in inner_tensors(tensor))
+        return wrappers.is_composite(tensor) and any(
+            self._leads_on(part) for _, part in inner_tensors(tensor)
         )
 
     def _made(self, tensor: torch.Tensor, first: list[Value], parts: list[torch.Tensor]) -> Value:
