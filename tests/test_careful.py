@@ -35,6 +35,14 @@ def test_sources_report_to_a_recorder_by_its_events_alone():
     assert reported == names - {"scope_opened", "scope_closed"}
 
 
+def test_a_recorder_that_is_suspended_twice_records_again_after_the_outer_block(recorder):
+    with recorder.suspended():
+        with recorder.suspended():
+            pass
+        assert recorder.paused
+    assert not recorder.paused
+
+
 def test_each_event_has_its_guard(recorder):
     for event in fields(Events):
         assert hasattr(getattr(recorder.events, event.name), "__wrapped__"), event.name

@@ -8,6 +8,7 @@ from torch import nn
 from training_steps import POINTS, squares
 
 import tbscope
+from tbscope.sources.eager.record.manual_updates import origin_of
 
 
 @torch.no_grad()
@@ -269,3 +270,14 @@ def test_inputs_and_outputs_of_what_a_script_keeps_stand_in_boxes_beside_a_long_
         optimizer.step()
         kept_anew(model, None, kept)
     assert tbscope.lint(tbscope.to_graph_def(recording.graph)) == []
+
+
+def test_a_result_beside_written_tensors_has_its_own_operation_as_origin():
+    def run(x, mean, variance):
+        return nn.functional.batch_norm(x, mean, variance, training=True), mean
+
+    graph = tbscope.trace(run, (torch.ones(2, 3), torch.zeros(3), torch.ones(3)))
+    result, mean = graph.outputs
+    assert len(result.value.producer.outputs) > len(result.value.producer.writes)
+    assert origin_of(result.value).op == "batch_norm"
+    assert origin_of(mean.value).name == "mean"
