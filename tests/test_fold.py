@@ -62,7 +62,7 @@ def test_other_names_do_not(attributes, expected):
         ("label", "Other"),
         ("class_name", "models.Other"),
         ("kind", "unused"),
-        ("held", (Parameter("weight", "parameter", (2,), "float32", 8, True),)),
+        ("own_state", (Parameter("weight", "parameter", (2,), "float32", 8, True),)),
     ],
 )
 def test_parts_that_differ_in_one_thing_do_not_fold(field, told):
@@ -82,7 +82,7 @@ def test_costs_fold_but_for_times_and_the_backward_pass():
 def test_equal_parameters_fold_though_they_are_others():
     root = listed("0", "1")
     for number, part in enumerate(root.children):
-        part.held = (Parameter("w", "parameter", (2,), "float32", 8, True, number=number),)
+        part.own_state = (Parameter("w", "parameter", (2,), "float32", 8, True, number=number),)
     assert titles(root) == ["0-1"]
     root.children[0].holds.shared = root.children[1].holds.shared = 2
     assert titles(root) == ["0", "1"]

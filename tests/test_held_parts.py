@@ -266,12 +266,12 @@ def test_a_leaf_names_what_stands_below_it():
 
 def test_what_is_held_below_a_module_has_its_name_from_there_on():
     weight = Parameter("weight", "parameter", (3,), "float32", 12, True)
-    net = ModulePart("Net", name="net", held=(weight,))
+    net = ModulePart("Net", name="net", own_state=(weight,))
     block = ModulePart("block", parent=net, kind="scope")
-    first = ModulePart("A", parent=block, name="net.a", held=(weight,))
+    first = ModulePart("A", parent=block, name="net.a", own_state=(weight,))
     for part, name in ((first, "net.a.0"), (first, "net.a.1"), (net, "net.b")):
-        ModulePart("B", parent=part, name=name, held=(weight,))
-    hidden = ModulePart("Hidden", parent=net, kind="module", held=(weight,))
+        ModulePart("B", parent=part, name=name, own_state=(weight,))
+    hidden = ModulePart("Hidden", parent=net, kind="module", own_state=(weight,))
     assert (first.unregistered, hidden.unregistered) == (False, True)
     assert [parameter.name for parameter in parameters_below(net)] == [
         "a.weight",

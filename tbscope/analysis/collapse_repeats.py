@@ -95,7 +95,7 @@ def equal_parts(
             tuple(
                 [
                     (param.name, param.requires_grad) if used else param._replace(number=-1)
-                    for param in part.held
+                    for param in part.own_state
                 ]
             ),
             tuple([(_title(child), number_of[child]) for child in part.children]),

@@ -173,7 +173,7 @@ def _parts_with_costs(graph: Graph) -> tuple[ModulePart, Mapping[ModulePart, Cos
     for node, cost in node_costs(graph).items():
         costs[tree.part_of[node.scope] if node.scope else root].add(cost)
     # The only model of a graph is the root of the table, unless something ran outside of it.
-    if len(root.children) == 1 and root not in costs and not root.held:
+    if len(root.children) == 1 and root not in costs and not root.own_state:
         (root,) = root.children
         root.parent = None
     for part in reversed(walk(root)):
@@ -209,7 +209,7 @@ def part_row(part: ModulePart, costs: Costs, *, depth: int, all_parameters: int)
     ]
     outputs = [_shapes(call.results, "out") for call in part.calls]
     holds = part.holds
-    own = {parameter_key(part, item): item for item in part.held if item.kind == "parameter"}
+    own = {parameter_key(part, item): item for item in part.own_state if item.kind == "parameter"}
     return {
         "depth": depth,
         "module": part.title,
@@ -306,7 +306,7 @@ def _tied(parts: Sequence[ModulePart]) -> list[tuple[str, ...]]:
     names: dict[int | str, dict[str, None]] = {}
     for part in parts:
         if part.name is not None:
-            for parameter in (*part.held, *part.borrowed):
+            for parameter in (*part.own_state, *part.borrowed):
                 if parameter.kind == "parameter":
                     name = f"{part.name}.{parameter.name}".lstrip(".")
                     names.setdefault(parameter_key(part, parameter), {})[name] = None

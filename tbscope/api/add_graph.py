@@ -193,16 +193,16 @@ def add_overlay(
         check_options(**drawing)
         entry = GraphEntry(plain_text(tag), step, run_name)
         entry.check()
-        given: object = graph
+        recorded: object = graph
         if entry.tag is None:
             raise ArgumentError(
                 "an overlay needs a tag, and was given None",
                 why="it is an entry of its own in the page's list of tags",
                 fix="writer.add_overlay('flops', graph)",
             )
-        if not isinstance(given, Graph):
+        if not isinstance(recorded, Graph):
             raise ArgumentError(
-                f"no overlay can be drawn on {shown(given)}",
+                f"no overlay can be drawn on {shown(recorded)}",
                 why="an overlay is drawn on a recorded graph",
                 fix="graph = tbscope.trace(model, input), or the graph that add_graph returned",
             )

@@ -128,12 +128,12 @@ class BlockDiff:
         yield from (Detail("argument", "", name) for name in names[1] if name not in taken)
         if left.results != right.results:
             yield Detail("results", left.results or "none", right.results or "none")
-        elif not all(map(self._same, left.given, right.given)):
-            yield _reads("results", left.given, right.given)
+        elif not all(map(self._same, left.result_refs, right.result_refs)):
+            yield _reads("results", left.result_refs, right.result_refs)
 
     def output_details(self, left: int, right: int) -> Iterator[Detail]:
         """Yield the differences between two outputs of the graphs, by their indices."""
-        left_ref, right_ref = self.left.given[left], self.right.given[right]
+        left_ref, right_ref = self.left.result_refs[left], self.right.result_refs[right]
         if not self._same(left_ref, right_ref):
             yield Detail("is", str(left_ref), str(right_ref))
 

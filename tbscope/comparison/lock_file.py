@@ -90,7 +90,7 @@ def _block_text(block: Block, names: Mapping[Block, str]) -> str:
     if block.steps:
         steps = ",\n".join(f"   {_json(_step_told(step, names))}" for step in block.steps)
         lines.append(f'"steps": [\n{steps}\n  ]')
-    lines.append(f'"results": {_json([block.results, *data["given"]])}')
+    lines.append(f'"results": {_json([block.results, *data["result_refs"]])}')
     return " {" + ",\n  ".join(lines) + "}"
 
 
@@ -127,10 +127,10 @@ def _outline(data: Mapping[str, Any]) -> Outline:
     blocks: dict[str, Block] = {}
     for entry in data["blocks"]:
         results, *refs = entry["results"]
-        entries = {**entry, "class_name": entry["class"], "results": results, "given": refs}
+        entries = {**entry, "class_name": entry["class"], "results": results, "result_refs": refs}
         blocks[_read(str, entry["block"], blocks)] = block = _made(Block, entries, blocks)
     outputs = _read(tuple[tuple[str, str], ...], data["outputs"], blocks)
-    if not blocks or len(outputs) != len(block.given):
+    if not blocks or len(outputs) != len(block.result_refs):
         raise ValueError("the results of the last block differ from those of the model")
     uncalled = [[module["name"], module["class"], module["state"]] for module in data["uncalled"]]
     return Outline(

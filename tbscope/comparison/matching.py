@@ -251,7 +251,7 @@ def alone(step: BlockStep) -> Block:
     ports = tuple(
         Port(name, "argument", kind) for name, kind in zip(step.ports, step.takes, strict=True)
     )
-    return Block("", steps=(inner,), inputs=ports, given=refs)
+    return Block("", steps=(inner,), inputs=ports, result_refs=refs)
 
 
 def matched_inputs(left: Block, right: Block, *, bare: bool = False) -> dict[str, str]:

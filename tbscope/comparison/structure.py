@@ -116,8 +116,8 @@ class Block:
         again: Whether an earlier call of the module lists its state.
         inputs: Input tensors.
         steps: Operations and calls, in the order in which they ran.
-        results: Results as text, `%0` for the first tensor in `given`.
-        given: Tensors in the results.
+        results: Results as text, `%0` for the first tensor in `result_refs`.
+        result_refs: Tensors in the results.
         structure: Digest that is equal for blocks which differ only in types.
         digest: Digest that is equal only for equal blocks, across graphs and processes.
         operations: Number of operations in the block and in the calls inside of it.
@@ -134,7 +134,7 @@ class Block:
     inputs: tuple[Port, ...] = ()
     steps: tuple[BlockStep, ...] = ()
     results: str = ""
-    given: tuple[Ref, ...] = ()
+    result_refs: tuple[Ref, ...] = ()
     structure: str = field(init=False)
     digest: str = field(init=False)
     operations: int = field(init=False)
@@ -166,7 +166,7 @@ class Block:
             fields += [step.reads, step.ports, len(step.gives)]
             if types:
                 fields += [step.takes, step.gives]
-        return [*fields, self.results, self.given, self.again]
+        return [*fields, self.results, self.result_refs, self.again]
 
     def below(self) -> "Iterator[Block]":
         """Return the blocks of the calls in this block."""
@@ -197,7 +197,7 @@ class Outline:
     Attributes:
         name: Name of the graph.
         main: The root block, with all steps outside of calls; its inputs are the graph's inputs.
-        outputs: Names of the graph's output tensors, in the order of `main.given`.
+        outputs: Names of the graph's output tensors, in the order of `main.result_refs`.
         types: Types of the output tensors.
         uncalled: Modules without a call: those with parameters, and the outermost ones in which
             nothing ran.

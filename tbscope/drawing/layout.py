@@ -183,11 +183,11 @@ class _Candidate:
     """A candidate drawing of a graph, which may be discarded for a better candidate.
 
     Args:
-        given: The graph and the options.
+        options: The graph and the options.
         bundles: Boxes of functions and loops, which are no scopes of the graph; None for none.
 
     Attributes:
-        given: The graph and the options.
+        options: The graph and the options.
         names: The names of scopes, nodes, outputs and cards.
         layout: The layout for these names.
         hierarchy: The page's tree of this layout.

@@ -106,7 +106,7 @@ class ModulePart:
         name: The qualified name; None for a part that no module registers.
         parent: The enclosing part; None for the outermost.
         children: The parts in it, in the author's order.
-        held: The module's own parameters and buffers, without those of its children.
+        own_state: The module's own parameters and buffers, without those of its children.
         borrowed: Parameters and buffers of children that are registered under another module.
         scopes: The scopes of the calls.
         calls: The calls.
@@ -120,7 +120,7 @@ class ModulePart:
     class_name: str = ""
     attribute: str | None = None
     name: str | None = None
-    held: tuple[Parameter, ...] = ()
+    own_state: tuple[Parameter, ...] = ()
     borrowed: tuple[Parameter, ...] = ()
     children: "list[ModulePart]" = field(default_factory=list)
     scopes: list[Scope] = field(default_factory=list)
@@ -162,7 +162,7 @@ def parameters_below(root: ModulePart) -> Iterator[Parameter]:
     start = len(root.name) + 1 if root.name else 0
     for part in walk(root):
         if part is not root and not part.unregistered:
-            for parameter in (*part.held, *part.borrowed):
+            for parameter in (*part.own_state, *part.borrowed):
                 yield parameter._replace(name=f"{part.name}.{parameter.name}"[start:])
 
 
@@ -178,7 +178,7 @@ def parameters_in(graph: Graph) -> dict[int | str, Parameter]:
     """Return the parameters of all modules of a graph by key, each once."""
     parameters: dict[int | str, Parameter] = {}
     for part in walk(ModuleTree(graph).top):
-        for parameter in part.held:
+        for parameter in part.own_state:
             if parameter.kind == "parameter":
                 parameters.setdefault(parameter_key(part, parameter), parameter)
     return parameters
@@ -214,13 +214,13 @@ class ModuleTree:
             part = self.part_of[call.scope]
             if not part.calls and not part.class_name:
                 part.class_name = call.class_name
-                part.held = call.parameters
+                part.own_state = call.parameters
             part.calls.append(call)
         if count_nodes:
             for number, node in enumerate(graph.nodes):
                 if node.kind in STATE:
                     part = self.part_of[node.scope] if node.scope else self.top
-                    part.held = (*part.held, _parameter_of(node, number))
+                    part.own_state = (*part.own_state, _parameter_of(node, number))
         _count(walk(self.top))
 
     def forget(self) -> None:
@@ -239,7 +239,7 @@ class ModuleTree:
                 if not module.class_name:
                     # A model that is not a module has no class: its parameters belong to the graph.
                     self._parts[(len(self._roots) - 1, name)] = self.top
-                    self.top.held = module.parameters
+                    self.top.own_state = module.parameters
                     continue
             root = len(self._roots) - 1
             parent_name, _, attribute = name.rpartition(".")
@@ -250,7 +250,7 @@ class ModuleTree:
                 class_name=module.class_name,
                 attribute=(attribute if parent_part else name) or None,
                 name=name,
-                held=module.parameters,
+                own_state=module.parameters,
                 borrowed=module.borrowed,
             )
 
@@ -263,7 +263,7 @@ class ModuleTree:
             owners = {
                 parameter.number: root
                 for (root, _), part in reversed(self._parts.items())
-                for parameter in part.held
+                for parameter in part.own_state
             }
             for call in graph.calls:
                 models = [
@@ -339,7 +339,7 @@ def _count(parts: list[ModulePart]) -> None:
     """
     parts_of: dict[int | str, dict[ModulePart, Parameter]] = {}
     for part in parts:
-        for parameter in (*part.held, *part.borrowed):
+        for parameter in (*part.own_state, *part.borrowed):
             parts_of.setdefault(parameter_key(part, parameter), {})[part] = parameter
     shared = []
     for parameters in parts_of.values():

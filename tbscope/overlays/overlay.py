@@ -69,7 +69,7 @@ def make_overlay(graph: Graph, tag: str, values: OverlayValues | None = None) ->
         name = tag if values is None else values
         return _built_in(graph, str.__str__(name), asked=values is not None)
     numbers: dict[Target, list[Number]] = defaultdict(list)
-    for target, number in _given(graph, tag, values):
+    for target, number in _numbers_of(graph, tag, values):
         numbers[target].append(number)
     if not numbers:
         raise ArgumentError(
@@ -105,20 +105,20 @@ def _built_in(graph: Graph, name: str, *, asked: bool) -> tuple[Figure, ...]:
     return made
 
 
-def _given(
+def _numbers_of(
     graph: Graph, tag: str, values: Mapping[object, object] | Callable[[Node], Any]
 ) -> Iterator[tuple[Target, Number]]:
     """Yield each number with the node or scope that it belongs to."""
     if callable(values) and not isinstance(values, type):
         for node in graph.nodes:
             place = f"%{node.name}"
-            given = ask(
+            answer = ask(
                 *(values, node),
                 option="values",
                 place=place,
                 fix="return a number, or None, for every node",
             )
-            number = _plain_number(given, tag, place)
+            number = _plain_number(answer, tag, place)
             if number is not None:
                 yield node, number
         return
@@ -228,7 +228,7 @@ def held_parameters(graph: Graph) -> Iterator[NamedParameter]:
     parts = walk(ModuleTree(graph).top)
     places: dict[int | str, Node] = {}
     for part in parts:
-        for parameter in part.held:
+        for parameter in part.own_state:
             for scope in part.scopes:
                 node = nodes.get((scope, parameter.name))
                 if node is not None:
@@ -238,7 +238,7 @@ def held_parameters(graph: Graph) -> Iterator[NamedParameter]:
         around: ModulePart | None = part
         while around is not None and not around.calls:
             around = around.parent
-        for parameter in part.held:
+        for parameter in part.own_state:
             identity = parameter_key(part, parameter)
             place = places.get(identity) or (around.calls[0].scope if around else None)
             if place is not None:

@@ -133,7 +133,7 @@ def _markup(text: str) -> str:
 
 def _quoted(text: str) -> str:
     """Return a text as a DOT string, non-ASCII characters as entities that Graphviz reads."""
-    text = _ESCAPED.sub(lambda found: "\\" + found[0], visible(text).replace("&", "&amp;"))
+    text = _ESCAPED.sub(lambda match: "\\" + match[0], visible(text).replace("&", "&amp;"))
     plain = _ascii(text.replace("\n", "\\n"))
     return f'"{plain}"'
 

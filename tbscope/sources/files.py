@@ -98,24 +98,24 @@ ELSEWHERE = (
 """Reason why other kinds of remote files are not read, and the fix."""
 
 
-def local_file(given: Any, doing: str) -> str:
+def local_file(thing: Any, doing: str) -> str:
     """Return the path of a file on this machine.
 
     Args:
-        given: The path.
+        thing: The path.
         doing: The first words of the error.
     Raises:
         ArgumentError: The argument is no path, or the path is remote, or no file is there.
     """
     try:
-        path = os.fsdecode(given)
+        path = os.fsdecode(thing)
     except Exception as error:  # A user's `__fspath__` may raise any error.
-        raise unreadable(given, doing, error_text(error), "give the path of a file") from error
+        raise unreadable(thing, doing, error_text(error), "give the path of a file") from error
     if "://" in path:
-        raise unreadable(given, doing, *ELSEWHERE)
+        raise unreadable(thing, doing, *ELSEWHERE)
     if not os.path.isfile(path):
         why = "it is a directory" if os.path.isdir(path) else "there is no such file"
-        raise unreadable(given, doing, why, "give the path of a file")
+        raise unreadable(thing, doing, why, "give the path of a file")
     return path
 
 

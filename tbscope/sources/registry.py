@@ -249,10 +249,10 @@ def _run(model: Any, input_to_model: Any, run: Mapping[str, Any]) -> Graph:
 
 
 SOURCES = (
-    GraphSource("a graph that is made already", lambda given: isinstance(given, Graph), _as_it_is),
+    GraphSource("a graph that is made already", lambda thing: isinstance(thing, Graph), _as_it_is),
     GraphSource(
         "the graphs of torch.compile",
-        lambda given: isinstance(given, CompiledGraphs),
+        lambda thing: isinstance(thing, CompiledGraphs),
         _read(lambda graphs: graphs.overview),
     ),
     GraphSource("the path of a file that graph.save wrote", _is_saved, _read(_saved)),
@@ -265,7 +265,7 @@ SOURCES = (
     # After the other files: a path whose content is of no other kind may end in `.onnx`.
     GraphSource("an ONNX model, or the path of one", is_model, _read(_onnx)),
     GraphSource("a graph module of torch.fx", is_graph_module, _traced_by_fx),
-    GraphSource("a module or another callable, which is run", lambda given: True, _run),
+    GraphSource("a module or another callable, which is run", lambda thing: True, _run),
 )
 """Sources in the order in which they are tried. The last one takes any object, and raises if the
 object cannot run."""

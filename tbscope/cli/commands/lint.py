@@ -112,8 +112,8 @@ def _lines(name: str, findings: "list[Finding]", *, several: bool) -> Iterator[s
     if several and findings:
         yield one_line(name)
     for _, of_rule in groupby(findings, key=lambda finding: finding.rule):
-        found = list(of_rule)
-        first, more = found[:_MOST_OF_A_RULE], len(found) - _MOST_OF_A_RULE
+        entries = list(of_rule)
+        first, more = entries[:_MOST_OF_A_RULE], len(entries) - _MOST_OF_A_RULE
         yield from (one_line(f"{finding.severity} {finding}") for finding in first)
         if more > 0:
             yield f"  and {more:,} more: --json tells all"

@@ -269,7 +269,7 @@ def _input_of(node: torch.fx.Node, names: FrameNames) -> GraphInput:
     if not isinstance(example, torch.Tensor):
         is_tensor = isinstance(node.meta.get("example_value"), torch.Tensor)
         return GraphInput("input" if is_tensor else "number", names.path(text)[0], typed)
-    state = names.held(example)
+    state = names.state_name(example)
     if state is not None:
         return GraphInput(*state, typed)
     name, was_there = names.path(text)

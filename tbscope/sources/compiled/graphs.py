@@ -72,7 +72,9 @@ def _graph(names: ModelNames, title: str, captured: CapturedGraph) -> Graph:
     """Return the graph of one captured graph."""
     reading = CaptureConverter(names, title, captured.inputs)
     inputs = [
-        reading.add_input(each.name, each.type) if each.kind == "input" else reading.held(each)
+        reading.add_input(each.name, each.type)
+        if each.kind == "input"
+        else reading.content_of(each)
         for each in captured.inputs
     ]
     outputs = reading.read(captured.module, inputs)
@@ -189,7 +191,7 @@ class _Overview:
     def _known(self, captured: CapturedGraph, at: int, each: GraphInput) -> Any:
         """Return the value for an input of a graph, or None for an input of unknown origin."""
         if each.kind != "input":
-            return self._reading.held(each)
+            return self._reading.content_of(each)
         origin = captured.origins[at] if at < len(captured.origins) else None
         if isinstance(origin, str):
             return self._input(origin, each.type)
@@ -278,7 +280,7 @@ class CaptureConverter:
         typed = _typed(example)
         return Slot(typed, self.reader.state.add_source("input", name, typed))
 
-    def held(self, graph_input: GraphInput) -> Content:
+    def content_of(self, graph_input: GraphInput) -> Content:
         """Return the value of an input that is state or a number."""
         if graph_input.kind == "number":
             return graph_input.type if graph_input.type is not None else Constant(graph_input.name)

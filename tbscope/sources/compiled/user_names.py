@@ -34,11 +34,11 @@ class ModelNames:
 
     Attributes:
         root: The model, or None if it is a function.
-        found: The called modules outside of the model, by the paths that lead to them.
+        outside: The called modules outside of the model, by the paths that lead to them.
     """
 
     root: torch.nn.Module | None
-    found: dict[str, torch.nn.Module] = field(default_factory=dict)
+    outside: dict[str, torch.nn.Module] = field(default_factory=dict)
 
     def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the kinds and the tensors of the model's state, by name (see `state_of`)."""
@@ -46,7 +46,7 @@ class ModelNames:
 
     def modules(self) -> dict[str, torch.nn.Module]:
         """Return the modules of the model by qualified name, and the modules found in variables."""
-        return {**self._own(), **self.found}
+        return {**self._own(), **self.outside}
 
     def _own(self) -> dict[str, torch.nn.Module]:
         return {} if self.root is None else dict(self.root.named_modules(remove_duplicate=False))
@@ -70,18 +70,18 @@ class FrameNames:
         around: Collection[str],
     ) -> None:
         self._around = around
-        self._found = names.found
+        self._outside = names.outside
         self._variables = {"L": variables, "G": globals_}
         # Reversed, so that the first of several names remains.
         self._modules = {
             id(module): name
             for name, module in reversed(list(names.modules().items()))
-            if name not in names.found
+            if name not in names.outside
         }
         self._kinds, self._tensors = names.state()
         self._first = {id(tensor): name for name, tensor in reversed(self._tensors.items())}
 
-    def held(self, tensor: object) -> tuple[str, str] | None:
+    def state_name(self, tensor: object) -> tuple[str, str] | None:
         """Return the kind and the first name of a tensor of the model, or None."""
         name = self._first.get(id(tensor))
         return None if name is None else (self._kinds[name], name)
@@ -95,7 +95,7 @@ class FrameNames:
         path, _, value = self._walk(text)
         if _is_module(value) and self.known(value) is None:
             # A module outside of the model is recorded under its path.
-            self._found[path] = uncompiled(value)
+            self._outside[path] = uncompiled(value)
         return path
 
     def path(self, text: str) -> tuple[str, bool]:
