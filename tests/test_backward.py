@@ -610,3 +610,25 @@ def test_the_gradient_of_a_weight_that_forward_sets_is_called_by_the_weight(chan
     gradients = [node.op for node in graph.nodes if node.op.endswith("_grad")]
     assert sorted(gradients) == ["bias_grad", "weight_grad"]
     verify(graph)
+
+
+def test_a_gradient_that_is_copied_as_a_hook_keeps_it_is_no_sum():
+    net, kept = nn.Linear(3, 2), []
+    net.weight.register_hook(kept.append)
+    graph = recorded(net, squares)
+    (node,) = (node for node in graph.nodes if node.attributes.get("gradient_of") == "weight")
+    assert node.writes
+    assert "accumulates" not in node.attributes
+
+
+def test_a_gradient_that_another_tensor_gets_too_is_that_of_the_first():
+    net = nn.Linear(3, 3)
+    net.spare = nn.Parameter(torch.ones(3, 3))
+
+    def step(model):
+        squares(model)
+        model.spare.grad = model.weight.grad
+
+    graph = recorded(net, step)
+    assert [*gradients_of(graph)].count("weight") == 1
+    assert "spare" not in gradients_of(graph)

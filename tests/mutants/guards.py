@@ -7,7 +7,15 @@ browser guard none of them.
 __all__ = ["GUARDS", "guards_of"]
 
 _KEPT = ("put_back", "preserve")
-_RECORDED = ("trace_dataflow", "late_scopes", "put_back", "by_hand", "trace_errors", "record")
+_RECORDED = (
+    "memory_law",
+    "trace_dataflow",
+    "late_scopes",
+    "put_back",
+    "by_hand",
+    "trace_errors",
+    "record",
+)
 _FOLDED = ("readers", "plumbing", "golden")
 _COMPARED = ("diff_calls", "diff", "diff_union", "check", "diff_laws", "diff_pairs", "cli_diff")
 _PICTURED = ("picture", "cut", "html")
@@ -126,6 +134,7 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
             "handed_over",
             "dead",
             "wrappers",
+            "memory_law",
         ),
         "training/autograd_producers": ("backward", "backward_threads"),
         "operation": ("operation", "flops", "trace_dataflow", "levels", "kernels"),
@@ -138,12 +147,13 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
             "by_hand",
             "late_scopes",
             "unfinished",
+            "memory_law",
             "summary",
             "record",
         ),
         "training/training": (*_STEPPED, "trace_dataflow", "whole_steps"),
-        "call_site": ("whereabouts", "runs", "record"),
-        "values": ("trace_dataflow", "operators", "storage", "nests", "record"),
+        "call_site": ("whereabouts", "called_modules", "runs", "record"),
+        "values": ("memory_law", "trace_dataflow", "operators", "storage", "nests", "record"),
     },
     "tbscope/sources/eager/watch": {
         "modes": ("trace_dataflow", "trace_errors", "operators", "flops", "profile", "levels"),
