@@ -62,6 +62,7 @@ class Operation:
         thread: The name of the work of another thread that runs beside others, or "".
         stack: The module calls around it, outermost first.
         kernels: The names of its kernels.
+        inner: For each of its kernels, those before it from whose writes it reads, by position.
         args: The tensors among its arguments.
         results: The tensors that it returned.
         read: The bytes that its kernels read, each with the operation that wrote it last.
@@ -73,6 +74,7 @@ class Operation:
     thread: str
     stack: tuple
     kernels: list = field(default_factory=list)
+    inner: list = field(default_factory=list)
     args: list = field(default_factory=list)
     results: list = field(default_factory=list)
     read: dict = field(default_factory=dict)
@@ -142,17 +144,20 @@ class KernelLog:
 
     Args:
         opens_passes: Whether each kernel of a backward pass is an operation, and not the pass.
+        keeps_results: Whether the results of kernels are kept, as a recorder of bodies does. torch
+            detaches a new tensor that has another owner.
 
     Attributes:
         operations: The operations in the order in which they ended.
         outputs: The tensors that the program returned.
     """
 
-    def __init__(self, *, opens_passes=False):
-        self.opens_passes = opens_passes
+    def __init__(self, *, opens_passes=False, keeps_results=False):
+        self.opens_passes, self.keeps_results = opens_passes, keeps_results
         self.operations = []
         self.outputs = []
         self._here = _Here()
+        # The operation that wrote each byte last, and the position of the kernel in it.
         self._last = {}
         self._calls = 0
         self._lock = threading.RLock()
@@ -239,6 +244,9 @@ class KernelLog:
     def drop(self):
         self._here.running = None
 
+    def last_write(self, byte):
+        return self._last.get(byte, (None, 0))
+
     @property
     def running(self):
         return self._here.running
@@ -258,20 +266,26 @@ class KernelLog:
             if not (is_written and argument.kwarg_only):
                 read += tensors_in(value)
         with self._lock:
-            # Not the tensors: torch detaches a result that has another owner.
             self._kept.append(storages_of((args, kwargs, result)))
+            if self.keeps_results:
+                self._kept.append(result)
             operation.kernels.append(func.name().partition(".")[0])
+            operation.inner.append(set())
             for tensor in read:
                 for byte in bytes_of(tensor):
-                    operation.read.setdefault(byte, self._last.get(byte))
+                    writer, at = self.last_write(byte)
+                    operation.read.setdefault(byte, writer)
+                    if writer is operation:
+                        operation.inner[-1].add(at)
+            now = operation, len(operation.kernels) - 1
             before = {byte for tensor in tensors_in((args, kwargs)) for byte in bytes_of(tensor)}
             operation.targets += self._seen(operation, written)
             for tensor in written:
                 operation.written |= bytes_of(tensor)
-                self._last.update(dict.fromkeys(bytes_of(tensor), operation))
+                self._last.update(dict.fromkeys(bytes_of(tensor), now))
             for tensor in tensors_in(result):
                 for byte in bytes_of(tensor) - before:
-                    self._last[byte] = operation
+                    self._last[byte] = now
 
 
 class _Functions(TorchFunctionMode):
@@ -360,6 +374,7 @@ class _Comparison:
             self._compare_dependencies()
             self._compare_edges()
             self._compare_outputs()
+            self._compare_bodies()
         return self.found
 
     def _match(self):
@@ -497,8 +512,24 @@ class _Comparison:
             nodes = {output.value.producer, *output.control_inputs}
             nodes = nodes.union(*(self.before[node] for node in nodes))
             for byte in bytes_of(tensor):
-                writer = self.log._last.get(byte)
+                writer, _ = self.log.last_write(byte)
                 source = self.node_of.get(id(writer))
                 if source is not None and source not in nodes:
                     self.found.append(f"{output.name} does not depend on the write of {source}")
                     break
+
+    def _compare_bodies(self):
+        for node, operation in self.operation_of.items():
+            kernels = [] if node.body is None else node.body.nodes
+            if not kernels:
+                continue
+            if [name for kernel in kernels for name in kernel.kernels] != operation.kernels:
+                self.found.append(f"the body of {node} has other kernels")
+                return
+            before = {}
+            for kernel, sources in zip(kernels, operation.inner, strict=True):
+                direct = {*kernel.control_inputs, *(value.producer for value in kernel.inputs)}
+                before[kernel] = direct.union(*(before.get(each, ()) for each in direct))
+                for at in sources:
+                    if kernels[at] not in before[kernel]:
+                        self.found.append(f"{kernel} does not depend on {kernels[at]}")

@@ -32,9 +32,9 @@ def step(model, *args):
     return ()
 
 
-def logged(model, run=forward):
+def logged(model, run=forward, *, bodies=False):
     """Give the log of a run of a model."""
-    log = KernelLog(opens_passes=run is step)
+    log = KernelLog(opens_passes=run is step, keeps_results=bodies)
     model.attach(log)
     state = {name: each.clone() for name, each in model.state_dict().items()}
     args = inputs()
@@ -46,9 +46,9 @@ def logged(model, run=forward):
     return log
 
 
-def traced(model):
+def traced(model, *, bodies=False):
     model.attach(None)
-    return tbscope.trace(model, inputs())
+    return tbscope.trace(model, inputs(), kernels=bodies)
 
 
 def recorded(model):
@@ -59,9 +59,9 @@ def recorded(model):
     return recording.graph
 
 
-def law(kinds, *, loose, run=forward):
+def law(kinds, *, loose, run=forward, bodies=False):
     @settings(
-        max_examples=counted(250, 10),
+        max_examples=counted(250, 8),
         deadline=None,
         suppress_health_check=[*HealthCheck],
         derandomize=True,
@@ -73,10 +73,10 @@ def law(kinds, *, loose, run=forward):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
-                log = logged(model, run)
+                log = logged(model, run, bodies=bodies)
             except (RuntimeError, IndexError):
                 reject()
-            graph = traced(model) if run is forward else recorded(model)
+            graph = traced(model, bodies=bodies) if run is forward else recorded(model)
         tbscope.verify(graph)
         assert faults(log, graph, model, loose=loose) == []
 
@@ -95,6 +95,10 @@ def law(kinds, *, loose, run=forward):
 )
 def test_any_program_gives_the_graph_that_its_kernels_allow(kinds, loose):
     law(kinds, loose=loose)()
+
+
+def test_the_kernels_of_any_operation_are_linked_as_the_log_allows():
+    law((*PLAIN, *MODULES), loose=False, bodies=True)()
 
 
 def test_any_step_gives_the_graph_that_its_kernels_allow():
@@ -201,3 +205,22 @@ def test_the_log_accepts_the_graph_of_a_trace():
 )
 def test_the_log_refuses_a_wrong_graph(change, fault):
     assert any(fault in each for each in sample()(change))
+
+
+class Normalize(nn.Module):
+    """One operation of several kernels."""
+
+    def attach(self, log):
+        pass
+
+    def forward(self, x, y):
+        return (nn.functional.normalize(x, dim=1),)
+
+
+def test_the_log_refuses_a_body_whose_kernels_are_not_linked():
+    model = Normalize()
+    log, graph = logged(model, bodies=True), traced(model, bodies=True)
+    assert faults(log, graph, model, loose=False) == []
+    (node,) = (node for node in graph.nodes if node.kernels)
+    node.body.nodes[-1].inputs.clear()
+    assert any("does not depend on" in each for each in faults(log, graph, model, loose=False))
