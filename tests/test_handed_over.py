@@ -350,3 +350,11 @@ def test_a_thread_that_runs_a_method_of_a_tensor_is_watched():
         thread.start()
         thread.join()
     assert [node.op for node in recording.graph.nodes if node.kind == "op"] == ["relu"]
+
+
+def test_a_thread_of_a_pool_is_watched_no_longer_than_its_work():
+    with ThreadPoolExecutor(1) as pool:
+        # The thread is there before the run.
+        pool.submit(int).result()
+        tbscope.trace(lambda x: pool.submit(torch.neg, x).result(), X)
+        assert pool.submit(lambda: dict(vars(watching))).result() == {}

@@ -392,3 +392,26 @@ def test_no_gradient_of_a_step_lives_longer_because_it_was_recorded():
         gradient = ref(model.inp.weight.grad)
         model.zero_grad()
         assert gradient() is None
+
+
+class Together(torch.optim.Optimizer):
+    """Scales the gradients of all its groups by one number."""
+
+    def __init__(self, groups):
+        super().__init__(groups, {})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        learnt = [each for group in self.param_groups for each in group["params"]]
+        torch.stack([each.grad.sum() for each in learnt]).neg()
+
+
+def test_an_operation_on_several_groups_is_in_the_box_of_none():
+    model = Net()
+    groups = [{"params": [model.inp.weight]}, {"params": [model.head.weight]}]
+    with tbscope.record(model) as recording:
+        squares(model)
+        Together(groups).step()
+    found = {node.op: str(node.scope) for node in optimizer_nodes(recording.graph)}
+    assert (found["stack"], found["neg"]) == ("optimizer/Together", "optimizer/Together")
+    assert found["sum"].startswith("optimizer/Together/group_1/")

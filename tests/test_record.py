@@ -1,5 +1,7 @@
 """`tbscope.record`: regions of the user's own code."""
 
+import sys
+
 import pytest
 import torch
 from torch import nn
@@ -190,3 +192,14 @@ def test_a_trace_inside_a_recording_leaves_nothing_there():
     assert drawn[:2] == ["ones", "relu"]
     assert not {"linear", "detach"} & set(drawn)
     assert drawn[-1] == "add"
+
+
+def test_the_callback_of_a_debugger_is_where_it_was_after_a_recording():
+    frame, callback = sys._getframe(), lambda *_: None
+    frame.f_trace = callback
+    try:
+        with tbscope.record():
+            torch.ones(2).neg()
+        assert frame.f_trace is callback
+    finally:
+        frame.f_trace = None

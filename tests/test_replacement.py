@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tbscope.sources.eager.watch.patch import Patches
+from tbscope.sources.eager.watch.patch import Patches, SharedBlock
 
 
 def test_the_last_of_several_users_puts_the_originals_back():
@@ -112,3 +112,21 @@ def left_at(number, block, act):
     finally:
         sys.settrace(before)
     return bool(ended)
+
+
+def test_a_change_that_fails_has_no_user_and_may_be_made_later():
+    made = []
+
+    def change():
+        if not made:
+            made.append("failed")
+            raise KeyError
+        made.append("made")
+        return lambda: made.append("undone")
+
+    block = SharedBlock(change)
+    with pytest.raises(KeyError), block:
+        pass
+    with block:
+        pass
+    assert made == ["failed", "made", "undone"]

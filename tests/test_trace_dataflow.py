@@ -1,5 +1,7 @@
 """Which value flows where: traced graphs held against autograd and against what must be."""
 
+import copy
+
 import composite_models
 import numpy as np
 import pytest
@@ -108,6 +110,18 @@ def through_a_wrapper(x, y):
 def test_a_step_without_kernels_depends_on_a_write_through_another_tensor(run):
     graph = traced(run, torch.ones(2, 4), torch.ones(()))
     assert sources_of(graph)["out"] == {"x", "y"}
+
+
+def test_a_deep_copy_writes_into_no_tensor():
+    def run(x):
+        y = x * 2
+        return copy.deepcopy(y) + 1, y + 1
+
+    graph = traced(run, torch.ones(2))
+    copied = last(graph, "deepcopy")
+    assert (copied.writes, len(copied.outputs)) == ((), 1)
+    assert last(graph, "add").inputs[0].producer.op == "mul"
+    assert not last(graph, "add").control_inputs
 
 
 class Named(torch.Tensor):
