@@ -386,4 +386,4 @@ def storage_keys(tensors: Sequence[torch.Tensor]) -> set[int]:
 
 def shares_storage_with(tensor: torch.Tensor, keys: set[int]) -> bool:
     """Whether a tensor, or one of its inner tensors, is in one of these storages."""
-    return bool([key for key, _ in _parts(tensor) if key in keys])
+    return not keys.isdisjoint(dict(_parts(tensor)))

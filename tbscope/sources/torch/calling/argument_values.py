@@ -5,7 +5,7 @@ objects with tensors inside are walked for the inputs and outputs of a graph onl
 """
 
 from collections import UserList, deque
-from collections.abc import Callable, Mapping, Sequence, ValuesView
+from collections.abc import Callable, Iterable, Mapping, Sequence, ValuesView
 from typing import Any
 
 import torch
@@ -22,7 +22,8 @@ FILLED = Constant("<out>")
 """The constant in place of an argument `out`, which an operation fills and does not read."""
 
 _TENSORS = (torch.Tensor, torch.nn.Parameter)
-_PLAIN = frozenset({bool, int, float, complex, type(None)})
+_FLAGS = frozenset({bool, float, complex, type(None)})
+_PLAIN = _FLAGS | {int}
 _OF_TORCH = frozenset({torch.dtype, torch.device, torch.layout, torch.memory_format})
 _NO_TENSORS = _PLAIN | _OF_TORCH | {str, torch.Size}
 _OF_SIZES = frozenset({list, tuple, torch.Size})
@@ -112,6 +113,24 @@ class ArgumentConverter:
             self._met.add(id(given))
         return tree
 
+    def nests(
+        self, entries: Iterable[Any], tensors: list[torch.Tensor] | None = None, values: Any = None
+    ) -> list[Any]:
+        """Return the pytree of each of several arguments or results, as `nest` does."""
+        nests = []
+        for entry in entries:
+            kind = type(entry)
+            # Most entries are tensors and constants.
+            if kind in _TENSORS:
+                value = self._value_of(entry)
+                nests.append(value)
+                if tensors is not None:
+                    tensors.append(entry)
+                    values.append(value)
+            else:
+                nests.append(entry if kind in _FLAGS else self.nest(entry, tensors, values))
+        return nests
+
     def _entered(self, given: Any, names: Any, entries: Any, tensors: Any, values: Any) -> Any:
         """Return the pytree of a container, cut if it is long, deep or inside itself."""
         enclosing, cut = self._around, ""
@@ -127,9 +146,7 @@ class ArgumentConverter:
             return Constant(f"{{{cut}}}")
         enclosing.append(id(given))
         try:
-            converted = (
-                [Constant(cut)] if cut else [self.nest(item, tensors, values) for item in entries]
-            )
+            converted = [Constant(cut)] if cut else self.nests(entries, tensors, values)
         finally:
             enclosing.pop()
         if names is None:
