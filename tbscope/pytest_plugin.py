@@ -69,7 +69,7 @@ class Architecture:
             fix = "pytest --update-architectures writes it"
             pytest.fail(f"{error.what}\n  why: {error.why}\n  fix: {fix}", pytrace=False)
         if not checked:
-            fix = "\n  fix: if it is meant to, pytest --update-architectures writes the pin anew"
+            fix = "\n  fix: if it is meant to, pytest --update-architectures writes the pin again"
             pytest.fail(f"{checked}{fix if checked.difference else ''}", pytrace=False)
 
 

@@ -78,13 +78,13 @@ def test_what_reads_no_parameter_is_neither_trainable_nor_frozen():
         ),
         (
             {"bodi": "a"},
-            "color_by names nothing that the graph of Net holds, such as 'bodi'\n"
+            "color_by names nothing in the graph of Net, such as 'bodi'\n"
             "  why: its keys are names of nodes, or qualified names or paths of scopes\n"
             "  fix: did you mean 'body', 'body.1', 'body.0'?",
         ),
         (
             lambda node: 3,
-            "the color_by function gave 3 for the node 'x'\n"
+            "the color_by function returned 3 for the node 'x'\n"
             "  why: a label is a str, or None for no colour; this is int\n"
             "  fix: give str(...) of it",
         ),

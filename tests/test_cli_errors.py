@@ -51,7 +51,7 @@ def test_an_output_of_unknown_ending():
     told = misused("export", "nets.py:Net", "-o", "graph.jpg")
     assert told.startswith(
         "Error: Invalid value for '-o' / '--output': cannot save a graph as 'graph.jpg': the end "
-        "of the name tells the form: .json ("
+        "of the name selects the format: .json ("
     )
 
 
@@ -65,7 +65,7 @@ def test_a_module_that_is_not_there():
     assert refused("show", "nowhere.nets:Net") == (
         "Error: cannot import 'nowhere.nets'\n"
         "  why: ModuleNotFoundError: No module named 'nowhere'\n"
-        "  fix: run tbscope in the folder that holds it, or give a file: path/to/file.py:Net\n"
+        "  fix: run tbscope in the folder that contains it, or give a file: path/to/file.py:Net\n"
     )
 
 
@@ -151,8 +151,8 @@ def test_a_target_that_cannot_give_a_model():
 
 def test_a_function_that_gives_no_model():
     assert refused("show", "nets.py:give_nothing") == (
-        "Error: give_nothing() in 'nets.py' gave no model\n"
-        "  why: it gave None where a torch.nn.Module is needed\n"
+        "Error: give_nothing() in 'nets.py' returned no model\n"
+        "  why: it returned None, and a torch.nn.Module is needed\n"
         "  fix: name a function that returns the model, e.g. def make_model(): return Net()\n"
     )
 
@@ -221,7 +221,7 @@ def test_a_place_that_cannot_be_written_leaves_nothing_behind(folder):
     assert sorted(path.name for path in folder.iterdir()) == ["graph.pb", "nets.py"]
 
 
-REMOVE = "remove the file that stands where a directory should be"
+REMOVE = "remove the file in the place of the directory"
 SHORTER = "give a shorter --logdir or --run-name"
 
 
@@ -253,7 +253,7 @@ def test_what_is_for_the_log_needs_one(words):
 def test_an_overlay_and_the_graph_under_one_tag():
     words = ["--logdir", "runs", "--tag", "flops", "--overlay", "flops"]
     assert misused("export", "nowhere:Net", *words) == (
-        "Error: --tag and --overlay are both 'flops': a tag holds one graph."
+        "Error: --tag and --overlay are both 'flops': a tag has one graph."
     )
 
 

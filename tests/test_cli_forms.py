@@ -101,7 +101,7 @@ def test_an_unknown_end_is_a_misuse_that_lists_all():
 
 
 def test_export_makes_no_onnx_model():
-    assert "an ONNX model holds the weights" in misused("export", "in.json", "-o", "out.onnx")
+    assert "an ONNX model has weights" in misused("export", "in.json", "-o", "out.onnx")
 
 
 def test_export_takes_a_graph_of_a_log_by_its_tag_and_its_step():
@@ -133,7 +133,7 @@ def test_what_is_not_there_or_holds_no_graph_is_told():
     )
     assert "is no file with a graph" in misused("export", "gone.json", "-o", "out.html")
     Path("notes.txt").write_text("no graph")
-    assert "holds no graph" in refused("export", "notes.txt", "-o", "out.html")
+    assert "contains no graph" in refused("export", "notes.txt", "-o", "out.html")
     assert sorted(path.name for path in Path().glob("out*")) == []
 
 

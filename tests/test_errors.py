@@ -105,7 +105,7 @@ def test_a_not_found_error_tells_near_names():
     with pytest.raises(errors.NotFoundError) as caught:
         chain(1).find("0.wieght")
     assert str(caught.value) == (
-        "the graph of Chain holds nothing named '0.wieght'\n"
+        "the graph of Chain has nothing named '0.wieght'\n"
         "  why: no call, node or scope has that name in this run\n"
         "  fix: did you mean '0.weight', '0.bias'?"
     )
@@ -115,7 +115,7 @@ def test_a_not_found_error_without_near_names_says_where_to_look():
     with pytest.raises(errors.NotFoundError) as caught:
         chain(1).find("§§§§")
     assert str(caught.value) == (
-        "the graph of Chain holds nothing named '§§§§'\n"
+        "the graph of Chain has nothing named '§§§§'\n"
         "  why: no call, node or scope has that name in this run\n"
         "  fix: see graph.calls and graph.nodes for what was recorded"
     )

@@ -242,7 +242,7 @@ def test_a_use_is_found_by_its_call_and_refused_where_there_is_none():
     functions = graph.functions()
     call = graph.find("layers.1.fc")
     assert functions.use(call) is functions.use(call.scope) is functions.find("Linear").uses[1]
-    with pytest.raises(NotFoundError, match=r"graph of Stack holds no call .*Net"):
+    with pytest.raises(NotFoundError, match=r"graph of Stack has no call .*Net"):
         functions.use("Net")
 
 

@@ -196,7 +196,7 @@ def test_a_parameter_that_reads_values():
     ("change", "said"),
     [
         (lambda g: g.inputs.clear(), "%x (input) is of the kind 'input' and not among the inputs"),
-        (lambda g: g.inputs.append(g.inputs[0]), "a node stands twice among the inputs"),
+        (lambda g: g.inputs.append(g.inputs[0]), "a node is twice among the inputs"),
         (
             lambda g: g.inputs.append(g.nodes[4]),
             "%2 (relu, in Net/post) is among the inputs and of the kind 'op'",

@@ -176,9 +176,9 @@ def test_a_finding_reads_as_one_line():
          "as one of 'a::x:0'"),
         (message("a:0 Op"), "broken-name: a:0: the name has a ':', and an input of it is read "
          "as one of 'a'"),
-        (chain(301, "n{}x"), "wide-level: : the top level holds 301 shapes, and takes long to "
+        (chain(301, "n{}x"), "wide-level: : the top level contains 301 shapes, and takes long to "
          "open"),
-        (wide_stack(310), "wide-level: n[0-309]: the box 'n[0-309]' holds 310 shapes, "
+        (wide_stack(310), "wide-level: n[0-309]: the box 'n[0-309]' contains 310 shapes, "
          "and takes long to open"),
         (stack(3, 3, 3, 3, 4), "false-series: n[0-4]: 5 siblings of op 'Op' are folded into a "
          "stack, and they differ in 'size'"),

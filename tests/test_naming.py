@@ -220,7 +220,7 @@ def test_a_style_that_is_none_is_named():
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        (None, "it gave NoneType, and a name is a str"),
+        (None, "it returned NoneType, and a name is a str"),
         (
             "/Net",
             "a name is made of A-Z a-z 0-9 _ . - \\ > ( ) [ ] , in parts with / between them",
@@ -239,7 +239,7 @@ def test_a_style_function_that_gives_no_name_is_told_why(given, why):
     with pytest.raises(ArgumentError) as caught:
         name_graph(small_net().graph, lambda scope: given)
     assert str(caught.value) == (
-        f"the style function gave {given!r} for the scope Net\n"
+        f"the style function returned {given!r} for the scope Net\n"
         f"  why: {why}\n"
         "  fix: give a name like 'Net/layer1/0', or '' for the top level"
     )

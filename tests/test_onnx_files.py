@@ -119,5 +119,5 @@ def test_the_command_shows_and_exports_a_file(folder):
 def test_the_command_refuses_a_file_that_holds_no_graph(folder):
     (folder / "notes.txt").write_text("no graph")
     told = refused("show", "notes.txt")
-    assert told.startswith("Error: tbscope was given 'notes.txt', which holds no graph\n")
+    assert told.startswith("Error: tbscope was given 'notes.txt', which contains no graph\n")
     assert told.endswith("a model is named in its file, or in its module: path/to/file.py:NAME\n")

@@ -168,7 +168,7 @@ def test_a_name_that_the_graph_does_not_hold_is_an_error_with_near_ones(graph):
     with pytest.raises(tbscope.NotFoundError) as error:
         make_overlay(graph, "norm", {"embed.wieght": 1})
     assert str(error.value) == (
-        "the graph of Tied holds nothing named 'embed.wieght'\n"
+        "the graph of Tied has nothing named 'embed.wieght'\n"
         "  why: no call, node or scope has that name in this run\n"
         "  fix: did you mean 'embed.weight', 'read.weight', 'norm.weight'?"
     )

@@ -154,12 +154,12 @@ def never(model, mesh):
         ({"mesh": (4,)}, "mesh=(4,) has no dimensions"),
         (
             {"mesh": MESH, "world_size": 9},
-            "mesh={'dp': 2, 'tp': 4} holds 8 ranks, and the run has 9",
+            "mesh={'dp': 2, 'tp': 4} has 8 ranks, and the run has 9",
         ),
-        ({"mesh": MESH, "parallelize": never}, "the function given as parallelize raised"),
+        ({"mesh": MESH, "parallelize": never}, "the function passed as parallelize raised"),
         (
             {"mesh": MESH, "parallelize": lambda model, mesh: 3},
-            "the function given as parallelize gave 3",
+            "the function passed as parallelize returned 3",
         ),
     ],
     ids=itertools.count(),
@@ -174,7 +174,7 @@ def test_a_run_that_cannot_be_is_refused_and_none_is_left(options, told):
 def test_a_run_beside_process_groups_that_are_there_is_refused():
     with tbscope.fake_world(4):
         tbscope.trace(sums, X)
-        with pytest.raises(tbscope.ArgumentError, match="world_size=8 cannot stand beside"):
+        with pytest.raises(tbscope.ArgumentError, match="world_size=8 cannot be used beside"):
             tbscope.trace(sums, X, world_size=8)
         assert dist.get_world_size() == 4
 

@@ -86,9 +86,9 @@ def test_a_file_is_known_by_what_it_holds_and_not_by_its_name(whole, tmp_path):
     torch.save({"w": torch.ones(2)}, other)
 
     assert str(tbscope.load(renamed)) == str(tbscope.from_export(whole))
-    with pytest.raises(tbscope.ArgumentError, match="which holds no graph"):
+    with pytest.raises(tbscope.ArgumentError, match="which contains no graph"):
         tbscope.load(other)
-    with pytest.raises(tbscope.ArgumentError, match="it is a zip file, and holds no program"):
+    with pytest.raises(tbscope.ArgumentError, match="it is a zip file, and contains no program"):
         tbscope.from_export(other)
 
 
@@ -103,8 +103,8 @@ def test_a_program_of_another_name_is_read_and_several_are_named(tmp_path):
     with pytest.raises(tbscope.ArgumentError) as raised:
         tbscope.load(two)
     assert raised.value.why in (
-        "it holds 2 programs: 'encoder', 'decoder'",
-        "it holds 2 programs: 'decoder', 'encoder'",
+        "it contains 2 programs: 'encoder', 'decoder'",
+        "it contains 2 programs: 'decoder', 'encoder'",
     )
 
 
@@ -163,7 +163,7 @@ def test_pickled_weights_are_refused(whole, tmp_path):
             return json.dumps(config).encode()
         return pickle.dumps(Runs(mark)) if "weights/weight_0" in name else content
 
-    with pytest.raises(tbscope.ArgumentError, match="holds tensors that torch would unpickle"):
+    with pytest.raises(tbscope.ArgumentError, match="contains tensors that torch would unpickle"):
         tbscope.from_export(rewrite(whole, tmp_path / "hostile.pt2", change))
     assert not mark.exists()
 

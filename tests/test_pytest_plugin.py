@@ -76,7 +76,7 @@ def test_a_moved_architecture_fails_with_its_difference_and_no_traceback(run, py
             "the architecture is no longer that of *net.json",
             "Sequential: 1 changed",
             "~ Linear: 0, out_features 3 -> 4, weight Float(3, 2) -> Float(4, 2), *",
-            "  fix: if it is meant to, pytest --update-architectures writes the pin anew",
+            "  fix: if it is meant to, pytest --update-architectures writes the pin again",
         ]
     )
     result.stdout.no_fnmatch_line("*pytest_plugin.py*")

@@ -192,14 +192,14 @@ def test_one_graph_of_several_runs_is_none(tmp_path, runs):
             writer.add_graph(chain(1))
     with pytest.raises(tbscope.ArgumentError, match="no one graph can be read") as caught:
         tbscope.load(tmp_path)
-    assert f"it holds 2 of them: {runs[0]}: Default; {runs[1]}: Default" in str(caught.value)
+    assert f"it has 2 of them: {runs[0]}: Default; {runs[1]}: Default" in str(caught.value)
 
 
 def test_one_graph_of_several_tags_is_none(tmp_path):
     with tbscope.SummaryWriter(tmp_path) as writer:
         writer.add_graph(chain(1), tag="t")
         writer.add_graph(chain(1), tag="u")
-    with pytest.raises(tbscope.ArgumentError, match="it holds 2 of them") as caught:
+    with pytest.raises(tbscope.ArgumentError, match="it has 2 of them") as caught:
         tbscope.load(tmp_path)
     assert ".: 't'; .: 'u'" in str(caught.value)
 
@@ -207,7 +207,7 @@ def test_one_graph_of_several_tags_is_none(tmp_path):
 def test_a_log_without_graphs_gives_none(tmp_path):
     path = log(tmp_path / "tfevents.1", Event(step=3))
     assert tbscope.read_log(path) == []
-    with pytest.raises(tbscope.ArgumentError, match="the log holds none"):
+    with pytest.raises(tbscope.ArgumentError, match="the log has none"):
         tbscope.load(path)
 
 
@@ -383,7 +383,7 @@ WHOLE = record_of(chain(1))
         (WHOLE[:-1], "it is cut off"),
         (WHOLE[:20] + b"\0" + WHOLE[21:], "zlib: "),
         (b"{}", "zlib: "),
-        (zlib.compress(b" " * 10**7), "it holds more than"),
+        (zlib.compress(b" " * 10**7), "it contains more than"),
         (zlib.compress(b"{}"), 'format is not "tbscope.Graph"'),
         (zlib.compress(compact_json(chain(1))[:-9]), "this is no JSON"),
         (zlib.compress(b'{"format": "tbscope.Graph", "version": 7}'), "is of version 7 of its"),

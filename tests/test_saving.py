@@ -85,7 +85,8 @@ def test_an_unknown_end_is_refused_with_all_that_are_known(tmp_path):
 def test_onnx_is_made_of_the_model_itself():
     assert refusal("graph.onnx") == (
         "cannot save a graph as 'graph.onnx'\n"
-        "  why: an ONNX model holds the weights and computes, and a graph tells only what ran\n"
+        "  why: an ONNX model has weights and computes, and a graph has only the operations "
+        "that ran\n"
         "  fix: tbscope.export_onnx(model, args, path='model.onnx'), from the model itself"
     )
 
@@ -93,7 +94,7 @@ def test_onnx_is_made_of_the_model_itself():
 def test_a_depth_or_an_option_that_changes_nothing_is_refused(tmp_path):
     assert refusal(tmp_path / "graph.json", style="torch") == (
         "style='torch' changes nothing in a .json file\n"
-        "  why: it holds the graph itself, and no drawing of it\n"
+        "  why: it contains the graph itself, and no drawing of it\n"
         "  fix: leave style out"
     )
     for suffix in (".html", ".json", ".pb", ".pbtxt"):

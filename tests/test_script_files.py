@@ -66,9 +66,11 @@ def test_a_file_is_known_by_what_it_holds_and_not_by_its_name(whole, tmp_path):
     torch.save({"w": torch.ones(2)}, weights)
 
     assert str(tbscope.load(renamed)) == str(tbscope.from_torchscript(whole))
-    with pytest.raises(tbscope.ArgumentError, match="which holds no graph"):
+    with pytest.raises(tbscope.ArgumentError, match="which contains no graph"):
         tbscope.load(weights)
-    with pytest.raises(tbscope.ArgumentError, match="it is a zip file, and holds no TorchScript"):
+    with pytest.raises(
+        tbscope.ArgumentError, match="it is a zip file, and contains no TorchScript"
+    ):
         tbscope.from_torchscript(weights)
 
 

@@ -107,8 +107,8 @@ def test_a_tag_after_the_figures_of_the_run_leaves_them_as_they_are(tmp_path, gr
 
 def taken(tag, kind, known):
     return (
-        f"the tag {tag!r} cannot hold {kind}\n"
-        f"  why: it holds {known} already, and TensorBoard shows one kind of data under each tag\n"
+        f"the tag {tag!r} cannot have {kind}\n"
+        f"  why: it has {known} already, and TensorBoard shows one kind of data under each tag\n"
         "  fix: another tag"
     )
 

@@ -66,7 +66,8 @@ def test_the_error_of_a_file_without_a_graph_names_all_kinds_that_are_read(tmp_p
     with pytest.raises(tbscope.ArgumentError) as raised:
         tbscope.load(path)
     assert str(raised.value) == (
-        f"load was given {shown(path)}, which holds no graph\n  why: it takes {KINDS}\n  fix: {RUN}"
+        f"load was given {shown(path)}, which contains no graph\n  why: it takes {KINDS}\n"
+        f"  fix: {RUN}"
     )
 
 

@@ -11,7 +11,7 @@ import tbscope
 
 GONE = f"make the directory, leave it there while it is written to, or {ELSEWHERE}"
 FULL = f"OSError: No space left on device; free some space there, or {ELSEWHERE}"
-REMOVE = f"remove the file that stands where a directory should be, or {ELSEWHERE}"
+REMOVE = f"remove the file in the place of the directory, or {ELSEWHERE}"
 
 
 # -- a file that may not grow, a full disk -----------------------------------------------------

@@ -83,8 +83,8 @@ def load_model(target: ModelSpec, arguments: Mapping[str, object]) -> "torch.nn.
     model = _call_factory(maker, target, arguments)
     if not isinstance(model, torch.nn.Module):
         raise ArgumentError(
-            f"{_call_text(target, arguments)} gave no model",
-            why=f"it gave {_kind(model)} where a torch.nn.Module is needed",
+            f"{_call_text(target, arguments)} returned no model",
+            why=f"it returned {_kind(model)}, and a torch.nn.Module is needed",
             fix="name a function that returns the model, e.g. def make_model(): return Net()",
         )
     return model
@@ -155,7 +155,7 @@ def _import_place(target: ModelSpec) -> ModuleType:
         # The missing module is the target itself (or its package), not one that it imports.
         if missing and f"{target.place}.".startswith(f"{missing}."):
             fix = (
-                "run tbscope in the folder that holds it, or give a file: "
+                "run tbscope in the folder that contains it, or give a file: "
                 f"path/to/file.py:{target.attribute}"
             )
         elif "relative import" in str(error):

@@ -324,7 +324,7 @@ def _read_pin(path: str, pin: object, *, update: bool) -> Outline | None:
         raise ArgumentError(
             f"the pin {shown(pin)} cannot be read",
             why=error_text(error),
-            fix="check the path, or write it anew with update=True",
+            fix="check the path, or write it again with update=True",
         ) from error
     try:
         return pin_to_outline(text)

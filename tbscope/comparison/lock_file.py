@@ -60,7 +60,7 @@ def pin_to_outline(text: str) -> Outline:
         raise ArgumentError(
             f"this pin is of version {data.get('version')!r}",
             why=f"this tbscope reads version {VERSION}",
-            fix="update tbscope, or write the pin anew",
+            fix="update tbscope, or write the pin again",
         )
     try:
         return _outline(data)

@@ -148,7 +148,7 @@ def label_nodes(
             continue
         if type(label) is not str:
             raise ArgumentError(
-                f"the color_by function gave {shown(label)} for the node {shown(node.name)}",
+                f"the color_by function returned {shown(label)} for the node {shown(node.name)}",
                 why=f"a label is a str, or None for no colour; this is {type(label).__name__}",
                 fix="give str(...) of it",
             )
@@ -186,7 +186,7 @@ def _by_mapping(graph: Graph, labels: Mapping[str, str]) -> dict[Node, str]:
         names = [scope.qualified_name or scope.path for scope in graph.scopes()]
         near = near_names(first, names)
         raise ArgumentError(
-            f"color_by names nothing that the graph of {graph.name} holds, such as {shown(first)}",
+            f"color_by names nothing in the graph of {graph.name}, such as {shown(first)}",
             why="its keys are names of nodes, or qualified names or paths of scopes",
             fix=f"did you mean {', '.join(map(repr, near))}?" if near else "see graph.scopes()",
         )

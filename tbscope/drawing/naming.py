@@ -474,7 +474,7 @@ def _numbered(text: str, wish: str, index: int) -> tuple[str, bool]:
 def _check_path(name: object, scope: Scope) -> None:
     """Raise ArgumentError unless this is a legal name of a scope; empty means the top level."""
     if type(name) is not str:
-        why = f"it gave {type(name).__name__}, and a name is a str"
+        why = f"it returned {type(name).__name__}, and a name is a str"
     elif len(name) > _MOST_OF_PATH:
         why = f"a name has at most {_MOST_OF_PATH:,} characters"
     elif name and not _LEGAL_PATH.fullmatch(name):
@@ -484,7 +484,7 @@ def _check_path(name: object, scope: Scope) -> None:
     else:
         return
     raise ArgumentError(
-        f"the style function gave {shown(name)} for the scope {scope}",
+        f"the style function returned {shown(name)} for the scope {scope}",
         why=why,
         fix="give a name like 'Net/layer1/0', or '' for the top level",
     )

@@ -55,7 +55,7 @@ def graph_of_record(record: bytes) -> Graph:
         raise _damaged(f"zlib: {error}") from error
     if not inflate.eof:
         rest = inflate.unconsumed_tail
-        raise _damaged(f"it holds more than {most:,} bytes" if rest else "it is cut off")
+        raise _damaged(f"it contains more than {most:,} bytes" if rest else "it is cut off")
     return graph_from_json(text)
 
 

@@ -137,7 +137,7 @@ def _checked(data: Json) -> Mapping[str, Json]:
         raise ArgumentError(
             f"this graph is of version {version} of its format",
             why=f"this tbscope reads version {_VERSION}",
-            fix="pip install --upgrade tbscope" if newer else "write the graph anew",
+            fix="pip install --upgrade tbscope" if newer else "write the graph again",
         )
     return data
 

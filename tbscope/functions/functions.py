@@ -64,7 +64,7 @@ class Functions(Sequence[Definition]):
         use = self._uses.get(call.scope if isinstance(call, Call) else call)
         if use is None:
             raise NotFoundError(
-                f"the graph of {self.graph.name} holds no call {shown(call)}",
+                f"the graph of {self.graph.name} has no call {shown(call)}",
                 why="uses are found by the calls of this graph, or by their scopes",
                 fix="graph.functions().use(graph.calls[0])",
             )

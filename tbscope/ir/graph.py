@@ -182,7 +182,7 @@ class Graph:
         names += [call.scope.path for call in self.calls]
         names += [node.name for node in self.nodes if node.kind != "op"]
         raise NotFoundError(
-            f"the graph of {self.name} holds nothing named {shown(name)}",
+            f"the graph of {self.name} has nothing named {shown(name)}",
             why="no call, node or scope has that name in this run",
             fix=did_you_mean(
                 name,

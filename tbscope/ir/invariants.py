@@ -209,7 +209,7 @@ def _inputs(indexed: _GraphIndex) -> Iterator[str]:
     graph = indexed.graph
     listed = set(graph.inputs)
     if len(listed) < len(graph.inputs):
-        yield "a node stands twice among the inputs"
+        yield "a node is twice among the inputs"
     for node in graph.inputs:
         if node.kind != "input":
             yield f"{_say(node)} is among the inputs and of the kind {node.kind!r}"
@@ -307,7 +307,7 @@ def _shardings(indexed: _GraphIndex) -> Iterator[str]:
 def _parts(indexed: _GraphIndex) -> Iterator[str]:
     graph = indexed.graph
     for rank, count in _repeated(rank for part in graph.parts for rank in part.ranks):
-        yield f"rank {rank} stands in {count} parts"
+        yield f"rank {rank} is in {count} parts"
     boxes = {scope.path for scope in indexed.scopes if scope.kind == "rank"} if graph.parts else ()
     for part in graph.parts:
         if not part.ranks:
@@ -315,7 +315,7 @@ def _parts(indexed: _GraphIndex) -> Iterator[str]:
         elif not 0 <= min(part.ranks) <= max(part.ranks) < graph.world_size:
             yield f"the part of {part} is of a run that has {graph.world_size} ranks"
         if part.scope and part.scope not in boxes:
-            yield f"the part of {part} stands in {part.scope!r}, which is the scope of no rank"
+            yield f"the part of {part} is in {part.scope!r}, which is the scope of no rank"
 
 
 def _paths(indexed: _GraphIndex) -> Iterator[str]:

@@ -141,7 +141,7 @@ def _event(files: list[str], place: GraphLocation, wall_time: float) -> LoggedCo
             why = f"{error.what}: {error.why}"
         except Exception as error:  # noqa: BLE001  As above; the next file may contain it.
             why = error_text(error)
-    raise _missing(why, "reload, or write the log anew")
+    raise _missing(why, "reload, or write the log again")
 
 
 def _missing(why: str, fix: str) -> ArgumentError:

@@ -204,5 +204,5 @@ def _number(text: str | None, kind: Callable[[str], _Number]) -> _Number:
         raise ArgumentError(
             f"{text!r} is no number",
             why="steps, times, boxes and nodes have numbers",
-            fix="open the graph anew",
+            fix="open the graph again",
         ) from error

@@ -30,7 +30,7 @@ def _wide_level(reading: LintContext) -> Iterator[Fault]:
         if len(shapes) > SLOW_LIMIT:
             yield Fault(
                 name,
-                f"{shown_place(name)} holds {len(shapes)} shapes, and takes long to open",
+                f"{shown_place(name)} contains {len(shapes)} shapes, and takes long to open",
                 f"group them in boxes of {STACK_LIMIT if name in stacks else LEVEL_LIMIT} or less",
             )
 
@@ -47,7 +47,7 @@ def _long_chain(reading: LintContext) -> Iterator[Fault]:
             if length > CHAIN_LIMIT:
                 yield Fault(
                     name,
-                    f"{shown_place(name)} holds a chain of {length} shapes, "
+                    f"{shown_place(name)} contains a chain of {length} shapes, "
                     "and the page may stay blank",
                     f"group them in boxes of {LEVEL_LIMIT} or less",
                 )

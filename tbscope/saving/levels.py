@@ -278,7 +278,7 @@ class Levels:
             raise ArgumentError(
                 f"the picture has no {kind} of the number {number}",
                 why=f"its boxes have numbers up to {len(self.picture.boxes)}, its nodes more",
-                fix="open the graph anew",
+                fix="open the graph again",
             )
         return number
 
@@ -313,7 +313,7 @@ class Levels:
             raise ArgumentError(
                 f"a picture has no figure {shown(key)}",
                 why=f"those that it counts are {', '.join(ASKED)}",
-                fix="open the graph anew",
+                fix="open the graph again",
             )
         return self.figures([activation_bytes(self.picture)])
 

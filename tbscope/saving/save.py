@@ -71,7 +71,7 @@ def _pb(graph: Graph, _: int | None, drawing: Drawing) -> bytes:
 FORMS = (
     Form(
         ".json",
-        "all that the graph holds; load reads it",
+        "the whole graph; load reads it",
         lambda graph, *_: graph_to_json(graph).encode("ascii"),
         draws=False,
     ),
@@ -113,9 +113,12 @@ def form_of(name: str, path: object = None) -> Form:
             return form
     ends = [f"{form.suffix} ({form.help})" for form in FORMS]
     ends.append("or a / for a folder (an event file for TensorBoard)")
-    why, fix = f"the end of the name tells the form: {', '.join(ends)}", "graph.save('graph.html')"
+    why, fix = (
+        f"the end of the name selects the format: {', '.join(ends)}",
+        "graph.save('graph.html')",
+    )
     if name.lower().endswith(".onnx"):
-        why = "an ONNX model holds the weights and computes, and a graph tells only what ran"
+        why = "an ONNX model has weights and computes, and a graph has only the operations that ran"
         fix = "tbscope.export_onnx(model, args, path='model.onnx'), from the model itself"
     raise _refused(name if path is None else path, why, fix)
 
@@ -136,7 +139,7 @@ def data_of(graph: Graph, form: Form, depth: int | None, drawing: Drawing) -> by
         name, value = next(iter(drawing.items()))
         raise ArgumentError(
             f"{name}={shown(value)} changes nothing in a {form.suffix} file",
-            why="it holds the graph itself, and no drawing of it",
+            why="it contains the graph itself, and no drawing of it",
             fix=f"leave {name} out",
         )
     if depth is not None and not form.cuts:

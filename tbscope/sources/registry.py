@@ -85,7 +85,7 @@ def load(thing: object) -> Graph:
     source = next(source for source in SOURCES if source.takes(thing))
     if source is SOURCES[-1]:
         why, fix = _without_graph(thing)
-        what = f"load was given {shown(thing)}, which holds no graph"
+        what = f"load was given {shown(thing)}, which contains no graph"
         raise ArgumentError(what, why=why, fix=fix)
     return source.graph(thing, None, {})
 

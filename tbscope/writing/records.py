@@ -279,9 +279,9 @@ _FIXES = {
     errno.EFBIG: "allow larger files (ulimit -f unlimited)",
     errno.EACCES: "get the right to write there (chmod)",
     errno.EPERM: "get the right to write there (chmod)",
-    errno.EEXIST: "remove the file that stands where a directory should be",
-    errno.ENOTDIR: "remove the file that stands where a directory should be",
-    errno.EISDIR: "remove the directory that stands where the file should be",
+    errno.EEXIST: "remove the file in the place of the directory",
+    errno.ENOTDIR: "remove the file in the place of the directory",
+    errno.EISDIR: "remove the directory in the place of the file",
     errno.ENAMETOOLONG: "give a shorter log_dir, run_name or filename_suffix",
 }
 

@@ -211,8 +211,8 @@ def next_step(
     latest, known, _ = _latest.get((directory, tag), Written(-1, kind))
     if known is not kind and tag is not None:
         raise ArgumentError(
-            f"the tag {shown(tag)} cannot hold {kind.value}",
-            why=f"it holds {known.value} already, and TensorBoard shows one kind of data "
+            f"the tag {shown(tag)} cannot have {kind.value}",
+            why=f"it has {known.value} already, and TensorBoard shows one kind of data "
             "under each tag",
             fix="another tag",
         )

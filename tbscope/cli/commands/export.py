@@ -138,7 +138,7 @@ def _check_use(
             raise click.UsageError(f"{flags[0]} is for TensorBoard: give --logdir FOLDER, too.")
     if place["tag"] in overlays:
         raise click.UsageError(
-            f"--tag and --overlay are both {place['tag']!r}: a tag holds one graph."
+            f"--tag and --overlay are both {place['tag']!r}: a tag has one graph."
         )
     if depth is not None and not any(output.form.cuts for output in outputs):
         from tbscope.saving.save import FORMS

@@ -101,7 +101,7 @@ def _messages(target: GraphPath) -> "Iterator[LoggedMessage]":
             count += 1
             yield one
     if not count:
-        what = "it holds no graph" if target.tag is None else f"none is tagged {target.tag!r}"
+        what = "it contains no graph" if target.tag is None else f"none is tagged {target.tag!r}"
         raise ArgumentError(
             f"nothing can be checked in {target.path!r}", why=what, fix=f"tbscope ls {target.path}"
         )

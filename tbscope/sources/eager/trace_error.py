@@ -134,7 +134,7 @@ def _by_call(call: Call | None, text: str, context: RunContext) -> str:
         )
     if isinstance(context.inputs, list) and context.inputs:
         return (
-            "check input_to_model: a list holds the positional arguments; for a model that "
+            "check input_to_model: a list contains the positional arguments; for a model that "
             "takes a list of tensors give input_to_model=([img],)"
         )
     if call is None:

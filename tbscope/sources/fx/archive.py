@@ -66,7 +66,7 @@ def load_program(path: object, *, trusted: bool = False) -> Any:
         raise unreadable(
             path,
             _DOING,
-            f"it holds {len(names)} programs: {', '.join(map(shown, names))}",
+            f"it contains {len(names)} programs: {', '.join(map(shown, names))}",
             "save one program in a file of its own: torch.export.save(program, path)",
         )
     except ArgumentError:
@@ -81,7 +81,7 @@ def load_program(path: object, *, trusted: bool = False) -> Any:
             path,
             _DOING,
             f"torch.export.load raised {error_text(reason)}",
-            "write it anew with torch.export.save(program, path), by this torch or an older one",
+            "write it again with torch.export.save(program, path), by this torch or an older one",
         ) from error
 
 
@@ -101,7 +101,7 @@ def _check(file: IO[bytes], path: object, *, trusted: bool) -> list[str]:
             why = f"its entries claim {claimed:,} bytes, and the file has {size:,}"
             raise unreadable(path, _DOING, why, _DAMAGED)
         if not any(map(holds_model, names)):
-            why = "it is a zip file, and holds no program"
+            why = "it is a zip file, and contains no program"
             raise unreadable(path, _DOING, why, "torch.export.save(program, path) writes one")
         for name in names:
             if holds_model(name):
@@ -128,7 +128,7 @@ def _check_entry(archive: zipfile.ZipFile, name: str, path: object) -> None:
         raise unreadable(
             path,
             _DOING,
-            f"its entry {shown(name)} holds {what}, which runs code of the file's author",
+            f"its entry {shown(name)} contains {what}, which runs code of the file's author",
             "if you trust the author: tbscope.from_export(path, trusted=True)",
         )
 
@@ -151,7 +151,7 @@ def _check_formulas(content: bytes, name: str, path: object) -> None:
             raise unreadable(
                 path,
                 _DOING,
-                f"its entry {shown(name)} tells the size {shown(formula)}, which is no formula",
+                f"its entry {shown(name)} has the size {shown(formula)}, which is no formula",
                 "ask its author for a file that torch.export.save has written",
             )
 

@@ -65,7 +65,7 @@ def _of_file(path: object, *, trusted: bool) -> Graph:
         raise ArgumentError(
             f"no graph can be made of the program in {shown(path)}",
             why=error_text(error),
-            fix="write it anew with torch.export.save(program, path)",
+            fix="write it again with torch.export.save(program, path)",
         ) from error
 
 

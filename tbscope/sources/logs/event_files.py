@@ -17,7 +17,7 @@ DOING = "no graphs can be read"
 
 # TensorBoard recognises event files by this part of their names.
 _MARK = "tfevents"
-_FIX = "copy the file anew; read_log takes the files beside it one by one, too"
+_FIX = "copy the file again; read_log takes the files beside it one by one, too"
 _HEAD = struct.Struct("<QI")
 _TAIL = struct.Struct("<I")
 

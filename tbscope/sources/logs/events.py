@@ -82,7 +82,7 @@ def graphs_in(event: bytes) -> Iterator[LoggedContent]:
                     content.record = record
                 yield content
     except (WireError, DecodeError, UnicodeDecodeError) as error:
-        raise EventError(f"holds an event that cannot be read: {error_text(error)}") from error
+        raise EventError(f"contains an event that cannot be read: {error_text(error)}") from error
 
 
 def _found(number: int, event: bytes, start: int, end: int) -> Iterator[LoggedContent]:

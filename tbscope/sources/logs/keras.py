@@ -26,7 +26,7 @@ def graph_def_of_keras(data: bytes) -> tuple[GraphDef, str]:
         raise ArgumentError(
             "a conceptual graph of Keras is damaged",
             why=error_text(error),
-            fix="write it anew: keras_model.to_json() makes it",
+            fix="write it again: keras_model.to_json() makes it",
         ) from error
     name = model.get("config", {}).get("name", "")
     return message, name if isinstance(name, str) else ""

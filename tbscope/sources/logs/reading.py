@@ -110,7 +110,7 @@ def graph_in_log(path: object) -> Graph:
     if len(latest) == 1:
         return next(iter(latest.values())).graph
     if not latest:
-        raise unreadable(path, "no graph can be read", "the log holds none", "tbscope.read_log")
+        raise unreadable(path, "no graph can be read", "the log has none", "tbscope.read_log")
     of_run = next((logged for (_, tag), logged in latest.items() if tag is None), None)
     if of_run is not None and len({run for run, _ in latest}) == 1:
         warn(_beside(path, [tag for _, tag in latest if tag is not None]))
@@ -120,7 +120,7 @@ def graph_in_log(path: object) -> Graph:
     raise unreadable(
         path,
         "no one graph can be read",
-        f"it holds {len(latest)} of them: {'; '.join(names[:_MOST_LISTED])}{more}",
+        f"it has {len(latest)} of them: {'; '.join(names[:_MOST_LISTED])}{more}",
         "for one in tbscope.read_log(path): one.run, one.tag, one.step, one.graph",
     )
 

@@ -106,7 +106,7 @@ def _whole(model: "ModelProto", what: str) -> "ModelProto":
         raise ArgumentError(
             f"no graph can be read of {what}",
             why=f"it has {shown(broken)} in place of a name, which is no text in UTF-8",
-            fix="the file is broken: write it anew",
+            fix="the file is broken: write it again",
         )
     raise ArgumentError(
         f"no graph can be read of {what}",

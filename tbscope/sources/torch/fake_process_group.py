@@ -64,7 +64,7 @@ def fake_world(
     ranks = world_size if sizes is None else prod(sizes.values())
     if ranks != world_size:
         raise ArgumentError(
-            f"mesh={shown(mesh)} holds {ranks} ranks, and the run has {world_size}",
+            f"mesh={shown(mesh)} has {ranks} ranks, and the run has {world_size}",
             why="each rank has one position in the mesh",
             fix=f"world_size={ranks}, or sizes whose product is {world_size}",
         )
@@ -200,11 +200,11 @@ def parallelized_copy(model: object, parallelize: Parallelize, mesh: object, *, 
         result = parallelize(copy, mesh)
     except Exception as error:
         raise ArgumentError(
-            "the function given as parallelize raised", why=error_text(error), fix=_FIX
+            "the function passed as parallelize raised", why=error_text(error), fix=_FIX
         ) from error
     if result is not None and not callable(result):
         raise ArgumentError(
-            f"the function given as parallelize gave {shown(result)}",
+            f"the function passed as parallelize returned {shown(result)}",
             why="it returns the model of this rank, or None for the model that was passed to it",
             fix=_FIX,
         )

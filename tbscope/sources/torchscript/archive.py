@@ -65,7 +65,7 @@ def load_script(path: object) -> Loaded:
             path,
             _DOING,
             f"torch.jit.load raised {error_text(error)}",
-            "import what registers its operators first; else write it anew with "
+            "import what registers its operators first; else write it again with "
             "torch.jit.save(module, path), by this torch or an older one",
         ) from error
 
@@ -78,7 +78,7 @@ def _noted(archive: zipfile.ZipFile, path: object) -> list[Types] | None:
     """
     names = archive.namelist()
     if not holds_script(names):
-        why = "it is a zip file, and holds no TorchScript"
+        why = "it is a zip file, and contains no TorchScript"
         raise unreadable(path, _DOING, why, "torch.jit.save(module, path) writes one")
     traced_inputs: list[Types] | None = None
     for name in names:

@@ -150,7 +150,7 @@ class _Regrouping:
             raise ArgumentError(
                 "the modules of a model that lists none cannot be made functions",
                 why="its nodes have no metadata of the kind 'pkg.torch.onnx.name_scopes'",
-                fix="export it anew: torch.onnx.export(model, args, path, dynamo=True)",
+                fix="export it again: torch.onnx.export(model, args, path, dynamo=True)",
             )
         self._origins: dict[ir.Node, Origin | None] = {}
         # The nodes of each call in order; a dict serves as a set with order, as nodes are removed.
