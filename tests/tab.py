@@ -14,15 +14,18 @@ THINGS = "#world > g .thing:not(circle)"
 # TensorBoard's own page warns of it.
 _KNOWN = "Three.js"
 # As TensorBoard's page has it, below its header.
-_FRAME = """<!doctype html><body style="margin: 0">
+_FRAME = """<!doctype html><link rel="icon" href="data:,"><body style="margin: 0">
 <iframe src="/data/plugin_entry.html?name=tbscope"
     style="position: absolute; top: 64px; width: 100%; height: calc(100% - 64px); border: 0">
 </iframe>"""
 
 
 def stand_alone(page, url):
-    """Have nothing but the tab in the page, whose frame asks the server."""
-    page.route(f"{url}/", lambda route: route.fulfill(body=_FRAME))
+    """Have nothing but the tab in the page, whose frame asks the server.
+
+    A page whose requests are looked at has no cache, and takes longer for each.
+    """
+    page.route(f"{url}/", lambda route: route.fulfill(body=_FRAME), times=1)
 
 
 class Tab:

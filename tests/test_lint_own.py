@@ -8,7 +8,7 @@ import pytest
 import torch
 from looped_models import Adjoint, Cells, Experts, Packed, Solver, Spiking, Transformed, looped
 from real_graphs import real_graph
-from sweeps import sampled
+from sweeps import counted, sampled
 from test_random_models import LEAVES, WIDTH, Program
 from torch import nn
 from torch.nn import functional
@@ -199,20 +199,20 @@ def test_no_layer_of_torch_breaks_a_rule_alone_or_among_others(name):
     make, *shapes = LAYERS[name]
     number = [*LAYERS].index(name)
     inputs = tuple(torch.rand(shape) for shape in shapes)
-    assert findings(make().eval(), inputs, turn(number, 3)) == {}
+    assert findings(make().eval(), inputs, turn(number, 6)) == {}
 
     def several(*given):
         return [layer(*given) for layer in layers]
 
     layers = [make().eval() for _ in range(7)]
-    assert findings(several, inputs, turn(number, 2, DRAWINGS[:5])) == {}
+    assert findings(several, inputs, turn(number, 4, DRAWINGS[:5])) == {}
 
 
 @pytest.mark.parametrize("seed", sampled(range(60), range(10)))
 def test_no_random_model_breaks_a_rule(seed):
     torch.manual_seed(seed)
     model = random_program(Random(seed))
-    assert findings(model, torch.rand(4, WIDTH), turn(seed, 3)) == {}
+    assert findings(model, torch.rand(4, WIDTH), turn(seed, 5)) == {}
 
 
 @pytest.mark.parametrize("seed", sampled(range(400), range(12)))
@@ -220,7 +220,7 @@ def test_no_random_model_that_loops_breaks_an_error_rule_in_any_random_drawing(s
     random = Random(seed)
     torch.manual_seed(seed)
     graph = tbscope.trace(*looped(random), kernels=True)
-    for _ in range(4):
+    for _ in range(counted(4, 2)):
         how = {option: random.choice(choices) for option, choices in EVERY.items()}
         found = tbscope.lint(tbscope.to_graph_def(graph, **how))
         assert [str(one) for one in found if one.severity == "error"] == [], how
@@ -228,18 +228,18 @@ def test_no_random_model_that_loops_breaks_an_error_rule_in_any_random_drawing(s
 
 @pytest.mark.parametrize("name", LOOPED)
 def test_no_model_that_loops_loses_an_output(name):
-    drawings = [*turn([*LOOPED].index(name), 2), {"helpers": "none"}]
+    drawings = [*turn([*LOOPED].index(name), 4), {"helpers": "none"}]
     assert findings(*LOOPED[name](), drawings) == {}
 
 
 @pytest.mark.parametrize("name", ODD)
 def test_what_once_broke_a_rule_breaks_none(name):
-    assert findings(*ODD[name](), turn([*ODD].index(name), 2)) == {}
+    assert findings(*ODD[name](), turn([*ODD].index(name), 4)) == {}
 
 
 @pytest.mark.parametrize("name", KINDS)
 def test_no_model_of_transformers_breaks_a_rule(name):
-    assert broken(real_graph(name), turn([*KINDS].index(name), 3)) == {}
+    assert broken(real_graph(name), turn([*KINDS].index(name), 6)) == {}
 
 
 def test_the_drawings_try_every_option():
