@@ -177,7 +177,8 @@ class CallSites:
             return running.inner, running.source, None, 0
         mark: Any = frame.f_trace
         if mark is None:
-            if _is_forward(frame, running) and self._locator.is_foreign(frame.f_code.co_filename):
+            is_forward = frame.f_code is running.forward and _is_called_by_torch(frame)
+            if is_forward and self._locator.is_foreign(frame.f_code.co_filename):
                 # In a forward of torch's own, the line that called the module is the user's.
                 return running.inner, running.source, None, 0
         elif mark.__class__ is _CallSiteTag:
@@ -258,7 +259,7 @@ class CallSites:
             source, step = mark.spots.get(user.f_lasti) or self._locator.spot(user)
             return source or running.source, mark.run, step
         run, step = self._enter(frame, running.scope)
-        return self._locator.at(user) or running.source, run, step
+        return self._locator.spot(user)[0] or running.source, run, step
 
     def source_at(self, frame: FrameType | None) -> Source | None:
         """Return the place in the user's code that led to this frame."""
@@ -287,7 +288,7 @@ class CallSites:
                 return None, user
             if user is None and not is_foreign(code.co_filename):
                 user = outer
-            if _is_forward(outer, running):
+            if code is running.forward and _is_called_by_torch(outer):
                 break
             if outer.f_trace is not None and self._begins_in(outer):
                 break
@@ -317,7 +318,7 @@ class CallSites:
             frame: The frame.
             key: The scope of the running module call, which all its function calls share.
         """
-        new: list[FrameType] = []
+        passed, new = self._passed, list[FrameType]()
         run: CallFrame | None = None
         outer: FrameType | None = None
         while frame is not None:
@@ -328,7 +329,9 @@ class CallSites:
             if mark is not None and (mark.begins or mark.key is key):
                 run, outer = mark.run, frame
                 break
-            skip = self._passes(code.co_filename)
+            skip = passed.get(code.co_filename)
+            if skip is None:
+                skip = self._passes(code.co_filename)
             if skip == _ENDS:
                 break
             if not skip and not code.co_flags & _BY_TURNS:
@@ -351,11 +354,10 @@ class CallSites:
         return mark
 
     def _passes(self, file: str) -> int:
-        """Return 0 to search the frames of a file, 1 to skip them, `_ENDS` to end the walk."""
-        if file not in self._passed:
-            own = is_own_file(file) and not file.startswith(_WATCHING)
-            self._passed[file] = _ENDS if own else int(self._locator.is_foreign(file))
-        return self._passed[file]
+        """Return 0 to search the frames of a new file, 1 to skip them, `_ENDS` to end the walk."""
+        own = is_own_file(file) and not file.startswith(_WATCHING)
+        self._passed[file] = skip = _ENDS if own else int(self._locator.is_foreign(file))
+        return skip
 
     def _new_run(self, code: CodeType, around: CallFrame | None, step: int) -> CallFrame:
         entry = self._functions.get(id(code))
@@ -366,13 +368,8 @@ class CallSites:
         return CallFrame(entry[1], around, step)
 
 
-def _is_forward(frame: FrameType, running: Frame) -> bool:
-    """Whether a frame is the forward of the running module, called by torch itself.
-
-    This is the most frequent case, and is decided without a look at the frame's locals.
-    """
-    if frame.f_code is not running.forward:
-        return False
+def _is_called_by_torch(frame: FrameType) -> bool:
+    """Whether torch's call of a module has called a frame; its locals are not read for that."""
     caller = frame.f_back
     return caller is not None and caller.f_code is CALL_CODE
 

@@ -21,7 +21,7 @@ import torch
 from tbscope.analysis.notes import DataRead
 from tbscope.ir.graph import Argument, Node, Note, Source, Value
 from tbscope.sources.eager.record.backward_io import InnerPass, InnerPassResults, without_ancestors
-from tbscope.sources.eager.record.call_site import CallSite, CallSites
+from tbscope.sources.eager.record.call_site import CallSites
 from tbscope.sources.eager.record.kernel_bodies import KernelRuns
 from tbscope.sources.eager.record.operation import Operation, Operations
 from tbscope.sources.eager.record.ranks import Ranks, is_bookkeeping
@@ -91,6 +91,7 @@ class Dataflow:
         operations: As the argument.
         value_of: Returns the current value of a tensor; a new value for a tensor not seen before.
         nest: Returns a pytree with values in place of its tensors.
+        nests: The same for each of several pytrees.
         passes: The results of backward passes that are one operation each.
         reads: The reads of contents by Python.
         failed: The operations that raised the latest errors.
@@ -121,7 +122,8 @@ class Dataflow:
     def _find_by(self, sources: TensorSources) -> None:
         self.sources = sources
         self.value_of = sources.value_of
-        self.nest = ArgumentConverter(sources.value_of, sources.lying_in).nest
+        converter = ArgumentConverter(sources.value_of, sources.lying_in)
+        self.nest, self.nests = converter.nest, converter.nests
 
     def branch(self, source: Source | None) -> "Dataflow":
         """Return the dataflow of another thread, which adds to the same graph.
@@ -176,7 +178,8 @@ class Dataflow:
         if training is not None:
             training.operation_begins(frame)
         written, kernels = operation.written, operation.kernels
-        if not written:
+        # Most operations compute a tensor.
+        if not written and not (kernels and results and ranks is None):
             seen = self._kernels_without_write(name, args, kwargs, result, operation, results)
             if seen is None:
                 if not results and args:
@@ -191,14 +194,13 @@ class Dataflow:
         out = collect_tensors(kwargs["out"], []) if written and "out" in kwargs else []
         if operation.given or operation.fed:
             self._read_inner(name, operation, read, values)
-        passing = operation.passing
-        if passing is not None:
-            # The sums with gradients from before are recorded by `InnerPassResults.add`.
-            written = [tensor for tensor in written if id(tensor) not in passing.earlier]
-        scope, source, run, step = self.site_of(frame, read, values)
-        tensor_values = self.values
+        site, tensor_values = self.where.of_operation(frame), self.values
+        if training is not None:
+            site = training.site_of(site, frame, read, values)
+        scope, source, run, step = site
         writers = tensor_values.earlier_writers(read, values) if tensor_values.writes.any else []
         node = self.builder.append_op(name, scope, values, arguments, writers, source, kernels)
+        passing = operation.passing
         if passing is not None:
             # The tensors that the backward pass read become inputs, too, unless an argument was
             # made from them.
@@ -208,6 +210,7 @@ class Dataflow:
         if not RANDOM.isdisjoint(kernels):
             self._mark_random(node, frame)
         if written:
+            written = self._visible_writes(operation, [*read, *unseen, *out])
             node.writes = tensor_values.written_positions(written, read, values)
             node.attributes.update(self.sources.filled_by(out))
         if kernels:
@@ -233,20 +236,18 @@ class Dataflow:
             training.operation_ended(node, read, results)
         return node
 
-    def site_of(
-        self, frame: FrameType | None, read: list[torch.Tensor], values: list[Value]
-    ) -> CallSite:
-        """Return the call site of an operation, in the box of its pass, phase or optimizer step.
+    def _visible_writes(self, operation: Operation, args: list[torch.Tensor]) -> list[torch.Tensor]:
+        """Return the tensors that an operation wrote into and that may exist outside of it.
 
         Args:
-            frame: The Python frame that called it.
-            read: The tensors that it reads.
-            values: Their values.
+            operation: The record of its kernels.
+            args: The tensors among its arguments.
         """
-        site = self.where.of_operation(frame)
-        if self.training is None:
-            return site
-        return self.training.site_of(site, frame, read, values)
+        written, passing = operation.written, operation.passing
+        if passing is not None:
+            # The sums with gradients from before are recorded by `InnerPassResults.add`.
+            written = [tensor for tensor in written if id(tensor) not in passing.earlier]
+        return self.values.visible(written, args, self.scopes.registry.by_tensor)
 
     def _mark_random(self, node: Node, frame: FrameType | None) -> None:
         """Mark a node that drew random numbers; warn once if compiled code draws other ones."""
@@ -357,21 +358,12 @@ class Dataflow:
         """
         read: list[torch.Tensor] = []
         values: list[Value] = []
-        arguments = []
-        for arg in args:
-            kind = type(arg)
-            # Most arguments are tensors; any other argument may be a pytree of tensors.
-            if kind is torch.Tensor or kind is torch.nn.Parameter:
-                value = self.value_of(arg)
-                read.append(arg)
-                values.append(value)
-                arguments.append(argument((None, value)))
-            else:
-                arguments.append(argument((None, self.nest(arg, read, values))))
-        for key, arg in kwargs.items():
-            filled = fills and key == "out" and arg is not None
-            tree = FILLED if filled else self.nest(arg, read, values)
-            arguments.append(argument((key, tree)))
+        arguments = [argument((None, tree)) for tree in self.nests(args, read, values)]
+        if kwargs:
+            if fills and kwargs.get("out") is not None:
+                kwargs = {**kwargs, "out": FILLED}
+            trees = self.nests(kwargs.values(), read, values)
+            arguments += map(argument, zip(kwargs, trees, strict=True))
         return arguments, read, values
 
     def _read_inner(
@@ -457,13 +449,16 @@ class Dataflow:
         """Remember an operation that raised, in case that its error ends the run."""
         if self.failed.of(error) is not None:
             return
-        if self.training is not None:
-            self.training.operation_begins(frame)
+        training = self.training
+        if training is not None:
+            training.operation_begins(frame)
         arguments, read, values = self._arguments(args, kwargs, fills=True)
-        scope, source, run, step = self.site_of(frame, read, values)
-        node = Node("", name, "op", scope, values, arguments=arguments, source=source)
-        node.run, node.step = run, step
-        if self.training is None or not self.training.stopped_early(node, error):
+        site = self.where.of_operation(frame)
+        if training is not None:
+            site = training.site_of(site, frame, read, values)
+        node = Node("", name, "op", site[0], values, arguments=arguments, source=site[1])
+        node.run, node.step = site[2:]
+        if training is None or not training.stopped_early(node, error):
             self.failed.add(error, node)
 
     def add_read(self, name: str, tensor: object, frame: FrameType | None) -> None:
@@ -485,7 +480,7 @@ class Dataflow:
     def add_alias(self, alias: torch.Tensor, tensor: torch.Tensor) -> None:
         """Record that a tensor is an alias of a tensor, by another class (`Parameter(tensor)`)."""
         if alias is not tensor and self.sources.is_known(tensor):
-            self.values.wrappers.show(alias, self.value_of(tensor))
+            self.values.table.set_alias(alias, self.value_of(tensor))
 
     @contextmanager
     def swapping(self, one: torch.Tensor, other: torch.Tensor, *, recorded: bool) -> Iterator[None]:
@@ -501,7 +496,7 @@ class Dataflow:
         value_of = self.value_of if recorded else self.values.find
         values = value_of(one), value_of(other)
         for tensor in (one, other):
-            self.values.wrappers.let_go(tensor)
+            self.values.table.let_go(tensor)
         swapped = False
         try:
             yield
@@ -510,12 +505,12 @@ class Dataflow:
             tensors = (other, one) if swapped else (one, other)
             for tensor, value in zip(tensors, values, strict=True):
                 if value is not None:
-                    self.values.wrappers.keep(tensor, value)
+                    self.values.table.set_value(tensor, value)
 
     def take_out(self, result: object) -> None:
         """Take inner tensors out of their wrappers, before the scope of a function is closed."""
         for tensor in collect_tensors(result, []):
-            if self.values.wrappers.inside(tensor) is not None:
+            if self.values.table.inside(tensor) is not None:
                 self.value_of(tensor)
 
     def add_slices(self, operands: list[torch.Tensor], arguments: object) -> None:
@@ -558,9 +553,11 @@ class Dataflow:
             if not read:
                 return
             values = list(map(self.value_of, read))
+            site = self.where.of_operation(frame)
             if self.training is not None:
                 self.training.operation_begins(frame)
-            scope, source, run, step = self.site_of(frame, read, values)
+                site = self.training.site_of(site, frame, read, values)
+            scope, source, run, step = site
             node = self.values.append("wait", scope, values, source)
             node.run, node.step = run, step
             if scope is not None:

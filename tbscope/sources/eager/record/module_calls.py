@@ -98,11 +98,8 @@ class ModuleCalls:
         names, bound = bound_arguments(forward, args, kwargs)
         if flow.sources.open_ended and scopes.at_top:
             flow.sources.add_unknown(list(zip(names, bound, strict=True)))
-        nest = flow.nest
         scope = scopes.call_scope(place)
-        arguments = [
-            argument((name, nest(value))) for name, value in zip(names, bound, strict=True)
-        ]
+        arguments = list(map(argument, zip(names, flow.nests(bound), strict=True)))
         call = Call(
             scope=scope,
             class_name=place.label,
@@ -154,7 +151,7 @@ class ModuleCalls:
                 self._check_end(frame, given, result)
             finally:
                 self._scopes.close_call(frame)
-            call.results = self._flow.nest(result)
+            (call.results,) = self._flow.nests((result,))
             return result
         self._scopes.close_call(frame)
         call.results = entries = []
@@ -184,7 +181,7 @@ class ModuleCalls:
         """
         if frame.blocks:
             self._scopes.check_closed(frame)
-        if self._flow.values.wrappers.any:
+        if self._flow.values.table.any_composed:
             self._flow.take_out(result)
         if self._builder.operations != frame.begun and not is_empty(self._graph, frame):
             return
@@ -218,7 +215,7 @@ class ModuleCalls:
             failed: Whether a failure ends it.
             result: The result of the function that the scope contains, if it contains one.
         """
-        if self._flow.values.wrappers.any:
+        if self._flow.values.table.any_composed:
             self._flow.take_out(result)
         self._scopes.close_block(name, failed=failed)
 
@@ -268,6 +265,6 @@ class ModuleCalls:
     def replaced_parameters(self) -> set[int]:
         """Return the numbers of the parameters in whose place other tensors were used."""
         registry, values = self._scopes.registry, self._flow.values
-        tensors = registry.tensors() if values.wrappers.any else ()
+        tensors = registry.tensors() if values.table.any_composed else ()
         used = [registry.tensor(each) for each in tensors if values.find(each)]
         return self._replaced.union(place.number for place in used if place is not None)

@@ -150,7 +150,7 @@ class Ranks:
             and any(part is args[0] for _, part in inner_tensors(tensor))
         ]
         for tensor in wrapping:
-            self._values.wrappers.keep(tensor, node.outputs[0])
+            self._values.table.set_value(tensor, node.outputs[0])
         return bool(wrapping)
 
 

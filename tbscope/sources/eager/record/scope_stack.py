@@ -214,15 +214,15 @@ class ScopeStack:
 
     def _parent_of(self, place: ModuleEntry, *, again: bool = True) -> Scope | None:
         """Return the scope that encloses a module: the scope of its nearest running parent."""
-        parent = place.parent
+        parent, running = place.parent, self.running
         if parent is None:
-            return self._inner(self.running if place.adopter or self.at_top else self.top)
-        call = self.call_of(parent)
-        return self.container(parent, again=again) if call is None else self._inner(call)
-
-    def _inner(self, frame: Frame) -> Scope | None:
-        """Return the enclosing scope for a scope that a script opens in a call."""
-        return frame.inner if self.again is None else self.again(frame.inner)
+            call: Frame | None = running if place.adopter or self.at_top else self.top
+        else:
+            call = running if running.place is parent else self.call_of(parent)
+        if call is None:
+            assert parent is not None
+            return self.container(parent, again=again)
+        return call.inner if self.again is None else self.again(call.inner)
 
     def phase_since(self, scope: Scope | None) -> int | None:
         """Return the number of the first phase that has begun since a module's box was opened.
@@ -270,7 +270,9 @@ class ScopeStack:
                 optimizer or a function.
         """
         frame = self.running
-        parent = self._inner(frame) if by_script else frame.inner
+        parent = frame.inner
+        if by_script and self.again is not None:
+            parent = self.again(parent)
         frame.blocks.append((name, frame.inner))
         frame.inner = scope = self._new_scope(name, None, parent=parent, kind="hand")
         return scope
@@ -360,13 +362,12 @@ class Failures(Generic[_Place]):
 
 def is_empty(graph: Graph, frame: Frame) -> bool:
     """Whether a call contains no node: the modules that it called belong to another module."""
-    nodes = graph.nodes
-    # Fast path: the last node of most calls is an operation of their own.
-    if len(nodes) > frame.first and nodes[-1].scope is frame.scope:
-        return False
-    for node in itertools.islice(reversed(nodes), len(nodes) - frame.first):
-        if any(scope is frame.scope for scope in self_and_ancestors(node.scope)):
-            return False
+    for node in itertools.islice(reversed(graph.nodes), len(graph.nodes) - frame.first):
+        scope = node.scope
+        while scope is not None:
+            if scope is frame.scope:
+                return False
+            scope = scope.parent
     calls = itertools.takewhile(lambda call: call is not frame.call, reversed(graph.calls))
     return frame.scope not in {
         enclosing

@@ -22,7 +22,8 @@ from tbscope.ir.nodes import OPERATIONS
 from tbscope.sources.eager.record.manual_updates import producers_back
 from tbscope.sources.eager.record.operation import Communication
 from tbscope.sources.eager.record.scope_stack import ScopeStack
-from tbscope.sources.eager.record.values import InnerTensor, TensorValues
+from tbscope.sources.eager.record.tensor_table import InnerTensor
+from tbscope.sources.eager.record.values import TensorValues
 from tbscope.sources.torch.calling.argument_values import FILLED, collect_tensors
 from tbscope.sources.torch.calling.pytree import tensor_leaves
 from tbscope.sources.torch.compat.tensors import (
@@ -72,7 +73,7 @@ class TensorSources:
         self.scopes = scopes
         self._registry = scopes.registry
         self.values = values
-        self._known = values.held
+        self._records = values.table.records
         self.open_ended = open_ended
         self.replaced: list[ModuleEntry] = []
         self.distributed = is_distributed()
@@ -95,9 +96,12 @@ class TensorSources:
     def value_of(self, tensor: torch.Tensor) -> Value:
         """Return the current value of a tensor; a tensor not seen before gets a new value."""
         # As `values.seen()`, without a call: this runs for each tensor that an operation reads.
-        entry = self._known.get(id(tensor))
-        if entry is not None and entry[0]() is tensor:
-            return entry[1]
+        record = self._records.get(id(tensor))
+        if record is not None and record.tensor() is tensor:
+            value = record.value
+            # Inner tensors may have changed since.
+            if value is not None and record.parts is None:
+                return value
         if type(tensor) in PLAIN:
             return self._discover(tensor)
         # A subclass may answer a query of its shape by Python code of its own.
@@ -111,10 +115,9 @@ class TensorSources:
     def is_known(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor has a value, is in a wrapper, is an alias, or is of a module."""
         return (
-            self.values.find(tensor) is not None
-            or self.values.wrappers.inside(tensor) is not None
-            or self.values.wrappers.face(tensor) is not None
+            self.values.table.record(tensor) is not None
             or self._registry.tensor(tensor) is not None
+            or self.values.find(tensor) is not None
         )
 
     def lying_in(
@@ -233,7 +236,7 @@ class TensorSources:
         values = self.values
         value = None if values.from_pass is None else values.from_pass(tensor)
         # Most models have no wrappers.
-        if value is None and values.wrappers.any:
+        if value is None and values.table.any_composed:
             value = self._looked_into(tensor)
         if value is not None:
             return value
@@ -242,7 +245,7 @@ class TensorSources:
             return self._entered(tensor, self.value_of(wrapped))
         place = self._registry.tensor(tensor)
         if place is not None:
-            made = self._made_of_known(tensor) if values.wrappers.any else None
+            made = self._made_of_known(tensor) if values.table.any_composed else None
             return made or values.give(self._registered(tensor, place), tensor)
         for find in self._finders:
             value = find(tensor)
@@ -319,23 +322,23 @@ class TensorSources:
         An inner tensor gets the node that takes it out; a wrapper gets a node that makes it anew if
         its inner tensors have changed.
         """
-        wrappers = self.values.wrappers
-        inside = wrappers.inside(tensor)
+        table = self.values.table
+        inside = table.inside(tensor)
         if inside is not None:
             value = self._taken_out(inside)
-            wrappers.keep(tensor, value)
+            table.set_value(tensor, value)
             return value
-        before = wrappers.value(tensor)
+        before = self.values.seen(tensor)
         if before is None:
             return None
-        changed = wrappers.changed(tensor)
+        changed = table.changed(tensor)
         return self._made(tensor, [before], changed) if changed else before
 
     def _entered(self, tensor: torch.Tensor, value: Value) -> Value:
         """Return the value of a wrapper of `vmap`, `grad` or `jvp` around a tensor with a value."""
         dimension = batch_dimension(tensor)
         if dimension is None:
-            self.values.wrappers.keep(tensor, value)
+            self.values.table.set_value(tensor, value)
             return value
         node = self._view("add_batch_dim", value, dimension)
         node.control_inputs = self.values.earlier_writers([tensor], [value])
@@ -348,7 +351,7 @@ class TensorSources:
             value = self._taken_out(outer) if isinstance(outer, InnerTensor) else outer
             if inside.op is not None:
                 node = self._view(inside.op, value, inside.dimension)
-                if (tensor := inside.held()) is not None:
+                if (tensor := inside.tensor()) is not None:
                     node.control_inputs = self.values.earlier_writers([tensor], [value])
                 types = inside.dtype, inside.device
                 value = self._builder.add_value(node, inside.shape, *types)
@@ -359,28 +362,28 @@ class TensorSources:
         """Return the value of a registered tensor that was made of others, or None."""
         return self._aliased(tensor) or (
             # The parameter itself, unless it is the alias of another tensor.
-            self._composed(tensor) if self.values.wrappers.face(tensor) is not None else None
+            self._composed(tensor) if self.values.table.alias(tensor) is not None else None
         )
 
     def _aliased(self, tensor: torch.Tensor) -> Value | None:
         """Return the value of the tensor of which a tensor is an alias, or None."""
-        wrappers = self.values.wrappers
-        if not wrappers.any or wrappers.is_composite(tensor):
+        table = self.values.table
+        if not table.any_composed or table.is_composite(tensor):
             return None
-        value = wrappers.face(tensor)
+        value = table.alias(tensor)
         if value is not None:
             if self._takes_a_place(tensor):
                 # The origin is recorded: ranks have gathered the tensor, or forward has made it.
                 self._remember_place(tensor)
-            wrappers.keep(tensor, value)
+            table.set_value(tensor, value)
         return value
 
     def _composed(self, tensor: torch.Tensor) -> Value | None:
         """Return the value of a tensor that is made of other tensors, one of which has a value."""
-        wrappers = self.values.wrappers
-        if not wrappers.is_composite(tensor):
+        table = self.values.table
+        if not table.is_composite(tensor):
             return None
-        face = wrappers.face(tensor) or self.values.value_in_same_storage(tensor)
+        face = table.alias(tensor) or self.values.value_in_same_storage(tensor)
         parts = [part for _, part in inner_tensors(tensor)]
         leading = [part for part in parts if self._leads_on(part)]
         if face is None and not leading:
@@ -388,19 +391,18 @@ class TensorSources:
         if is_wrapper(type(tensor)) and (leading or not self.distributed):
             leading = parts
         first = [] if face is None else [face]
-        alone = not first and len(leading) == 1 and wrappers.is_all(tensor, leading[0])
+        alone = not first and len(leading) == 1 and table.is_all(tensor, leading[0])
         if leading and not alone:
             return self._made(tensor, first, leading)
         value = face or self.value_of(leading[0])
-        wrappers.keep(tensor, value)
+        table.set_value(tensor, value)
         return value
 
     def _leads_on(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor, or a tensor inside of it, has a value."""
         if self.is_known(tensor) or functorch_inner(tensor) is not None:
             return True
-        wrappers = self.values.wrappers
-        return wrappers.is_composite(tensor) and any(
+        return self.values.table.is_composite(tensor) and any(
             self._leads_on(part) for _, part in inner_tensors(tensor)
         )
 

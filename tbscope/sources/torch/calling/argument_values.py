@@ -71,23 +71,39 @@ class ArgumentConverter:
             Values for tensors, constants as they are, containers as list, tuple or dict, and a
             `Constant` with a text for every other object.
         """
-        kind = type(given)
-        if kind in _PLAIN:
-            if kind is int and not -_LARGE < given < _LARGE:
-                return Constant(shown(given))
-            return given
-        if kind in _TENSORS or isinstance(given, torch.Tensor):
-            value = self._value_of(given)
-            if tensors is not None:
-                tensors.append(given)
-                values.append(value)
-            return value
+        return self.nests((given,), tensors, values)[0]
+
+    def nests(
+        self, given: Iterable[Any], tensors: list[torch.Tensor] | None = None, values: Any = None
+    ) -> list[Any]:
+        """Return the pytree of each of several objects (see `nest`)."""
+        trees = []
+        for each in given:
+            kind = type(each)
+            if kind in _TENSORS or isinstance(each, torch.Tensor):
+                value = self._value_of(each)
+                if tensors is not None:
+                    tensors.append(each)
+                    values.append(value)
+                trees.append(value)
+            elif kind in _PLAIN and (kind is not int or -_LARGE < each < _LARGE):
+                trees.append(each)
+            else:
+                trees.append(self._other(each, kind, tensors, values))
+        return trees
+
+    def _other(
+        self, given: Any, kind: type, tensors: list[torch.Tensor] | None, values: Any
+    ) -> Any:
+        """Return the pytree of an object that is neither a tensor nor a plain number."""
+        if kind is int:
+            return Constant(shown(given))
         if kind is str:
             return given if len(given) <= _MOST_TEXT else given[:_MOST_TEXT] + "..."
         if kind is slice:
             bounds = (given.start, given.stop, given.step)
             if any(isinstance(bound, torch.Tensor) for bound in bounds):
-                return [self.nest(bound, tensors, values) for bound in bounds]
+                return self.nests(bounds, tensors, values)
             start, stop, step = (
                 "" if end is None else text_of(end if type(end) in _PLAIN else describe(end))
                 for end in bounds
