@@ -13,7 +13,7 @@ from tbscope.functions.definition import CallStep, Definition, Given, Read, Ref,
 from tbscope.functions.functions import Functions
 from tbscope.ir.graph import Argument, Call, Graph, Nest, Node, Output, Value, copy_body
 from tbscope.ir.nodes import OPERATIONS
-from tbscope.ir.pytree import map_tree, walk
+from tbscope.ir.pytree import Replacements, map_tree, walk
 
 if TYPE_CHECKING:
     from tbscope.ir.scopes import Scope
@@ -115,7 +115,7 @@ class _Expansion:
             for old, new in zip(node.outputs, twin.outputs, strict=True)
         }
         for node, twin in nodes.items():
-            twin.body = node.body and copy_body(node.body, nodes, values)
+            twin.body = node.body and copy_body(node.body, nodes, Replacements(values))
         return replace(
             graph,
             nodes=[nodes[node] for node in graph.nodes],
