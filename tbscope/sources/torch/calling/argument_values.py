@@ -22,8 +22,7 @@ FILLED = Constant("<out>")
 """The constant in place of an argument `out`, which an operation fills and does not read."""
 
 _TENSORS = (torch.Tensor, torch.nn.Parameter)
-_FLAGS = frozenset({bool, float, complex, type(None)})
-_PLAIN = _FLAGS | {int}
+_PLAIN = frozenset({bool, int, float, complex, type(None)})
 _OF_TORCH = frozenset({torch.dtype, torch.device, torch.layout, torch.memory_format})
 _NO_TENSORS = _PLAIN | _OF_TORCH | {str, torch.Size}
 _OF_SIZES = frozenset({list, tuple, torch.Size})
@@ -128,24 +127,6 @@ class ArgumentConverter:
         if is_record and any(map(_is_entered, entries)):
             self._met.add(id(given))
         return tree
-
-    def nests(
-        self, entries: Iterable[Any], tensors: list[torch.Tensor] | None = None, values: Any = None
-    ) -> list[Any]:
-        """Return the pytree of each of several arguments or results, as `nest` does."""
-        nests = []
-        for entry in entries:
-            kind = type(entry)
-            # Most entries are tensors and constants.
-            if kind in _TENSORS:
-                value = self._value_of(entry)
-                nests.append(value)
-                if tensors is not None:
-                    tensors.append(entry)
-                    values.append(value)
-            else:
-                nests.append(entry if kind in _FLAGS else self.nest(entry, tensors, values))
-        return nests
 
     def _entered(self, given: Any, names: Any, entries: Any, tensors: Any, values: Any) -> Any:
         """Return the pytree of a container, cut if it is long, deep or inside itself."""
