@@ -23,7 +23,7 @@ from tbscope.sources.compiled.break_reasons import (
 )
 from tbscope.sources.compiled.results import GraphBreak
 from tbscope.sources.compiled.user_names import FrameNames, ModelNames
-from tbscope.sources.fx.aliasing import types_of_metadata
+from tbscope.sources.fx.aliasing import Types, types_of_metadata
 from tbscope.sources.fx.scopes import is_call
 from tbscope.sources.fx.source_lines import own_line
 from tbscope.sources.fx.walk import attribute_at
@@ -56,7 +56,7 @@ class GraphInput:
 
     kind: str
     name: str
-    type: Any
+    type: Types
     tensor: torch.Tensor | None = None
 
 
@@ -127,7 +127,7 @@ class Capture:
         self._reasons = new_reasons(0)[1] if alone else 0
         self.events: list[CapturedGraph | GraphBreak] = []
         self.codes: set[CodeType] = set()
-        self.inputs: dict[str, Any] = {}
+        self.inputs: dict[str, Types] = {}
         self.passed: dict[str, str] = {}
         self._seen: dict[CodeType, int] = {}
         self._known: dict[int, tuple[weakref.ref[torch.Tensor], Origin]] = {}

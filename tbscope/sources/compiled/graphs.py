@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
-from typing import Any
 
 import torch
 
@@ -188,7 +187,7 @@ class _Overview:
         if all(value.producer is not self._last for value in first.inputs):
             first.control_inputs.append(self._last)
 
-    def _known(self, captured: CapturedGraph, at: int, each: GraphInput) -> Any:
+    def _known(self, captured: CapturedGraph, at: int, each: GraphInput) -> Content:
         """Return the value for an input of a graph, or None for an input of unknown origin."""
         if each.kind != "input":
             return self._reading.content_of(each)

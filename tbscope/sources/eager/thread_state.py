@@ -16,6 +16,8 @@ from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
 from typing import Any, Protocol
 
+import torch
+
 from tbscope.sources.eager.record.recorder import Recorder
 
 __all__ = [
@@ -36,13 +38,13 @@ class StepWatcher(Protocol):
     def backward_pass(self, roots: Any, caller: FrameType) -> AbstractContextManager[None]:
         """Watch a backward pass that runs in a block, if its roots depend on the model."""
 
-    def optimizer_begins(self, optimizer: Any, caller: FrameType) -> None:
+    def optimizer_begins(self, optimizer: torch.optim.Optimizer, caller: FrameType) -> None:
         """Record the step of an optimizer, from now on."""
 
-    def closure_ends(self, optimizer: Any, caller: FrameType) -> None:
+    def closure_ends(self, optimizer: torch.optim.Optimizer, caller: FrameType) -> None:
         """Record the step of an optimizer whose closure has just computed the gradients."""
 
-    def optimizer_ends(self, optimizer: Any) -> None:
+    def optimizer_ends(self, optimizer: torch.optim.Optimizer) -> None:
         """Record that an optimizer has finished its step."""
 
     def optimizer_failed(self, caller: FrameType) -> None:

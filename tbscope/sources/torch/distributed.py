@@ -8,12 +8,15 @@ import gc
 import os
 import sys
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
 from tbscope.ir.metadata import MeshDimension, Sharding
 from tbscope.sources.torch.compat.tensors import without_modes
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
 
 __all__ = [
     "WORKS",
@@ -165,12 +168,12 @@ class Groups:
             all meshes of the process are searched.
     """
 
-    def __init__(self, meshes: Callable[[], Iterable[object]]) -> None:
+    def __init__(self, meshes: Callable[[], Iterable["DeviceMesh"]]) -> None:
         self._meshes_of_run = meshes
         self._known: dict[str, Group] = {}
         # By `id`: a comparison of meshes would read tensors.
         self._asked: dict[int, object] = {}
-        self._meshes: list[object] = []
+        self._meshes: list[DeviceMesh] = []
         self._names: dict[str, str] = {}
         self._searched = False
 
@@ -191,7 +194,7 @@ class Groups:
             group = self._known[name] = Group(ranks, self._mesh_of(name, process_group), name)
         return group
 
-    def met(self, mesh: Any) -> None:
+    def met(self, mesh: "DeviceMesh") -> None:
         """Register a device mesh and its root, unless their groups are destroyed.
 
         A mesh with destroyed groups belongs to an earlier run in this process.
@@ -291,7 +294,7 @@ def _ranks_along(mesh: Any, dimension: int) -> list[int]:
         )
 
 
-def _device_meshes() -> list[object]:
+def _device_meshes() -> "list[DeviceMesh]":
     """Return all device meshes of the process, the latest first; torch keeps no list of them."""
     device_mesh = sys.modules.get("torch.distributed.device_mesh")
     if device_mesh is None:
@@ -317,6 +320,6 @@ def _placement_text(placement: object) -> str:
     return f"{type(placement).__name__.lstrip('_')}({argument})"
 
 
-def _mesh_names(mesh: Any) -> tuple[str, ...]:
+def _mesh_names(mesh: "DeviceMesh") -> tuple[str, ...]:
     """Return the names of the dimensions of a device mesh, or their numbers if it has no names."""
     return tuple(mesh.mesh_dim_names or map(str, range(mesh.ndim)))
