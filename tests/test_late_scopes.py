@@ -172,3 +172,22 @@ def test_a_module_that_gives_one_tensor_twice_has_one_output():
     net = Wrap(lambda self, x: self.twice(x), twice=Wrap(lambda self, x: (x, x)))
     graph = tbscope.trace(net, torch.ones(2))
     assert [len(node.outputs) for node in graph.nodes if node.kind == "op"] == [1]
+
+
+class Helping(nn.Module):
+    """Has a method that its part calls while both run."""
+
+    def __init__(self):
+        super().__init__()
+        self.part = Wrap(lambda part, x: self.help(x) + 1)
+
+    def help(self, x):
+        return x * 2
+
+    def forward(self, x):
+        return self.part(x) - 1
+
+
+def test_a_method_of_a_running_module_runs_in_the_innermost_call():
+    graph = tbscope.trace(Helping(), torch.ones(2))
+    assert paths(graph) == ["Helping/Wrap[part]", "Helping/Wrap[part]", "Helping"]

@@ -112,6 +112,16 @@ def test_only_writes_after_a_view_was_taken_are_waited_for():
     assert [line.partition(" ")[0] for line in writers_before(run)] == ["mul_"]
 
 
+def test_each_argument_waits_for_the_writes_since_its_own_value():
+    def run(x):
+        whole = x * 2
+        early = whole[:4]
+        whole.mul_(3)
+        return torch.sub(x[4:], early)
+
+    assert writers_before(run, "sub") == ["mul_ 3"]
+
+
 @pytest.mark.parametrize("device", ["cpu", "meta"])
 def test_no_storage_is_at_the_address_of_one_that_was_written_into_and_is_gone(device):
     build, writes = GraphBuilder(), Writes()

@@ -98,6 +98,15 @@ def through_a_wrapper(x, y):
     return (two * 2).a
 
 
+def through_a_part_of_a_wrapper_that_is_made_anew(x, y):
+    one, other = x * 2, x * 3
+    two = composite_models.Two(one, other)
+    two.neg()
+    other[0].add_(y)
+    one.mul_(2)
+    return (two * 2).b + 1
+
+
 @pytest.mark.parametrize(
     "run",
     [
@@ -105,6 +114,7 @@ def through_a_wrapper(x, y):
         through_another_vmap,
         through_a_tensor_in_a_wrapper,
         through_a_wrapper,
+        through_a_part_of_a_wrapper_that_is_made_anew,
     ],
 )
 def test_a_step_without_kernels_depends_on_a_write_through_another_tensor(run):
