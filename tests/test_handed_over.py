@@ -358,3 +358,23 @@ def test_a_thread_of_a_pool_is_watched_no_longer_than_its_work():
         pool.submit(int).result()
         tbscope.trace(lambda x: pool.submit(torch.neg, x).result(), X)
         assert pool.submit(lambda: dict(vars(watching))).result() == {}
+
+
+class Shifting(nn.Module):
+    """Adds a tensor of its own in another thread."""
+
+    def __init__(self):
+        super().__init__()
+        self.shift = torch.ones(3)
+
+    def forward(self, x):
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(lambda: x + self.shift).result()
+
+
+def test_a_tensor_that_the_thread_of_a_running_module_finds_is_no_input():
+    model = Shifting()
+    with tbscope.record(model) as recording:
+        model(X)
+    assert [node.name for node in recording.graph.inputs] == ["x"]
+    assert [node.name for node in recording.graph.nodes if node.kind == "constant"] != []

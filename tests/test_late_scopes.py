@@ -191,3 +191,17 @@ class Helping(nn.Module):
 def test_a_method_of_a_running_module_runs_in_the_innermost_call():
     graph = tbscope.trace(Helping(), torch.ones(2))
     assert paths(graph) == ["Helping/Wrap[part]", "Helping/Wrap[part]", "Helping"]
+
+
+def test_a_buffer_that_a_run_replaces_by_a_tensor_from_before_is_another_buffer():
+    fresh = torch.ones(2)
+
+    def run(self, x):
+        y = x * self.mask
+        self.mask = fresh
+        return y * self.mask
+
+    net = Wrap(run)
+    net.register_buffer("mask", torch.zeros(2))
+    graph = tbscope.trace(net, torch.ones(2))
+    assert [node.name for node in graph.nodes if node.kind == "buffer"] == ["mask", "mask~2"]
