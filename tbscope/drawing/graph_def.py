@@ -11,7 +11,7 @@ from tbscope.analysis.costs import uncounted_kernels
 from tbscope.drawing.color_seeds import NodeHead
 from tbscope.drawing.info_cards import uncounted_text
 from tbscope.drawing.layout import Layout
-from tbscope.drawing.naming import attribute_of, parameters_by_place
+from tbscope.drawing.naming import state_parameters
 from tbscope.graphdef.attr_bytes import (
     Once,
     device_to_text,
@@ -89,7 +89,7 @@ class _Builder:
         self._graph = graph
         self._layout = layout
         self._labels = labels
-        self._parameters = parameters_by_place(graph)
+        self._parameters = state_parameters(graph)
         scopes = [node.scope for node in graph.nodes] + [card.scope for card in layout.info_cards]
         paths = {scope: scope.path for scope in dict.fromkeys(scopes) if scope}
         self._scopes: dict[Scope | None, bytes] = {
@@ -218,7 +218,7 @@ class _Builder:
     def _state_facts(self, node: Node) -> dict[str, Nest]:
         """Return the facts of a parameter or buffer."""
         value = node.outputs[0]
-        parameter = self._parameters.get((node.scope, attribute_of(node)))
+        parameter = self._parameters.get(node)
         facts: dict[str, Nest] = {**node.attributes, "name": node.name, "shape": value.shape}
         size_bytes = parameter.size_bytes if parameter else value.size_bytes
         if size_bytes is not None:

@@ -14,6 +14,7 @@ Nodes".
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import lru_cache
+from operator import itemgetter
 from typing import NamedTuple
 
 from tbscope.analysis.costs import Costs
@@ -177,10 +178,14 @@ def _add_facts(
     if learnt and learnt.trainable == learnt.parameters:
         del call_facts["trainable_parameter_count"]
     if types is None:
-        arguments = [(name, _type_text(nest)) for name, nest in call.arguments]
-        texts = [f"{name}: {text}" if name else text for name, text in arguments]
+        texts = [
+            f"{name}: {_type_text(nest)}" if name else _type_text(nest)
+            for name, nest in call.arguments
+        ]
         call_facts |= {"arguments": ", ".join(texts) or None, "results": _type_text(call.results)}
-    facts |= {name: fact for name, fact in call_facts.items() if fact is not None}
+    for name, fact in call_facts.items():
+        if fact is not None:
+            facts[name] = fact
     for name, value in call.hyperparameters.items():
         free = name
         while free in facts:
@@ -194,8 +199,9 @@ def uncounted_text(uncounted: Mapping[str, int]) -> str:
 
     For example `aten::add x24, aten::gelu`.
     """
-    ordered = sorted(uncounted.items(), key=lambda counted: (-counted[1], counted[0]))
-    return ", ".join(f"{name} x{times}" if times > 1 else name for name, times in ordered)
+    by_name = sorted(uncounted.items())
+    ordered = sorted(by_name, key=itemgetter(1), reverse=True)
+    return ", ".join([f"{name} x{times}" if times > 1 else name for name, times in ordered])
 
 
 def _type_text(nest: object) -> str:

@@ -16,7 +16,7 @@ from typing import Literal, TypeAlias
 from tbscope.drawing.placement.containers import Placement
 from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Graph, Node, Parameter
-from tbscope.ir.scope_io import STATE
+from tbscope.ir.scope_io import OWNED, STATE
 from tbscope.ir.scopes import Scope, ScopePart
 from tbscope.messages import shown
 from tbscope.page.constants import LIBRARY
@@ -30,10 +30,10 @@ __all__ = [
     "Style",
     "UniqueNames",
     "append_state_keys",
-    "attribute_of",
     "check_style",
     "name_graph",
-    "parameters_by_place",
+    "state_attributes",
+    "state_parameters",
 ]
 
 Style: TypeAlias = Literal["tf", "torch"] | Callable[[Scope], str]
@@ -196,7 +196,7 @@ def name_graph(
             top = None
     namer.name_scopes(scopes, top)
     namer.name_ends(graph, boxed=boxed_ends)
-    namer.name_nodes(graph.nodes)
+    namer.name_nodes(graph)
     names = namer.names
     names.cards += namer.claim_below(cards)
     return names
@@ -232,25 +232,32 @@ def check_style(style: Style) -> None:
         )
 
 
-def attribute_of(node: Node) -> str:
-    """Return the attribute of the module that contains a parameter, buffer or constant: `weight`.
+def state_attributes(graph: Graph) -> dict[Node, str]:
+    """Return for each parameter, buffer and constant its attribute in the module: `weight`.
 
     It is the last part of the qualified name, without the number that the name has for a second
     model in a recording (`fc.weight~2`). A node without a scope keeps its whole name.
     """
-    name = node.name
-    if "~" in name:
-        name = _REPEATED.sub("", name)
-    return name.rpartition(".")[2] if node.scope else name
+    attributes: dict[Node, str] = {}
+    for node in graph.nodes:
+        if node.kind in OWNED:
+            name = _REPEATED.sub("", node.name) if "~" in node.name else node.name
+            attributes[node] = name.rpartition(".")[2] if node.scope else name
+    return attributes
 
 
-def parameters_by_place(graph: Graph) -> dict[tuple[Scope | None, str], Parameter]:
-    """Return the parameters and buffers of modules, by scope of the call and attribute."""
-    return {
+def state_parameters(graph: Graph) -> dict[Node, Parameter]:
+    """Return the parameter of a module for each node of one that the call of the module lists."""
+    by_place: dict[tuple[Scope | None, str], Parameter] = {
         (call.scope, parameter.name): parameter
         for call in graph.calls
         for parameter in call.parameters
     }
+    parameters: dict[Node, Parameter] = {}
+    for node, attribute in state_attributes(graph).items():
+        if node.kind in STATE and (node.scope, attribute) in by_place:
+            parameters[node] = by_place[node.scope, attribute]
+    return parameters
 
 
 def append_state_keys(graph: Graph, names: GraphDefNames) -> None:
@@ -323,7 +330,9 @@ class _Namer:
                 if enclosing and self.names.scopes[enclosing]
                 else ""
             )
-            children = sorted(levels.get(enclosing, []), key=itemgetter(0))
+            if enclosing not in levels:
+                continue
+            children = sorted(levels[enclosing], key=itemgetter(0))
             names = self._unique.claim_each(
                 [prefix + wish if prefix else self._first(wish) for _, _, wish in children]
             )
@@ -394,17 +403,18 @@ class _Namer:
             names[index] = self._claim(wish)
         return names
 
-    def name_nodes(self, nodes: list[Node]) -> None:
+    def name_nodes(self, graph: Graph) -> None:
         """Name the remaining nodes: parameters and buffers, then operations and constants."""
         names, scopes, stands = self.names.nodes, self.names.scopes, self._stands.nodes
-        state = [node for node in nodes if node.kind in STATE]
+        attributes = state_attributes(graph)
+        state = [node for node in graph.nodes if node.kind in STATE]
         places: dict[Node, tuple[Scope | None, str]] = {}
-        for node in [*state, *[node for node in nodes if node.kind not in STATE]]:
+        for node in [*state, *[node for node in graph.nodes if node.kind not in STATE]]:
             kind, scope = node.kind, node.scope
             if kind == "module" and scope and scopes[scope]:
                 names[node] = scopes[scope]
             elif kind in STATE or (kind == "constant" and not node.name.isdigit()):
-                places[node] = scope, attribute_of(node)
+                places[node] = scope, attributes[node]
             elif node not in names:
                 places[node] = stands.get(node, scope), node.op
         names.update(zip(places, self.claim_below(places.values()), strict=True))

@@ -13,11 +13,10 @@ from functools import cache, partial
 from itertools import groupby
 from operator import itemgetter
 
-from tbscope.drawing.naming import GraphDefNames, attribute_of, parameters_by_place
+from tbscope.drawing.naming import GraphDefNames, state_parameters
 from tbscope.ir.graph import Graph, Nest, Node, Output, Parameter, Value
 from tbscope.ir.pytree import form_of, map_tree
 from tbscope.ir.scope_io import STATE
-from tbscope.ir.scopes import Scope
 from tbscope.page.constants import CHAIN_LIMIT, SERIES_SIZE
 from tbscope.page.level_graph import LevelGraph
 from tbscope.page.op_types import is_embedded, op_type
@@ -56,7 +55,7 @@ def op_types_apart(
             # The page ignores a number if its stem contains another digit.
             if not _DIGIT.search(above, above.rfind("/") + 1):
                 by_stem[above, ops[entry]].append((int(name[len(above) :]), entry))
-    parameters = cache(partial(parameters_by_place, graph))
+    parameters = cache(partial(state_parameters, graph))
     new_types: dict[Node | Output, str] = {}
     for (above, _), members in by_stem.items():
         numbers = sorted(members, key=itemgetter(0))
@@ -82,7 +81,7 @@ def _kind(
     thing: Node | Output,
     stem: str,
     facts: Mapping[Node, Mapping[str, Nest]],
-    parameters: Callable[[], Mapping[tuple[Scope | None, str], Parameter]],
+    parameters: Callable[[], Mapping[Node, Parameter]],
 ) -> Hashable:
     """Return a key that is equal for members of a series that are alike.
 
@@ -90,7 +89,7 @@ def _kind(
         thing: A member of the series.
         stem: The part of its label before its number.
         facts: The facts of each node that represents a module.
-        parameters: Returns the parameters of modules by scope and attribute.
+        parameters: Returns the parameters of modules by their nodes.
     """
     if isinstance(thing, Output):
         listed = "." in thing.name and not thing.name.startswith("out.")
@@ -108,7 +107,7 @@ def _kind(
         return thing.name
     alike = {name: fact for name, fact in shown_facts.items() if name not in _OWN}
     if thing.kind in STATE:
-        parameter = parameters().get((thing.scope, attribute_of(thing)))
+        parameter = parameters().get(thing)
         alike["requires_grad"] = None if parameter is None else parameter.requires_grad
     # Only constants count among the arguments, since values are shown by edges.
     arguments = [(key, map_tree(nest, _constant)) for key, nest in thing.arguments]

@@ -26,7 +26,7 @@ from tbscope.drawing.figures import (
     sum_of,
     to_figure,
 )
-from tbscope.drawing.naming import attribute_of
+from tbscope.drawing.naming import state_attributes
 from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Call, Graph, Node, Parameter
 from tbscope.ir.module_tree import ModulePart, ModuleTree, numel_of, parameter_key, walk
@@ -224,7 +224,11 @@ class NamedParameter(NamedTuple):
 
 def held_parameters(graph: Graph) -> Iterator[NamedParameter]:
     """Yield each parameter and buffer of the model, once for each of its names."""
-    nodes = {(node.scope, attribute_of(node)): node for node in graph.nodes if node.kind in STATE}
+    nodes = {
+        (node.scope, attribute): node
+        for node, attribute in state_attributes(graph).items()
+        if node.kind in STATE
+    }
     parts = walk(ModuleTree(graph).top)
     places: dict[int | str, Node] = {}
     for part in parts:

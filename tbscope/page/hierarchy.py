@@ -120,14 +120,10 @@ class Hierarchy:
     ) -> list[tuple[Item, Sequence[str]]]:
         """Make an item of each node, and its enclosing boxes."""
         boxes, known, items = {"": self.root, **self.boxes}, self._known, self.items
-        kinds: dict[str, bool] = {}
         placed: list[tuple[Item, Sequence[str]]] = []
         aside: list[tuple[Item, str]] = []
         for name, op, inputs in nodes:
-            embedded = kinds.get(op)
-            if embedded is None:
-                embedded = kinds[op] = is_embedded(op)
-            if embedded:
+            if is_embedded(op):
                 item = Item(name, op, self.root, True)
                 aside.append((item, name))
                 placed.append((item, inputs))

@@ -254,7 +254,7 @@ def _levels(hierarchy: Hierarchy, boxes: list[Box]) -> dict[Box, LevelGraph]:
         children = box.children
         ops = [child.op if isinstance(child, Item) else "" for child in children.values()]
         levels[box] = LevelGraph(list(children), ops)
-        places.update((child, place) for place, child in enumerate(children.values()))
+        places.update(zip(children.values(), range(len(children)), strict=True))
     if levels:
         _link(hierarchy, levels, places)
     if hierarchy.root in levels:

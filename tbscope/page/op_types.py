@@ -5,6 +5,7 @@ drawing, or break the whole page, so its case is changed.
 """
 
 import re
+from functools import lru_cache
 
 from tbscope.page.constants import ASIDE_OP
 
@@ -51,6 +52,7 @@ def is_circle(op: str) -> bool:
     return _CONSTANT in op
 
 
+@lru_cache(4096)
 def is_embedded(op: str) -> bool:
     """Whether nodes of an op type are embedded (circles and summary icons) and so no glyphs.
 

@@ -362,10 +362,8 @@ def _fits(level: LevelGraph, most: int) -> bool:
 
 def count_loose(level: LevelGraph) -> int:
     """Return the number of nodes of a level that are no inputs or outputs and no info cards."""
-    return sum(
-        bool(op) and op != ASIDE_OP and place not in level.ends
-        for place, op in enumerate(level.ops)
-    )
+    loose = [op for place, op in enumerate(level.ops) if place not in level.ends]
+    return len(loose) - loose.count("") - loose.count(ASIDE_OP)
 
 
 def _proposals(level: LevelGraph, kept: set[int]) -> Iterator[Groups]:
