@@ -162,7 +162,7 @@ def scope_work(graph: Graph) -> dict[Scope, Costs]:
             continue
         if node.flops:
             totals[node.scope].flops += node.flops
-        if not uncounted.keys().isdisjoint(node.kernels):
+        if uncounted and node.kernels:
             for name in uncounted_kernels(node, uncounted):
                 totals[node.scope].uncounted[name] += 1
     for scope, parent in children_first(graph.scopes()):

@@ -4,8 +4,8 @@ It is built as bytes, since a log needs no protobuf message.
 """
 
 from collections import Counter
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from tbscope.analysis.costs import uncounted_kernels
 from tbscope.drawing.color_seeds import NodeHead
@@ -13,15 +13,15 @@ from tbscope.drawing.info_cards import uncounted_text
 from tbscope.drawing.layout import Layout
 from tbscope.drawing.naming import state_parameters
 from tbscope.graphdef.attr_bytes import (
+    JoinedFacts,
     Once,
     device_to_text,
-    fact_entries,
-    join_facts,
     kernels_entry,
     label_entry,
     outputs_entries,
     scope_entries,
     source_entry,
+    text_entries,
     too_large_entry,
 )
 from tbscope.graphdef.wire import delimited, delimited_each, field, repeated, varint
@@ -36,8 +36,6 @@ __all__ = ["graph_def_bytes"]
 
 # The producer version in torch's graphs, and in TensorFlow's graphs of this form.
 _PRODUCER = 22
-# Facts that differ between nearly all nodes, so that a cache of their entries would not help.
-_OWN = ("module", "name")
 # The start of the field `name` (tensorboard/compat/proto/node_def.proto).
 _NAME = b"\x0a"
 # The start of the field `input`, of which a node has any number.
@@ -68,20 +66,6 @@ def graph_def_bytes(
     return _Builder(graph, layout, labels or {}).build()
 
 
-class _Row(NamedTuple):
-    """The attributes of one NodeDef.
-
-    Attributes:
-        fields: Entries that are encoded already.
-        facts: Facts whose entries are missing, by name.
-        too_large: The keys of attributes that were left out for their size.
-    """
-
-    fields: list[bytes]
-    facts: dict[str, Nest]
-    too_large: list[str]
-
-
 class _Builder:
     """Serialises the nodes of one GraphDef; fields that many nodes share are cached."""
 
@@ -103,22 +87,32 @@ class _Builder:
         self._types: Once[tuple[str, Shape | None, str], bytes] = Once(_type_fields)
         self._kernels = Once(kernels_entry)
         self._label_entries = Once(label_entry)
+        self._starts = _starts([*layout.seeds, *layout.nodes, *layout.outputs, *layout.cards])
+        self._facts = JoinedFacts()
+        # These facts differ between nearly all nodes, so they are made together instead of cached.
+        state = [node for node in graph.nodes if node.kind in STATE]
+        cards = [*layout.facts.values(), *[card.facts for card in layout.info_cards]]
+        self._own = {
+            "module": _made_entries("module", [facts.get("module") for facts in cards]),
+            "name": _made_entries("name", [node.name for node in state]),
+        }
 
     def build(self) -> bytes:
         layout = self._layout
-        rows = [_Row([], {}, []) for _ in layout.seeds]
+        bodies = [self._starts[seed.name] for seed in layout.seeds]
         nodes = zip(self._graph.nodes, layout.nodes, strict=True)
-        rows += [self._node_row(node, head) for node, head in nodes]
+        bodies += [self._node(node, head) for node, head in nodes]
         outputs = zip(self._graph.outputs, layout.outputs, strict=True)
-        rows += [self._output_row(output, head) for output, head in outputs]
-        rows += [_Row([self._scopes[card.scope]], card.facts, []) for card in layout.info_cards]
-        self._add_facts(rows)
-        starts = _starts([*layout.seeds, *layout.nodes, *layout.outputs, *layout.cards])
-        bodies = [b"".join([start, *row.fields]) for start, row in zip(starts, rows, strict=True)]
+        bodies += [self._output(output, head) for output, head in outputs]
+        cards = zip(layout.info_cards, layout.cards, strict=True)
+        bodies += [
+            self._joined([self._starts[head.name], self._scopes[card.scope]], card.facts)
+            for card, head in cards
+        ]
         return repeated(_NODE, bodies) + _VERSIONS
 
-    def _node_row(self, node: Node, head: NodeHead) -> _Row:
-        fields = []
+    def _node(self, node: Node, head: NodeHead) -> bytes:
+        fields = [self._starts[head.name]]
         outputs = node.outputs
         if len(outputs) == 1:
             value = outputs[0]
@@ -141,34 +135,34 @@ class _Builder:
             if not fields[-1]:
                 too_large.append("kernels")
         facts = self._state_facts(node) if node.kind in STATE else self._facts_of(node, head)
-        return _Row(fields, facts, too_large)
+        return self._joined(fields, facts, too_large)
 
-    def _output_row(self, output: Output, head: NodeHead) -> _Row:
+    def _output(self, output: Output, head: NodeHead) -> bytes:
         value = output.given or output.value
         facts: dict[str, Nest] = {}
         if output.name != head.name:
             facts["name"] = output.name
         if output.via:
             facts["via"] = output.via
-        return _Row([self._types[value.device, value.shape, value.dtype]], facts, [])
+        fields = [self._starts[head.name], self._types[value.device, value.shape, value.dtype]]
+        return self._joined(fields, facts)
 
-    def _add_facts(self, rows: list[_Row]) -> None:
-        """Add the entries of facts, and of the attribute that names those which are too large."""
-        for name in _OWN:
-            own = [row for row in rows if name in row.facts]
-            entries = fact_entries([(name, row.facts[name]) for row in own])
-            for row, entry in zip(own, entries, strict=True):
-                # A fact that is too large has no entry, and is reported below.
-                if entry:
-                    row.fields.append(entry)
-                    del row.facts[name]
-        rows = [row for row in rows if row.facts or row.too_large]
-        joined = join_facts([row.facts for row in rows])
-        for row, (entries_of_row, large) in zip(rows, joined, strict=True):
-            row.fields.append(entries_of_row)
-            row.too_large.extend(large)
-            if row.too_large:
-                row.fields.append(too_large_entry(row.too_large))
+    def _joined(
+        self, fields: list[bytes], facts: dict[str, Nest], too_large: Sequence[str] = ()
+    ) -> bytes:
+        """Return fields, the entries of facts, and the keys of attributes that are too large."""
+        for name, entries in self._own.items():
+            # A fact that is too large has no entry, and is reported by `join` below.
+            if name in facts and type(facts[name]) is str and (entry := entries[facts[name]]):
+                fields.append(entry)
+                del facts[name]
+        if facts:
+            joined, large = self._facts.join(facts)
+            fields.append(joined)
+            too_large = [*too_large, *large]
+        if too_large:
+            fields.append(too_large_entry(too_large))
+        return b"".join(fields)
 
     def _facts_of(self, node: Node, head: NodeHead) -> dict[str, Nest]:
         """Return the facts that the info card of a node shows beside its edges, by name."""
@@ -228,17 +222,25 @@ class _Builder:
         return facts
 
 
-def _starts(heads: list[NodeHead]) -> list[bytes]:
-    """Return the fields of each NodeDef before its attributes."""
+def _made_entries(name: str, constants: list[Nest]) -> Once[str, bytes]:
+    """Return the entries of a fact for any text, made already for these constants."""
+    entries: Once[str, bytes] = Once(lambda text: text_entries(name, [text])[0])
+    texts = [constant for constant in constants if type(constant) is str]
+    entries.update(zip(texts, text_entries(name, texts), strict=True))
+    return entries
+
+
+def _starts(heads: list[NodeHead]) -> dict[str, bytes]:
+    """Return the fields of each NodeDef before its attributes, by its name."""
     names = delimited_each([head.name.encode() for head in heads])
     ops: Once[str, bytes] = Once(lambda op: field(2, op.encode()))
     inputs: Once[str, bytes] = Once(lambda text: _INPUT + delimited(text.encode()))
     # Most readers refer to a node by its plain name.
     inputs.update({head.name: _INPUT + name for head, name in zip(heads, names, strict=True)})
-    return [
-        b"".join([_NAME, name, ops[op], *map(inputs.__getitem__, texts)])
-        for name, (_, op, texts) in zip(names, heads, strict=True)
-    ]
+    return {
+        name: b"".join([_NAME, encoded, ops[op], *map(inputs.__getitem__, texts)])
+        for encoded, (name, op, texts) in zip(names, heads, strict=True)
+    }
 
 
 def _device_field(device: str) -> bytes:

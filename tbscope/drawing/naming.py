@@ -17,7 +17,7 @@ from tbscope.drawing.placement.containers import Placement
 from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Graph, Node, Parameter
 from tbscope.ir.scope_io import OWNED, STATE
-from tbscope.ir.scopes import Scope, ScopePart
+from tbscope.ir.scopes import Scope
 from tbscope.messages import shown
 from tbscope.page.constants import LIBRARY
 from tbscope.page.label_widths import fits_box, fits_node
@@ -306,12 +306,14 @@ class _Namer:
         print_part = cache(self._tf_part if self._style == "tf" else _torch_part)
         levels: dict[Scope | None, list[tuple[tuple[bool, bool], Scope, str]]] = {}
         for scope in scopes:
-            text, changed = print_part(stands.parts.get(scope, scope.part))
+            part = stands.parts.get(scope, scope.part)
+            text, changed = print_part(part.label, part.attribute, part.index)
             owner = scope
             # The name of a list without a box becomes part of its members' names: `resnets.0`.
             while owner in stands.beside:
                 owner = stands.beside[owner]
-                above, also = print_part(owner.part)
+                part = owner.part
+                above, also = print_part(part.label, part.attribute, part.index)
                 text, changed = f"{above}.{text}", changed or also
             # Children of the box itself keep their names: a scope that is drawn here and belongs
             # elsewhere claims its name later.
@@ -325,13 +327,10 @@ class _Namer:
             del levels[None]
         named: list[Scope | None] = [left_out or None]
         for enclosing in named:
-            prefix = (
-                f"{self.names.scopes[enclosing]}/"
-                if enclosing and self.names.scopes[enclosing]
-                else ""
-            )
             if enclosing not in levels:
                 continue
+            above = self.names.scopes[enclosing] if enclosing else ""
+            prefix = f"{above}/" if above else ""
             children = sorted(levels[enclosing], key=itemgetter(0))
             names = self._unique.claim_each(
                 [prefix + wish if prefix else self._first(wish) for _, _, wish in children]
@@ -340,18 +339,18 @@ class _Namer:
                 self.names.scopes[scope] = name
                 named.append(scope)
 
-    def _tf_part(self, part: ScopePart) -> tuple[str, bool]:
+    def _tf_part(self, label: str, attribute: str | None, index: int) -> tuple[str, bool]:
         """Return `layer1` for a module, `loss` for a block by hand, and whether it was changed."""
         # The attribute of an unregistered module is `?` and a number, which means nothing to users.
-        unnamed = part.attribute is None or part.attribute.startswith("?")
-        wish = part.label if unnamed else str(part.attribute)
+        unnamed = attribute is None or attribute.startswith("?")
+        wish = label if unnamed else str(attribute)
         if self._classes is not None and _NUMBER.fullmatch(wish) and not unnamed:
-            wish = f"{wish}_{self._classes.get(part.label, part.label)}"
+            wish = f"{wish}_{self._classes.get(label, label)}"
         text = self._part(wish)
         if not any(map(str.isalnum, text)):
             # A name in another alphabet has no legal character; the class is better than `unnamed`.
-            text = self._part(part.label)
-        return _numbered(text, wish, part.index)
+            text = self._part(label)
+        return _numbered(text, wish, index)
 
     def _name_scopes_by_function(
         self, give_name: Callable[[Scope], str], scopes: Iterable[Scope]
@@ -462,13 +461,13 @@ def _head_and_rest(path: str) -> tuple[str, str]:
     return head, rest
 
 
-def _torch_part(part: ScopePart) -> tuple[str, bool]:
+def _torch_part(label: str, attribute: str | None, index: int) -> tuple[str, bool]:
     """Return `Sequential[layer1]`, and whether characters were replaced."""
-    wish, text = part.label, _legal(part.label)
-    if part.attribute is not None:
-        wish += f"[{part.attribute}]"
-        text += f"[{part.attribute and _legal(part.attribute)}]"
-    return _numbered(text, wish, part.index)
+    wish, text = label, _legal(label)
+    if attribute is not None:
+        wish += f"[{attribute}]"
+        text += f"[{attribute and _legal(attribute)}]"
+    return _numbered(text, wish, index)
 
 
 def _legal(text: str) -> str:

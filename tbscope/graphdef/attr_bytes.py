@@ -6,7 +6,7 @@ of the time of setting one message after the other.
 
 import functools
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from tensorboard.compat.proto.attr_value_pb2 import AttrValue
@@ -14,10 +14,8 @@ from tensorboard.compat.proto.attr_value_pb2 import AttrValue
 from tbscope.errors import ConversionError
 from tbscope.graphdef import wire
 from tbscope.graphdef.attributes import (
-    MOST_BYTES,
     MOST_CHARACTERS,
     ascii_line,
-    ascii_lines,
     key_by_worth,
     number_by_worth,
     to_attr_value,
@@ -29,17 +27,18 @@ from tbscope.messages import cut
 
 __all__ = [
     "TOO_LARGE",
+    "JoinedFacts",
     "Once",
     "device_to_text",
     "fact_entries",
     "fact_key",
-    "join_facts",
     "kernels_entry",
     "label_entry",
     "outputs_entries",
     "scope_entries",
     "shape_bytes",
     "source_entry",
+    "text_entries",
     "too_large_entry",
 ]
 
@@ -90,43 +89,59 @@ class Once(dict[_Key, _Made]):
         return made
 
 
-def join_facts(nodes: Sequence[dict[str, Nest]]) -> list[tuple[bytes, list[str]]]:
-    """Return for each node the joined entries of its facts, and the keys of facts too large.
+class JoinedFacts:
+    """Joins the entries of facts: hyper-parameters, constant arguments, sizes."""
 
-    Args:
-        nodes: The facts of each node: hyper-parameters, constant arguments, sizes. Layers of one
-            kind have equal facts, which are encoded once.
-    """
-    # The index of a node is the key of facts without a form.
-    keys = [form_of(facts) or index for index, facts in enumerate(nodes)]
-    distinct = dict(zip(keys, nodes, strict=True))
-    entries = iter(fact_entries([fact for facts in distinct.values() for fact in facts.items()]))
-    joined: dict[bytes | int, tuple[bytes, list[str]]] = {}
-    for key, facts in distinct.items():
-        own = dict(zip(facts, entries, strict=False))
-        large = [fact_key(name) for name, entry in own.items() if not entry]
-        joined[key] = b"".join(own.values()), large
-    return [joined[key] for key in keys]
+    def __init__(self) -> None:
+        self._joined: dict[bytes, tuple[bytes, list[str]]] = {}
+
+    def join(self, facts: dict[str, Nest]) -> tuple[bytes, list[str]]:
+        """Return the joined entries of all facts of a node, and the keys of facts too large.
+
+        Layers of one kind have equal facts, so the result is cached by them.
+        """
+        form = form_of(facts)
+        known = None if form is None else self._joined.get(form)
+        if known is None:
+            entries = fact_entries(facts)
+            large = [
+                fact_key(name) for name, entry in zip(facts, entries, strict=True) if not entry
+            ]
+            known = b"".join(entries), large
+            if form is not None:
+                self._joined[form] = known
+        return known
 
 
-def fact_entries(facts: Sequence[tuple[str, Nest]]) -> list[bytes]:
+def fact_entries(facts: Mapping[str, Nest]) -> list[bytes]:
     """Return the entry of each fact, or empty bytes if it would be too large."""
-    shown = [
-        number_by_worth(name, constant) if type(constant) is int else constant
-        for name, constant in facts
+    values = [
+        _value(number_by_worth(name, constant) if type(constant) is int else constant)
+        for name, constant in facts.items()
     ]
-    lines = ascii_lines([constant for constant in shown if type(constant) is str])
-    texts = iter(wire.text_values([line.encode("ascii") for line in lines]))
-    values = [next(texts) if type(constant) is str else _value(constant) for constant in shown]
-    entries = wire.attributes([_fact_head(name) for name, _ in facts], values)
+    entries = wire.attributes(map(_fact_head, facts), values)
+    return [entry if value else b"" for value, entry in zip(values, entries, strict=True)]
+
+
+def text_entries(name: str, texts: Sequence[str]) -> list[bytes]:
+    """Return the entries of one fact of several nodes, each a text; empty if it is too large."""
+    whole = "".join(texts)
+    if not (whole.isascii() and whole.isprintable()):
+        # Nearly all texts are plain: names of modules and parameters.
+        texts = [*map(ascii_line, texts)]
+    lines = [text.encode("ascii") for text in texts]
+    entries = wire.text_attributes(_fact_head(name), lines)
     return [
-        entry if 0 < len(value) <= MOST_BYTES else b""
-        for value, entry in zip(values, entries, strict=True)
+        entry if len(line) <= MOST_CHARACTERS else b""
+        for line, entry in zip(lines, entries, strict=True)
     ]
 
 
 def _value(constant: Nest) -> bytes:
     """Return the AttrValue of a constant, or empty bytes if it would be too large."""
+    if type(constant) is str:
+        line = ascii_line(constant)
+        return wire.text_value(line.encode("ascii")) if len(line) <= MOST_CHARACTERS else b""
     value = to_attr_value(constant)
     return b"" if value is None else value.SerializeToString(deterministic=True)
 
@@ -175,12 +190,13 @@ def kernels_entry(names: tuple[str, ...]) -> bytes:
 
     It is empty if it would be too large.
     """
-    return _text_entry(_KERNELS, _counted(names))
+    value = _value(_counted(names))
+    return wire.attribute(_KERNELS, value) if value else b""
 
 
 def _counted(names: Iterable[str]) -> str:
     counts = Counter(names).items()
-    return ", ".join(f"{name} x{count}" if count > 1 else name for name, count in counts)
+    return ", ".join([f"{name} x{count}" if count > 1 else name for name, count in counts])
 
 
 def outputs_entries(outputs: tuple[tuple[Shape | None, str], ...]) -> bytes:
@@ -193,27 +209,22 @@ def outputs_entries(outputs: tuple[tuple[Shape | None, str], ...]) -> bytes:
         return b""
     shapes = b"".join([wire.field(_SHAPE_ITEM, shape_bytes(shape)) for shape, _ in outputs])
     entries = wire.attribute(_SHAPES, wire.list_value(shapes))
-    dtypes = [line.encode("ascii") for line in ascii_lines([dtype for _, dtype in outputs])]
+    dtypes = [ascii_line(dtype).encode("ascii") for _, dtype in outputs]
     if len(dtypes) == 1:
         return entries + wire.text_attributes(_DTYPE, dtypes)[0]
     if sum(map(len, dtypes)) + 2 * len(dtypes) > MOST_CHARACTERS:
-        return entries + _text_entry(_DTYPE, _counted(dtype for _, dtype in outputs))
+        counted = _value(_counted([dtype for _, dtype in outputs]))
+        return entries + (wire.attribute(_DTYPE, counted) if counted else b"")
     dtype = AttrValue()
     dtype.list.s.extend(dtypes)
     return entries + _entry(_DTYPE, dtype)
 
 
-def too_large_entry(keys: list[str]) -> bytes:
+def too_large_entry(keys: Sequence[str]) -> bytes:
     """Return the entry that names the attributes left out because they are too large."""
     value = AttrValue()
     value.list.s.extend(key.encode("ascii") for key in keys)
     return _entry(wire.attribute_head(TOO_LARGE), value)
-
-
-def _text_entry(head: bytes, text: str) -> bytes:
-    """Return the entry of a text; empty if it would be too large."""
-    line = ascii_line(text).encode("ascii")
-    return b"" if len(line) > MOST_CHARACTERS else wire.text_attributes(head, [line])[0]
 
 
 def _entry(head: bytes, value: AttrValue) -> bytes:

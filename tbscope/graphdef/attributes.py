@@ -13,7 +13,6 @@ Source: tensorboard/plugins/graph/tf_graph_info/tf-node-info.ts; upb prints maps
 
 import math
 import re
-from collections.abc import Iterable
 from typing import Any
 
 from tensorboard.compat.proto.attr_value_pb2 import AttrValue
@@ -26,7 +25,6 @@ __all__ = [
     "MOST_BYTES",
     "MOST_CHARACTERS",
     "ascii_line",
-    "ascii_lines",
     "key_by_worth",
     "nest_to_text",
     "number_by_worth",
@@ -83,15 +81,8 @@ def _fits(item: object) -> bool:
 
 def ascii_line(text: str) -> str:
     """Return a text in ASCII on one line; other characters are escaped as in Python."""
-    return ascii_lines((text,))[0]
-
-
-def ascii_lines(texts: Iterable[str]) -> list[str]:
-    """Return each of several texts as `ascii_line` does."""
-    return [text if text.isascii() and text.isprintable() else _escaped(text) for text in texts]
-
-
-def _escaped(text: str) -> str:
+    if text.isascii() and text.isprintable():
+        return text
     line = " ".join(text.split()).encode("ascii", "backslashreplace").decode("ascii")
     return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", line)
 

@@ -18,7 +18,7 @@ __all__ = [
     "list_value",
     "repeated",
     "text_attributes",
-    "text_values",
+    "text_value",
     "varint",
 ]
 
@@ -81,6 +81,11 @@ def list_value(items: bytes) -> bytes:
     return _LIST + delimited(items)
 
 
+def text_value(text: bytes) -> bytes:
+    """Encode an AttrValue that is a text."""
+    return _TEXT + delimited(text)
+
+
 def attribute_head(key: str) -> bytes:
     """Return the first bytes of the entry of an attribute with this name, for `attribute`.
 
@@ -110,10 +115,5 @@ def attributes(heads: Iterable[bytes], values: Iterable[bytes]) -> list[bytes]:
 
 def text_attributes(head: bytes, texts: Iterable[bytes]) -> list[bytes]:
     """Encode attributes of one name that are texts: see `attribute`."""
-    values = text_values(texts)
+    values = [_TEXT + text for text in delimited_each(texts)]
     return attributes([head] * len(values), values)
-
-
-def text_values(texts: Iterable[bytes]) -> list[bytes]:
-    """Encode AttrValues that are texts."""
-    return [_TEXT + text for text in delimited_each(texts)]

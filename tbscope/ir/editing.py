@@ -10,9 +10,9 @@ read it.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from tbscope.ir.graph import Argument, Call, Graph, Nest, Node, Note, Output, Value
+from tbscope.ir.graph import Call, Graph, Nest, Node, Note, Output, Value
 from tbscope.ir.nodes import OPERATIONS, STATE, Body, copy_arguments, release_nodes
-from tbscope.ir.pytree import Replacements
+from tbscope.ir.pytree import Replacements, map_values
 from tbscope.ir.scopes import Scope
 
 __all__ = [
@@ -178,8 +178,11 @@ class Editor:
         if values or self._words:
             named = _CallValues(values, self._words)
             for call in graph.calls:
-                arguments = [*call.arguments, Argument(None, call.results)]
-                *call.arguments, (_, call.results) = copy_arguments(arguments, named)
+                results = call.results
+                call.arguments = copy_arguments(call.arguments, named)
+                call.results = (
+                    named[results] if type(results) is Value else map_values(results, named)
+                )
         for node in self._instead:
             # Its body stays as it is: the nodes in its place may be those of the body.
             node.outputs.clear()

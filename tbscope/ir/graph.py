@@ -50,7 +50,7 @@ from tbscope.ir.nodes import (
     type_to_text,
     value_name,
 )
-from tbscope.ir.pytree import Replacements
+from tbscope.ir.pytree import Replacements, map_values
 from tbscope.ir.scopes import Scope
 from tbscope.messages import did_you_mean, one_line, shown
 
@@ -387,13 +387,13 @@ class _CopiedValues(Replacements[Value]):
 
 
 def _copy_call(call: Call, values: _CopiedValues) -> Call:
-    *arguments, results = copy_arguments([*call.arguments, Argument(None, call.results)], values)
+    results = call.results
     return Call(
         call.scope,
         call.class_name,
         call.qualified_name,
-        arguments,
-        results.nest,
+        copy_arguments(call.arguments, values),
+        values[results] if type(results) is Value else map_values(results, values),
         call.hyperparameters,
         call.training,
         call.parameters,
