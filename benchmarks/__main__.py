@@ -4,6 +4,8 @@ Each model has a fresh process, in which a plain forward, torch's graph function
 (where it is installed) and tbscope's trace, conversion and writing take turns. With `--first`,
 the first graph of a process instead, imports counted, each in a process of its own. With
 `--profile`, how the times that `trace(..., profile=True)` measures stand to an unwatched forward.
+With `--calls`, the calls of tbscope's own functions for each node, which do not differ from run to
+run.
 """
 
 import argparse
@@ -17,27 +19,30 @@ from typing import Any
 import torch
 
 from benchmarks import report
+from benchmarks.calls import calls_table
 from benchmarks.first import first_summary, first_table, measure_first
-from benchmarks.models import CASES, PROFILED, SCALING, Case
+from benchmarks.models import CASES, COUNTED, PROFILED, SCALING, Case
 from benchmarks.profiles import add_profile_ratios, profiles_table
 
 
 def run(case: Case, options: argparse.Namespace, *, with_torch: bool) -> dict[str, Any]:
     """Measure one case in a process of its own."""
     further = [] if with_torch else ["--without-torch"]
-    return report.add_ratios(measured("benchmarks.measure", case, options, further))
+    further += timing(options)
+    return report.add_ratios(measured("benchmarks.measure", case, further))
 
 
 def run_profile(case: Case, options: argparse.Namespace) -> dict[str, Any]:
     """Measure the times of one case in a process of its own."""
-    return add_profile_ratios(measured("benchmarks.profiles", case, options, []))
+    return add_profile_ratios(measured("benchmarks.profiles", case, timing(options)))
 
 
-def measured(
-    module: str, case: Case, options: argparse.Namespace, further: list[str]
-) -> dict[str, Any]:
-    command = [sys.executable, "-m", module, case.name]
-    command += ["--rounds", str(options.rounds), "--threads", str(options.threads), *further]
+def timing(options: argparse.Namespace) -> list[str]:
+    return ["--rounds", str(options.rounds), "--threads", str(options.threads)]
+
+
+def measured(module: str, case: Case, further: list[str]) -> dict[str, Any]:
+    command = [sys.executable, "-m", module, case.name, *further]
     print(f"  {case.name} ...", file=sys.stderr, flush=True)
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -68,6 +73,22 @@ def print_profiles(parser: argparse.ArgumentParser, options: argparse.Namespace)
     if options.json:
         found = {"torch": torch.__version__, "rounds": options.rounds, "threads": options.threads}
         options.json.write_text(json.dumps(found | {"profiles": profiles}, indent=2) + "\n")
+
+
+def print_calls(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    counts = [measured("benchmarks.calls", case, []) for case in chosen(COUNTED, options)]
+    if not counts:
+        parser.error(f"no model has {options.only!r} in its name")
+    print(
+        f"torch {torch.__version__}, Python {platform.python_version()}, "
+        "calls of tbscope's own functions for each node",
+        "",
+        *calls_table(counts),
+        sep="\n",
+    )
+    if options.json:
+        found = {"torch": torch.__version__, "calls": counts}
+        options.json.write_text(json.dumps(found, indent=2) + "\n")
 
 
 def print_first(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
@@ -101,6 +122,9 @@ def main() -> None:
     parser.add_argument(
         "--first", action="store_true", help="the first graph of a process, imports counted"
     )
+    parser.add_argument(
+        "--calls", action="store_true", help="the calls of tbscope's functions for each node"
+    )
     parser.add_argument("--rounds", type=int, default=7, help="least rounds per model (default 7)")
     parser.add_argument("--threads", type=int, default=1, help="threads of torch (default 1)")
     parser.add_argument("--only", default="", metavar="TEXT", help="models whose name has this")
@@ -110,6 +134,9 @@ def main() -> None:
         parser.error(f"--rounds is {options.rounds}, and at least 1 is needed")
     if options.profile:
         print_profiles(parser, options)
+        return
+    if options.calls:
+        print_calls(parser, options)
         return
     if options.first:
         print_first(parser, options)

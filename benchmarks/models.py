@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-__all__ = ["CASES", "PROFILED", "SCALING", "Case", "find_case"]
+__all__ = ["CASES", "COUNTED", "PROFILED", "SCALING", "Case", "find_case"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +102,9 @@ class ResNet(nn.Module):
 class Unrolled(nn.Module):
     """A recurrent cell called once per step, as beginners write it."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, cell: Callable[[int, int], nn.Module]) -> None:
         super().__init__()
-        self.cell = nn.RNNCell(width, width)
+        self.cell = cell(width, width)
         self.head = nn.Linear(width, 2)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -125,8 +125,8 @@ def chain(layers: int, width: int = 8) -> Any:
     )
 
 
-def unrolled(steps: int) -> Any:
-    return lambda: (Unrolled(8), (torch.randn(steps, 1, 8),))
+def unrolled(steps: int, cell: Callable[[int, int], nn.Module] = nn.RNNCell) -> Any:
+    return lambda: (Unrolled(8, cell), (torch.randn(steps, 1, 8),))
 
 
 def tiny_mlp() -> Any:
@@ -268,6 +268,16 @@ PROFILED = (
 )
 
 
+COUNTED = (
+    _CASES["BERT, 12 layers"],
+    _CASES["GPT-2, 12 layers"],
+    _CASES["ResNet-50"],
+    Case("chain of 300", chain(300), quick=True),
+    Case("GRU cell of 100 steps", unrolled(100, nn.GRUCell), quick=True),
+)
+"""The models of which calls are counted."""
+
+
 def find_case(name: str) -> Case:
     """Give the case of this name; KeyError where there is none."""
-    return {case.name: case for case in (*CASES, *SCALING, *PROFILED)}[name]
+    return {case.name: case for case in (*CASES, *SCALING, *PROFILED, *COUNTED)}[name]
