@@ -140,10 +140,16 @@ def text_entries(name: str, texts: Sequence[str]) -> list[bytes]:
 def _value(constant: Nest) -> bytes:
     """Return the AttrValue of a constant, or empty bytes if it would be too large."""
     if type(constant) is str:
-        line = ascii_line(constant)
-        return wire.text_value(line.encode("ascii")) if len(line) <= MOST_CHARACTERS else b""
+        return _text_value(constant)
     value = to_attr_value(constant)
     return b"" if value is None else value.SerializeToString(deterministic=True)
+
+
+# Equal modules have equal texts: classes, lines of source, types of parameters.
+@functools.lru_cache(maxsize=1000)
+def _text_value(text: str) -> bytes:
+    line = ascii_line(text)
+    return wire.text_value(line.encode("ascii")) if len(line) <= MOST_CHARACTERS else b""
 
 
 def fact_key(name: str) -> str:

@@ -106,10 +106,11 @@ def map_values(nest: Nest, values: Replacement) -> Nest:
     """Return a pytree with some values replaced."""
     kind = type(nest)
     # A loop of its own instead of `map_tree`: copying a graph spends much of its time here.
-    if kind is list:
-        return [map_values(entry, values) for entry in nest]
-    if kind is tuple:
-        return tuple([map_values(entry, values) for entry in nest])
+    if kind is list or kind is tuple:
+        if PLAIN.issuperset(map(type, nest)):
+            return nest
+        entries = [map_values(entry, values) for entry in nest]
+        return entries if kind is list else tuple(entries)
     if kind is dict:
         return {key: map_values(entry, values) for key, entry in nest.items()}
     if kind in PLAIN or not hasattr(nest, "producer"):

@@ -130,16 +130,20 @@ class _Placer:
         own: The nodes directly in each box.
         children: The scopes directly in each box, leaf modules included.
         leaves: The node of each leaf module that is drawn as a node.
+        sources: The nodes that each node reads or has a control dependency on, without circles.
     """
 
     def __init__(self, graph: Graph, stands: Placement, *, circles: bool) -> None:
         self.stands = stands
         self._graph = graph
-        self._hidden = OWNED if circles else frozenset({"constant"})
+        hidden = OWNED if circles else frozenset({"constant"})
+        self.sources = {
+            node: [source for source in sources_of(node) if source.kind not in hidden]
+            for node in graph.nodes
+        }
         self.own: dict[Scope | None, dict[Node, None]] = defaultdict(dict)
         self.children: dict[Scope | None, list[Scope]] = defaultdict(list)
         self.leaves: dict[Scope, Node] = {}
-        self._sources: dict[Node, list[Node]] = {}
         for node in graph.nodes:
             self.own[stands.nodes.get(node, node.scope)][node] = None
             if node.kind == "module" and node.scope is not None:
@@ -183,21 +187,12 @@ class _Placer:
             pending += self.children[inner]
         return scopes
 
-    def sources(self, node: Node) -> Iterable[Node]:
-        """Return the nodes that a node reads or has a control dependency on, without circles."""
-        # Cached, since each level reads it for all nodes below.
-        sources = self._sources.get(node)
-        if sources is None:
-            sources = [source for source in sources_of(node) if source.kind not in self._hidden]
-            self._sources[node] = sources
-        return sources
-
     @cached_property
     def readers(self) -> dict[Node, list[Node | None]]:
         """The readers of each node; None represents an output of the graph."""
         readers_of: dict[Node, list[Node | None]] = defaultdict(list)
         for reader in self._graph.nodes:
-            for source in self.sources(reader):
+            for source in self.sources[reader]:
                 readers_of[source].append(reader)
         for node in dict.fromkeys(output.value.producer for output in self._graph.outputs):
             readers_of[node].append(None)
@@ -244,7 +239,7 @@ class _Level:
             places.update(dict.fromkeys(placing.own[scope], scope))
         self._pairs: _Links = {}
         for node, place in places.items():
-            for source in placing.sources(node):
+            for source in placing.sources[node]:
                 start = places.get(source)
                 if start is not None and start is not place:
                     self._pairs[start, place] = None
@@ -327,7 +322,7 @@ class _Level:
         for helpers in self._helpers():
             helper_set = set(helpers)
             sources = {
-                node for helper in helpers for node in self._placing.sources(helper)
+                node for helper in helpers for node in self._placing.sources[helper]
             } - helper_set
             readers = {node for helper in helpers for node in self._placing.readers[helper]}
             neighbours = sources | (readers - helper_set)
@@ -358,7 +353,7 @@ class _Level:
         readers_of: dict[Scope, dict[Node, None]] = defaultdict(dict)
         independent: set[_Unit | None] = {None}
         for node in self._loose:
-            units = {self._unit_of(source) for source in self._placing.sources(node)}
+            units = {self._unit_of(source) for source in self._placing.sources[node]}
             if units <= independent:
                 independent.add(node)
             for container in _containers(units):
@@ -378,7 +373,7 @@ class _Level:
             return node
 
         for node in self._loose:
-            for source in self._placing.sources(node):
+            for source in self._placing.sources[node]:
                 if source in group_of:
                     group_of[find(node)] = find(source)
         groups: dict[Node, list[Node]] = {}

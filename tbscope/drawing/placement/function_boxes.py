@@ -110,7 +110,7 @@ class FunctionBoxes:
         # The module call of each outermost call frame, which is its forward or a decorator of it.
         self._forwards: dict[CallFrame, Scope] = {}
         operations = [node for node in graph.nodes if node.kind in OPERATIONS]
-        self.knows = any(node.run is not None for node in operations)
+        self.knows = bool({node.run for node in operations} - {None})
         for at, node in enumerate(operations):
             scope = guests.nodes.get(node, node.scope)
             self._order[node] = at
