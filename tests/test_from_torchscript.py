@@ -528,7 +528,7 @@ def test_fewer_inputs_than_it_takes_are_refused():
         tbscope.from_torchscript(script, torch.ones(1))
 
     assert str(caught.value) == (
-        "lambda_of_two() cannot be called so: missing a required argument: 'y'\n"
+        "lambda_of_two() cannot be called: missing a required argument: 'y'\n"
         "  why: it takes x, y\n"
         "  fix: pass all inputs that have no default, or no inputs at all"
     )

@@ -170,7 +170,7 @@ def test_what_extra_repr_raises_is_raised():
 def test_an_extra_repr_that_gives_no_text_is_told():
     with pytest.raises(TypeError) as caught:
         hyperparameters(Telling(None))
-    assert str(caught.value) == "extra_repr() gave NoneType instead of a str"
+    assert str(caught.value) == "extra_repr() returned NoneType instead of a str"
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")

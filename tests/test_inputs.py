@@ -167,7 +167,7 @@ def test_a_batch_of_transformers_with_a_key_too_many_is_told_so():
 
     batch = BatchEncoding({"input_ids": X, "token_type_ids": X})
     assert message(Distil(), batch) == lines(
-        "Distil.forward() cannot be called so: got an unexpected keyword argument 'token_type_ids'",
+        "Distil.forward() cannot be called: got an unexpected keyword argument 'token_type_ids'",
         "  why: forward(input_ids, attention_mask=None) was given "
         "(input_ids=Tensor(2, 3), token_type_ids=Tensor(2, 3))",
         "  fix: give input_to_model=input_ids, and leave out what it does not take",
@@ -258,7 +258,7 @@ class TestExamples:
         model = Two()
         model.example_input_array = {"x": X, "mask": Y}
         assert message(model, kwargs={"mask": X}).startswith(
-            "Two.forward() cannot be called so: missing a required argument: 'x'"
+            "Two.forward() cannot be called: missing a required argument: 'x'"
         )
 
     def test_one_that_raises_is_told_of(self):
@@ -268,7 +268,7 @@ class TestExamples:
                 raise RuntimeError("no tokenizer")
 
         assert message(Model()) == lines(
-            "Model.dummy_inputs raised when it was asked for inputs",
+            "Model.dummy_inputs raised when its inputs were read",
             "  why: RuntimeError: no tokenizer",
             "  fix: give input_to_model",
         )
@@ -295,7 +295,7 @@ class TestMisfits:
 
     def test_an_argument_is_missing(self):
         assert message(Two(), X) == lines(
-            "Two.forward() cannot be called so: missing a required argument: 'mask'",
+            "Two.forward() cannot be called: missing a required argument: 'mask'",
             "  why: forward(x, mask) was given (Tensor(2, 3))",
             "  fix: give input_to_model=(x, mask)",
         )
@@ -316,14 +316,14 @@ class TestMisfits:
 
     def test_three_arguments_are_missing(self):
         assert message(lambda a, b, c, d=2: a, ()) == lines(
-            "<lambda>() cannot be called so: missing a required argument: 'a'",
+            "<lambda>() cannot be called: missing a required argument: 'a'",
             "  why: <lambda>(a, b, c, d=2) was given ()",
             "  fix: give input_to_model=(a, b, c)",
         )
 
     def test_a_mapping_with_a_foreign_key_is_one_argument(self):
         assert message(Two(), {"x": X, "maks": Y}) == lines(
-            "Two.forward() cannot be called so: missing a required argument: 'mask'",
+            "Two.forward() cannot be called: missing a required argument: 'mask'",
             "  why: forward(x, mask) was given (dict of 'x', 'maks'); "
             "the mapping is one argument, as 'maks' is no parameter",
             "  fix: give input_to_model=(x, mask)",
@@ -331,7 +331,7 @@ class TestMisfits:
 
     def test_an_unknown_keyword(self):
         assert message(Optional(), X, {"scael": 2, "mask": Y}) == lines(
-            "Optional.forward() cannot be called so: got an unexpected keyword argument 'scael'",
+            "Optional.forward() cannot be called: got an unexpected keyword argument 'scael'",
             "  why: forward(x, mask=None, *, scale=1.0) was given "
             "(Tensor(2, 3), scael=2, mask=Tensor(2))",
             "  fix: give input_to_model=x, and leave out what it does not take",
@@ -339,7 +339,7 @@ class TestMisfits:
 
     def test_too_many_items(self):
         assert message(One(), [X, Y]) == lines(
-            "One.forward() cannot be called so: too many positional arguments",
+            "One.forward() cannot be called: too many positional arguments",
             "  why: forward(x) was given (Tensor(2, 3), Tensor(2))",
             "  fix: give input_to_model=x, and leave out what it does not take; "
             "to give all of it as one argument, wrap it: input_to_model=([img],)",
@@ -347,26 +347,26 @@ class TestMisfits:
 
     def test_an_input_for_a_model_that_takes_none(self):
         assert message(Nothing(), X) == lines(
-            "Nothing.forward() cannot be called so: too many positional arguments",
+            "Nothing.forward() cannot be called: too many positional arguments",
             "  why: forward() was given (Tensor(2, 3))",
             "  fix: give no inputs, and leave out what it does not take",
         )
 
     def test_the_same_argument_by_position_and_by_keyword(self):
         assert message(Optional(), X, {"x": Y}) == lines(
-            "Optional.forward() cannot be called so: multiple values for argument 'x'",
+            "Optional.forward() cannot be called: multiple values for argument 'x'",
             "  why: forward(x, mask=None, *, scale=1.0) was given (Tensor(2, 3), x=Tensor(2))",
             "  fix: give input_to_model=x",
         )
 
     def test_the_same_keyword_in_the_mapping_and_in_kwargs(self):
         assert message(Two(), {"x": X, "mask": Y}, {"mask": Y}).startswith(
-            "Two.forward() cannot be called so: multiple values for argument 'mask'"
+            "Two.forward() cannot be called: multiple values for argument 'mask'"
         )
 
     def test_a_keyword_for_a_parameter_by_position(self):
         assert message(ByPosition(), None, {"x": X}) == lines(
-            "ByPosition.forward() cannot be called so: 'x' parameter is positional only, "
+            "ByPosition.forward() cannot be called: 'x' parameter is positional only, "
             "but was passed as a keyword",
             "  why: forward(x, /, mask=None) was given (x=Tensor(2, 3))",
             "  fix: give input_to_model=x",
@@ -462,13 +462,13 @@ class TestModels:
     def test_kwargs_must_be_a_mapping(self):
         assert message(One(), X, Y) == lines(
             "kwargs is a Tensor, and no mapping",
-            "  why: it holds keyword arguments by the names of forward's parameters",
+            "  why: its keys are the names of forward's parameters",
             "  fix: write kwargs={'mask': mask}, and give positional arguments in input_to_model",
         )
 
     def test_kwargs_must_have_names(self):
         assert message(One(), X, {0: Y}) == lines(
-            "kwargs holds the key 0, which is no name of a parameter",
+            "kwargs has the key 0, which is no name of a parameter",
             "  why: keyword arguments are named by strings",
             "  fix: write kwargs={'mask': mask}",
         )
@@ -493,7 +493,7 @@ class TestModels:
 class TestDecorators:
     def test_one_that_keeps_what_it_wraps_is_looked_through(self):
         assert message(_Decorated(), X).startswith(
-            "_Decorated.forward() cannot be called so: missing a required argument: 'mask'"
+            "_Decorated.forward() cannot be called: missing a required argument: 'mask'"
         )
         assert str(signature_of(_Decorated().forward)) == "(x, mask)"
 
@@ -503,7 +503,7 @@ class TestDecorators:
             return only
 
         assert message(wrapper, ()).startswith(
-            "forward() cannot be called so: missing a required argument: 'x'"
+            "forward() cannot be called: missing a required argument: 'x'"
         )
 
     def test_one_that_fills_an_argument_is_no_misfit(self):

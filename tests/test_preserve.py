@@ -663,8 +663,8 @@ class TestFailures:
             [
                 "the model could not be put back as it was before the run",
                 "  why: a Tensor of shape (2): RuntimeError: "
-                "a write gave it another history in autograd",
-                "  fix: make the model anew, or load its state_dict, before it is used further",
+                "a write has changed its history in autograd",
+                "  fix: make the model again, or load its state_dict, before you use it",
             ]
         )
         assert isinstance(caught.value.__cause__, RuntimeError)
@@ -682,7 +682,7 @@ class TestFailures:
         with pytest.raises(TraceError, match="the generator Stuck: ValueError: stuck") as caught:
             run(lambda: x.add_(1) if written else None, inputs=[x, Stuck()])
         assert type(caught.value.__cause__) is (RuntimeError if written else ValueError)
-        assert ("another history" in str(caught.value)) == written
+        assert ("changed its history" in str(caught.value)) == written
 
     @pytest.mark.parametrize("silent", [True, False])
     def test_tensors_that_do_not_answer_any_more_are_told_and_the_rest_comes_back(self, silent):

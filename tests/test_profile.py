@@ -513,7 +513,7 @@ def test_a_write_that_nobody_could_have_known_of_is_told():
         "the model could not be put back as it was before the run\n"
         "  why: when it was measured, it wrote into a Parameter of shape (2) that it had only "
         "read when it was drawn\n"
-        "  fix: make the model anew, or load its state_dict, before it is used further"
+        "  fix: make the model again, or load its state_dict, before you use it"
     )
 
 

@@ -328,5 +328,5 @@ def test_more_failures_than_are_told_are_counted():
     given = [torch.zeros(1, requires_grad=True) * 1 for _ in range(5)]
     with pytest.raises(tbscope.TraceError) as caught:
         tbscope.trace(lambda given: [tensor.add_(1) for tensor in given], (given,), grad=True)
-    assert str(caught.value).count("a write gave it another history") == 3
+    assert str(caught.value).count("a write has changed its history") == 3
     assert "; and 2 more\n" in str(caught.value)

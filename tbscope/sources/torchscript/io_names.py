@@ -56,7 +56,7 @@ def inputs_of(
         except TypeError as error:
             names = ", ".join(parameter.name for parameter in parameters)
             raise InputError(
-                f"{name}() cannot be called so: {error}",
+                f"{name}() cannot be called: {error}",
                 why=f"it takes {names or 'none'}",
                 fix="pass all inputs that have no default, or no inputs at all",
             ) from error

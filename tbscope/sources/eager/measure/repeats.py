@@ -125,7 +125,7 @@ class Repeats:
                 "the model could not be put back as it was before the run",
                 why=f"when it was measured, it wrote into a {type(tensor).__name__} of shape "
                 f"({shape}) that it had only read when it was drawn",
-                fix="make the model anew, or load its state_dict, before it is used further",
+                fix="make the model again, or load its state_dict, before you use it",
             )
 
     def run(self) -> Any:

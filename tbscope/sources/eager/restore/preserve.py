@@ -213,5 +213,5 @@ class Snapshot(AbstractContextManager["Snapshot"]):
         return TraceError(
             "the model could not be put back as it was before the run",
             why="; ".join(shown) + (f"; and {more} more" if more else ""),
-            fix="make the model anew, or load its state_dict, before it is used further",
+            fix="make the model again, or load its state_dict, before you use it",
         )

@@ -264,7 +264,7 @@ def _restore_history(kept: _TensorState) -> None:
     # The history of a view may have changed with that of its base.
     if _histories([kept.tensor])[0] is not kept.history:
         if kept.history is not None:
-            raise RuntimeError("a write gave it another history in autograd")
+            raise RuntimeError("a write has changed its history in autograd")
         kept.tensor.detach_()
     kept.tensor.requires_grad_(kept.requires_grad)
 

@@ -66,13 +66,13 @@ class DummyInputs(NamedTuple):
                 return None
             raise InputError(
                 f"dtypes={shown(self.dtypes)} is given without input_size",
-                why="dtypes are those of inputs that are made up",
+                why="dtypes= has the types of the inputs that input_size= makes",
                 fix="give input_size=(1, 3, 224, 224), too, or leave dtypes out",
             )
         if input_to_model is not None:
             raise InputError(
                 f"input_size={shown(self.input_size)} is given beside input_to_model",
-                why="inputs of these sizes would take its place",
+                why="inputs of these sizes would replace it",
                 fix="leave one of the two out",
             )
         device = _device_of(model)
@@ -227,14 +227,14 @@ def _checked_keywords(kwargs: Mapping[str, object] | None) -> _Kwargs:
     if not isinstance(kwargs, Mapping):
         raise InputError(
             f"kwargs is {describe_type(kwargs)}, and no mapping",
-            why="it holds keyword arguments by the names of forward's parameters",
+            why="its keys are the names of forward's parameters",
             fix="write kwargs={'mask': mask}, and give positional arguments in input_to_model",
         )
     kwargs = entries_of(kwargs, option="kwargs")
     for name in kwargs:
         if type(name) is not str:
             raise InputError(
-                f"kwargs holds the key {shown(name)}, which is no name of a parameter",
+                f"kwargs has the key {shown(name)}, which is no name of a parameter",
                 why="keyword arguments are named by strings",
                 fix="write kwargs={'mask': mask}",
             )
@@ -351,7 +351,7 @@ class _Binding:
                 example = example()
         except Exception as error:
             raise InputError(
-                f"{type(self.model).__name__}.{attribute} raised when it was asked for inputs",
+                f"{type(self.model).__name__}.{attribute} raised when its inputs were read",
                 why=error_text(error),
                 fix="give input_to_model",
             ) from error

@@ -43,7 +43,7 @@ def hyperparameters(module: torch.nn.Module) -> dict[str, Any]:
     """
     text = module.extra_repr()
     if not isinstance(text, str):
-        raise TypeError(f"extra_repr() gave {type(text).__name__} instead of a str")
+        raise TypeError(f"extra_repr() returned {type(text).__name__} instead of a str")
     text = str.__str__(text)
     if not text:
         return {}

@@ -251,7 +251,7 @@ def argument_error(
         fix = size_advice(given) or fix
     elif any(key not in signature.parameters for key in kwargs):
         fix += _LEAVE_OUT
-    return InputError(f"{name}() cannot be called so: {fault}", why=why, fix=fix)
+    return InputError(f"{name}() cannot be called: {fault}", why=why, fix=fix)
 
 
 def describe_type(value: object) -> str:
