@@ -160,7 +160,7 @@ class TrainingWatch:
             return call()
         except BaseException:
             if self._open is not None and self._open is not opened:
-                with self._telling():
+                with self._nonfatal():
                     self._drop()
             raise
 
@@ -187,7 +187,7 @@ class TrainingWatch:
         # recorded.
         if model is not self._model() or (self._open is not None and self._open.runs):
             return
-        with self._telling():
+        with self._nonfatal():
             if self._open is not None:
                 # An error that no hook reported ended the open part; this call is recorded instead.
                 self._drop()
@@ -212,7 +212,7 @@ class TrainingWatch:
             self._frame = self._recorder.events.call_begins(model, args, kwargs, caller)
 
     def _new_recorder(self, model: torch.nn.Module) -> Recorder:
-        recorder = Recorder("step", boundary=watched_call, open_ended=True, failed=self._tell)
+        recorder = Recorder("step", boundary=watched_call, open_ended=True, failed=self._report)
         recorder.registry.add_root(model)
         if self._backward:
             recorder.record_training()
@@ -231,7 +231,7 @@ class TrainingWatch:
         self._called()
         if not begun:
             return
-        with self._telling():
+        with self._nonfatal():
             recorder, frame, self._frame = self._recorder, self._frame, None
             assert recorder is not None
             if result is None and sys.exc_info()[1] is not None:
@@ -280,7 +280,7 @@ class TrainingWatch:
         if recorder is None or recorder in watching.recorders or self._open is not None:
             yield
             return
-        with self._telling():
+        with self._nonfatal():
             if self._leads_to_model(roots):
                 self._open = _OpenWatch(recorder, caller)
         opened = self._open
@@ -294,7 +294,7 @@ class TrainingWatch:
         if opened is not None:
             self._close()
             self._passed = True
-            with self._telling():
+            with self._nonfatal():
                 if self.is_over or recorder.paused:
                     self._end()
                 elif self._stepped:
@@ -326,7 +326,7 @@ class TrainingWatch:
         if recorder in watching.recorders:
             self._stepped = self._stepped or self._stepping is None
         elif self._passed and self._open is None:
-            with self._telling(stays=True):
+            with self._nonfatal(stays=True):
                 for place in recorder.registry.places():
                     # `functional_call` replaced the parameters during the call; now the originals
                     # are back.
@@ -338,20 +338,20 @@ class TrainingWatch:
         if self._open is None:
             self.optimizer_begins(optimizer, caller)
             if self._stepping is optimizer and self._recorder is not None:
-                with self._telling(stays=True):
+                with self._nonfatal(stays=True):
                     self._recorder.events.step_begins(optimizer, caller)
 
     def optimizer_ends(self, optimizer: torch.optim.Optimizer) -> None:
         """Finish the graph: an optimizer has made its step."""
         if self._stepping is optimizer:
-            with self._telling(stays=True):
+            with self._nonfatal(stays=True):
                 self._close()
                 self._finish()
 
     def optimizer_failed(self, caller: FrameType) -> None:
         """Drop the step of an optimizer that an error has ended in this frame."""
         if self._stepping is not None and self._open is not None and self._open.frame is caller:
-            with self._telling(stays=True):
+            with self._nonfatal(stays=True):
                 self._drop()
 
     def _is_its(self, optimizer: torch.optim.Optimizer) -> bool:
@@ -412,13 +412,13 @@ class TrainingWatch:
             self._count_compiled(self._model())
         self._done(graph, number)
 
-    def _tell(self, error: Exception) -> None:
+    def _report(self, error: Exception) -> None:
         """Report an error of ours, and stop waiting."""
         self.is_over = True
         self._failed(error_text(error))
 
     @contextmanager
-    def _telling(self, *, stays: bool = False) -> Iterator[None]:
+    def _nonfatal(self, *, stays: bool = False) -> Iterator[None]:
         """Let an error of ours end the waiting, and nothing else.
 
         Args:
@@ -433,7 +433,7 @@ class TrainingWatch:
                 self._eager.close()
             else:
                 self._end()
-            self._tell(error)
+            self._report(error)
 
 
 class _Hook:

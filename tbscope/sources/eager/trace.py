@@ -297,7 +297,7 @@ class _Run:
                 self._preserved.switch(root)
         except Exception as error:  # noqa: BLE001 (the user's code)
             method = "train" if self._training else "eval"
-            self._tell(
+            self._add_note(
                 f"{class_label(root)}.{method}() raised {error_text(error)}: each of its modules "
                 "was switched by itself"
             )
@@ -310,13 +310,13 @@ class _Run:
         if owner is None:
             name = name_of(model)
             recorder.events.scope_opened(name)
-            result = computed(model(*self.args, **self.kwargs), self._tell)
+            result = computed(model(*self.args, **self.kwargs), self._add_note)
             recorder.events.scope_closed(name, result=result)
             return result
         with nullcontext() if model is owner else recorder.scopes.inside(owner, 0):
             result = model(*self.args, **self.kwargs)
         with recorder.scopes.inside(owner, 0):
-            return computed(result, self._tell)
+            return computed(result, self._add_note)
 
     def _run_step(self, result: object) -> torch.Tensor | None:
         """Run loss and backward pass, if requested; return the loss, or None if `loss` is unset."""
@@ -328,7 +328,7 @@ class _Run:
             torch.autograd.backward(tensor)
         return None if loss is None else tensor
 
-    def _tell(self, text: str) -> None:
+    def _add_note(self, text: str) -> None:
         self._recorder.graph.notes.append(Note(text))
 
     def _again(self) -> object:

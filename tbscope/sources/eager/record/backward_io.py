@@ -100,7 +100,7 @@ class InnerPassResults:
         name_of: Returns the qualified name of a leaf tensor, and the last part of it.
 
     Attributes:
-        given: The results whose values have not been requested, by the identity of the tensor.
+        pending: The results whose values have not been requested, by the identity of the tensor.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class InnerPassResults:
     ) -> None:
         self._values = values
         self._name_of = name_of
-        self.given: dict[int, _PassResult] = {}
+        self.pending: dict[int, _PassResult] = {}
 
     def add(
         self, node: Node, passing: InnerPass, inside: Callable[[torch.Tensor], Value | None] | None
@@ -125,7 +125,7 @@ class InnerPassResults:
         for key, reference in passing.made.items():
             tensor = reference()
             if tensor is not None and values.seen(tensor) is None:
-                self.given[key] = _PassResult(
+                self.pending[key] = _PassResult(
                     reference, node, None if inside is None else inside(tensor)
                 )
         for gradient, leaf in passing.earlier.values():
@@ -134,45 +134,45 @@ class InnerPassResults:
                 continue
             before: _PassResult | Value | str | None = values.seen(gradient)
             if before is None:
-                known = self.has_given(gradient)
+                known = self.is_pending(gradient)
                 name = f"{self._name_of(leaf)[0]}.grad"
-                before = self.given[id(gradient)] if known else name
-            entry = self.given[id(grad)] = _PassResult(ref(grad), node, before=before)
+                before = self.pending[id(gradient)] if known else name
+            entry = self.pending[id(grad)] = _PassResult(ref(grad), node, before=before)
             if grad is gradient and isinstance(before, Value):
                 # A view of the gradient may exist, and shows the sum from now on.
                 total = self._settled(entry, grad)
                 values.add_written_outputs(total, [grad], [], [grad])
                 values.of_passes.update(total.outputs)
-                del self.given[id(grad)]
+                del self.pending[id(grad)]
 
-    def has_given(self, tensor: torch.Tensor) -> bool:
+    def is_pending(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor is a result of a pass, and its value has not been requested so far."""
-        given = self.given.get(id(tensor))
-        return given is not None and given.tensor() is tensor
+        entry = self.pending.get(id(tensor))
+        return entry is not None and entry.tensor() is tensor
 
     def value_of(self, tensor: torch.Tensor) -> Value | None:
         """Return the value of a result of a pass, or None for any other tensor."""
-        if not self.has_given(tensor):
+        if not self.is_pending(tensor):
             return None
-        node = self._settled(self.given.pop(id(tensor)), tensor)
+        node = self._settled(self.pending.pop(id(tensor)), tensor)
         value = self._values.give(node, tensor)
         self._values.of_passes.add(value)
         return value
 
-    def _settled(self, given: _PassResult, like: torch.Tensor) -> Node:
+    def _settled(self, entry: _PassResult, like: torch.Tensor) -> Node:
         """Return the node whose next output is a result of a pass: its operation, or a sum.
 
         Args:
-            given: The result.
+            entry: The result.
             like: A tensor of its shape and type.
         """
-        of, before = given.node, given.before
+        of, before = entry.node, entry.before
         if of.body is not None and of.body.nodes:
             # The body needs one more result; if no kernel produced it, the body is dropped.
-            if given.inner is None:
+            if entry.inner is None:
                 of.body = Body([], [])
             else:
-                of.body.results.append(given.inner)
+                of.body.results.append(entry.inner)
         if before is None:
             return of
         if isinstance(before, _PassResult):

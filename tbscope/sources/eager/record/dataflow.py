@@ -144,7 +144,7 @@ class Dataflow:
         """Release all tensors and modules after the run."""
         self.values.forget()
         self.sources.forget()
-        self.passes.given.clear()
+        self.passes.pending.clear()
         self.reads.clear()
         self.scopes.forget()
         self.training = self.ranks = None
@@ -192,7 +192,7 @@ class Dataflow:
             args, kwargs = self.sources.without_filled(operation.joined, (args, kwargs), unseen)
         arguments, read, values = self._arguments(args, kwargs, fills=bool(written))
         out = collect_tensors(kwargs["out"], []) if written and "out" in kwargs else []
-        if operation.given or operation.fed:
+        if operation.returned or operation.fed:
             self._read_inner(name, operation, read, values)
         site, tensor_values = self.where.of_operation(frame), self.values
         if training is not None:
@@ -227,7 +227,7 @@ class Dataflow:
         if kernel_runs is not None:
             self._add_body(node, kernel_runs, results, [*filled, *written])
         if passing is not None:
-            self.passes.add(node, passing, None if kernel_runs is None else kernel_runs.given)
+            self.passes.add(node, passing, None if kernel_runs is None else kernel_runs.value_of)
         if tensor_values.writes.any:
             # A result may be in memory that was freed: earlier writes at its address no longer
             # count.
@@ -334,7 +334,7 @@ class Dataflow:
             return operation.kernels
         if name == "grad":
             reads_grad = self.training is None and len(args) == len(results) == 1
-            if reads_grad and not self.passes.has_given(results[0]):
+            if reads_grad and not self.passes.is_pending(results[0]):
                 # A gradient from before the run becomes an input once an operation reads it.
                 leaf = self.sources.name_of_leaf(args[0])[0]
                 self.sources.add_hidden_input(f"{leaf}.grad", results[0])
@@ -376,12 +376,12 @@ class Dataflow:
         """
         read += operation.fed
         values += map(self.value_of, operation.fed)
-        if not operation.given:
+        if not operation.returned:
             return
         taken = {value for node in self.graph.nodes for value in node.inputs}
         if name in LOOP_OPERATORS:
             taken.update(self._deciding(operation, taken))
-        for tensor in operation.given:
+        for tensor in operation.returned:
             value = self.value_of(tensor)
             if value not in taken:
                 taken.add(value)
@@ -397,7 +397,7 @@ class Dataflow:
         """
         # The function of the condition runs first, and then alternates with the function of the
         # body.
-        conditions, iterations = operation.turns[::2], operation.turns[1::2]
+        conditions, iterations = operation.function_calls[::2], operation.function_calls[1::2]
         for (_, results), (first, _) in zip(conditions, iterations, strict=False):
             first_node = next(
                 (node for node in self.graph.nodes[first:] if node.kind == "op"), None

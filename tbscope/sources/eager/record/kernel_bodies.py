@@ -45,7 +45,7 @@ class KernelRuns:
         # Tensors that existed before the operation.
         self._before: list[torch.Tensor] = []
         # By identity, which is unique, as the runs keep these tensors alive.
-        self._held: dict[int, Value] = {}
+        self._values: dict[int, Value] = {}
         self._known = [(tensor, node.inputs[place]) for place, tensor in enumerate(read)]
         self._writers: list[tuple[torch.Tensor, Node]] = []
         # Kernels that returned numbers; the next kernel makes use of these, and depends on them.
@@ -78,9 +78,9 @@ class KernelRuns:
         ]
         return Body(list(self._order), values, list(dict.fromkeys(written)))
 
-    def given(self, tensor: torch.Tensor) -> Value | None:
+    def value_of(self, tensor: torch.Tensor) -> Value | None:
         """Return the value that a kernel produced as a tensor, or None for any other tensor."""
-        return self._held.get(id(tensor)) if self._complete else None
+        return self._values.get(id(tensor)) if self._complete else None
 
     def _add(self, run: KernelRun) -> None:
         """Append the node of one kernel, and record its results as values."""
@@ -91,10 +91,10 @@ class KernelRuns:
         node = Node(name, facts.label, "op", outer.scope, inputs, kernels=[facts.name])
         node.source = outer.source
         node.flops = run.flops
-        if facts.label in _LIFTS and self._value_of(run.args[0]) is None:
+        if facts.label in _LIFTS and self._seen_value(run.args[0]) is None:
             node.arguments = [Argument(None, _DATA)]
         else:
-            to_tree = ArgumentConverter(self._known_value).nest
+            to_tree = ArgumentConverter(self._required_value).nest
             schema = schema_of(facts.kernel)
             names = [argument.name for argument in schema.arguments] if schema else []
             for index, arg in enumerate(run.args):
@@ -106,7 +106,7 @@ class KernelRuns:
                     # happens.
                     node.arguments.append(Argument(key, FILLED))
                     self._before += [
-                        each for each in collect_tensors(arg, []) if id(each) not in self._held
+                        each for each in collect_tensors(arg, []) if id(each) not in self._values
                     ]
                 elif arg is not None:
                     node.arguments.append(Argument(key, to_tree(arg, read, inputs)))
@@ -127,7 +127,7 @@ class KernelRuns:
         produced = {id(tensor): tensor for tensor in (*written, *collect_tensors(run.result, []))}
         for identity, tensor in produced.items():
             if identity not in same:
-                self._held[identity] = value = add_value(node, tensor)
+                self._values[identity] = value = add_value(node, tensor)
                 self._known.append((tensor, value))
         self._writers += [(tensor, node) for tensor in written]
         if node.outputs:
@@ -137,15 +137,15 @@ class KernelRuns:
             self._numbers.append(node)
         self._order[node] = len(self._order)
 
-    def _known_value(self, tensor: torch.Tensor) -> Value:
-        value = self._value_of(tensor)
+    def _required_value(self, tensor: torch.Tensor) -> Value:
+        value = self._seen_value(tensor)
         if value is None:
             raise _LostError
         return value
 
-    def _value_of(self, tensor: torch.Tensor) -> Value | None:
+    def _seen_value(self, tensor: torch.Tensor) -> Value | None:
         """Return the value of a tensor that a kernel reads, or None for an unknown tensor."""
-        value = self._held.get(id(tensor)) or self._outer.seen(tensor)
+        value = self._values.get(id(tensor)) or self._outer.seen(tensor)
         # The operation's own outputs may be registered by now, but one of its kernels produces
         # them.
         if value is not None and value.producer is not self._node:
@@ -173,13 +173,13 @@ class KernelRuns:
         It is an output of a kernel; or a new output of the last kernel that wrote into the storage
         of the result through another tensor; or a value that the operation read.
         """
-        value = self._held.get(id(tensor))
+        value = self._values.get(id(tensor))
         if value is not None:
             return value
         for other, writer in reversed(self._writers):
             if other is not tensor and same_storage(other, tensor):
                 return add_value(writer, tensor)
-        return self._known_value(tensor)
+        return self._required_value(tensor)
 
 
 def _same_layout(one: torch.Tensor, other: torch.Tensor) -> bool:

@@ -228,11 +228,11 @@ class ModuleCalls:
         Returns:
             A callable that takes the result of the function.
         """
-        with self._flow.operations.function(len(self._graph.nodes)) as gave:
+        with self._flow.operations.function(len(self._graph.nodes)) as take_result:
             self._scopes.open_block(name)
             failed = True
             try:
-                yield gave
+                yield take_result
                 failed = False
             finally:
                 self._scopes.close_block(name, failed=failed)

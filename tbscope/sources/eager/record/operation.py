@@ -64,8 +64,9 @@ class Operation:
         runs: The arguments and results of the kernels, or None if they are not recorded.
         copies: The copies that were made inside of it.
         written: The tensors that its kernels wrote into.
-        given: The tensors returned by the functions that it called (`cond`, `scan`).
-        turns: For each call of these functions the number of nodes before it, and its results.
+        returned: The tensors returned by the functions that it called (`cond`, `scan`).
+        function_calls: For each call of these functions the number of nodes before it, and its
+            results.
         recorded: Whether its work is in the graph already (a backward pass).
         fed: The results of collectives that ran inside of it, and the parameters and buffers of the
             modules that were called inside of it.
@@ -78,8 +79,8 @@ class Operation:
     # a size.
     runs: list[KernelRun] | None = None
     copies: Copies | None = None
-    given: Sequence[torch.Tensor] = ()
-    turns: Sequence[tuple[int, list[torch.Tensor]]] = ()
+    returned: Sequence[torch.Tensor] = ()
+    function_calls: Sequence[tuple[int, list[torch.Tensor]]] = ()
     fed: Sequence[torch.Tensor] = ()
     joined: Sequence[Communication] = ()
     passing: InnerPass | None = None
@@ -198,8 +199,8 @@ class Operations:
         def take(result: object) -> None:
             if caller is not None:
                 results = collect_tensors(result, [])
-                caller.given = [*caller.given, *results]
-                caller.turns = [*caller.turns, (at, results)]
+                caller.returned = [*caller.returned, *results]
+                caller.function_calls = [*caller.function_calls, (at, results)]
 
         try:
             yield take

@@ -81,7 +81,7 @@ class Recorder:
         paused: Whether recording is suspended.
         left: Whether recording is suspended for good, as its thread did not end the watch.
         ended: Whether an error ended the run.
-        turn: The lock of the thread that records, if several threads do.
+        lock: The lock of the thread that records, if several threads do.
         threads: The work of several threads for the run; None if only one thread has worked.
         before_closing: Called at the end of the run, before anything is released; None for no call.
         distributed: Whether this is a process of a distributed run.
@@ -105,7 +105,7 @@ class Recorder:
         where = CallSites(scopes, boundary.__code__)
         self.registry, self.distributed = scopes.registry, sources.distributed
         self.paused = self.left = self.ended = False
-        self.turn = threading.RLock()
+        self.lock = threading.RLock()
         self.threads: Any = None
         self.before_closing: Callable[[], None] | None = None
         self.training: Training | None = None

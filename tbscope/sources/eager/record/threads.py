@@ -72,7 +72,7 @@ class ThreadWork:
     _over: bool = False
     # Position of each node and each call; nodes from before have no entry.
     _places: dict[Node | Call, _Place] = field(default_factory=dict)
-    _strands: dict[Recorder, _ThreadOrder] = field(default_factory=dict)
+    _orders: dict[Recorder, _ThreadOrder] = field(default_factory=dict)
     _running: dict[Recorder, _ThreadOrder] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -82,62 +82,64 @@ class ThreadWork:
 
     def hand_over(self, recorder: Recorder, source: Source | None) -> Handover:
         """Record that the thread of this recorder hands over work now."""
-        with self.trunk.turn:
-            place = self._strands[recorder].next()
+        with self.trunk.lock:
+            place = self._orders[recorder].next()
             return Handover(recorder.branch(source), place, source)
 
-    def begin(self, handed: Handover, number: int) -> Recorder:
+    def begin(self, handover: Handover, number: int) -> Recorder:
         """Return the recorder for this thread, which begins a part of work that was handed over.
 
         Args:
-            handed: The work.
+            handover: The work.
             number: The number of the part.
         """
-        with self.trunk.turn:
-            recorder = handed.recorder.branch(handed.source)
+        with self.trunk.lock:
+            recorder = handover.recorder.branch(handover.source)
             name = threading.current_thread().name
-            strand = _ThreadOrder((*handed.place, number), itertools.count(), name, handed.source)
-            self._guard(recorder, strand)
-            self._running[recorder] = strand
+            order = _ThreadOrder(
+                (*handover.place, number), itertools.count(), name, handover.source
+            )
+            self._guard(recorder, order)
+            self._running[recorder] = order
             recorder.paused = recorder.paused or self._over
             return recorder
 
     def end(self, recorder: Recorder) -> None:
         """Record that a thread has done its part."""
-        with self.trunk.turn:
+        with self.trunk.lock:
             self._running.pop(recorder, None)
 
     def stop(self) -> None:
         """End the recording as the call is over; add a note for each thread still at work."""
-        with self.trunk.turn:
+        with self.trunk.lock:
             self._over = True
-            for recorder, strand in self._running.items():
+            for recorder, order in self._running.items():
                 recorder.paused = True
                 self.trunk.graph.notes.append(
                     Note(
-                        f"the thread {strand.thread!r} had not done its work when the call was "
+                        f"the thread {order.thread!r} had not done its work when the call was "
                         "over: what it did after is not in the graph",
-                        strand.source,
+                        order.source,
                     )
                 )
             self._running.clear()
 
-    def _guard(self, recorder: Recorder, strand: _ThreadOrder) -> None:
-        """Have the events of a recorder take the lock, and sort its nodes into a strand."""
-        self._strands[recorder] = strand
-        guard = self._guard_of(strand)
+    def _guard(self, recorder: Recorder, order: _ThreadOrder) -> None:
+        """Have the events of a recorder take the lock, and its nodes the order of its thread."""
+        self._orders[recorder] = order
+        guard = self._guard_of(order)
         recorder.guard(guard, self._lock_block)
         operations = recorder.operations
         if operations.about_to_write is not None:
             operations.about_to_write = guard("about_to_write", operations.about_to_write)
 
-    def _guard_of(self, strand: _ThreadOrder) -> Guard:
-        """Return a guard that takes the lock, and sorts new nodes and calls into a strand."""
+    def _guard_of(self, order: _ThreadOrder) -> Guard:
+        """Return a guard that takes the lock, and records the order of new nodes and calls."""
         graph, places = self.trunk.graph, self._places
 
         def guard(name: str, handler: Handler) -> Handler:
             def guarded(*args: object, **kwargs: object) -> Any:
-                with self.trunk.turn:
+                with self.trunk.lock:
                     if self._over:
                         return result_of_failure(name, args)
                     node_count, call_count = len(graph.nodes), len(graph.calls)
@@ -147,7 +149,7 @@ class ThreadWork:
                         new: list[Node | Call] = [*graph.nodes[node_count:]]
                         for made in (*new, *graph.calls[call_count:]):
                             if made not in places:
-                                places[made] = strand.next()
+                                places[made] = order.next()
 
             return guarded
 
@@ -159,7 +161,7 @@ class ThreadWork:
         @contextmanager
         def guarded(*args: object, **kwargs: object) -> Iterator[Any]:
             with ExitStack() as stack:
-                with self.trunk.turn:
+                with self.trunk.lock:
                     entered = stack.enter_context(handler(*args, **kwargs))
                 yield entered
 
@@ -180,7 +182,7 @@ class ThreadWork:
         self._rename()
         trunk.guard(None)
         trunk.threads = None
-        self._strands.clear()
+        self._orders.clear()
 
     def _order_nodes(self) -> None:
         """Order nodes by their places; parameters and constants go before their first reader."""

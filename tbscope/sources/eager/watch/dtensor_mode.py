@@ -55,9 +55,11 @@ class DTensorMode(DispatchMode):  # type: ignore[no-untyped-call]
             for tensor in collect_tensors(result, []):
                 self._made[id(tensor)] = result, facts, args, keywords
             return result
-        return self._tell(facts, args, keywords)
+        return self._run_communication(facts, args, keywords)
 
-    def _tell(self, facts: KernelInfo, args: tuple[object, ...], kwargs: dict[str, Any]) -> Any:
+    def _run_communication(
+        self, facts: KernelInfo, args: tuple[object, ...], kwargs: dict[str, Any]
+    ) -> Any:
         """Run a communicating kernel as an operation of its own."""
         recorder, operations = self._recorder, self._recorder.operations
         outer, frame = operations.running, sys._getframe(2)

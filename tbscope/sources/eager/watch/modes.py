@@ -232,7 +232,7 @@ class FakedOperationMode(OperationMode):
     ) -> Any:
         args, kwargs = self._stand_ins.for_call(func, args, kwargs)
         # The creation of fake tensors is not thread-safe.
-        with self._recorder.turn:
+        with self._recorder.lock:
             return super().__torch_function__(func, types, args, kwargs)
 
 
@@ -315,7 +315,7 @@ class KernelMode(DispatchMode):  # type: ignore[no-untyped-call]
         # Work that TorchScript forks runs in a thread without Python frames.
         frame = sys._getframe().f_back
         if operations.scripted:
-            with recorder.turn:
+            with recorder.lock:
                 if frame is None:
                     recorder.events.fork_seen()
                 return self._run(facts, args, kwargs, frame)
@@ -357,32 +357,34 @@ class KernelMode(DispatchMode):  # type: ignore[no-untyped-call]
         recorder = self.recorder
         operands = collect_tensors((args, kwargs), [])
 
-        def shown(given: object) -> Any:
-            if isinstance(given, torch.nn.Module) or not callable(given):
-                return given
+        def watched(function: object) -> Any:
+            if isinstance(function, torch.nn.Module) or not callable(function):
+                return function
 
-            @functools.wraps(given)
+            @functools.wraps(function)
             def body(*inner_args: object, **inner_kwargs: object) -> Any:
                 if is_being_traced():
-                    return given(*inner_args, **inner_kwargs)
-                with self._watching(body_name(given)) as gave:
+                    return function(*inner_args, **inner_kwargs)
+                with self._watching(body_name(function)) as take_result:
                     recorder.events.slices_made(operands, (inner_args, inner_kwargs))
-                    result = given(*inner_args, **inner_kwargs)
-                    gave(result)
+                    result = function(*inner_args, **inner_kwargs)
+                    take_result(result)
                 return result
 
             # `wraps` copies no name from a `partial`, and the graph prints it.
-            body.__qualname__ = getattr(given, "__qualname__", body_name(given))
+            body.__qualname__ = getattr(function, "__qualname__", body_name(function))
             return body
 
-        return tuple(map(shown, args)), {key: shown(given) for key, given in kwargs.items()}
+        return tuple(map(watched, args)), {
+            key: watched(function) for key, function in kwargs.items()
+        }
 
     @contextmanager
     def _watching(self, name: str) -> Iterator[Callable[[Any], None]]:
         """Watch a block inside of an operator, for which torch has disabled the modes."""
         functions = self._functions
         with ExitStack() as stack:
-            gave = stack.enter_context(self.recorder.events.function_runs(name))
+            take_result = stack.enter_context(self.recorder.events.function_runs(name))
             stack.enter_context(KernelMode(self.recorder, functions))
             if functions.inside:
                 functions.inside = False
@@ -391,7 +393,7 @@ class KernelMode(DispatchMode):  # type: ignore[no-untyped-call]
             elif self._log is not None and not self._log.in_body:
                 self._log.in_body = True
                 stack.callback(setattr, self._log, "in_body", False)
-            yield gave
+            yield take_result
 
 
 def modes_of(

@@ -136,7 +136,7 @@ def _functional_call(module: Any, given: Any, *args: Any, **kwargs: Any) -> Any:
 def _new(kind: type, data: object = None, *args: object, **kwargs: object) -> Any:
     alias = _parameter.original(kind, data, *args, **kwargs)
     if isinstance(data, torch.Tensor):
-        _tell_of(alias, data)
+        _report_alias(alias, data)
     return alias
 
 
@@ -147,11 +147,11 @@ _parameter = ALIASES_AND_RESIZES.of(torch.nn.Parameter, "__new__")(staticmethod(
 @functools.wraps(torch.Tensor.as_subclass)
 def _as_subclass(tensor: torch.Tensor, *args: object, **kwargs: object) -> Any:
     alias = _as_subclass.original(tensor, *args, **kwargs)
-    _tell_of(alias, tensor)
+    _report_alias(alias, tensor)
     return alias
 
 
-def _tell_of(face: torch.Tensor, tensor: torch.Tensor) -> None:
+def _report_alias(face: torch.Tensor, tensor: torch.Tensor) -> None:
     for recorder in watching.recorders:
         if not recorder.paused:
             recorder.events.alias_made(face, tensor)
@@ -197,7 +197,7 @@ _apply = AUTOGRAD_FUNCTIONS.of(torch.autograd.Function, "apply")(classmethod(_wi
 # -- waits and flags -----------------------------------------------------------------------
 
 
-def _tell_of_waits(kind: type) -> None:
+def _report_waits(kind: type) -> None:
     @WAITS.of(kind, "wait")
     def wait(work: object, *args: object, **kwargs: object) -> Any:
         result = wait.original(work, *args, **kwargs)
@@ -208,7 +208,7 @@ def _tell_of_waits(kind: type) -> None:
 
 
 for _kind in WORKS:
-    _tell_of_waits(_kind)
+    _report_waits(_kind)
 
 
 @TRAIN_EVAL.of(torch.nn.Module, "train")

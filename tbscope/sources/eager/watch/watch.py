@@ -71,7 +71,7 @@ class Watch(AbstractContextManager[None]):
         self._recorder = recorder
         self._stand_ins = stand_ins
         self._log = log
-        self._turn = threading.Lock()
+        self._lock = threading.Lock()
         # Resources of the process, and of this thread.
         self._process = ExitStack()
         self._here = ExitStack()
@@ -159,7 +159,7 @@ class Watch(AbstractContextManager[None]):
 
     def let_go(self) -> bool:
         """End as much of the watch as this thread can; return whether it has ended completely."""
-        with self._turn:
+        with self._lock:
             self._process.close()
             if self._can_end:
                 self._here.close()

@@ -166,7 +166,7 @@ class AutogradProducers:
         node = None if running is None else self.made(running)
         if node is None:
             return None
-        value = self._told(node, tensor)
+        value = self._saved_by_producer(node, tensor)
         if value is None:
             node = self._stopped.get(node.op, node)
             if node.writes or node.body is not None:
@@ -179,7 +179,7 @@ class AutogradProducers:
         values[place] = values[None] = value
         return value
 
-    def _told(self, node: Node, tensor: torch.Tensor) -> Value | None:
+    def _saved_by_producer(self, node: Node, tensor: torch.Tensor) -> Value | None:
         """Return the saved value of an unseen operation; None if its producer is not recorded."""
         saved = producer_of_saved(running_node(), tensor) if "told_by" in node.attributes else None
         producer = None if saved is None else self.made(saved[0])

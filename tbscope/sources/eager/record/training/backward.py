@@ -158,7 +158,7 @@ class Backward:
             return
         self._makers.add(node, read, results)
 
-    def tell_unseen(self, root: torch.Tensor, value_of: Callable[[torch.Tensor], Value]) -> None:
+    def add_unseen(self, root: torch.Tensor, value_of: Callable[[torch.Tensor], Value]) -> None:
         """Add the operations that ran unseen between recorded operations and a root of a pass.
 
         Autograd's own graph names the operations, but neither their constants nor the line of the
@@ -185,11 +185,13 @@ class Backward:
                 continue
             pending.pop()
             if not known:
-                node = self._add_unseen(function, value_of)
+                node = self._add_unseen_operation(function, value_of)
         if node is not None and node.outputs:
             self._values.hold(root, node.outputs[0])
 
-    def _add_unseen(self, function: Any, value_of: Callable[[torch.Tensor], Value]) -> Node:
+    def _add_unseen_operation(
+        self, function: Any, value_of: Callable[[torch.Tensor], Value]
+    ) -> Node:
         """Add the operation of one node of autograd's graph, whose own inputs are recorded."""
         inputs = []
         for function_before, output_index in function.next_functions:
@@ -271,7 +273,9 @@ class Backward:
                 if each.accumulates:
                     each.node.attributes["accumulates"] = True
             scopes.close_block(PHASE_BOXES["backward"], failed=True)
-        _tell_sizes((each.node, leaf) for each in leaves if (leaf := each.tensor()) is not None)
+        _describe_gradients(
+            (each.node, leaf) for each in leaves if (leaf := each.tensor()) is not None
+        )
 
     def begin(self, frame: FrameType | None) -> None:
         """Prepare for an operation of a pass, before its arguments are looked up.
@@ -407,7 +411,7 @@ class Backward:
             node.attributes["gradient_of"] = name
             begun.leaves[key] = _Leaf(ref(leaf), node, name, attribute)
             self._values.give(node, gradient)
-        _tell_sizes([(node, leaf)])
+        _describe_gradients([(node, leaf)])
 
     def _key_of(self, leaf: torch.Tensor) -> object:
         """Return a key of a leaf tensor, equal for any tensor in its place in the module."""
@@ -415,7 +419,7 @@ class Backward:
         return id(leaf) if place is None else (place.owner, place.attribute)
 
 
-def _tell_sizes(leaves: Iterable[tuple[Node, torch.Tensor]]) -> None:
+def _describe_gradients(leaves: Iterable[tuple[Node, torch.Tensor]]) -> None:
     """Describe gradients of parameters in attributes of the nodes that produce them.
 
     The attribute `gradient_norm` is the Euclidean norm, if that is a number, `gradient_zeros` the

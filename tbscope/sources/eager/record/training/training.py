@@ -175,7 +175,7 @@ class Training:
         self._optimizers.helpers.clear()
         for root in roots:
             if isinstance(root, torch.Tensor):
-                self.backward.tell_unseen(root, sources.value_of)
+                self.backward.add_unseen(root, sources.value_of)
         in_region = sources.open_ended and self._scopes.at_top
         for gradient, was_passed in gradients:
             if was_passed and in_region and not sources.is_known(gradient):
