@@ -375,9 +375,8 @@ class KernelMode(DispatchMode):  # type: ignore[no-untyped-call]
             body.__qualname__ = getattr(function, "__qualname__", body_name(function))
             return body
 
-        return tuple(map(watched, args)), {
-            key: watched(function) for key, function in kwargs.items()
-        }
+        keywords = {key: watched(arg) for key, arg in kwargs.items()}
+        return tuple(map(watched, args)), keywords
 
     @contextmanager
     def _watching(self, name: str) -> Iterator[Callable[[Any], None]]:
