@@ -129,7 +129,9 @@ def _whole_rnn(args: _Args, kwargs: _Kwargs, result: object) -> KernelWork:
     return flops, [(flops, _keys(args[0], *args[1])), (flops, _keys(*args[1]))]
 
 
-def _self_attention(given: tuple[Any, Any, Any], packed: Any, out: Any) -> tuple[int, int, int]:
+def _self_attention(
+    given: tuple[Any, object, object], packed: Any, out: Any
+) -> tuple[int, int, int]:
     """Return the FLOPs of the input projections, of the attention, and of the output projection."""
     third, width = packed.numel() // 3, given[0].size(-1)
     inwards = attention = outwards = 0

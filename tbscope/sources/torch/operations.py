@@ -72,7 +72,7 @@ _tensor: Any = torch.Tensor
 SET_DATA: Any = _tensor.data.__set__
 """The setter of `data`, which replaces the content of a tensor (`weight.data = made`)."""
 
-SETTERS: frozenset[Any] = frozenset(
+SETTERS: frozenset[object] = frozenset(
     {
         _tensor.grad.__get__,
         _tensor.grad.__set__,
@@ -89,16 +89,16 @@ The getter of `grad` is one of them, since its caller may write into the gradien
 """
 
 
-SET_GRADIENT: Any = _tensor.grad.__set__
+SET_GRADIENT: object = _tensor.grad.__set__
 """The setter of `grad`, for scripts that set gradients themselves: `weight.grad = ...`."""
 
-GET_GRADIENT: Any = _tensor.grad.__get__
+GET_GRADIENT: object = _tensor.grad.__get__
 """The getter of `grad`: `weight.grad`."""
 
-COPIES_DEEP: Any = torch.Tensor.__deepcopy__
+COPIES_DEEP: object = torch.Tensor.__deepcopy__
 """The method that copies a tensor for `copy.deepcopy`; its memo contains earlier copies."""
 
-METADATA_QUERIES: frozenset[Any] = frozenset(
+METADATA_QUERIES: frozenset[object] = frozenset(
     {
         *(
             getattr(torch.Tensor, name).__get__
@@ -202,7 +202,7 @@ class KernelInfo:
             positions = (names.index(self.exchange.taken),)
         self.writes = tuple((position, arguments[position].name) for position in positions)
 
-    def written(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
+    def written(self, args: tuple[Any, ...], kwargs: Mapping[str, object]) -> list[torch.Tensor]:
         """Return the tensors into which the kernel writes in a call with these arguments."""
         if self.flag is not None and not (len(args) > self.flag and args[self.flag]):
             return []
@@ -255,7 +255,7 @@ def kernel_info(kernel: object) -> KernelInfo:
     return facts
 
 
-def operation_name(function: Callable[..., Any], *, as_kernel: bool = False) -> str:
+def operation_name(function: Callable[..., object], *, as_kernel: bool = False) -> str:
     """Return the name of a torch function as its user writes it.
 
     `torch.nn.functional.linear` is `linear`, `Tensor.__add__` is `add`, `x[i] = v` is
@@ -283,7 +283,7 @@ def operation_name(function: Callable[..., Any], *, as_kernel: bool = False) -> 
     return name if is_operator and as_kernel else name.lstrip("_") or name
 
 
-def body_name(function: Callable[..., Any]) -> str:
+def body_name(function: Callable[..., object]) -> str:
     """Return the name of a function argument of a higher-order operator, as a scope shows it."""
     name = getattr(function, "__name__", None) or type(function).__name__
     return "body" if name == "<lambda>" else str(name)
@@ -375,7 +375,7 @@ def is_random(
 
 @functools.lru_cache(maxsize=4096)
 def positional_names(
-    function: Callable[..., Any], kinds: tuple[type, ...] = ()
+    function: Callable[..., object], kinds: tuple[type, ...] = ()
 ) -> tuple[str | None, ...]:
     """Return the names of a torch function's positional arguments, in order.
 
@@ -407,7 +407,7 @@ def positional_names(
 def add_signature(
     signatures: dict[str, tuple[str | None, ...]],
     name: str,
-    function: Callable[..., Any],
+    function: Callable[..., object],
     kinds: tuple[type, ...] = (),
 ) -> None:
     """Add the names of an operation's positional arguments to the signatures of a graph.
@@ -422,7 +422,9 @@ def add_signature(
         )
 
 
-def _of_overloads(function: Callable[..., Any], kinds: tuple[type, ...]) -> tuple[str | None, ...]:
+def _of_overloads(
+    function: Callable[..., object], kinds: tuple[type, ...]
+) -> tuple[str | None, ...]:
     """Return the argument names of the ATen operator with a function's name.
 
     None at positions where its overloads differ; empty without an operator of this name.

@@ -147,7 +147,7 @@ def size_bytes_of(tensor: torch.Tensor) -> int:
     return sum(map(size_bytes_of, inner))
 
 
-def subclass_attributes(tensor: torch.Tensor) -> dict[str, Any]:
+def subclass_attributes(tensor: torch.Tensor) -> dict[str, object]:
     """Return the inner tensors of a tensor as attributes of its node; empty for a plain tensor.
 
     Returns:
@@ -157,7 +157,7 @@ def subclass_attributes(tensor: torch.Tensor) -> dict[str, Any]:
     kind = type(tensor)
     if kind in PLAIN or not may_have_inner_tensors(kind):
         return {}
-    attributes: dict[str, Any] = {"tensor_class": f"{kind.__module__}.{kind.__qualname__}"}
+    attributes: dict[str, object] = {"tensor_class": f"{kind.__module__}.{kind.__qualname__}"}
     texts = [
         f"{name}: {type_names(inner.dtype, inner.device)[0]} {tuple(inner.shape)}"
         for name, inner in inner_tensors(tensor)
@@ -178,7 +178,7 @@ _READ = frozenset(
 )
 
 
-def content_of(tensor: torch.Tensor) -> dict[str, Any]:
+def content_of(tensor: torch.Tensor) -> dict[str, object]:
     """Return the content of a constant, as attributes of its node.
 
     Args:
@@ -233,7 +233,7 @@ class Region:
         )
 
     @cached_property
-    def reach(self) -> tuple[int, int, Any]:
+    def reach(self) -> tuple[int, int, object]:
         """The first byte, the byte after the last, and the layout as numpy's array interface.
 
         A region with symbolic sizes extends from 0 to the largest offset, with None as layout.

@@ -52,8 +52,8 @@ class _Accessor(NamedTuple):
         put: Restores the part of an instance from a copy.
     """
 
-    take: Callable[[Any], tuple[Any, Collection[Any]]]
-    put: Callable[[Any, Any], None]
+    take: Callable[[object], tuple[object, Collection[object]]]
+    put: Callable[[object, Any], None]
 
 
 class _Kind(NamedTuple):
@@ -69,7 +69,7 @@ class _Kind(NamedTuple):
 
     sort: _Sort
     parts: tuple[_Accessor, ...] = ()
-    inside: Callable[[Any], Iterable[Any]] | None = None
+    inside: Callable[[object], Iterable[object]] | None = None
 
 
 _MACHINE = _Kind("machine")
@@ -81,7 +81,7 @@ _MACHINE = _Kind("machine")
 def _mapping(base: Any) -> _Accessor:
     """Return the part for the entries of a mapping class and its subclasses."""
 
-    def take(mapping: Any) -> tuple[dict[Any, Any], Collection[Any]]:
+    def take(mapping: Any) -> tuple[dict[object, Any], Collection[object]]:
         # `dict.copy` copies the hashes, so no `__hash__` of a key runs.
         copy = dict.copy(mapping) if base is dict else dict(base.items(mapping))
         # Most mappings have str keys, which refer to nothing.
@@ -89,7 +89,7 @@ def _mapping(base: Any) -> _Accessor:
             return copy, copy.values()
         return copy, (*copy, *copy.values())
 
-    def put(mapping: Any, before: dict[Any, Any]) -> None:
+    def put(mapping: Any, before: dict[Any, object]) -> None:
         # By identity, because `==` of two tensors is no bool.
         if (
             base.__len__(mapping) != len(before)
@@ -104,11 +104,11 @@ def _mapping(base: Any) -> _Accessor:
 
 
 def _sequence(base: Any) -> _Accessor:
-    def take(sequence: Any) -> tuple[list[Any], list[Any]]:
+    def take(sequence: object) -> tuple[list[object], list[object]]:
         copy = [*base.__iter__(sequence)]
         return copy, copy
 
-    def put(sequence: Any, before: list[Any]) -> None:
+    def put(sequence: object, before: list[object]) -> None:
         same = map(is_, base.__iter__(sequence), before)
         if base.__len__(sequence) != len(before) or not all(same):
             base.clear(sequence)
@@ -117,7 +117,7 @@ def _sequence(base: Any) -> _Accessor:
     return _Accessor(take, put)
 
 
-def _put_set(container: Any, before: list[Any]) -> None:
+def _put_set(container: Any, before: list[object]) -> None:
     if {*map(id, set.__iter__(container))} != {*map(id, before)}:
         set.clear(container)
         set.update(container, before)
@@ -135,14 +135,16 @@ _PLAIN: dict[type, _Accessor] = {
 _MISSING = object()
 
 
-def _take_attributes(thing: object) -> tuple[tuple[type, Any, dict[str, Any]], Collection[Any]]:
+def _take_attributes(
+    thing: object,
+) -> tuple[tuple[type, object, dict[str, object]], Collection[Any]]:
     """Return the class of an object, its `__dict__` and a copy of it; and the attributes."""
     table = table_of(thing)
     attributes = {} if table is None else table.copy()
     return (type(thing), table, attributes), attributes.values()
 
 
-def _put_attributes(thing: Any, before: tuple[type, Any, dict[str, Any]]) -> None:
+def _put_attributes(thing: object, before: tuple[type, Any, dict[str, object]]) -> None:
     cls, table, attributes = before
     if type(thing) is not cls:
         object.__setattr__(thing, "__class__", cls)
@@ -156,12 +158,12 @@ def _put_attributes(thing: Any, before: tuple[type, Any, dict[str, Any]]) -> Non
         _PLAIN[dict].put(table, attributes)
 
 
-def _take_slots(thing: object) -> tuple[list[Any], list[Any]]:
+def _take_slots(thing: object) -> tuple[list[object], list[object]]:
     contents = [_get_slot(thing, member) for _, member in slots_of(type(thing))]
     return contents, contents
 
 
-def _get_slot(thing: Any, member: Any) -> Any:
+def _get_slot(thing: object, member: Any) -> object:
     try:
         return member.__get__(thing)
     except AttributeError:  # The slot is empty.
@@ -178,7 +180,7 @@ def _put_slots(thing: object, before: list[Any]) -> None:
             member.__set__(thing, value)
 
 
-def _take_scripted(module: object) -> tuple[dict[str, Any], Collection[Any]]:
+def _take_scripted(module: object) -> tuple[dict[str, object], Collection[object]]:
     attributes = scripted_attributes(module)
     return attributes, attributes.values()
 
@@ -220,7 +222,7 @@ def _put_array(array: object, before: Any) -> None:
         now[...] = before
 
 
-def _take_state(generator: Any) -> tuple[Any, tuple[()]]:
+def _take_state(generator: Any) -> tuple[object, tuple[()]]:
     owner = getattr(generator, "bit_generator", generator)
     for name in ("get_state", "getstate"):
         if hasattr(owner, name):
@@ -228,7 +230,7 @@ def _take_state(generator: Any) -> tuple[Any, tuple[()]]:
     return owner.state, ()
 
 
-def _put_state(generator: Any, before: Any) -> None:
+def _put_state(generator: Any, before: object) -> None:
     owner = getattr(generator, "bit_generator", generator)
     for name in ("set_state", "setstate"):
         if hasattr(owner, name):
@@ -295,7 +297,7 @@ def _generators() -> tuple[type, ...]:
 
 
 # Immutable classes: their instances always refer to the same objects.
-_INSIDE: tuple[tuple[type, Callable[[Any], Iterable[Any]]], ...] = (
+_INSIDE: tuple[tuple[type, Callable[[Any], Iterable[object]]], ...] = (
     (tuple, tuple.__iter__),
     (frozenset, frozenset.__iter__),
     (types.MethodType, lambda method: (method.__self__,)),
@@ -331,11 +333,11 @@ class ObjectSnapshot:
     """Snapshot of containers, objects, arrays and random generators."""
 
     def __init__(self) -> None:
-        self._kept: list[tuple[Any, _Accessor, Any]] = []
+        self._kept: list[tuple[object, _Accessor, Any]] = []
         # Empty containers are frequent, and need no copy.
         self._empty: list[Any] = []
         # By identity; the reference keeps each object alive, so that its identity stays unique.
-        self._seen: dict[int, Any] = {}
+        self._seen: dict[int, object] = {}
         self._objects_left = MOST_OBJECTS
         self._objects_left_out = False
         self._bytes_left = MOST_ARRAY_BYTES
@@ -394,7 +396,7 @@ class ObjectSnapshot:
         assert kind is not None
         self._kept += [(container, part, part.take(container)[0]) for part in kind.parts]
 
-    def modes(self) -> dict[int, dict[str, Any]]:
+    def modes(self) -> dict[int, dict[str, object]]:
         """Return the copied table that contains the training flag of each module, by identity."""
         tables = [
             (id(obj), before[2] if part is _ATTRIBUTES else before)

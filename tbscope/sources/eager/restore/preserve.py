@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, suppress
 from threading import get_ident
 from types import TracebackType
-from typing import Any
 
 import torch
 
@@ -63,7 +62,7 @@ class Snapshot(AbstractContextManager["Snapshot"]):
     def __init__(
         self,
         modules: Iterable[torch.nn.Module],
-        inputs: Any = None,
+        inputs: object = None,
         *,
         training: bool | None = None,
     ) -> None:

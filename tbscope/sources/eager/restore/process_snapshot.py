@@ -34,8 +34,8 @@ class _Setting(NamedTuple):
         write: Sets the value.
     """
 
-    read: Callable[[], Any]
-    write: Callable[[Any], Any]
+    read: Callable[[], object]
+    write: Callable[[Any], object]
 
 
 def _attributes(owner: object, names: Iterable[str]) -> Iterator[_Setting]:
@@ -110,7 +110,7 @@ def _set_environment(before: dict[str, str]) -> None:
     os.environ.update(before)
 
 
-def _filters() -> tuple[Any, ...]:
+def _filters() -> tuple[object, ...]:
     return warnings.filters, (*warnings.filters,), warnings.showwarning
 
 
@@ -140,7 +140,7 @@ _OF_PYTHON: tuple[_Setting, ...] = (
 _UNREADABLE = object()
 
 
-def _read(setting: _Setting) -> Any:
+def _read(setting: _Setting) -> object:
     """Return a setting, or `_UNREADABLE` if it is missing or its old and new forms disagree."""
     try:
         return setting.read()
@@ -171,12 +171,12 @@ def keep_settings() -> Callable[[], None]:
     return restore
 
 
-def tables() -> list[Any]:
+def tables() -> list[object]:
     """Return the process-wide tables that user code may fill."""
     return [sys.path, gc.callbacks, *shared_tables()]
 
 
-def generators() -> Iterator[Any]:
+def generators() -> Iterator[object]:
     """Yield the random generators of Python, numpy, torch, and of devices in use."""
     yield random.getstate.__self__  # type: ignore[attr-defined]
     # Looked up, never imported: a numpy that is not loaded has no state.

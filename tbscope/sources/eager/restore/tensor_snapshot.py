@@ -58,7 +58,7 @@ class _TensorState(NamedTuple):
     key: int
     shape: torch.Size
     requires_grad: bool
-    history: Any
+    history: object
 
 
 class TensorSnapshot:
@@ -86,7 +86,7 @@ class TensorSnapshot:
         self._versions: list[tuple[torch.Tensor, int]] = []
         self._moved: list[_TensorState] = []
 
-    def add(self, tensors: Sequence[torch.Tensor]) -> list[Any]:
+    def add(self, tensors: Sequence[torch.Tensor]) -> list[object]:
         """Take a snapshot of tensors.
 
         Returns:
@@ -94,9 +94,9 @@ class TensorSnapshot:
             of wrappers, and the gradients, unless another thread may be writing these.
         """
         with without_functions():
-            belongings: list[Any] = [tensor.__dict__ for tensor in tensors]
+            belongings: list[object] = [tensor.__dict__ for tensor in tensors]
             for name in GRADIENT_HOOKS:
-                hooks: list[Any] = [getattr(tensor, name) for tensor in tensors]
+                hooks: list[object] = [getattr(tensor, name) for tensor in tensors]
                 pairs = zip(tensors, hooks, strict=True)
                 self._unhooked.append((name, [tensor for tensor, hook in pairs if hook is None]))
                 belongings += [hook for hook in hooks if hook is not None]
@@ -269,7 +269,7 @@ def _restore_history(kept: _TensorState) -> None:
     kept.tensor.requires_grad_(kept.requires_grad)
 
 
-def _histories(tensors: list[torch.Tensor]) -> list[Any]:
+def _histories(tensors: list[torch.Tensor]) -> list[object]:
     """Return the `grad_fn` of each tensor, or None for a leaf.
 
     torch raises for one of several views of a base that was written into after they were made; then

@@ -50,8 +50,8 @@ class DummyInputs(NamedTuple):
         fake: Whether the inputs are meta tensors, which take no memory.
     """
 
-    input_size: Any = None
-    dtypes: Any = None
+    input_size: object = None
+    dtypes: object = None
     fake: bool = False
 
     def inputs(self, model: object, input_to_model: object) -> tuple[_Args, _Kwargs] | None:
@@ -86,7 +86,7 @@ def _device_of(model: object) -> torch.device | None:
 
 
 def bind_inputs(
-    model: Callable[..., Any],
+    model: Callable[..., object],
     input_to_model: object = None,
     kwargs: Mapping[str, object] | None = None,
     *,
@@ -191,7 +191,7 @@ def require_whole(model: torch.nn.Module) -> None:
                 pending.append(child)
 
 
-def callee_name(model: Callable[..., Any]) -> str:
+def callee_name(model: Callable[..., object]) -> str:
     """Return the name of the function that is called, as its author wrote it (`Net.forward`)."""
     function = entry_point(model)
     function = attribute_of(function, "func", function)
@@ -244,7 +244,7 @@ def _checked_keywords(kwargs: Mapping[str, object] | None) -> _Kwargs:
 class _Binding:
     """A model and the inputs passed for it, while they are bound to its parameters."""
 
-    def __init__(self, model: Callable[..., Any], given: Any, keywords: _Kwargs) -> None:
+    def __init__(self, model: Callable[..., object], given: object, keywords: _Kwargs) -> None:
         self.model = model
         self.given = given
         self.keywords = keywords
@@ -267,7 +267,7 @@ class _Binding:
             return (), entries_of(value, option="input_to_model")
         return (value,), {}
 
-    def _names_parameters(self, mapping: Mapping[Any, object]) -> bool:
+    def _names_parameters(self, mapping: Mapping[object, object]) -> bool:
         """Whether a mapping's keys are names of parameters, by the rules of `bind_inputs`."""
         signature = self.signature
         names = names_of(mapping, option="input_to_model")
@@ -344,7 +344,7 @@ class _Binding:
             raise nothing_given_error(callee_name(self.model), signature, why=offers)
         return self.checked((), {})
 
-    def _example(self, attribute: str) -> Any:
+    def _example(self, attribute: str) -> object:
         try:
             example = getattr(self.model, attribute, None)
             if callable(example) and not isinstance(example, torch.Tensor | Mapping):

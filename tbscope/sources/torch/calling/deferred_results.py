@@ -14,7 +14,7 @@ from tbscope.sources.torch.compat.tensors import flat, map_leaves
 
 __all__ = ["LAZY_ITERATORS", "computed"]
 
-LAZY_ITERATORS: tuple[type[Iterator[Any]], ...] = (
+LAZY_ITERATORS: tuple[type[Iterator[object]], ...] = (
     *(types.GeneratorType, map, zip, filter, enumerate, reversed, type(reversed([]))),
     *map(type, map(iter, ([], (), set(), {}, {}.values(), {}.items()))),
     *[kind for kind in vars(itertools).values() if hasattr(kind, "__next__")],
@@ -31,7 +31,7 @@ _UNFINISHED: tuple[type, ...] = (*LAZY_ITERATORS, *_COROUTINES)
 _MOST_ENTRIES = 1_000
 
 
-def computed(result: object, tell: Callable[[str], None] = lambda _: None) -> Any:
+def computed(result: object, tell: Callable[[str], None] = lambda _: None) -> object:
     """Return a result with iterators replaced by lists, and coroutines by their results.
 
     Args:
@@ -52,10 +52,10 @@ def computed(result: object, tell: Callable[[str], None] = lambda _: None) -> An
     )
 
 
-def _finished(unfinished: Any, tell: Callable[[str], None]) -> Any:
+def _finished(unfinished: Any, tell: Callable[[str], None]) -> object:
     if isinstance(unfinished, _COROUTINES):
         return computed(_awaited(unfinished), tell)
-    entries: list[Any] = []
+    entries: list[object] = []
     try:
         entries.extend(
             computed(entry, tell) for entry in itertools.islice(unfinished, _MOST_ENTRIES)
@@ -77,7 +77,7 @@ def _finished(unfinished: Any, tell: Callable[[str], None]) -> Any:
     return entries
 
 
-def _awaited(unfinished: Any) -> Any:
+def _awaited(unfinished: Any) -> object:
     """Run a coroutine to its end in an event loop of its own, even inside a running loop."""
     generates = isinstance(unfinished, types.AsyncGeneratorType)
     running_loop = asyncio._get_running_loop()
@@ -91,8 +91,8 @@ def _awaited(unfinished: Any) -> Any:
         asyncio._set_running_loop(running_loop)
 
 
-async def _collected(generator: AsyncGenerator[Any, Any]) -> list[Any]:
-    entries: list[Any] = []
+async def _collected(generator: AsyncGenerator[object, object]) -> list[object]:
+    entries: list[object] = []
     async for entry in generator:
         entries.append(entry)
         if len(entries) == _MOST_ENTRIES:

@@ -156,7 +156,7 @@ def _types(dtypes: object, sizes: Mapping[int | str, object]) -> dict[int | str,
     """
     why = ""
     if type(dtypes) is dict:
-        requested: dict[Any, Any] = dtypes
+        requested: dict[object, Any] = dtypes
         if not dtypes.keys() <= sizes.keys():
             why = f"its keys are names in input_size: {', '.join(map(str, sizes))}"
     elif isinstance(dtypes, tuple | list):

@@ -13,7 +13,6 @@ import sys
 import warnings
 from collections.abc import Iterator
 from types import FunctionType
-from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
@@ -30,7 +29,7 @@ _PLAIN = (bool, int, float, complex, str, type(None))
 _MOST_TEXT = 1_000
 
 
-def hyperparameters(module: torch.nn.Module) -> dict[str, Any]:
+def hyperparameters(module: torch.nn.Module) -> dict[str, object]:
     """Return the hyper-parameters of a module by name, from its `extra_repr`.
 
     Args:
@@ -57,13 +56,13 @@ def hyperparameters(module: torch.nn.Module) -> dict[str, Any]:
     return parsed[text].copy()
 
 
-_PARSED: WeakKeyDictionary[type, dict[str, dict[str, Any]]] = WeakKeyDictionary()
+_PARSED: WeakKeyDictionary[type, dict[str, dict[str, object]]] = WeakKeyDictionary()
 
 
-def _parse(module: torch.nn.Module, text: str) -> dict[str, Any]:
+def _parse(module: torch.nn.Module, text: str) -> dict[str, object]:
     """Parse the text of an `extra_repr`; a text of another form becomes one entry, `extra_repr`."""
-    positional: list[Any] = []
-    keywords: dict[str, Any] = {}
+    positional: list[object] = []
+    keywords: dict[str, object] = {}
     for piece in _pieces(text):
         match = _NAMED.fullmatch(piece)
         if match:
@@ -100,13 +99,13 @@ def _pieces(text: str) -> Iterator[str]:
         yield last
 
 
-def _constant(text: str) -> Any:
+def _constant(text: str) -> object:
     """Return the plain constant of a text, or the text itself if it is none or too long."""
     value = text if len(text) > _MOST_TEXT else _evaluated(text)
     return value if _is_plain(value) else text
 
 
-def _evaluated(text: str) -> Any:
+def _evaluated(text: str) -> object:
     """Return the value of a Python literal, or the text itself if it is none."""
     try:
         with warnings.catch_warnings():
@@ -131,7 +130,7 @@ def _is_plain(value: object) -> bool:
     return isinstance(value, _PLAIN)
 
 
-def _names_of(module: torch.nn.Module, values: list[Any]) -> list[str]:
+def _names_of(module: torch.nn.Module, values: list[object]) -> list[str]:
     """Return the names of the leading values, from the parameters of `__init__`.
 
     If the class only passes on `*args`, the `__init__` of a base class has the names; parameters

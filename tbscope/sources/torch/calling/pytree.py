@@ -95,7 +95,7 @@ def result_leaves(result: object) -> list[tuple[str, torch.Tensor]]:
     return _walk(result, "" if has_names else "out", public=True)
 
 
-def fields_of(thing: object) -> list[tuple[Any, Any]] | None:
+def fields_of(thing: object) -> list[tuple[object, object]] | None:
     """Return names and values of the fields of a record, or None for any other object.
 
     Records are instances of dataclasses and of classes that are registered with torch's pytree,
@@ -112,7 +112,7 @@ def is_walked(cls: type) -> bool:
     return _opener_of(cls) is not None
 
 
-def children(container: object) -> list[tuple[Any, Any]]:
+def children(container: object) -> list[tuple[object, object]]:
     """Return the entries of a container with their keys, fields, attributes or positions."""
     opener = _opener_of(type(container))
     return [] if opener is None else list(opener(container))
@@ -130,13 +130,13 @@ def leaves_in(nest: object, kind: type, entered: frozenset[int] = frozenset()) -
             yield from leaves_in(entry, kind, entered)
 
 
-DESCEND: Any = object()
+DESCEND: object = object()
 """The result with which `change` makes `rebuilt` enter a container."""
 
 
 def rebuilt(
-    nest: Any, change: Callable[[Any], Any], made: dict[int, tuple[Any, Any]] | None = None
-) -> Any:
+    nest: Any, change: Callable[[object], Any], made: dict[int, tuple[object, object]] | None = None
+) -> object:
     """Return a copy of a pytree with its leaves replaced.
 
     A container keeps its class, but none of its class's code runs: neither the constructor nor
@@ -174,7 +174,7 @@ def rebuilt(
         except TypeError:
             copy, add = types.SimpleNamespace(), None
         made[id(nest)] = nest, copy
-        changed_entries: dict[int, Any] = {}
+        changed_entries: dict[int, object] = {}
         if add is not None:
             for key, entry in children(nest):
                 changed_entries[id(entry)] = changed = rebuilt(entry, change, made)
@@ -197,7 +197,7 @@ def rebuilt(
 
 
 # Built-in classes with entries beside attributes, each with a function that adds an entry.
-_BASES: dict[Any, Callable[[Any, Any, Any], Any]] = {
+_BASES: dict[Any, Callable[[Any, object, object], object]] = {
     list: lambda copy, _, entry: list.append(copy, entry),
     deque: lambda copy, _, entry: deque.append(copy, entry),
     OrderedDict: OrderedDict.__setitem__,
@@ -210,10 +210,10 @@ def _walk(nest: object, name: str, *, public: bool) -> list[tuple[str, torch.Ten
     """Return the tensors in a container, each with its path; empty for any other object."""
     leaves: list[tuple[str, torch.Tensor]] = []
     # By `id`, the containers that were entered, and those with other containers inside.
-    entered: dict[int, Any] = {}
+    entered: dict[int, object] = {}
     outer_containers: set[int] = set()
     # A stack in place of recursion: pytrees may be deep.
-    pending: list[tuple[Any, str, Iterator[tuple[int, tuple[Any, Any]]]]] = []
+    pending: list[tuple[object, str, Iterator[tuple[int, tuple[object, Any]]]]] = []
 
     def enter(container: object, path: str, opener: _Opener) -> None:
         entered[id(container)] = container
@@ -279,7 +279,7 @@ def _open_record(record: Any) -> _Children:
 
 def _open_object(thing: object) -> _Children:
     """Return an object's own attributes: first the `__dict__`, then the `__slots__`."""
-    pairs: list[tuple[Any, Any]] = []
+    pairs: list[tuple[object, object]] = []
     table = table_of(thing)
     if table:
         pairs.extend(table.items())

@@ -117,7 +117,7 @@ def required_in(signature: inspect.Signature) -> list[str]:
 
 def argument_names(
     fn: _Callable, args: Sequence[object], kwargs: Mapping[str, object]
-) -> list[tuple[str, Any]]:
+) -> list[tuple[str, object]]:
     """Name the arguments of one call by the parameters that they fill.
 
     Args:
@@ -133,7 +133,7 @@ def argument_names(
         bound = (signature_of(fn) or _UNKNOWN).bind_partial(*args, **kwargs)
     except TypeError:
         bound = _UNKNOWN.bind(*args, **kwargs)
-    pairs: list[tuple[str, Any]] = []
+    pairs: list[tuple[str, object]] = []
     for name, argument in bound.arguments.items():
         kind = bound.signature.parameters[name].kind
         if kind is Parameter.VAR_POSITIONAL:
@@ -146,12 +146,12 @@ def argument_names(
 
 
 # The names of arguments, by function; then by the number of arguments and the keywords in order.
-_NAMES: WeakKeyDictionary[Any, dict[tuple[Any, ...], list[str]]] = WeakKeyDictionary()
+_NAMES: WeakKeyDictionary[object, dict[tuple[object, ...], list[str]]] = WeakKeyDictionary()
 
 
 def bound_arguments(
     fn: _Callable, args: Sequence[object], kwargs: Mapping[str, object]
-) -> tuple[list[str], Sequence[Any]]:
+) -> tuple[list[str], Sequence[object]]:
     """Return the names of the arguments of one call, and the arguments (see `argument_names`).
 
     Calls of a method with equal numbers of positional arguments and equal keywords share the names:
@@ -182,7 +182,7 @@ def short_signature(signature: inspect.Signature) -> inspect.Signature:
     )
 
 
-def _short(default: object) -> Any:
+def _short(default: object) -> object:
     if default is Parameter.empty:
         return default
     try:
