@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import nn
+from torch.utils import checkpoint
 
 import tbscope
 
@@ -205,3 +206,18 @@ def test_a_buffer_that_a_run_replaces_by_a_tensor_from_before_is_another_buffer(
     net.register_buffer("mask", torch.zeros(2))
     graph = tbscope.trace(net, torch.ones(2))
     assert [node.name for node in graph.nodes if node.kind == "buffer"] == ["mask", "mask~2"]
+
+
+def test_an_operation_of_torchs_own_that_fails_and_is_caught_hides_none_after_it():
+    own = {}
+    exec(compile("def call(x): return x @ x.new_ones(7)", checkpoint.__file__, "exec"), own)
+
+    def run(x):
+        try:
+            own["call"](x)
+        except RuntimeError:
+            return x * 2
+
+    # Recent versions of torch have no such operations, and `new_ones` is recorded.
+    graph = tbscope.trace(run, torch.ones(2))
+    assert [node.op for node in graph.nodes][-1] == "mul"

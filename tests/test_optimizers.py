@@ -415,3 +415,19 @@ def test_an_operation_on_several_groups_is_in_the_box_of_none():
     found = {node.op: str(node.scope) for node in optimizer_nodes(recording.graph)}
     assert (found["stack"], found["neg"]) == ("optimizer/Together", "optimizer/Together")
     assert found["sum"].startswith("optimizer/Together/group_1/")
+
+
+class Asking(torch.optim.SGD):
+    """Takes another argument after the closure."""
+
+    def step(self, closure, scale):
+        self.scale = scale
+        return super().step(closure)
+
+
+def test_arguments_after_a_closure_reach_the_optimizer():
+    model = Net()
+    optimizer = Asking(model.parameters(), 0.1)
+    with tbscope.record(model):
+        optimizer.step(closure_of(model, optimizer), 3)
+    assert optimizer.scale == 3
