@@ -177,14 +177,14 @@ class Groups:
         self._names: dict[str, str] = {}
         self._searched = False
 
-    def group(self, told: object) -> Group:
+    def group(self, argument: object) -> Group:
         """Return the group of a kernel's argument; None is the default group.
 
         Groups that torch cannot resolve return a group without ranks.
         """
-        if told is None:
-            told = _distributed.group.WORLD
-        process_group = _group_of(told)
+        if argument is None:
+            argument = _distributed.group.WORLD
+        process_group = _group_of(argument)
         if process_group is None:
             return _UNKNOWN
         name = str(process_group.group_name)

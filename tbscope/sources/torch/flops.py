@@ -130,12 +130,12 @@ def _whole_rnn(args: _Args, kwargs: _Kwargs, result: object) -> KernelWork:
 
 
 def _self_attention(
-    given: tuple[Any, object, object], packed: Any, out: Any
+    shapes: tuple[Any, object, object], packed: Any, out: Any
 ) -> tuple[int, int, int]:
     """Return the FLOPs of the input projections, of the attention, and of the output projection."""
-    third, width = packed.numel() // 3, given[0].size(-1)
+    third, width = packed.numel() // 3, shapes[0].size(-1)
     inwards = attention = outwards = 0
-    for queries, keys, values in zip(*map(_lengths, given), strict=True):
+    for queries, keys, values in zip(*map(_lengths, shapes), strict=True):
         inwards += 2 * third * (queries + keys + values)
         attention += 4 * queries * keys * width
         outwards += 2 * queries * out.numel()
@@ -314,12 +314,12 @@ def _hint(count: object) -> int:
 
 
 def _held_in(
-    keys: tuple[int | None, ...], held: dict[int | None, tuple[int, ...]]
+    keys: tuple[int | None, ...], sizes: dict[int | None, tuple[int, ...]]
 ) -> tuple[int, ...]:
     """Return the positions of inputs in some storages, or none if one storage has no input."""
-    if not held.keys() >= set(keys):
+    if not sizes.keys() >= set(keys):
         return ()
-    return tuple([position for key in keys for position in held[key]])
+    return tuple([position for key in keys for position in sizes[key]])
 
 
 class Copies(dict[int | None, int | None]):

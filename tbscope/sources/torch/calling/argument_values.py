@@ -58,26 +58,29 @@ class ArgumentConverter:
         self._met: set[int] = set()
 
     def nest(
-        self, given: Any, tensors: list[torch.Tensor] | None = None, values: Any = None
+        self, argument: Any, tensors: list[torch.Tensor] | None = None, values: Any = None
     ) -> Any:
         """Return the pytree of values and constants for an argument or a result.
 
         Args:
-            given: Any object.
+            argument: Any object.
             tensors: Receives each tensor in order, if it is a list.
             values: Receives the value of each tensor; required with `tensors`.
         Returns:
             Values for tensors, constants as they are, containers as list, tuple or dict, and a
             `Constant` with a text for every other object.
         """
-        return self.nests((given,), tensors, values)[0]
+        return self.nests((argument,), tensors, values)[0]
 
     def nests(
-        self, given: Iterable[Any], tensors: list[torch.Tensor] | None = None, values: Any = None
+        self,
+        arguments: Iterable[Any],
+        tensors: list[torch.Tensor] | None = None,
+        values: Any = None,
     ) -> list[Any]:
         """Return the pytree of each of several objects (see `nest`)."""
         trees = []
-        for each in given:
+        for each in arguments:
             kind = type(each)
             if kind in _TENSORS or isinstance(each, torch.Tensor):
                 value = self._value_of(each)
@@ -92,15 +95,15 @@ class ArgumentConverter:
         return trees
 
     def _other(
-        self, given: Any, kind: type, tensors: list[torch.Tensor] | None, values: Any
+        self, argument: Any, kind: type, tensors: list[torch.Tensor] | None, values: Any
     ) -> Any:
         """Return the pytree of an object that is neither a tensor nor a plain number."""
         if kind is int:
-            return Constant(shown(given))
+            return Constant(shown(argument))
         if kind is str:
-            return given if len(given) <= _MOST_TEXT else given[:_MOST_TEXT] + "..."
+            return argument if len(argument) <= _MOST_TEXT else argument[:_MOST_TEXT] + "..."
         if kind is slice:
-            bounds = (given.start, given.stop, given.step)
+            bounds = (argument.start, argument.stop, argument.step)
             if any(isinstance(bound, torch.Tensor) for bound in bounds):
                 return self.nests(bounds, tensors, values)
             start, stop, step = (
@@ -111,24 +114,24 @@ class ArgumentConverter:
         if kind is torch.UntypedStorage and self._lying_in is not None:
             # An operation that reads a storage reads the tensor in it. In `set_`, the written
             # tensor is in the storage by now, too, so tensors read already are left out.
-            tensor = self._lying_in(given, tensors or [])
+            tensor = self._lying_in(argument, tensors or [])
             if tensor is not None:
                 return self.nest(tensor, tensors, values)
         if kind in _OF_TORCH:
-            return describe(given)
-        if kind in _OF_SIZES and not self._around and _are_sizes(given):
-            return [*given] if kind is list else tuple(given)
-        names, entries, is_record = _entries_of(given)
-        if names is None and not isinstance(given, _LISTS):
-            return describe(given)
-        if is_record and self._around and id(given) in self._met:
+            return describe(argument)
+        if kind in _OF_SIZES and not self._around and _are_sizes(argument):
+            return [*argument] if kind is list else tuple(argument)
+        names, entries, is_record = _entries_of(argument)
+        if names is None and not isinstance(argument, _LISTS):
+            return describe(argument)
+        if is_record and self._around and id(argument) in self._met:
             return Constant("{...}")
-        tree = self._entered(given, names, entries, tensors, values)
+        tree = self._entered(argument, names, entries, tensors, values)
         if is_record and any(map(_is_entered, entries)):
-            self._met.add(id(given))
+            self._met.add(id(argument))
         return tree
 
-    def _entered(self, given: Any, names: Any, entries: Any, tensors: Any, values: Any) -> Any:
+    def _entered(self, container: Any, names: Any, entries: Any, tensors: Any, values: Any) -> Any:
         """Return the pytree of a container, cut if it is long, deep or inside itself."""
         enclosing, cut = self._around, ""
         if not enclosing:
@@ -137,17 +140,17 @@ class ArgumentConverter:
             isinstance(entry, torch.Tensor) or _is_entered(entry) for entry in entries
         ):
             cut = f"... {len(entries)} items" if names is None else f"... {len(entries)} entries"
-        elif len(enclosing) > _MOST_DEPTH or id(given) in enclosing:
+        elif len(enclosing) > _MOST_DEPTH or id(container) in enclosing:
             cut = "..."
         if cut and names is not None:
             return Constant(f"{{{cut}}}")
-        enclosing.append(id(given))
+        enclosing.append(id(container))
         try:
             converted = [Constant(cut)] if cut else self.nests(entries, tensors, values)
         finally:
             enclosing.pop()
         if names is None:
-            return tuple(converted) if isinstance(given, tuple) else converted
+            return tuple(converted) if isinstance(container, tuple) else converted
         mapping: dict[str, Any] = {}
         for position, (key, entry) in enumerate(zip(names, converted, strict=True)):
             text = key_text(key, position)
@@ -156,91 +159,95 @@ class ArgumentConverter:
         return mapping
 
 
-def _are_sizes(given: Sequence[Any]) -> bool:
+def _are_sizes(entries: Sequence[Any]) -> bool:
     """Whether a sequence contains only integers, few and small enough to be shown as they are."""
-    if len(given) > _MOST_ITEMS or not {int}.issuperset(map(type, given)):
+    if len(entries) > _MOST_ITEMS or not {int}.issuperset(map(type, entries)):
         return False
-    return max(map(abs, given), default=0) < _LARGE
+    return max(map(abs, entries), default=0) < _LARGE
 
 
-def _is_entered(given: object) -> bool:
-    if isinstance(given, tuple | list | Mapping):
-        return type(given) is not torch.Size
-    return bool(fields_of(given))
+def _is_entered(container: object) -> bool:
+    if isinstance(container, tuple | list | Mapping):
+        return type(container) is not torch.Size
+    return bool(fields_of(container))
 
 
 def collect_tensors(
-    given: Any, found: list[torch.Tensor], entered: set[int] | None = None
+    argument: Any, tensors: list[torch.Tensor], entered: set[int] | None = None
 ) -> list[torch.Tensor]:
     """Add the tensors in a pytree to a list, in the order of `nest`; return the list.
 
     Args:
-        given: The pytree.
-        found: The list.
+        argument: The pytree.
+        tensors: The list.
         entered: The `id` of the enclosing containers, and of earlier records that contain
             containers; None for none.
     """
-    kind = type(given)
-    if kind in _TENSORS or isinstance(given, torch.Tensor):
-        found.append(given)
+    kind = type(argument)
+    if kind in _TENSORS or isinstance(argument, torch.Tensor):
+        tensors.append(argument)
     elif kind not in _NO_TENSORS:
         entered = set() if entered is None else entered
-        if id(given) not in entered:
-            _, entries, is_record = _entries_of(given)
-            entered.add(id(given))
+        if id(argument) not in entered:
+            _, entries, is_record = _entries_of(argument)
+            entered.add(id(argument))
             for entry in entries:
                 # Most entries are numbers.
                 if type(entry) not in _NO_TENSORS:
-                    collect_tensors(entry, found, entered)
+                    collect_tensors(entry, tensors, entered)
             if not (is_record and any(map(_is_entered, entries))):
-                entered.discard(id(given))
-    return found
+                entered.discard(id(argument))
+    return tensors
 
 
-def _entries_of(given: Any) -> tuple[Any, Any, bool]:
+def _entries_of(container: Any) -> tuple[Any, Any, bool]:
     """Return the names and the entries of a container or record, and whether it is a record.
 
     The names are None for entries by position. Other objects have no entries.
     """
-    if isinstance(given, _LISTS):
-        names = getattr(given, "_fields", None)
-        return names if names is not None and len(names) == len(given) else None, given, False
-    is_record = not isinstance(given, Mapping)
+    if isinstance(container, _LISTS):
+        names = getattr(container, "_fields", None)
+        return (
+            names if names is not None and len(names) == len(container) else None,
+            container,
+            False,
+        )
+    is_record = not isinstance(container, Mapping)
     try:
-        pairs = fields_of(given) if is_record else given.items()
+        pairs = fields_of(container) if is_record else container.items()
         names, entries = zip(*pairs or [], strict=True) if pairs else ((), ())
     except Exception:  # noqa: BLE001  The model may never read the object either.
         return None, (), False
     return (None if is_record and not names else names), entries, is_record
 
 
-def all_among(results: list[torch.Tensor], given: object) -> bool:
+def all_among(results: list[torch.Tensor], argument: object) -> bool:
     """Whether each result is one of the tensors in a pytree."""
-    return not results or {*map(id, results)} <= {*map(id, collect_tensors(given, []))}
+    return not results or {*map(id, results)} <= {*map(id, collect_tensors(argument, []))}
 
 
-def describe(given: object) -> Any:
+def describe(argument: object) -> Any:
     """Return a constant for an object that is neither a tensor nor a container.
 
     The `repr` of the object is never used: it may be long, differ from run to run, or run code.
     """
-    kind = type(given)
+    kind = type(argument)
     if kind is Constant:
         # A placeholder for an argument, such as `FILLED`.
-        return given
+        return argument
     if kind in _OF_TORCH:
-        return Constant(str(given))
-    if given is Ellipsis:
+        return Constant(str(argument))
+    if argument is Ellipsis:
         return Constant("...")
-    if isinstance(given, bool | int | float | complex):
+    if isinstance(argument, bool | int | float | complex):
         # An instance of a subclass: an IntEnum, a numpy float.
         base: Any = next(
-            base_class for base_class in (int, float, complex) if isinstance(given, base_class)
+            base_class for base_class in (int, float, complex) if isinstance(argument, base_class)
         )
-        return Constant(f"{kind.__name__}({shown(base(given))})")
-    if isinstance(given, str):
-        return text_of(given)[:_MOST_TEXT]
-    if isinstance(given, type) or callable(given):
-        name = attribute_of(given, "__qualname__") or kind.__qualname__
+        return Constant(f"{kind.__name__}({shown(base(argument))})")
+    if isinstance(argument, str):
+        return text_of(argument)[:_MOST_TEXT]
+    if isinstance(argument, type) or callable(argument):
+        name = attribute_of(argument, "__qualname__") or kind.__qualname__
         return Constant(f"<{name}>")
-    return Constant(f"<{class_in_torch(given) or kind.__qualname__}>")
+    return Constant(f"<{class_in_torch(argument) or kind.__qualname__}>")

@@ -244,9 +244,9 @@ def _checked_keywords(kwargs: Mapping[str, object] | None) -> _Kwargs:
 class _Binding:
     """A model and the inputs passed for it, while they are bound to its parameters."""
 
-    def __init__(self, model: Callable[..., object], given: object, keywords: _Kwargs) -> None:
+    def __init__(self, model: Callable[..., object], inputs: object, keywords: _Kwargs) -> None:
         self.model = model
-        self.given = given
+        self.inputs = inputs
         self.keywords = keywords
         self.entry = entry_point(model)
         self.signature = signature_of(self.entry)
@@ -314,7 +314,7 @@ class _Binding:
         fault = f"multiple values for argument {twice!r}" if twice else self.misfit(args, named)
         if self.signature and fault:
             raise argument_error(
-                callee_name(self.model), self.signature, fault, self.given, args, kwargs
+                callee_name(self.model), self.signature, fault, self.inputs, args, kwargs
             )
         return args, kwargs
 

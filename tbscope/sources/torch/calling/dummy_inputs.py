@@ -100,13 +100,13 @@ def make_tensor(
     return tensor
 
 
-def size_advice(given: Any) -> str:
+def size_advice(inputs: Any) -> str:
     """Return advice if a caller passed a size, or sizes, as input; empty for other inputs."""
-    if _is_filled_size(given):
-        return f"a size is no input: give {_rand(given)}, or input_size={shown(tuple(given))}"
-    if isinstance(given, tuple | list) and given and all(map(_is_filled_size, given)):
-        calls = ", ".join(map(_rand, given))
-        sizes = list(map(tuple, given))
+    if _is_filled_size(inputs):
+        return f"a size is no input: give {_rand(inputs)}, or input_size={shown(tuple(inputs))}"
+    if isinstance(inputs, tuple | list) and inputs and all(map(_is_filled_size, inputs)):
+        calls = ", ".join(map(_rand, inputs))
+        sizes = list(map(tuple, inputs))
         return f"sizes are no inputs: give ({calls},), or input_size={shown(sizes)}"
     return ""
 
@@ -115,16 +115,16 @@ def _rand(size: Any) -> str:
     return f"torch.rand({', '.join(map(str, size))})"
 
 
-def _is_size(given: object) -> bool:
+def _is_size(size: object) -> bool:
     return (
-        isinstance(given, tuple | list)
-        and len(given) <= _MOST_DIMENSIONS
-        and all(type(length) is int and 0 <= length < 2**63 for length in given)
+        isinstance(size, tuple | list)
+        and len(size) <= _MOST_DIMENSIONS
+        and all(type(length) is int and 0 <= length < 2**63 for length in size)
     )
 
 
-def _is_filled_size(given: Any) -> bool:
-    return _is_size(given) and len(given) > 0
+def _is_filled_size(size: Any) -> bool:
+    return _is_size(size) and len(size) > 0
 
 
 def _sizes(input_size: Any) -> dict[int | str, Sequence[int]]:

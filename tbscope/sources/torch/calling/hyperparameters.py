@@ -116,10 +116,10 @@ def _evaluated(text: str) -> object:
         return text
 
 
-def _in_order(found: re.Match[str]) -> str:
+def _in_order(match: re.Match[str]) -> str:
     """Return the text of a set with its entries sorted; any other text unchanged."""
-    value = _evaluated(found[0])
-    return f"{{{', '.join(sorted(map(repr, value)))}}}" if isinstance(value, set) else found[0]
+    value = _evaluated(match[0])
+    return f"{{{', '.join(sorted(map(repr, value)))}}}" if isinstance(value, set) else match[0]
 
 
 def _is_plain(value: object) -> bool:

@@ -218,7 +218,7 @@ def argument_error(
     name: str,
     signature: inspect.Signature,
     fault: str,
-    given: object,
+    inputs: object,
     args: Sequence[object],
     kwargs: Mapping[str, object],
 ) -> InputError:
@@ -228,7 +228,7 @@ def argument_error(
         name: The callee, as its author wrote it (`Net.forward`).
         signature: Its parameters.
         fault: Python's reason why the arguments do not fit.
-        given: The `input_to_model` from which the arguments were made.
+        inputs: The `input_to_model` from which the arguments were made.
         args: All positional arguments.
         kwargs: All keyword arguments.
     """
@@ -237,18 +237,18 @@ def argument_error(
     if len(texts) > _SHOWN_ITEMS:
         texts[_SHOWN_ITEMS:] = [f"and {len(texts) - _SHOWN_ITEMS} more"]
     why = f"{written} was given ({', '.join(texts)})"
-    if isinstance(given, Mapping) and any(arg is given for arg in args):
-        unknown = [str(key) for key in given if key not in keywords_in(signature)]
+    if isinstance(inputs, Mapping) and any(arg is inputs for arg in args):
+        unknown = [str(key) for key in inputs if key not in keywords_in(signature)]
         if unknown:
             why += f"; the mapping is one argument, as {_listed(unknown[:_SHOWN_ITEMS])} "
             why += "is no parameter" if len(unknown) == 1 else "are no parameters"
     fix = _how_to_give(signature)
     if len(args) > len(positional_in(signature)):
         fix += _LEAVE_OUT
-        if isinstance(given, tuple | list):
-            example = "[img]" if isinstance(given, list) else "inputs"
+        if isinstance(inputs, tuple | list):
+            example = "[img]" if isinstance(inputs, list) else "inputs"
             fix += f"; to give all of it as one argument, wrap it: input_to_model=({example},)"
-        fix = size_advice(given) or fix
+        fix = size_advice(inputs) or fix
     elif any(key not in signature.parameters for key in kwargs):
         fix += _LEAVE_OUT
     return InputError(f"{name}() cannot be called: {fault}", why=why, fix=fix)
