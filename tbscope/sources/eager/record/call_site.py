@@ -220,10 +220,12 @@ class CallSites:
 
     def of_call(self, frame: FrameType | None) -> tuple[Source | None, CallFrame | None, int]:
         """Return source, `CallFrame` and bytecode offset of a call that this frame makes."""
-        return self._called_by(self._locator.user_frame(frame), frame)
+        # Only frames of the user's code have this tag.
+        tagged = frame is not None and type(frame.f_trace) is _FrameTag
+        return self._called_by(frame if tagged else self._locator.user_frame(frame), frame)
 
     def caller_of(self, called: ModuleEntry, frame: FrameType) -> tuple[Scope | None, str]:
-        """Return the calling scope of a module that its caller does not contain, and its path.
+        """Return the calling scope of a module that is no child of its caller, and its path.
 
         The path leads from the caller to the module. Return `(None, "")` for a part of the caller,
         and at the top level.
@@ -233,7 +235,7 @@ class CallSites:
             frame: The Python frame that calls it.
         """
         running = self._scopes.running
-        if called.parent is None or called.parent is running.place:
+        if called.parent is None:
             return None, ""
         # The innermost callers are the module's own methods, `__call__` among them.
         owner = self._look(frame, running, called)[0]

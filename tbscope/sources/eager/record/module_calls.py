@@ -93,7 +93,9 @@ class ModuleCalls:
         if place.lazy:
             self._look_away(module)
         source, run, step = flow.where.of_call(caller)
-        calling, path = flow.where.caller_of(place, caller)
+        calling, path = None, ""
+        if place.parent is not scopes.running.place:
+            calling, path = flow.where.caller_of(place, caller)
         forward = module.forward
         names, bound = bound_arguments(forward, args, kwargs)
         if flow.sources.open_ended and scopes.at_top:

@@ -187,7 +187,7 @@ class TensorValues:
             read: The tensors that it reads.
             values: Their values, before the operation has outputs.
         """
-        if not read:
+        if not (written and read):
             return ()
         # All storages at once: a kernel of a whole list writes into as many tensors as it reads.
         keys = storage_keys(written)
