@@ -1,8 +1,9 @@
 """Late methods: methods of a graph that higher packages implement.
 
 The table names the module of each method, and the first call imports it. An import statement here
-would close a cycle of packages, since all of them import this one. Nothing else in tbscope is
-imported by a name in a string.
+would close a cycle of packages, since all of them import this one; and a method that the higher
+module adds when it is imported would be missing from a graph whose user imports nothing else.
+Nothing else in tbscope is imported by a name in a string.
 """
 
 from collections.abc import Iterator
