@@ -192,8 +192,10 @@ def collect_tensors(
             _, entries, is_record = _entries_of(argument)
             entered.add(id(argument))
             for entry in entries:
-                # Most entries are numbers.
-                if type(entry) not in _NO_TENSORS:
+                # Most entries are tensors and numbers.
+                if type(entry) in _TENSORS:
+                    tensors.append(entry)
+                elif type(entry) not in _NO_TENSORS:
                     collect_tensors(entry, tensors, entered)
             if not (is_record and any(map(_is_entered, entries))):
                 entered.discard(id(argument))
