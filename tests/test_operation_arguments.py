@@ -150,3 +150,15 @@ def test_every_function_that_torch_lets_us_watch_can_be_asked():
     for function in torch.overrides.get_testing_overrides():
         names = positional_names(function)
         assert all(name is None or name.isidentifier() for name in names), function
+
+
+def test_a_call_without_operations_after_a_write_adds_no_signature():
+    class Writing(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.same = nn.Identity()
+
+        def forward(self, x):
+            return self.same(x.clone().add_(1))
+
+    assert tbscope.trace(Writing(), torch.rand(2)).signatures.keys() == {"clone", "add_"}

@@ -19,6 +19,7 @@ from tbscope.sources.eager.record.tensor_table import TensorRecord, TensorTable,
 from tbscope.sources.torch.compat.tensors import (
     innermost_transform,
     storage_key,
+    without_functions,
 )
 from tbscope.sources.torch.subclasses import (
     PLAIN,
@@ -244,9 +245,11 @@ class TensorValues:
         if not self.writes.any:
             return []
         writers: dict[Node, None] = {}
-        for tensor, value in zip(read, values, strict=True):
-            for write in self.writes.touching(tensor, self._order_of(value.producer)):
-                writers[write.node] = None
+        # Between operations, the modes would see each look at a storage.
+        with without_functions():
+            for tensor, value in zip(read, values, strict=True):
+                for write in self.writes.touching(tensor, self._order_of(value.producer)):
+                    writers[write.node] = None
         for value in values:
             # The data edge from the producer is enough.
             writers.pop(value.producer, None)
