@@ -180,7 +180,7 @@ def test_a_list_is_what_protobuf_writes_where_its_length_takes_one_more_byte(cou
     message = AttrValue()
     message.list.SetInParent()
     message.list.s.extend([b""] * count)
-    assert repeated(2, [b""] * count) == field(2, b"") * count
+    assert b"".join(repeated(2, [b""] * count)) == field(2, b"") * count
     assert list_value(field(2, b"") * count) == message.SerializeToString()
 
 

@@ -109,7 +109,7 @@ class _Builder:
             self._joined([self._starts[head.name], self._scopes[card.scope]], card.facts)
             for card, head in cards
         ]
-        return repeated(_NODE, bodies) + _VERSIONS
+        return b"".join([*repeated(_NODE, bodies), _VERSIONS])
 
     def _node(self, node: Node, head: NodeHead) -> bytes:
         fields = [self._starts[head.name]]
@@ -159,7 +159,8 @@ class _Builder:
         if facts:
             joined, large = self._facts.join(facts)
             fields.append(joined)
-            too_large = [*too_large, *large]
+            if large:
+                too_large = [*too_large, *large]
         if too_large:
             fields.append(too_large_entry(too_large))
         return b"".join(fields)

@@ -6,7 +6,8 @@ the whole GraphDef once takes less time than setting its fields one by one.
 Source: https://protobuf.dev/programming-guides/encoding/
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import chain, repeat
 
 __all__ = [
     "attribute",
@@ -51,18 +52,22 @@ def delimited(data: bytes) -> bytes:
     return delimited_each((data,))[0]
 
 
-def delimited_each(items: Iterable[bytes]) -> list[bytes]:
+def delimited_each(items: Sequence[bytes]) -> list[bytes]:
     """Return each of several bytes as `delimited` does."""
-    encoded: list[bytes] = []
-    for data in items:
-        length = len(data)
+    return [length + data for length, data in zip(_lengths(items), items, strict=True)]
+
+
+def _lengths(items: Sequence[bytes]) -> list[bytes]:
+    """Return the length of each of several bytes as a varint."""
+    lengths: list[bytes] = []
+    for length in map(len, items):
         if length < 0x80:
-            encoded.append(_SHORT[length] + data)
+            lengths.append(_SHORT[length])
         elif length < _LONG:
-            encoded.append(bytes((length & 0x7F | 0x80, length >> 7)) + data)
+            lengths.append(bytes((length & 0x7F | 0x80, length >> 7)))
         else:
-            encoded.append(varint(length) + data)
-    return encoded
+            lengths.append(varint(length))
+    return lengths
 
 
 def field(number: int, data: bytes) -> bytes:
@@ -70,10 +75,10 @@ def field(number: int, data: bytes) -> bytes:
     return _SHORT[number << 3 | 2] + delimited(data)
 
 
-def repeated(number: int, items: Iterable[bytes]) -> bytes:
-    """Encode fields of one number, as `field` does each."""
-    head = _SHORT[number << 3 | 2]
-    return head.join([b"", *delimited_each(items)])
+def repeated(number: int, items: Sequence[bytes]) -> list[bytes]:
+    """Return the parts of fields of one number, which joined are as `field` encodes each."""
+    heads = repeat(_SHORT[number << 3 | 2], len(items))
+    return [*chain.from_iterable(zip(heads, _lengths(items), items, strict=True))]
 
 
 def list_value(items: bytes) -> bytes:
@@ -107,13 +112,13 @@ def attribute(head: bytes, value: bytes) -> bytes:
     return attributes([head], [value])[0]
 
 
-def attributes(heads: Iterable[bytes], values: Iterable[bytes]) -> list[bytes]:
+def attributes(heads: Iterable[bytes], values: Sequence[bytes]) -> list[bytes]:
     """Encode several attributes, as `attribute` does each."""
     named = [head + value for head, value in zip(heads, delimited_each(values), strict=True)]
     return [_ATTRIBUTE + entry for entry in delimited_each(named)]
 
 
-def text_attributes(head: bytes, texts: Iterable[bytes]) -> list[bytes]:
+def text_attributes(head: bytes, texts: Sequence[bytes]) -> list[bytes]:
     """Encode attributes of one name that are texts: see `attribute`."""
     values = [_TEXT + text for text in delimited_each(texts)]
     return attributes([head] * len(values), values)
