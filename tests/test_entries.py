@@ -8,9 +8,8 @@ from tensorboard.compat.proto.attr_value_pb2 import AttrValue
 from tensorboard.compat.proto.node_def_pb2 import NodeDef
 
 from tbscope.graphdef.attr_bytes import (
-    JoinedFacts,
+    FactEntries,
     Once,
-    fact_entries,
     fact_key,
     kernels_entry,
     outputs_entries,
@@ -33,7 +32,7 @@ from tbscope.ir.graph import Constant
 
 def made(name, constant):
     """Give the entry of one fact."""
-    (entry,) = fact_entries({name: constant})
+    (entry,) = FactEntries().make({name: constant})
     return entry
 
 
@@ -195,12 +194,12 @@ def test_a_varint_can_be_read_back(number):
 def test_facts_joined_are_their_entries_one_by_one(constants):
     entries = {name: made(name, constant) for name, constant in constants.items()}
     expected = b"".join(entries.values()), [fact_key(name) for name in entries if not entries[name]]
-    facts = JoinedFacts()
+    facts = FactEntries()
     assert facts.join(constants) == facts.join(dict(constants)) == expected
 
 
 def test_facts_that_differ_only_in_type_are_joined_apart():
-    facts = JoinedFacts()
+    facts = FactEntries()
     joined = [facts.join({"n": n, "dtype": Constant("int8")})[0] for n in (1, True)]
     joined += [facts.join({"n": n})[0] for n in ((1,), (True,), [1.0])]
     assert [attributes(entry)["n"] for entry in joined] == [

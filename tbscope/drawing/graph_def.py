@@ -13,7 +13,7 @@ from tbscope.drawing.info_cards import uncounted_text
 from tbscope.drawing.layout import Layout
 from tbscope.drawing.naming import state_parameters
 from tbscope.graphdef.attr_bytes import (
-    JoinedFacts,
+    FactEntries,
     Once,
     device_to_text,
     kernels_entry,
@@ -88,7 +88,7 @@ class _Builder:
         self._kernels = Once(kernels_entry)
         self._label_entries = Once(label_entry)
         self._starts = _starts([*layout.seeds, *layout.nodes, *layout.outputs, *layout.cards])
-        self._facts = JoinedFacts()
+        self._facts = FactEntries()
         # These facts differ between nearly all nodes, so they are made together instead of cached.
         state = [node for node in graph.nodes if node.kind in STATE]
         cards = [*layout.facts.values(), *[card.facts for card in layout.info_cards]]

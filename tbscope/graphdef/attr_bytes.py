@@ -27,10 +27,9 @@ from tbscope.messages import cut
 
 __all__ = [
     "TOO_LARGE",
-    "JoinedFacts",
+    "FactEntries",
     "Once",
     "device_to_text",
-    "fact_entries",
     "fact_key",
     "kernels_entry",
     "label_entry",
@@ -89,11 +88,13 @@ class Once(dict[_Key, _Made]):
         return made
 
 
-class JoinedFacts:
-    """Joins the entries of facts: hyper-parameters, constant arguments, sizes."""
+class FactEntries:
+    """Makes and caches the entries of facts: hyper-parameters, constant arguments, sizes."""
 
     def __init__(self) -> None:
         self._joined: dict[bytes, tuple[bytes, list[str]]] = {}
+        # The AttrValues of constants, by their forms.
+        self._values: dict[bytes, bytes] = {}
 
     def join(self, facts: dict[str, Nest]) -> tuple[bytes, list[str]]:
         """Return the joined entries of all facts of a node, and the keys of facts too large.
@@ -103,24 +104,33 @@ class JoinedFacts:
         form = form_of(facts)
         known = None if form is None else self._joined.get(form)
         if known is None:
-            entries = fact_entries(facts)
-            large = [
-                fact_key(name) for name, entry in zip(facts, entries, strict=True) if not entry
-            ]
-            known = b"".join(entries), large
+            entries = self.make(facts)
+            named = zip(facts, entries, strict=True)
+            known = b"".join(entries), [fact_key(name) for name, entry in named if not entry]
             if form is not None:
                 self._joined[form] = known
         return known
 
+    def make(self, facts: Mapping[str, Nest]) -> list[bytes]:
+        """Return the entry of each fact, or empty bytes if it would be too large."""
+        shown = [
+            number_by_worth(name, constant) if type(constant) is int else constant
+            for name, constant in facts.items()
+        ]
+        values = [_text_value(fact) if type(fact) is str else self._value(fact) for fact in shown]
+        entries = wire.attributes(map(_fact_head, facts), values)
+        return [entry if value else b"" for value, entry in zip(values, entries, strict=True)]
 
-def fact_entries(facts: Mapping[str, Nest]) -> list[bytes]:
-    """Return the entry of each fact, or empty bytes if it would be too large."""
-    values = [
-        _value(number_by_worth(name, constant) if type(constant) is int else constant)
-        for name, constant in facts.items()
-    ]
-    entries = wire.attributes(map(_fact_head, facts), values)
-    return [entry if value else b"" for value, entry in zip(values, entries, strict=True)]
+    def _value(self, constant: Nest) -> bytes:
+        """Return the AttrValue of a constant, or empty bytes if it would be too large."""
+        form = form_of(constant)
+        known = None if form is None else self._values.get(form)
+        if known is None:
+            value = to_attr_value(constant)
+            known = b"" if value is None else value.SerializeToString(deterministic=True)
+            if form is not None:
+                self._values[form] = known
+        return known
 
 
 def text_entries(name: str, texts: Sequence[str]) -> list[bytes]:
@@ -137,17 +147,10 @@ def text_entries(name: str, texts: Sequence[str]) -> list[bytes]:
     ]
 
 
-def _value(constant: Nest) -> bytes:
-    """Return the AttrValue of a constant, or empty bytes if it would be too large."""
-    if type(constant) is str:
-        return _text_value(constant)
-    value = to_attr_value(constant)
-    return b"" if value is None else value.SerializeToString(deterministic=True)
-
-
 # Equal modules have equal texts: classes, lines of source, types of parameters.
 @functools.lru_cache(maxsize=1000)
 def _text_value(text: str) -> bytes:
+    """Return the AttrValue of a text, or empty bytes if it would be too large."""
     line = ascii_line(text)
     return wire.text_value(line.encode("ascii")) if len(line) <= MOST_CHARACTERS else b""
 
@@ -196,7 +199,7 @@ def kernels_entry(names: tuple[str, ...]) -> bytes:
 
     It is empty if it would be too large.
     """
-    value = _value(_counted(names))
+    value = _text_value(_counted(names))
     return wire.attribute(_KERNELS, value) if value else b""
 
 
@@ -219,7 +222,7 @@ def outputs_entries(outputs: tuple[tuple[Shape | None, str], ...]) -> bytes:
     if len(dtypes) == 1:
         return entries + wire.text_attributes(_DTYPE, dtypes)[0]
     if sum(map(len, dtypes)) + 2 * len(dtypes) > MOST_CHARACTERS:
-        counted = _value(_counted([dtype for _, dtype in outputs]))
+        counted = _text_value(_counted([dtype for _, dtype in outputs]))
         return entries + (wire.attribute(_DTYPE, counted) if counted else b"")
     dtype = AttrValue()
     dtype.list.s.extend(dtypes)
