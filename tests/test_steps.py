@@ -36,7 +36,7 @@ def test_tags_and_directories_have_steps_of_their_own(directory, other):
 def test_a_tag_holds_one_kind(directory):
     remember_step(directory, "a", Written(0, DataKind.GRAPH_WITH_FIGURES))
     assert next_step(directory, "a", None, DataKind.GRAPH_WITH_FIGURES) == 1
-    with pytest.raises(ArgumentError, match="it holds a graph with figures already"):
+    with pytest.raises(ArgumentError, match="it has a graph with figures already"):
         next_step(directory, "a", None, DataKind.GRAPH)
 
 
