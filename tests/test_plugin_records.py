@@ -128,7 +128,7 @@ def test_without_a_log_directory_it_says_how_tensorboard_is_started(tmp_path):
     [
         (b"none", "zlib: Error -3"),
         (zlib.compress(b"{}")[:-2], "it is cut off"),
-        (zlib.compress(b"0" * 1_000_000), "it holds more than"),
+        (zlib.compress(b"0" * 1_000_000), "it contains more than"),
         (zlib.compress(b"[" * 100_000, 0), "its lists are nested too deep"),
         (zlib.compress(b"[]"), ""),
         (record_of(tbscope.trace(nn.ReLU(), torch.ones(1)))[:-9], "it is cut off"),
