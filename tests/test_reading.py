@@ -3,7 +3,7 @@
 import pytest
 from tensorboard.compat.proto.graph_pb2 import GraphDef
 
-from tbscope.rules.lint_context import LintContext, quote, shown_place
+from tbscope.rules.rule import LintContext, quote, shown_place
 
 
 def reading(*nodes):

@@ -6,7 +6,7 @@ import pytest
 
 import tbscope
 from tbscope.ir.graph import Graph
-from tbscope.ir.late_methods import WAYS_UP
+from tbscope.ir.imported_methods import WAYS_UP
 
 
 @pytest.mark.parametrize("method", WAYS_UP)

@@ -16,7 +16,7 @@ from itertools import takewhile
 from typing import Any
 
 from tbscope.errors import ArgumentError, NotFoundError
-from tbscope.ir.late_methods import FunctionsProtocol, SummaryProtocol, late_method
+from tbscope.ir.imported_methods import FunctionsProtocol, SummaryProtocol, late_method
 from tbscope.ir.metadata import (
     Collective,
     Constant,

@@ -10,7 +10,7 @@ from tbscope.page.flow import longest_chain, lost_exits
 from tbscope.page.function_library import is_library
 from tbscope.page.glyphs import Box, Glyph, Series
 from tbscope.page.scenes import Scene
-from tbscope.rules.lint_context import Fault, LintContext, Rule, quote, shown_place
+from tbscope.rules.rule import Fault, LintContext, Rule, quote, shown_place
 from tbscope.utils.components import find_cycles
 
 __all__ = ["RULES"]

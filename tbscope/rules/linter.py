@@ -9,7 +9,7 @@ from typing import Any
 
 from tbscope.errors import ArgumentError
 from tbscope.rules import levels, names, nodes
-from tbscope.rules.lint_context import LintContext, Severity
+from tbscope.rules.rule import LintContext, Severity
 
 __all__ = ["RULES", "Finding", "lint"]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from tbscope.page.function_library import is_of_legend
 from tbscope.page.hierarchy import parse_input
 from tbscope.page.op_types import RESERVED, is_embedded
-from tbscope.rules.lint_context import Fault, LintContext, Rule, quote
+from tbscope.rules.rule import Fault, LintContext, Rule, quote
 
 __all__ = ["RULES"]
 

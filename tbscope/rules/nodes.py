@@ -8,7 +8,7 @@ from tbscope.page.function_library import is_of_legend
 from tbscope.page.glyphs import Item
 from tbscope.page.hierarchy import parse_input
 from tbscope.page.op_types import REFERENCE, RESERVED, is_circle, is_embedded
-from tbscope.rules.lint_context import Fault, LintContext, Rule, quote
+from tbscope.rules.rule import Fault, LintContext, Rule, quote
 
 __all__ = ["RULES"]
 

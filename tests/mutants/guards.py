@@ -158,11 +158,11 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
     "tbscope/sources/eager/watch": {
         "modes": ("trace_dataflow", "trace_errors", "operators", "flops", "profile", "levels"),
         "module_calls": ("trace_scopes", "trace_errors", "record", "own_modes", "watching"),
-        "threads": ("handed_over", "backward_threads", "threads"),
+        "thread_order": ("handed_over", "backward_threads", "threads"),
     },
     "tbscope/sources/eager/restore": {
         "object_snapshot": _KEPT,
-        "process_snapshot": _KEPT,
+        "process_settings": _KEPT,
         "tensor_snapshot": _KEPT,
         "preserve": _KEPT,
     },
@@ -210,7 +210,7 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
         "wire": ("entries", "build", "records"),
     },
     "tbscope/rules": dict.fromkeys(
-        ("levels", "linter", "names", "nodes", "lint_context"),
+        ("levels", "linter", "names", "nodes", "rule"),
         ("linter", "lint_edges"),
     ),
 }

@@ -21,10 +21,10 @@ from tbscope.messages import error_text
 from tbscope.sources.eager.record.describe_calls import describe_calls
 from tbscope.sources.eager.record.recorder import Recorder
 from tbscope.sources.eager.thread_state import waiting, watching
+from tbscope.sources.eager.watch.changes_outside_modes import SETTERS
 from tbscope.sources.eager.watch.compiler_bypass import running_eagerly
 from tbscope.sources.eager.watch.module_calls import watched_call
 from tbscope.sources.eager.watch.optimizer_hooks import watching_optimizers
-from tbscope.sources.eager.watch.unobserved_changes import SETTERS
 from tbscope.sources.eager.watch.watch import Watch
 from tbscope.sources.torch.autograd import backward_reaches, needs_gradient, reachable_nodes
 from tbscope.sources.torch.calling.pytree import result_leaves

@@ -21,8 +21,8 @@ from tbscope.sources.eager.restore.preserve import Snapshot
 from tbscope.sources.eager.thread_state import alone, trace_lock
 from tbscope.sources.eager.trace_error import RunContext, trace_error
 from tbscope.sources.eager.watch.call_log import CallLog
+from tbscope.sources.eager.watch.changes_outside_modes import TRAIN_EVAL
 from tbscope.sources.eager.watch.module_calls import watched_call
-from tbscope.sources.eager.watch.unobserved_changes import TRAIN_EVAL
 from tbscope.sources.eager.watch.watch import Watch
 from tbscope.sources.torch.calling.bind import DummyInputs, bind_inputs, require_made
 from tbscope.sources.torch.calling.deferred_results import computed

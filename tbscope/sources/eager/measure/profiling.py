@@ -24,8 +24,8 @@ from tbscope.sources.eager.measure.repeats import Repeats
 from tbscope.sources.eager.record.recorder import Recorder
 from tbscope.sources.eager.thread_state import watching
 from tbscope.sources.eager.watch.call_log import CallLog, Calls
+from tbscope.sources.eager.watch.changes_outside_modes import SETTERS
 from tbscope.sources.eager.watch.compiler_bypass import UNOBSERVED, running_eagerly
-from tbscope.sources.eager.watch.unobserved_changes import SETTERS
 
 __all__ = ["check_profile", "profile_graph"]
 

@@ -193,11 +193,11 @@ class CallSites:
             spot = mark.spots.get(frame.f_lasti)
             if spot is not None and spot[0] is not None and mark.scope is running.inner:
                 return running.inner, spot[0], mark.run, spot[1]
-        return self._looked_for(frame, running)
+        return self._find_site(frame, running)
 
-    def _looked_for(self, frame: FrameType, running: Frame) -> CallSite:
+    def _find_site(self, frame: FrameType, running: Frame) -> CallSite:
         """Find the call site of an operation by a walk outwards from the frame that calls it."""
-        owner, user = self._look(frame, running)
+        owner, user = self._module_of_method(frame, running)
         # In an optimizer step the parameters decide on the scope, whatever the caller is.
         stays = owner is None or any(
             enclosing.phase == "optimizer" for enclosing in self_and_ancestors(running.inner)
@@ -238,7 +238,7 @@ class CallSites:
         if called.parent is None:
             return None, ""
         # The innermost callers are the module's own methods, `__call__` among them.
-        owner = self._look(frame, running, called)[0]
+        owner = self._module_of_method(frame, running, called)[0]
         caller = owner or running.place
         ancestor: ModuleEntry | None = called
         while ancestor is not None and ancestor is not caller:
@@ -267,7 +267,7 @@ class CallSites:
         """Return the place in the user's code that led to this frame."""
         return self._locator.source(frame, self._scopes.running.source)
 
-    def _look(
+    def _module_of_method(
         self, frame: FrameType, running: Frame, called: ModuleEntry | None = None
     ) -> tuple[ModuleEntry | None, FrameType | None]:
         """Return the module whose method led to this Python frame, and the user's frame.

@@ -237,7 +237,7 @@ class TensorSources:
         value = None if values.from_pass is None else values.from_pass(tensor)
         # Most models have no wrappers.
         if value is None and values.table.any_composed:
-            value = self._looked_into(tensor)
+            value = self._value_of_wrapped(tensor)
         if value is not None:
             return value
         wrapped = functorch_inner(tensor)
@@ -316,7 +316,7 @@ class TensorSources:
 
     # -- tensors that are made of others ------------------------------------------------
 
-    def _looked_into(self, tensor: torch.Tensor) -> Value | None:
+    def _value_of_wrapped(self, tensor: torch.Tensor) -> Value | None:
         """Return the value of an inner tensor or of a wrapper, or None for any other tensor.
 
         An inner tensor gets the node that takes it out; a wrapper gets a node that makes it anew if

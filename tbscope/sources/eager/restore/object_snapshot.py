@@ -222,7 +222,7 @@ def _put_array(array: object, before: Any) -> None:
         now[...] = before
 
 
-def _take_state(generator: Any) -> tuple[object, tuple[()]]:
+def _take_generator_state(generator: Any) -> tuple[object, tuple[()]]:
     owner = getattr(generator, "bit_generator", generator)
     for name in ("get_state", "getstate"):
         if hasattr(owner, name):
@@ -230,7 +230,7 @@ def _take_state(generator: Any) -> tuple[object, tuple[()]]:
     return owner.state, ()
 
 
-def _put_state(generator: Any, before: object) -> None:
+def _put_generator_state(generator: Any, before: object) -> None:
     owner = getattr(generator, "bit_generator", generator)
     for name in ("set_state", "setstate"):
         if hasattr(owner, name):
@@ -240,7 +240,7 @@ def _put_state(generator: Any, before: object) -> None:
 
 
 _ARRAY = _Accessor(_take_array, _put_array)
-_STATE = _Accessor(_take_state, _put_state)
+_STATE = _Accessor(_take_generator_state, _put_generator_state)
 
 
 # -- classes -------------------------------------------------------------------------------

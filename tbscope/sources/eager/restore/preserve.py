@@ -15,7 +15,7 @@ import torch
 
 from tbscope.errors import TraceError
 from tbscope.sources.eager.restore.object_snapshot import ObjectSnapshot
-from tbscope.sources.eager.restore.process_snapshot import generators, keep_settings, tables
+from tbscope.sources.eager.restore.process_settings import generators, keep_settings, tables
 from tbscope.sources.eager.restore.tensor_snapshot import TensorSnapshot
 
 __all__ = ["Snapshot", "active_snapshots"]

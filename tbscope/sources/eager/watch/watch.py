@@ -9,18 +9,18 @@ from types import TracebackType
 from tbscope.sources.eager.record.recorder import Recorder
 from tbscope.sources.eager.thread_state import abandoned, finalize_abandoned, watching
 from tbscope.sources.eager.watch.call_log import CallLog
-from tbscope.sources.eager.watch.compiler_bypass import UNOBSERVED, running_eagerly
-from tbscope.sources.eager.watch.modes import KernelMode, OperationMode, modes_of
-from tbscope.sources.eager.watch.module_calls import MODULE_CALLS
-from tbscope.sources.eager.watch.optimizer_hooks import watching_optimizers
-from tbscope.sources.eager.watch.patch import SharedBlock
-from tbscope.sources.eager.watch.threads import HANDED_OVER
-from tbscope.sources.eager.watch.unobserved_changes import (
+from tbscope.sources.eager.watch.changes_outside_modes import (
     ALIASES_AND_RESIZES,
     AUTOGRAD_FUNCTIONS,
     SETTERS,
     WAITS,
 )
+from tbscope.sources.eager.watch.compiler_bypass import UNOBSERVED, running_eagerly
+from tbscope.sources.eager.watch.modes import KernelMode, OperationMode, modes_of
+from tbscope.sources.eager.watch.module_calls import MODULE_CALLS
+from tbscope.sources.eager.watch.optimizer_hooks import watching_optimizers
+from tbscope.sources.eager.watch.patch import SharedBlock
+from tbscope.sources.eager.watch.thread_handover import HANDED_OVER
 from tbscope.sources.torch.compat.tensors import are_innermost
 from tbscope.sources.torch.distributed import is_distributed
 from tbscope.sources.torch.fake import FakeTensors

@@ -13,7 +13,7 @@ from functools import partial
 from multiprocessing.pool import ThreadPool
 from typing import Any
 
-from tbscope.sources.eager.record.threads import Handover, ThreadWork
+from tbscope.sources.eager.record.thread_order import Handover, ThreadWork
 from tbscope.sources.eager.thread_state import watching
 from tbscope.sources.eager.watch.modes import modes_of
 from tbscope.sources.eager.watch.patch import Patches
@@ -24,7 +24,7 @@ HANDED_OVER = Patches()
 """Block in which work that this thread hands over to other threads is watched there."""
 
 
-class _Work:
+class _WatchedFunction:
     """Function that is watched in whichever thread calls it, by this thread's present recorders.
 
     Args:
@@ -35,12 +35,12 @@ class _Work:
         self._function = function
         self._stand_ins = watching.stand_ins
         self._thread = watching.thread or threading.get_ident()
-        self._handed: list[tuple[ThreadWork, Handover]] = []
+        self._handovers: list[tuple[ThreadWork, Handover]] = []
         for recorder in watching.recorders:
             if not recorder.paused:
-                strands: ThreadWork = recorder.threads or ThreadWork(recorder)
+                work: ThreadWork = recorder.threads or ThreadWork(recorder)
                 source = recorder.where.source_at(sys._getframe(2))
-                self._handed.append((strands, strands.hand_over(recorder, source)))
+                self._handovers.append((work, work.hand_over(recorder, source)))
 
     def __call__(self, *args: object, **kwargs: object) -> Any:
         return self.part(0, self._function, *args, **kwargs)
@@ -58,10 +58,10 @@ class _Work:
             stack.callback(vars(watching).update, vars(watching).copy())
             stack.callback(vars(watching).clear)
             begun = []
-            for strands, handed in self._handed:
-                recorder = strands.begin(handed, number)
+            for work, handover in self._handovers:
+                recorder = work.begin(handover, number)
                 begun.append(recorder)
-                stack.callback(strands.end, recorder)
+                stack.callback(work.end, recorder)
             watching.recorders = tuple(begun)
             watching.stand_ins, watching.thread = self._stand_ins, self._thread
             if self._stand_ins is not None:
@@ -76,7 +76,7 @@ def _work(function: Callable[..., Any]) -> Any:
     """Return a watched version of a function, or the function itself if nothing is recorded."""
     if all(recorder.paused for recorder in watching.recorders):
         return function
-    return _Work(function)
+    return _WatchedFunction(function)
 
 
 @HANDED_OVER.of(ThreadPoolExecutor, "submit")
