@@ -158,7 +158,7 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
     "tbscope/sources/eager/watch": {
         "modes": ("trace_dataflow", "trace_errors", "operators", "flops", "profile", "levels"),
         "module_calls": ("trace_scopes", "trace_errors", "record", "own_modes", "watching"),
-        "thread_order": ("handed_over", "backward_threads", "threads"),
+        "thread_handover": ("handed_over", "backward_threads", "threads"),
     },
     "tbscope/sources/eager/restore": {
         "object_snapshot": _KEPT,
