@@ -39,8 +39,8 @@ def test_a_recorder_that_is_suspended_twice_records_again_after_the_outer_block(
     with recorder.suspended():
         with recorder.suspended():
             pass
-        assert recorder.paused
-    assert not recorder.paused
+        assert recorder.suspended
+    assert not recorder.suspended
 
 
 def test_each_event_has_its_guard(recorder):
@@ -53,7 +53,7 @@ def test_of_several_errors_the_first_is_told_and_the_recorder_looks_away(recorde
     assert recorder.events.content_read("wrong", "too", "and too") is None
     (error,) = told
     assert isinstance(error, TypeError)
-    assert recorder.paused
+    assert recorder.suspended
 
 
 def test_of_a_call_that_cannot_be_left_the_result_goes_on(recorder, told):

@@ -7,7 +7,7 @@ from typing import Any
 
 from tbscope.integrations.callback import DrawingCallback
 from tbscope.sources.eager.recording import Recording, record
-from tbscope.sources.eager.thread_state import alone
+from tbscope.sources.eager.thread_state import suspend_watchers
 from tbscope.sources.torch.calling.pytree import tensor_leaves
 
 try:
@@ -83,7 +83,7 @@ def _quiet_logging(module: object) -> Iterator[None]:
     """Suspend all watchers inside of a module's `log` and `log_dict`, during a block."""
     names = [name for name in ("log", "log_dict") if name not in vars(module)]
     for name in names:
-        setattr(module, name, alone()(getattr(module, name)))
+        setattr(module, name, suspend_watchers()(getattr(module, name)))
     try:
         yield
     finally:

@@ -16,7 +16,7 @@ from tbscope.sources.compiled.results import CompiledGraphs
 from tbscope.sources.compiled.user_names import ModelNames, modules_reached
 from tbscope.sources.eager.measure.meter_modes import WriteWatch
 from tbscope.sources.eager.restore.preserve import Snapshot
-from tbscope.sources.eager.thread_state import alone, trace_lock
+from tbscope.sources.eager.thread_state import suspend_watchers, trace_lock
 from tbscope.sources.eager.trace import name_of, owner_of, trace
 from tbscope.sources.fx.aliasing import types_of_metadata
 from tbscope.sources.torch.calling.bind import bind_inputs
@@ -74,7 +74,7 @@ def compile_graphs(
     model = uncompiled(model) if isinstance(model, torch.nn.Module) else model
     args, kwargs = bind_inputs(model, args, kwargs)
     try:
-        with trace_lock(), collecting_rarely(), alone():
+        with trace_lock(), collecting_rarely(), suspend_watchers():
             return _captured(
                 model,
                 args,

@@ -120,7 +120,7 @@ class TrainingWatch:
             # Other recorders may watch inside of the running call, so its watch ends when the call
             # does.
             if self._recorder is not None:
-                self._recorder.paused = True
+                self._recorder.suspended = True
         else:
             self._end()
 
@@ -240,7 +240,7 @@ class TrainingWatch:
                 return
             if frame is not None:
                 recorder.events.call_ended(frame, args, kwargs, result)
-            if recorder.paused:
+            if recorder.suspended:
                 self._end()
                 return
             for path, tensor in result_leaves(result):
@@ -295,7 +295,7 @@ class TrainingWatch:
             self._close()
             self._passed = True
             with self._nonfatal():
-                if self.is_over or recorder.paused:
+                if self.is_over or recorder.suspended:
                     self._end()
                 elif self._stepped:
                     # The optimizer step ran inside of the backward pass, as the gradients arrived.
@@ -375,7 +375,7 @@ class TrainingWatch:
     def _drop(self) -> None:
         """Drop the recording, and close its watch."""
         if self._recorder is not None:
-            self._recorder.paused = True
+            self._recorder.suspended = True
         self._close()
         self._recorder = self._frame = None
         self._forget()
@@ -390,12 +390,12 @@ class TrainingWatch:
         recorder, self._recorder = self._recorder, None
         assert recorder is not None
         self._eager.close()
-        if recorder.paused:
+        if recorder.suspended:
             self._forget()
             return
         recorder.events.step_ended(None)
         graph = recorder.close()
-        recorder.paused = True
+        recorder.suspended = True
         if self._recorded == _MOST_CALLS:
             graph.notes.append(
                 Note(f"of the calls before the optimizer's step, {_MOST_CALLS} were recorded")

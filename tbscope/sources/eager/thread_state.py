@@ -23,7 +23,7 @@ from tbscope.sources.eager.record.recorder import Recorder
 __all__ = [
     "StepWatcher",
     "abandoned",
-    "alone",
+    "suspend_watchers",
     "finalize_abandoned",
     "step_watchers",
     "trace_lock",
@@ -58,14 +58,14 @@ class _Watching(threading.local):
         recorders: The recorders of this thread, outermost first; empty if nothing is recorded.
         stand_ins: Fake tensors of the model's tensors, or None if the tensors themselves are used.
         thread: Identity of the thread for whose run this thread works, or 0 for none.
-        looks_away: Whether step watchers are suspended in this thread.
+        suspended: Whether step watchers are suspended in this thread.
         measuring: Returns a block in which a backward pass is measured; None for no measuring.
     """
 
     recorders: tuple[Recorder, ...] = ()
     stand_ins: Any = None
     thread: int = 0
-    looks_away: bool = False
+    suspended: bool = False
     measuring: Callable[[], AbstractContextManager[None]] | None = None
 
 
@@ -100,7 +100,7 @@ def trace_lock() -> Iterator[None]:
 
 def step_watchers() -> tuple[StepWatcher, ...]:
     """Return the step watchers, or nothing if they are suspended in this thread."""
-    return () if watching.looks_away else tuple(waiting)
+    return () if watching.suspended else tuple(waiting)
 
 
 def finalize_abandoned() -> None:
@@ -111,15 +111,15 @@ def finalize_abandoned() -> None:
 
 
 @contextmanager
-def alone() -> Iterator[None]:
+def suspend_watchers() -> Iterator[None]:
     """Suspend this thread's recorders and the step watchers during a block."""
-    suspended = [recorder for recorder in watching.recorders if not recorder.paused]
-    before, watching.looks_away = watching.looks_away, True
+    suspended = [recorder for recorder in watching.recorders if not recorder.suspended]
+    before, watching.suspended = watching.suspended, True
     for recorder in suspended:
-        recorder.paused = True
+        recorder.suspended = True
     try:
         yield
     finally:
-        watching.looks_away = before
+        watching.suspended = before
         for recorder in suspended:
-            recorder.paused = recorder.left
+            recorder.suspended = recorder.abandoned

@@ -18,7 +18,7 @@ from tbscope.sources.eager.measure.repeats import Repeats, check_measurable
 from tbscope.sources.eager.record.describe_calls import describe_calls
 from tbscope.sources.eager.record.recorder import Recorder
 from tbscope.sources.eager.restore.preserve import Snapshot
-from tbscope.sources.eager.thread_state import alone, trace_lock
+from tbscope.sources.eager.thread_state import suspend_watchers, trace_lock
 from tbscope.sources.eager.trace_error import RunContext, trace_error
 from tbscope.sources.eager.watch.call_log import CallLog
 from tbscope.sources.eager.watch.changes_outside_modes import TRAIN_EVAL
@@ -115,7 +115,7 @@ def trace(
         )
     world = simulated_world(asked["world_size"], asked["rank"], mesh, parallelize)
     # Enclosing recordings and step watchers must not record this run.
-    with trace_lock(), collecting_rarely(), alone(), TRAIN_EVAL, world as spans:
+    with trace_lock(), collecting_rarely(), suspend_watchers(), TRAIN_EVAL, world as spans:
         if parallelize is not None:
             # `parallelize` may draw random numbers, so the generators are restored.
             with Snapshot(()):
@@ -293,7 +293,7 @@ class _Run:
         watcher = Recorder("", boundary=watched_call)
         watcher.report_changes(self._preserved)
         try:
-            with alone(), Watch(watcher):
+            with suspend_watchers(), Watch(watcher):
                 self._preserved.switch(root)
         except Exception as error:  # noqa: BLE001 (the user's code)
             method = "train" if self._training else "eval"

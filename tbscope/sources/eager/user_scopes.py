@@ -43,7 +43,7 @@ class scope:  # noqa: N801 (used as a statement, like contextlib.suppress)
 
     def __enter__(self) -> "scope":
         for recorder in watching.recorders:
-            if not recorder.paused:
+            if not recorder.suspended:
                 recorder.events.scope_opened(self.name)
         return self
 
@@ -54,7 +54,7 @@ class scope:  # noqa: N801 (used as a statement, like contextlib.suppress)
         trace: TracebackType | None,
     ) -> None:
         for recorder in watching.recorders:
-            if not recorder.paused:
+            if not recorder.suspended:
                 recorder.events.scope_closed(self.name, failed=error is not None)
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
@@ -106,7 +106,7 @@ def pop_scope(name: str | None = None) -> None:
     if name is not None and type(name) is not str:
         raise _bad_name(name)
     for recorder in watching.recorders:
-        if not recorder.paused:
+        if not recorder.suspended:
             recorder.events.scope_closed(name)
 
 

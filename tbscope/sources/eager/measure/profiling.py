@@ -130,7 +130,7 @@ class _Measurement:
         """Time the calls of one run for their nodes; return the duration of the whole run."""
         meters = [self._clocks[node] if node else self._clock for node in calls.nodes]
         watch = CallWatch(meters, self._clock)
-        with self._repeats.prepared(), self._looking_away(watch), ExitStack() as stack:
+        with self._repeats.prepared(), self._suspended(watch), ExitStack() as stack:
             if kernels:
                 stack.enter_context(KernelWatch(watch, inside=self._bodies))
             stack.enter_context(watch)
@@ -165,7 +165,7 @@ class _Measurement:
         watch = CallWatch((), alive)
         with (
             self._repeats.prepared(),
-            self._looking_away(watch),
+            self._suspended(watch),
             KernelWatch(watch, inside=self._bodies, alive=alive),
             watch,
         ):
@@ -197,14 +197,14 @@ class _Measurement:
             node.measure(at_peak_bytes=(node.at_peak_bytes or 0) + size_bytes)
 
     @contextmanager
-    def _looking_away(self, watch: CallWatch) -> Iterator[None]:
+    def _suspended(self, watch: CallWatch) -> Iterator[None]:
         """Let torch take its unwatched paths, although modes of ours are active.
 
         Args:
             watch: The mode that also measures backward passes.
         """
         recorder = self._recorder
-        recorder.paused = True
+        recorder.suspended = True
         with ExitStack() as stack:
             stack.callback(setattr, watching, "recorders", watching.recorders)
             stack.callback(setattr, watching, "measuring", watching.measuring)

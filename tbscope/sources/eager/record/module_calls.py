@@ -28,40 +28,36 @@ class ModuleCalls:
 
     Args:
         flow: The operations of the run.
-        suspended: Returns a block in which nothing is recorded.
+        suspend: Returns a block in which nothing is recorded.
 
     Attributes:
         modules: The module of each call of the graph.
         failed: The calls that the latest errors left.
     """
 
-    def __init__(
-        self, flow: Dataflow, suspended: Callable[[], AbstractContextManager[None]]
-    ) -> None:
+    def __init__(self, flow: Dataflow, suspend: Callable[[], AbstractContextManager[None]]) -> None:
         self.modules: list[torch.nn.Module] = []
         self.failed = Failures[Frame]()
         # The numbers of the parameters in whose place other tensors were used.
         self._replaced: set[int] = set()
-        self._connect(flow, suspended)
+        self._connect(flow, suspend)
 
-    def _connect(
-        self, flow: Dataflow, suspended: Callable[[], AbstractContextManager[None]]
-    ) -> None:
-        self._flow, self._scopes, self._suspended = flow, flow.scopes, suspended
+    def _connect(self, flow: Dataflow, suspend: Callable[[], AbstractContextManager[None]]) -> None:
+        self._flow, self._scopes, self._suspend = flow, flow.scopes, suspend
         self._graph, self._builder = flow.graph, flow.builder
 
     def branch(
-        self, flow: Dataflow, suspended: Callable[[], AbstractContextManager[None]]
+        self, flow: Dataflow, suspend: Callable[[], AbstractContextManager[None]]
     ) -> "ModuleCalls":
         """Return the module calls of another thread."""
         branch = copy(self)
-        branch._connect(flow, suspended)
+        branch._connect(flow, suspend)
         return branch
 
     def forget(self) -> None:
         """Release all modules after the run."""
         self.modules.clear()
-        self._suspended = nullcontext
+        self._suspend = nullcontext
 
     # -- calls ----------------------------------------------------------------------------
 
@@ -91,7 +87,7 @@ class ModuleCalls:
                 return None
             module = place.module
         if place.lazy:
-            self._look_away(module)
+            self._suspend_lazy_hooks(module)
         source, run, step = flow.where.of_call(caller)
         calling, path = None, ""
         if place.parent is not scopes.running.place:
@@ -125,17 +121,17 @@ class ModuleCalls:
         scopes.open_call(frame)
         return frame
 
-    def _look_away(self, module: torch.nn.Module) -> None:
+    def _suspend_lazy_hooks(self, module: torch.nn.Module) -> None:
         """Suspend recording while a lazy module makes its parameters: this computes nothing."""
         hooks = module._forward_pre_hooks
         for key, hook in hooks.items():
             if prepares_lazily(hook):
                 # Once it has run, the hook removes its entry, and with it this replacement.
-                hooks[key] = partial(self._unseen, hook)
+                hooks[key] = partial(self._call_suspended, hook)
 
-    def _unseen(self, function: Callable[..., Any], *args: object) -> Any:
+    def _call_suspended(self, function: Callable[..., Any], *args: object) -> Any:
         """Call a function while recording is suspended."""
-        with self._suspended():
+        with self._suspend():
             return function(*args)
 
     def leave_call(

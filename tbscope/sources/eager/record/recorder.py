@@ -78,8 +78,8 @@ class Recorder:
         scopes: The open scopes.
         registry: The modules and their tensors.
         where: The search for call sites.
-        paused: Whether recording is suspended.
-        left: Whether recording is suspended for good, as its thread did not end the watch.
+        suspended: Whether recording is suspended.
+        abandoned: Whether recording is suspended for good, as its thread did not end the watch.
         ended: Whether an error ended the run.
         lock: The lock of the thread that records, if several threads do.
         threads: The work of several threads for the run; None if only one thread has worked.
@@ -104,7 +104,7 @@ class Recorder:
         operations = Operations(self.graph.uncounted, keep_runs=bodies)
         where = CallSites(scopes, boundary.__code__)
         self.registry, self.distributed = scopes.registry, sources.distributed
-        self.paused = self.left = self.ended = False
+        self.suspended = self.abandoned = self.ended = False
         self.lock = threading.RLock()
         self.threads: Any = None
         self.before_closing: Callable[[], None] | None = None
@@ -113,7 +113,7 @@ class Recorder:
         self._changes: Changes | None = None
         self._about_to_step: Callable[[torch.optim.Optimizer], None] = ignore_event
         self.flow = Dataflow(scopes, where, values, sources, operations)
-        self.calls = ModuleCalls(self.flow, self.suspended)
+        self.calls = ModuleCalls(self.flow, self.suspend)
         self._connect()
 
     def _connect(self) -> None:
@@ -172,7 +172,7 @@ class Recorder:
         branch = copy(self)
         branch.flow = self.flow.branch(source)
         branch.training = branch.flow.training
-        branch.calls = self.calls.branch(branch.flow, branch.suspended)
+        branch.calls = self.calls.branch(branch.flow, branch.suspend)
         branch._connect()
         return branch
 
@@ -208,18 +208,18 @@ class Recorder:
     # -- suspension ---------------------------------------------------------------------
 
     @contextmanager
-    def suspended(self) -> Iterator[None]:
+    def suspend(self) -> Iterator[None]:
         """Suspend recording during a block."""
-        paused, self.paused = self.paused, True
+        before, self.suspended = self.suspended, True
         try:
             yield
         finally:
-            self.paused = paused
+            self.suspended = before
 
     def fail(self, error: Exception) -> None:
         """Suspend recording from now on, and report an error of the recorder's own."""
-        if not self.paused:
-            self.paused = True
+        if not self.suspended:
+            self.suspended = True
             assert self._failed is not None
             self._failed(error)
 
@@ -228,7 +228,7 @@ class Recorder:
     @contextmanager
     def _swapping(self, one: torch.Tensor, other: torch.Tensor) -> Iterator[None]:
         """Swap the values of two tensors that a block swaps, also while recording is suspended."""
-        with self.flow.swapping(one, other, recorded=not self.paused):
+        with self.flow.swapping(one, other, recorded=not self.suspended):
             yield
 
     @contextmanager
@@ -244,7 +244,7 @@ class Recorder:
         Returns:
             A callable that takes the gradients which the pass returns to its caller.
         """
-        if self.training is None or self.paused:
+        if self.training is None or self.suspended:
             self.flow.begin_inner_pass([each for each, was_passed in gradients if not was_passed])
             yield ignore_event
             return

@@ -101,7 +101,7 @@ class ThreadWork:
             )
             self._guard(recorder, order)
             self._running[recorder] = order
-            recorder.paused = recorder.paused or self._over
+            recorder.suspended = recorder.suspended or self._over
             return recorder
 
     def end(self, recorder: Recorder) -> None:
@@ -114,7 +114,7 @@ class ThreadWork:
         with self.trunk.lock:
             self._over = True
             for recorder, order in self._running.items():
-                recorder.paused = True
+                recorder.suspended = True
                 self.trunk.graph.notes.append(
                     Note(
                         f"the thread {order.thread!r} had not done its work when the call was "

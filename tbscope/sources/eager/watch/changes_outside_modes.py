@@ -111,7 +111,7 @@ def _swap(one: torch.Tensor, other: torch.Tensor) -> None:
 def _resize(storage: torch.UntypedStorage, size: int) -> object:
     """Report the content that a resize may destroy, as before any write, and call the original."""
     for recorder in watching.recorders:
-        if not recorder.paused:
+        if not recorder.suspended:
             with outside_modes():
                 none = torch.empty(0, dtype=torch.uint8, device=storage.device)
                 recorder.events.about_to_write(none.set_(storage, 0, (0,), (1,)))
@@ -127,7 +127,7 @@ def _functional_call(module: Any, given: Any, *args: Any, **kwargs: Any) -> Any:
     usual = isinstance(module, torch.nn.Module) and isinstance(given, dict)
     with ExitStack() as stack:
         for recorder in watching.recorders:
-            if usual and not recorder.paused:
+            if usual and not recorder.suspended:
                 stack.enter_context(recorder.events.tensors_replaced(module, given))
         return _functional_call.original(module, given, *args, **kwargs)
 
@@ -153,7 +153,7 @@ def _as_subclass(tensor: torch.Tensor, *args: object, **kwargs: object) -> Any:
 
 def _report_alias(face: torch.Tensor, tensor: torch.Tensor) -> None:
     for recorder in watching.recorders:
-        if not recorder.paused:
+        if not recorder.suspended:
             recorder.events.alias_made(face, tensor)
 
 
@@ -202,7 +202,7 @@ def _report_waits(kind: type) -> None:
     def wait(work: object, *args: object, **kwargs: object) -> Any:
         result = wait.original(work, *args, **kwargs)
         for recorder in watching.recorders:
-            if not recorder.paused:
+            if not recorder.suspended:
                 recorder.events.work_awaited(work, sys._getframe(1))
         return result
 

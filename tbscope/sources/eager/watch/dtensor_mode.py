@@ -50,7 +50,7 @@ class DTensorMode(DispatchMode):  # type: ignore[no-untyped-call]
             return NotImplemented
         facts = kernel_info(func)
         keywords = _NO_KEYWORDS if kwargs is None else kwargs
-        if self._recorder.paused or (facts.exchange is None and not is_wait(facts.name)):
+        if self._recorder.suspended or (facts.exchange is None and not is_wait(facts.name)):
             result = func(*args, **keywords)
             for tensor in collect_tensors(result, []):
                 self._made[id(tensor)] = result, facts, args, keywords

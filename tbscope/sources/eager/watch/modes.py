@@ -97,12 +97,12 @@ class OperationMode(TorchFunctionMode):
         if kwargs is None:
             kwargs = _NO_KEYWORDS
         # Operations of torch itself (checkpointing, import of the compiler) are not the model's.
-        if RUNS_FOR_ITSELF and not recorder.paused and is_of_its_own(sys._getframe(1)):
-            recorder.paused = True
+        if RUNS_FOR_ITSELF and not recorder.suspended and is_of_its_own(sys._getframe(1)):
+            recorder.suspended = True
             try:
                 return func(*args, **kwargs)
             finally:
-                recorder.paused = False
+                recorder.suspended = False
         if func in SETTERS:
             for tensor in collect_tensors(args[0], []):
                 recorder.events.about_to_set(tensor)
@@ -115,14 +115,14 @@ class OperationMode(TorchFunctionMode):
                 and training.runs_no_pass
             ):
                 return func(*args)
-            if func == SET_GRADIENT and operations.running is None and not recorder.paused:
+            if func == SET_GRADIENT and operations.running is None and not recorder.suspended:
                 func(*args, **kwargs)
                 with without_functions():
                     recorder.events.gradient_set(args[0])
                 return None
-            if func == SET_DATA and not recorder.paused and operations.running is None:
+            if func == SET_DATA and not recorder.suspended and operations.running is None:
                 return self._set_data(args, sys._getframe(1))
-        if recorder.paused or operations.running is not None:
+        if recorder.suspended or operations.running is not None:
             return func(*args, **kwargs)
         if not plain and not all(issubclass(kind, torch.Tensor) for kind in types):
             return self._by_its_own(func, types, args, kwargs)
@@ -287,7 +287,7 @@ class KernelMode(DispatchMode):  # type: ignore[no-untyped-call]
         if kwargs is None:
             kwargs = _NO_KEYWORDS
         facts = KERNELS.get(id(func)) or kernel_info(func)
-        if recorder.paused or facts.query:
+        if recorder.suspended or facts.query:
             return func(*args, **kwargs)
         if (
             facts.composite

@@ -34,7 +34,7 @@ def watched_call(module: torch.nn.Module, *args: object, **kwargs: object) -> An
         return _call.original(module, *args, **kwargs)
     opened = []
     for recorder in recorders:
-        if not recorder.paused:
+        if not recorder.suspended:
             frame = recorder.events.call_begins(module, args, kwargs, sys._getframe(1))
             if frame is not None:
                 opened.append((recorder, frame))

@@ -58,7 +58,7 @@ def _before(
     watchers = step_watchers()
     for watcher in watchers:
         watcher.optimizer_begins(optimizer, caller)
-    recorders = [recorder for recorder in watching.recorders if not recorder.paused]
+    recorders = [recorder for recorder in watching.recorders if not recorder.suspended]
     for recorder in recorders:
         recorder.events.step_begins(optimizer, caller)
     if not closures or not (recorders or watchers):
@@ -73,7 +73,7 @@ def _after(
     optimizer: torch.optim.Optimizer, args: tuple[object, ...], kwargs: dict[str, Any]
 ) -> None:
     for recorder in watching.recorders:
-        if not recorder.paused:
+        if not recorder.suspended:
             recorder.events.step_ended(optimizer)
     for watcher in step_watchers():
         watcher.optimizer_ends(optimizer)

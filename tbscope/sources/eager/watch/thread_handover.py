@@ -37,7 +37,7 @@ class _WatchedFunction:
         self._thread = watching.thread or threading.get_ident()
         self._handovers: list[tuple[ThreadWork, Handover]] = []
         for recorder in watching.recorders:
-            if not recorder.paused:
+            if not recorder.suspended:
                 work: ThreadWork = recorder.threads or ThreadWork(recorder)
                 source = recorder.where.source_at(sys._getframe(2))
                 self._handovers.append((work, work.hand_over(recorder, source)))
@@ -74,7 +74,7 @@ class _WatchedFunction:
 
 def _work(function: Callable[..., Any]) -> Any:
     """Return a watched version of a function, or the function itself if nothing is recorded."""
-    if all(recorder.paused for recorder in watching.recorders):
+    if all(recorder.suspended for recorder in watching.recorders):
         return function
     return _WatchedFunction(function)
 

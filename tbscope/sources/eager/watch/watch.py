@@ -154,7 +154,7 @@ class Watch(AbstractContextManager[None]):
 
         Only the recorder changes now, because this may run at any point (in a finalizer).
         """
-        self._recorder.paused = self._recorder.left = True
+        self._recorder.suspended = self._recorder.abandoned = True
         abandoned.append(self.let_go)
 
     def let_go(self) -> bool:
