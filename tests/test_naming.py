@@ -480,7 +480,7 @@ def test_a_member_that_stands_beside_its_list_gives_way_to_a_module_of_its_name(
     held, member = build.scope("Net/ModuleList[a b]"), build.call("Net/ModuleList[a b]/Block[1]")
     module = build.call("Net/Block[a_b].1")
     stands = Placement([root, held, member, module], beside={member: held})
-    names = name_graph(build.graph, root=True, stands=stands).scopes
+    names = name_graph(build.graph, root=True, placement=stands).scopes
     assert (names[member], names[module]) == ("Net/a_b.1.2nd", "Net/a_b.1")
 
 

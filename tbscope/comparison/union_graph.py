@@ -108,13 +108,13 @@ class _Union:
                 for copy in inside:
                     _tell(copy, details)
 
-    def _replace(self, part: Use, twin: Use, text: str) -> None:
+    def _replace(self, part: Use, new_part: Use, text: str) -> None:
         """Replace a leaf module by its counterpart, whose operations are marked as changed."""
-        self._scopes[part.scope] = twin.scope
-        for value, new_value in zip(part.outputs, twin.outputs, strict=False):
+        self._scopes[part.scope] = new_part.scope
+        for value, new_value in zip(part.outputs, new_part.outputs, strict=False):
             self._values[value] = self._copies[new_value.producer].outputs[new_value.index]
         last: Node | None = None
-        for node in twin.parts:
+        for node in new_part.parts:
             if isinstance(node, Node):
                 last = self._copies[node]
                 _tell(last, text)

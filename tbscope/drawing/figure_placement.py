@@ -38,26 +38,26 @@ class CopyPairs(NamedTuple):
     """The nodes of a graph and of its copy, as they were before passes changed the copy.
 
     Attributes:
-        twins: The copy of each node.
+        copies: The copy of each node.
         kernels: The copy of each kernel inside an operation, and that operation.
         outputs: The original outputs of each copied node.
     """
 
-    twins: dict[Node, Node]
+    copies: dict[Node, Node]
     kernels: dict[Node, tuple[Node, Node]]
     outputs: dict[Node, tuple[Value, ...]]
 
     @classmethod
     def of(cls, graph: Graph, copy: Graph) -> "CopyPairs":
         """Record a graph and its new copy, which no pass has changed yet."""
-        twins = dict(zip(graph.nodes, copy.nodes, strict=True))
+        copies = dict(zip(graph.nodes, copy.nodes, strict=True))
         kernels = {
-            kernel: (twin_kernel, node)
-            for node, twin in twins.items()
-            if node.body is not None and twin.body is not None
-            for kernel, twin_kernel in zip(node.body.nodes, twin.body.nodes, strict=True)
+            kernel: (copied_kernel, node)
+            for node, copied in copies.items()
+            if node.body is not None and copied.body is not None
+            for kernel, copied_kernel in zip(node.body.nodes, copied.body.nodes, strict=True)
         }
-        return cls(twins, kernels, {twin: tuple(twin.outputs) for twin in copy.nodes})
+        return cls(copies, kernels, {copied: tuple(copied.outputs) for copied in copy.nodes})
 
 
 def place_figures(
@@ -199,7 +199,7 @@ class _PlaceFinder:
         stood_for: Mapping[Node | Scope, Node],
     ) -> None:
         self._origin, self._stood_for = origin, stood_for
-        self._order = {twin: at for at, twin in enumerate(origin.outputs)}
+        self._order = {copied: at for at, copied in enumerate(origin.outputs)}
         entries = zip(drawn.nodes, layout.nodes, strict=True)
         # The page does not colour embedded nodes.
         self._embedded = {node for node, entry in entries if is_embedded(entry.op)}
@@ -221,33 +221,33 @@ class _PlaceFinder:
             kernel, operation = self._origin.kernels[target]
             return kernel if kernel in self._shown else self.of(operation)
         if target not in self._known:
-            twin = self._origin.twins[target]
-            place: Place | None = self._direct(twin)
+            copied = self._origin.copies[target]
+            place: Place | None = self._direct(copied)
             readers = self._readers.get(target) if target.kind not in OPERATIONS else None
             if place is None and readers:
                 # The place of a parameter is its first reader, preferably in its own scope.
                 own_readers = (reader for reader in readers if reader.scope is target.scope)
                 place = self.of(next(own_readers, readers[0]))
-            self._known[target] = place or self._near(target.scope, self._order[twin])
+            self._known[target] = place or self._near(target.scope, self._order[copied])
         return self._known[target]
 
     def circle_of(self, target: Target) -> Node | None:
         """Return the circle of a parameter, or None if it is not drawn as a circle."""
-        twin = self._origin.twins.get(target) if isinstance(target, Node) else None
-        return twin if twin in self._embedded else None
+        copied = self._origin.copies.get(target) if isinstance(target, Node) else None
+        return copied if copied in self._embedded else None
 
-    def _direct(self, twin: Node) -> Node | None:
+    def _direct(self, copied: Node) -> Node | None:
         """Return the drawn node that is an operation, or into which it was merged; else None."""
-        if twin in self._shown:
-            return twin
-        if twin in self._stood_for:
-            return self._stood_for[twin]
-        place = self._module_around(twin.scope)
-        if place is not None and twin.kind in OPERATIONS:
+        if copied in self._shown:
+            return copied
+        if copied in self._stood_for:
+            return self._stood_for[copied]
+        place = self._module_around(copied.scope)
+        if place is not None and copied.kind in OPERATIONS:
             return place
-        producers = [value.producer for value in self._origin.outputs[twin]]
+        producers = [value.producer for value in self._origin.outputs[copied]]
         # An operation that only returned its inputs is represented by the last of its kernels.
-        kernels = twin.body.nodes if twin.body is not None else []
+        kernels = copied.body.nodes if copied.body is not None else []
         return next(
             (node for node in (*producers, *reversed(kernels)) if node in self._shown), None
         )
@@ -255,7 +255,7 @@ class _PlaceFinder:
     @cached_property
     def _readers(self) -> dict[Node, list[Node]]:
         readers: dict[Node, list[Node]] = defaultdict(list)
-        for reader in self._origin.twins:
+        for reader in self._origin.copies:
             for value in reader.inputs:
                 readers[value.producer].append(reader)
         return readers
@@ -283,11 +283,11 @@ class _PlaceFinder:
         """The candidates in a scope: its drawn operations, its info card, or operations below."""
         own: dict[Scope | None, _Row] = {}
         inside: dict[Scope | None, _Row] = {}
-        for twin, at in self._order.items():
-            place = self._direct(twin) if twin.kind in OPERATIONS else None
+        for copied, at in self._order.items():
+            place = self._direct(copied) if copied.kind in OPERATIONS else None
             if place is not None:
-                own.setdefault(twin.scope, []).append((at, place))
-                for scope in (*self_and_ancestors(twin.scope), None):
+                own.setdefault(copied.scope, []).append((at, place))
+                for scope in (*self_and_ancestors(copied.scope), None):
                     inside.setdefault(scope, []).append((at, place))
 
         def near(scope: Scope) -> _Row | Scope | None:

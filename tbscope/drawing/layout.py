@@ -200,13 +200,13 @@ class _Candidate:
     def __init__(self, options: _Options, bundles: Placement | None = None) -> None:
         self.options, self.bundles = options, bundles
         graph, short = options.graph, options.short
-        stands = find_placement(
+        placement = find_placement(
             graph, circles=options.circles, bundles=bundles, guests=options.guests
         )
         self._info_cards = list(options.info_cards)
         if options.also:
             # A list whose members are drawn beside each other has no box, and so no card.
-            apart = set(stands.beside.values())
+            apart = set(placement.beside.values())
             scopes = [scope for scope in options.also if scope not in apart]
             self._info_cards += blank_cards(graph, scopes, self._info_cards, options.embedded)
         self.names = name_graph(
@@ -214,7 +214,7 @@ class _Candidate:
             options.style,
             root=options.root,
             cards=[(card.scope, short.get(card.label, card.label)) for card in self._info_cards],
-            stands=stands,
+            placement=placement,
             classes=short if options.tells_classes else None,
             boxed_ends=options.boxed_ends,
         )

@@ -151,7 +151,7 @@ def name_graph(
     *,
     root: bool | None = None,
     cards: Iterable[tuple[Scope, str]] = (),
-    stands: Placement | None = None,
+    placement: Placement | None = None,
     classes: Mapping[str, str] | None = None,
     boxed_ends: bool = False,
 ) -> GraphDefNames:
@@ -168,7 +168,7 @@ def name_graph(
             alone (the page sorts those before all others, so that their colours go wrong).
             Ignored if the style is a function.
         cards: The scope and the label of each info card.
-        stands: The scopes and nodes that are drawn in another box than their own; ignored if
+        placement: The scopes and nodes that are drawn in another box than their own; ignored if
             the style is a function.
         classes: The shortened names of classes, by class; modules that are named by a number
             then include their class in style "tf" (`0_Block`). None to leave the class out.
@@ -183,8 +183,10 @@ def name_graph(
     Source: tensorflow/python/framework/ops.py (`_VALID_OP_NAME_REGEX`).
     """
     check_style(style)
-    scopes = list(graph.scopes()) if stands is None else stands.all
-    namer = _Namer(style, Placement([]) if stands is None or callable(style) else stands, classes)
+    scopes = list(graph.scopes()) if placement is None else placement.all
+    namer = _Namer(
+        style, Placement([]) if placement is None or callable(style) else placement, classes
+    )
     keep = style == "torch" if root is None else root
     top = None if keep else _root(graph, scopes)
     if root is None and classes is None and top:
@@ -283,10 +285,12 @@ def append_state_keys(graph: Graph, names: GraphDefNames) -> None:
 class _Namer:
     """Names the scopes, nodes and outputs of one graph."""
 
-    def __init__(self, style: Style, stands: Placement, classes: Mapping[str, str] | None) -> None:
+    def __init__(
+        self, style: Style, placement: Placement, classes: Mapping[str, str] | None
+    ) -> None:
         self.names = GraphDefNames()
         self._classes = classes
-        self._stands = stands
+        self._placement = placement
         self._style = style
         self._unique = UniqueNames()
         self._claim = self._unique.claim
@@ -302,23 +306,23 @@ class _Namer:
         if callable(self._style):
             self._name_scopes_by_function(self._style, scopes)
             return
-        stands = self._stands
+        placement = self._placement
         print_part = cache(self._tf_part if self._style == "tf" else _torch_part)
         levels: dict[Scope | None, list[tuple[tuple[bool, bool], Scope, str]]] = {}
         for scope in scopes:
-            part = stands.parts.get(scope, scope.part)
+            part = placement.parts.get(scope, scope.part)
             text, changed = print_part(part.label, part.attribute, part.index)
             owner = scope
             # The name of a list without a box becomes part of its members' names: `resnets.0`.
-            while owner in stands.beside:
-                owner = stands.beside[owner]
+            while owner in placement.beside:
+                owner = placement.beside[owner]
                 part = owner.part
                 above, also = print_part(part.label, part.attribute, part.index)
                 text, changed = f"{above}.{text}", changed or also
             # Children of the box itself keep their names: a scope that is drawn here and belongs
             # elsewhere claims its name later.
-            is_guest = owner is scope and scope in stands.scopes
-            level = stands.scopes.get(owner, owner.parent)
+            is_guest = owner is scope and scope in placement.scopes
+            level = placement.scopes.get(owner, owner.parent)
             # Unchanged names of modules are claimed first, before changed ones.
             order = changed or is_guest, scope.kind in _NO_MODULES
             levels.setdefault(level, []).append((order, scope, text))
@@ -404,7 +408,7 @@ class _Namer:
 
     def name_nodes(self, graph: Graph) -> None:
         """Name the remaining nodes: parameters and buffers, then operations and constants."""
-        names, scopes, stands = self.names.nodes, self.names.scopes, self._stands.nodes
+        names, scopes, placement = self.names.nodes, self.names.scopes, self._placement.nodes
         attributes = state_attributes(graph)
         state = [node for node in graph.nodes if node.kind in STATE]
         places: dict[Node, tuple[Scope | None, str]] = {}
@@ -415,7 +419,7 @@ class _Namer:
             elif kind in STATE or (kind == "constant" and not node.name.isdigit()):
                 places[node] = scope, attributes[node]
             elif node not in names:
-                places[node] = stands.get(node, scope), node.op
+                places[node] = placement.get(node, scope), node.op
         names.update(zip(places, self.claim_below(places.values()), strict=True))
 
     def claim_below(self, places: Iterable[tuple[Scope | None, str]]) -> list[str]:

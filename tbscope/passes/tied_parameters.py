@@ -136,10 +136,10 @@ def _give_twins(graph: Graph, named: Callable[[Node, Node], str | None]) -> None
             if name is None:
                 continue
             if name not in copies:
-                twin = copies[name] = copy_source(value.producer, name, node.scope)
-                twin.attributes.setdefault("tied_to", value.producer.name)
+                copied = copies[name] = copy_source(value.producer, name, node.scope)
+                copied.attributes.setdefault("tied_to", value.producer.name)
                 # The copy precedes its first reader.
-                nodes.append(twin)
+                nodes.append(copied)
             twins[value] = copies[name].outputs[0]
         if twins:
             replace_inputs(node, twins)

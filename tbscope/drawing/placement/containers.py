@@ -84,57 +84,57 @@ def find_placement(
             for none.
         guests: The calls and nodes that are drawn in the box of their caller.
     """
-    stands = Placement(list(graph.scopes()))
-    stands.scopes |= guests.hosts
-    stands.parts |= guests.parts
-    stands.nodes |= guests.nodes
+    placement = Placement(list(graph.scopes()))
+    placement.scopes |= guests.hosts
+    placement.parts |= guests.parts
+    placement.nodes |= guests.nodes
     if bundles is not None:
-        stands.all += bundles.all
-        stands.nodes |= bundles.nodes
-        stands.scopes |= bundles.scopes
-        stands.parts |= bundles.parts
+        placement.all += bundles.all
+        placement.nodes |= bundles.nodes
+        placement.scopes |= bundles.scopes
+        placement.parts |= bundles.parts
     # A container that is alone on its level cannot read its own results.
-    parents = {scope.parent for scope in stands.all if scope.kind == "container"}
-    several = len([scope for scope in stands.all if scope.parent in parents]) > len(parents)
+    parents = {scope.parent for scope in placement.all if scope.kind == "container"}
+    several = len([scope for scope in placement.all if scope.parent in parents]) > len(parents)
     loose = (node for node in graph.nodes if node.kind == "op" and node.scope in parents)
     if several or bundles is not None or (parents and any(loose)):
-        _Placer(graph, stands, circles=circles).place()
+        _Placer(graph, placement, circles=circles).place()
     if bundles is not None:
-        _spare_boxes(stands, [scope for scope in bundles.all if scope.kind == "container"])
-    return stands
+        _spare_boxes(placement, [scope for scope in bundles.all if scope.kind == "container"])
+    return placement
 
 
-def _spare_boxes(stands: Placement, pieces: list[Scope]) -> None:
+def _spare_boxes(placement: Placement, pieces: list[Scope]) -> None:
     """Dissolve the pieces of lists that contain a single scope and no operation.
 
     Args:
-        stands: Changed in place.
+        placement: Changed in place.
         pieces: The part of a list that one loop iteration called, as a box in that iteration.
     """
     contents: dict[Scope, list[Scope]] = defaultdict(list)
-    for scope, box in stands.scopes.items():
+    for scope, box in placement.scopes.items():
         contents[box].append(scope)
     for scope in pieces:
-        contents[stands.scopes.get(scope, scope.parent)].append(scope)  # type: ignore[index]
-    working = set(stands.nodes.values())
+        contents[placement.scopes.get(scope, scope.parent)].append(scope)  # type: ignore[index]
+    working = set(placement.nodes.values())
     for piece in pieces:
         if len(contents[piece]) == 1 and piece not in working:
-            stands.beside[contents[piece][0]] = piece
+            placement.beside[contents[piece][0]] = piece
 
 
 class _Placer:
     """Determines the placement for one graph, level by level, outer levels first.
 
     Attributes:
-        stands: The placement so far.
+        placement: The placement so far.
         own: The nodes directly in each box.
         children: The scopes directly in each box, leaf modules included.
         leaves: The node of each leaf module that is drawn as a node.
         sources: The nodes that each node reads or has a control dependency on, without circles.
     """
 
-    def __init__(self, graph: Graph, stands: Placement, *, circles: bool) -> None:
-        self.stands = stands
+    def __init__(self, graph: Graph, placement: Placement, *, circles: bool) -> None:
+        self.placement = placement
         self._graph = graph
         hidden = OWNED if circles else frozenset({"constant"})
         self.sources = {
@@ -145,11 +145,11 @@ class _Placer:
         self.children: dict[Scope | None, list[Scope]] = defaultdict(list)
         self.leaves: dict[Scope, Node] = {}
         for node in graph.nodes:
-            self.own[stands.nodes.get(node, node.scope)][node] = None
+            self.own[placement.nodes.get(node, node.scope)][node] = None
             if node.kind == "module" and node.scope is not None:
                 self.leaves[node.scope] = node
-        for scope in stands.all:
-            self.children[stands.scopes.get(scope, scope.parent)].append(scope)
+        for scope in placement.all:
+            self.children[placement.scopes.get(scope, scope.parent)].append(scope)
 
     def place(self) -> None:
         """Determine the placement on all levels."""
@@ -201,13 +201,13 @@ class _Placer:
     def move(self, unit: _Unit, holder: Scope | None, container: Scope) -> None:
         """Move an operation or a box from its current box into a container."""
         if isinstance(unit, Node):
-            self.stands.nodes[unit] = container
+            self.placement.nodes[unit] = container
             del self.own[holder][unit]
             self.own[container][unit] = None
         else:
             # The current parent may be a dissolved container, and not the holder itself.
-            self.children[self.stands.scopes.get(unit, unit.parent)].remove(unit)
-            self.stands.scopes[unit] = container
+            self.children[self.placement.scopes.get(unit, unit.parent)].remove(unit)
+            self.placement.scopes[unit] = container
             self.children[container].append(unit)
 
 
@@ -260,7 +260,7 @@ class _Level:
         for container in self._beside:
             for child in placing.children[container]:
                 if self._around[child] is not container:
-                    placing.stands.beside[child] = container
+                    placing.placement.beside[child] = container
         boxes = dict.fromkeys([*placing.children[self._holder], *self._around.values()])
         return [box for box in boxes if box not in self._beside and box not in placing.leaves]
 

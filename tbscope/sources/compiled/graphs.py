@@ -330,8 +330,8 @@ class _FrameScopes(ProgramScopes):
         super().__init__(label, partial(class_in, modules))
         self._modules = modules
 
-    def home(self, name: str) -> Scope | None:
+    def scope_of_module(self, name: str) -> Scope | None:
         """Return the scope of a module's tensors, or of the nearest module on a variable's path."""
         while name and name not in self._modules and name not in self._first:
             name = name.rpartition(".")[0]
-        return super().home(name)
+        return super().scope_of_module(name)

@@ -16,14 +16,14 @@ _MODEL = re.compile(r"(^|/)(models/[^/]+\.json|serialized_exported_program\.json
 
 def is_exported(thing: object) -> TypeGuard["ExportedProgram"]:
     """Whether an object is an ExportedProgram; torch.export is not imported for the check."""
-    home = sys.modules.get("torch.export.exported_program")
-    return home is not None and isinstance(thing, home.ExportedProgram)
+    module = sys.modules.get("torch.export.exported_program")
+    return module is not None and isinstance(thing, module.ExportedProgram)
 
 
 def is_graph_module(thing: object) -> bool:
     """Whether an object is a graph module; torch.fx is not imported for the check."""
-    home = sys.modules.get("torch.fx.graph_module")
-    return home is not None and isinstance(thing, home.GraphModule)
+    module = sys.modules.get("torch.fx.graph_module")
+    return module is not None and isinstance(thing, module.GraphModule)
 
 
 def is_program_file(thing: object) -> bool:

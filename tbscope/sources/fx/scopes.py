@@ -249,10 +249,10 @@ class ProgramScopes:
             self._first.setdefault(name, scope)
         return scope
 
-    def home(self, name: str) -> Scope | None:
+    def scope_of_module(self, name: str) -> Scope | None:
         """Return the scope of a module's parameters: the scope of its first call."""
         scope = self._first.get(name)
         if scope is not None or not name:
             return scope or self.root
         holder = name.rpartition(".")[0]
-        return self._container(name, self.home(holder))
+        return self._container(name, self.scope_of_module(holder))

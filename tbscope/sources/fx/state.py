@@ -90,7 +90,7 @@ class State:
                 "requires_grad": bool(tensor.requires_grad),
                 **subclass_attributes(tensor),
             }
-        scope = self._places.home(name.rpartition(".")[0])
+        scope = self._places.scope_of_module(name.rpartition(".")[0])
         return self.add_source(kind, name, typed, scope=scope, attributes=attributes)
 
     def add_source(

@@ -226,11 +226,11 @@ class Registry:
         self._shared.clear()
         self._held.clear()
 
-    def add_stand_in(self, tensor: torch.Tensor, twin: torch.Tensor) -> None:
+    def add_stand_in(self, tensor: torch.Tensor, fake: torch.Tensor) -> None:
         """Register a fake tensor under the entry of its original, if the original has one."""
         entry = self.by_tensor.get(id(tensor))
         if entry is not None:
-            self.by_tensor[id(twin)] = entry
+            self.by_tensor[id(fake)] = entry
 
     def put_together(self, place: ModuleEntry, name: str, tensor: torch.Tensor) -> None:
         """Register an unsharded parameter, which a module has for a while instead of its shard.

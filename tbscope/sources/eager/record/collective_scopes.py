@@ -34,9 +34,9 @@ def move_to_modules(graph: Graph) -> None:
     if collective:
         settling = _ModuleSearch(graph)
         for node in collective:
-            home = settling.home(node)
-            if home is not None and home is not node.scope:
-                settling.move(node, home)
+            module_scope = settling.module_scope(node)
+            if module_scope is not None and module_scope is not node.scope:
+                settling.move(node, module_scope)
 
 
 class _ModuleSearch:
@@ -54,18 +54,18 @@ class _ModuleSearch:
                 for value in values_in(argument.nest):
                     self._calls.setdefault(value, call.scope)
 
-    def home(self, node: Node) -> Scope | None:
+    def module_scope(self, node: Node) -> Scope | None:
         """Return the scope of the module that a collective serves; None if it is there already."""
-        home = _around(self._owners(node))
-        if home is not None:
-            home = self._in_phase(home, node)
-            encloses_home = home is None or (
-                home is not node.scope and node.scope in {*self_and_ancestors(home)}
+        module_scope = _around(self._owners(node))
+        if module_scope is not None:
+            module_scope = self._in_phase(module_scope, node)
+            encloses_it = module_scope is None or (
+                module_scope is not node.scope and node.scope in {*self_and_ancestors(module_scope)}
             )
-            if encloses_home and not self._is_nowhere(node.scope):
+            if encloses_it and not self._is_nowhere(node.scope):
                 return None
-            if home is not None:
-                return home
+            if module_scope is not None:
+                return module_scope
         if not self._is_nowhere(node.scope):
             return None
         return self._around_those(node, sources_of) or self._around_those(node, self._after)
@@ -135,18 +135,18 @@ class _ModuleSearch:
             scopes = [scope for scope in scopes if _root(scope).phase == phase]
         return _around(scopes)
 
-    def _in_phase(self, home: Scope, node: Node) -> Scope | None:
+    def _in_phase(self, module_scope: Scope, node: Node) -> Scope | None:
         """Return the scope that mirrors a forward scope in the phase of a node."""
-        if node.phase == _root(home).phase or node.scope is None:
-            return home
+        if node.phase == _root(module_scope).phase or node.scope is None:
+            return module_scope
         root = _root(node.scope)
-        for scope in self_and_ancestors(home):
+        for scope in self_and_ancestors(module_scope):
             mirror = self._scopes.get(f"{root.path}/{scope.path}")
             if mirror is not None:
                 return mirror
         return None
 
-    def move(self, node: Node, home: Scope) -> None:
+    def move(self, node: Node, module_scope: Scope) -> None:
         """Move a collective, and the nodes beside it that only lead to it.
 
         Views of its result, and waits for it, move as well.
@@ -154,11 +154,11 @@ class _ModuleSearch:
         scope = node.scope
         # The box of a whole pass also contains nodes that were found at its end: the bucket of
         # gradients.
-        beside = (scope, None if scope is None else _root(home))
+        beside = (scope, None if scope is None else _root(module_scope))
         moved = {node}
-        node.scope = home
+        node.scope = module_scope
         if scope is None:
-            node.phase = _root(home).phase
+            node.phase = _root(module_scope).phase
         pending = [*sources_of(node), *self._after(node)]
         while pending:
             near = pending.pop()
@@ -172,7 +172,7 @@ class _ModuleSearch:
             if (near.role == "view" or _is_wait(near)) and moved.isdisjoint(sources_of(near)):
                 continue
             moved.add(near)
-            near.scope, near.phase = home, node.phase
+            near.scope, near.phase = module_scope, node.phase
             pending += [*sources_of(near), *self._after(near)]
 
 

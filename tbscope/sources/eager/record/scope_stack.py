@@ -191,7 +191,7 @@ class ScopeStack:
             return opened
         return self._open_place(place, parent, "container")
 
-    def home(self, place: ModuleEntry) -> Scope:
+    def own_scope(self, place: ModuleEntry) -> Scope:
         """Return the scope of a module's own parameters: of its first call, or a container."""
         return place.first_scope or self.container(place)
 

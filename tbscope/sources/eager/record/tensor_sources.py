@@ -516,7 +516,7 @@ class TensorSources:
 
     def _registered(self, tensor: torch.Tensor, place: TensorEntry) -> Node:
         """Add a node for a parameter or buffer, in the scope of the module that owns it."""
-        name, scope = place.qualified_name, self.scopes.home(place.owner)
+        name, scope = place.qualified_name, self.scopes.own_scope(place.owner)
         node = self._builder.append_source(place.kind, name, scope)
         self.values.names[node] = name
         node.attributes["requires_grad"] = tensor.requires_grad

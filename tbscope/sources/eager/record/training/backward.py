@@ -329,25 +329,25 @@ class Backward:
             begun: The pass that computes the gradient.
             values: The values that the operation reads which has begun.
         """
-        home = self._home_of(leaf)
+        own_scope = self._own_scope_of(leaf)
         near = values[-1].producer.scope if values else None
         call = None if near is None else begun.calls.get(near)
         if near is not None and call is not None:
-            if home is None:
+            if own_scope is None:
                 made = self._values.find(leaf)
                 # The leaf is an input of a checkpoint, which begins anew there: no leaf of the
                 # user's.
                 if made is not None and made.producer.kind == "op":
                     return near
-            elif call.qualified_name == home.qualified_name:
+            elif call.qualified_name == own_scope.qualified_name:
                 # A later call of the module.
                 return near
-        return self._mirror(begun, home)
+        return self._mirror(begun, own_scope)
 
-    def _home_of(self, leaf: torch.Tensor) -> Scope | None:
+    def _own_scope_of(self, leaf: torch.Tensor) -> Scope | None:
         """Return the scope of the module that owns a leaf tensor, or None if no module does."""
         place = self._scopes.registry.tensor(leaf)
-        return None if place is None else self._scopes.home(place.owner)
+        return None if place is None else self._scopes.own_scope(place.owner)
 
     def _again(self, scope: Scope | None) -> Scope:
         """Return the scope for operations of a script in a pass: of a checkpoint, or of a hook.
@@ -405,7 +405,7 @@ class Backward:
             if begun is None or key in begun.leaves:
                 # The gradient of this leaf is recorded: the script has only laid it out anew.
                 return
-            scope = self._mirror(begun, self._home_of(leaf))
+            scope = self._mirror(begun, self._own_scope_of(leaf))
             node = self._values.append(f"{attribute}_grad", scope, [value])
             node.phase = "backward"
             node.attributes["gradient_of"] = name

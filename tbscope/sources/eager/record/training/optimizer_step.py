@@ -329,7 +329,7 @@ class Optimizers:
         place = None if parameter is None else self._scopes.registry.tensor(parameter)
         if place is None:
             return self._new("parameter", None, parent)
-        for inner in reversed([*self_and_ancestors(self._scopes.home(place.owner))]):
+        for inner in reversed([*self_and_ancestors(self._scopes.own_scope(place.owner))]):
             key: Any = (inner, parent)
             if key not in step.scopes:
                 step.scopes[key] = self._new(inner.part.label, inner.part.attribute, parent)
