@@ -170,7 +170,7 @@ class CallSites:
         """Return the call site of an operation that this frame calls.
 
         The very same tuple is returned if the tag of the frame contains it from an earlier
-        operation: `Optimizers.place` compares identities.
+        operation: `Optimizers.scope_of` compares identities.
         """
         running = self._scopes.running
         if frame is None:
@@ -239,7 +239,7 @@ class CallSites:
             return None, ""
         # The innermost callers are the module's own methods, `__call__` among them.
         owner = self._module_of_method(frame, running, called)[0]
-        caller = owner or running.place
+        caller = owner or running.entry
         ancestor: ModuleEntry | None = called
         while ancestor is not None and ancestor is not caller:
             ancestor = ancestor.parent
@@ -301,7 +301,7 @@ class CallSites:
             place = None
             if isinstance(owner, torch.nn.Module):
                 place = self._scopes.registry.module(owner)
-            if place is not None and place is running.place:
+            if place is not None and place is running.entry:
                 if outer is frame and user is None:
                     # In a forward of torch's own, the line that called the module is the user's.
                     return None, None

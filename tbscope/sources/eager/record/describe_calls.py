@@ -38,23 +38,23 @@ def describe_calls(recorder: Recorder) -> None:
                 recorder.graph.notes.append(_unknown_settings(module, error))
             description = descriptions[id(module)] = (*about(type(module)), settings, owned(module))
         call.class_name, call.defined, call.hyperparameters, call.parameters = description
-    for place in registry.places():
+    for entry in registry.places():
         # A module that no module registers is no part of the model.
-        if place.qualified_name is not None:
-            module = place.module
+        if entry.qualified_name is not None:
+            module = entry.module
             parameters = (
                 descriptions[id(module)][3] if id(module) in descriptions else owned(module)
             )
-            borrowed = _borrowed(place, registry, owned) if module._modules else ()
+            borrowed = _borrowed(entry, registry, owned) if module._modules else ()
             recorder.graph.modules.append(
-                Module(place.name, about(type(module))[0], parameters, borrowed)
+                Module(entry.name, about(type(module))[0], parameters, borrowed)
             )
 
 
 def _about(cls: type) -> tuple[str, Source | None]:
-    """Return the full name of a class, and the place of its definition."""
-    place = class_source(cls)
-    source = Source(short_path(place[0]), place[1], cls.__name__) if place else None
+    """Return the full name of a class, and the line of its definition."""
+    line = class_source(cls)
+    source = Source(short_path(line[0]), line[1], cls.__name__) if line else None
     return f"{cls.__module__}.{cls.__qualname__}", source
 
 
@@ -66,19 +66,19 @@ def _unknown_settings(module: torch.nn.Module, error: Exception) -> Note:
 
 
 def _borrowed(
-    place: ModuleEntry,
+    entry: ModuleEntry,
     registry: Registry,
     owned: Callable[[torch.nn.Module], tuple[Parameter, ...]],
 ) -> tuple[Parameter, ...]:
-    """Return the tensors of child modules whose place is in another module."""
+    """Return the tensors of child modules whose entry is in another module."""
     borrowed: list[Parameter] = []
-    for name, child in place.module._modules.items():
-        child_place = None if child is None else registry.by_module.get(id(child))
-        ancestor = child_place
-        while ancestor is not None and ancestor is not place:
+    for name, child in entry.module._modules.items():
+        child_entry = None if child is None else registry.by_module.get(id(child))
+        ancestor = child_entry
+        while ancestor is not None and ancestor is not entry:
             ancestor = ancestor.parent
-        # A child whose place is below this module counts there already.
-        if child is not None and child_place is not None and ancestor is None:
+        # A child whose entry is below this module counts there already.
+        if child is not None and child_entry is not None and ancestor is None:
             for path, module in torch.nn.Module.named_modules(child, prefix=name):
                 borrowed += [
                     parameter._replace(name=f"{path}.{parameter.name}")
@@ -102,11 +102,11 @@ def _parameters(
         for name, tensor in getattr(module, table).items():
             if tensor is None:
                 continue
-            place = spread.get((id(module), name)) if spread else None
-            own = tensor if place is None else place.tensor
-            place = place or registry.by_tensor.get(id(tensor))
+            entry = spread.get((id(module), name)) if spread else None
+            own = tensor if entry is None else entry.tensor
+            entry = entry or registry.by_tensor.get(id(tensor))
             dtype, device = type_names(own.dtype, own.device)
-            requires_grad, number = own.requires_grad, -1 if place is None else place.number
+            requires_grad, number = own.requires_grad, -1 if entry is None else entry.number
             sharding = None
             if type(own) in PLAIN and not own.is_nested:
                 shape, size_bytes = tuple(own.shape), own.numel() * own.element_size()

@@ -77,31 +77,31 @@ class ModuleCalls:
         flow, scopes = self._flow, self._scopes
         running = flow.operations.running
         if running is not None:
-            place_of_tensor = scopes.registry.tensor
+            entry_of_tensor = scopes.registry.tensor
             tensors = *module.parameters(recurse=False), *module.buffers(recurse=False)
-            running.feed(tensor for tensor in tensors if place_of_tensor(tensor) is not None)
+            running.feed(tensor for tensor in tensors if entry_of_tensor(tensor) is not None)
             return None
-        place = scopes.place_of(module)
-        if place.wrapper is module:
+        entry = scopes.entry_of(module)
+        if entry.wrapper is module:
             if not has_stale_call(module):
                 return None
-            module = place.module
-        if place.lazy:
+            module = entry.module
+        if entry.lazy:
             self._suspend_lazy_hooks(module)
         source, run, step = flow.where.of_call(caller)
         calling, path = None, ""
-        if place.parent is not scopes.running.place:
-            calling, path = flow.where.caller_of(place, caller)
+        if entry.parent is not scopes.running.entry:
+            calling, path = flow.where.caller_of(entry, caller)
         forward = module.forward
         names, bound = bound_arguments(forward, args, kwargs)
         if flow.sources.open_ended and scopes.at_top:
             flow.sources.add_unknown(list(zip(names, bound, strict=True)))
-        scope = scopes.call_scope(place)
+        scope = scopes.call_scope(entry)
         arguments = list(map(argument, zip(names, flow.nests(bound), strict=True)))
         call = Call(
             scope=scope,
-            class_name=place.label,
-            qualified_name=place.qualified_name,
+            class_name=entry.label,
+            qualified_name=entry.qualified_name,
             arguments=arguments,
             # A frozen scripted module has no mode, and behaves as in evaluation.
             training=getattr(module, "training", False),
@@ -115,7 +115,7 @@ class ModuleCalls:
         self.modules.append(module)
         begun, first = self._builder.operations, len(self._graph.nodes)
         code = getattr(forward, "__code__", None)
-        frame = Frame(scope, scope, place, call, source, begun, first, code)
+        frame = Frame(scope, scope, entry, call, source, begun, first, code)
         if isinstance(module, ScriptModule):
             flow.operations.scripted = True
         scopes.open_call(frame)
@@ -187,9 +187,9 @@ class ModuleCalls:
         read, returned = collect_tensors(given, []), collect_tensors(result, [])
         tensors, value_of = returned or read, self._flow.value_of
         values = [value_of(tensor) for tensor in tensors]
-        assert frame.place is not None
+        assert frame.entry is not None
         inputs = [*dict.fromkeys(values)]
-        node = self._flow.values.append(frame.place.label, frame.scope, inputs, frame.source)
+        node = self._flow.values.append(frame.entry.label, frame.scope, inputs, frame.source)
         node.control_inputs = self._flow.values.earlier_writers(tensors, values)
         for tensor in {id(tensor): tensor for tensor in returned}.values():
             self._flow.values.give(node, self._flow.sources.replaced_by_fake(tensor))
@@ -248,21 +248,21 @@ class ModuleCalls:
             names: The names of the replaced parameters and buffers, as in `named_parameters()`.
         """
         registry, replaced = self._scopes.registry, self._flow.sources.replaced
-        place = self._scopes.place_of(module)
-        replaced.append(place)
+        entry = self._scopes.entry_of(module)
+        replaced.append(entry)
         tensors = dict(module.named_parameters(remove_duplicate=False))
         for name in tensors.keys() & set(names):
-            tensor_place = registry.tensor(tensors[name])
-            if tensor_place is not None:
-                self._replaced.add(tensor_place.number)
+            tensor_entry = registry.tensor(tensors[name])
+            if tensor_entry is not None:
+                self._replaced.add(tensor_entry.number)
         try:
             yield
         finally:
-            replaced.remove(place)
+            replaced.remove(entry)
 
     def replaced_parameters(self) -> set[int]:
         """Return the numbers of the parameters in whose place other tensors were used."""
         registry, values = self._scopes.registry, self._flow.values
         tensors = registry.tensors() if values.table.any_composed else ()
         used = [registry.tensor(each) for each in tensors if values.find(each)]
-        return self._replaced.union(place.number for place in used if place is not None)
+        return self._replaced.union(entry.number for entry in used if entry is not None)

@@ -43,7 +43,7 @@ class Frame:
         scope: Its scope; None for the top level.
         inner: The scope of operations that run directly in it: its own scope, or the innermost
             named scope that is open in it.
-        place: The place of the module; None for the top level.
+        entry: The entry of the module; None for the top level.
         call: The call; None for the top level and for a container.
         source: The line that called the module.
         begun: The number of operations recorded before it opened.
@@ -55,7 +55,7 @@ class Frame:
 
     scope: Scope | None
     inner: Scope | None
-    place: ModuleEntry | None = None
+    entry: ModuleEntry | None = None
     call: Call | None = None
     source: Source | None = None
     begun: int = 0
@@ -95,7 +95,7 @@ class ScopeStack:
         self._opened: dict[tuple[Scope | None, ModuleEntry], Scope] = {}
         self._adopted = itertools.count()
         self.phases: dict[Scope, int] = {}
-        # By scope of a module: its place, and the number of phases before it opened.
+        # By scope of a module: its entry, and the number of phases before it opened.
         self._opened_after: dict[Scope, tuple[ModuleEntry, int]] = {}
 
     def forget(self) -> None:
@@ -112,35 +112,35 @@ class ScopeStack:
 
     # -- modules ---------------------------------------------------------------------
 
-    def place_of(self, module: torch.nn.Module) -> ModuleEntry:
-        """Return the place of a module that is called now; adopt an unregistered module."""
-        place = self.registry.module(module)
-        if place is not None:
-            return place
+    def entry_of(self, module: torch.nn.Module) -> ModuleEntry:
+        """Return the entry of a module that is called now; adopt an unregistered module."""
+        entry = self.registry.module(module)
+        if entry is not None:
+            return entry
         count_before = self.registry.count
-        parent = next((frame.place for frame in reversed(self._stack) if frame.place), None)
+        parent = next((frame.entry for frame in reversed(self._stack) if frame.entry), None)
         if parent is not None:
             # The module may be new: made during forward, and registered by its parent since.
             self.registry.refresh(parent)
-            place = self.registry.module(module)
-        if place is None and parent is not None:
+            entry = self.registry.module(module)
+        if entry is None and parent is not None:
             attribute = f"?{next(self._adopted)}"
             prefix = f"{parent.name}." if parent.name else ""
-            place = self.registry.add_root(
+            entry = self.registry.add_root(
                 module, name=prefix + attribute, attribute=attribute, registered=False
             )
-            place.adopter = parent
-        place = place or self.registry.add_root(module)
+            entry.adopter = parent
+        entry = entry or self.registry.add_root(module)
         if self.adopted is not None:
             for new_module in self.registry.modules_since(count_before):
                 self.adopted(new_module)
-        return place
+        return entry
 
-    def call_of(self, place: ModuleEntry) -> Frame | None:
+    def call_of(self, entry: ModuleEntry) -> Frame | None:
         """Return the innermost running call of a module, or None if the module does not run."""
-        if self.running.place is place:
+        if self.running.entry is entry:
             return self.running
-        return next((frame for frame in reversed(self._stack) if frame.place is place), None)
+        return next((frame for frame in reversed(self._stack) if frame.entry is entry), None)
 
     def branch(self, source: Source | None) -> "ScopeStack":
         """Return the scopes of work in another thread: it begins in the scope that handed it over.
@@ -168,32 +168,32 @@ class ScopeStack:
             pass
         self.running = self._stack[-1]
 
-    def call_scope(self, place: ModuleEntry) -> Scope:
+    def call_scope(self, entry: ModuleEntry) -> Scope:
         """Open the scope of a call of this module."""
-        parent = self._parent_of(place)
-        opened = self._opened.get((parent, place))
+        parent = self._parent_of(entry)
+        opened = self._opened.get((parent, entry))
         if opened is not None and opened.kind == "container" and self.phase_since(opened) is None:
             # The scope was the container for calls of modules in it: the call gets the same scope.
             opened.kind = "module"
             return opened
-        return self._open_place(place, parent, "module")
+        return self._open_module(entry, parent, "module")
 
-    def container(self, place: ModuleEntry, *, again: bool = False) -> Scope:
+    def container(self, entry: ModuleEntry, *, again: bool = False) -> Scope:
         """Return the scope of a module that is not called itself.
 
         Args:
-            place: The module.
+            entry: The module.
             again: Whether modules that do not run get new boxes after a phase has begun.
         """
-        parent = self._parent_of(place, again=again)
-        opened = self._opened.get((parent, place))
+        parent = self._parent_of(entry, again=again)
+        opened = self._opened.get((parent, entry))
         if opened is not None and not (again and self.phase_since(opened) is not None):
             return opened
-        return self._open_place(place, parent, "container")
+        return self._open_module(entry, parent, "container")
 
-    def own_scope(self, place: ModuleEntry) -> Scope:
+    def own_scope(self, entry: ModuleEntry) -> Scope:
         """Return the scope of a module's own parameters: of its first call, or a container."""
-        return place.first_scope or self.container(place)
+        return entry.first_scope or self.container(entry)
 
     @contextmanager
     def inside(self, module: torch.nn.Module, begun: int) -> Iterator[None]:
@@ -203,22 +203,22 @@ class ScopeStack:
             module: The module.
             begun: The number of operations recorded before the block.
         """
-        place = self.registry.add_root(module)
-        scope = self.container(place)
-        frame = Frame(scope, scope, place, begun=begun)
+        entry = self.registry.add_root(module)
+        scope = self.container(entry)
+        frame = Frame(scope, scope, entry, begun=begun)
         self.open_call(frame)
         try:
             yield
         finally:
             self.close_call(frame)
 
-    def _parent_of(self, place: ModuleEntry, *, again: bool = True) -> Scope | None:
+    def _parent_of(self, entry: ModuleEntry, *, again: bool = True) -> Scope | None:
         """Return the scope that encloses a module: the scope of its nearest running parent."""
-        parent, running = place.parent, self.running
+        parent, running = entry.parent, self.running
         if parent is None:
-            call: Frame | None = running if place.adopter or self.at_top else self.top
+            call: Frame | None = running if entry.adopter or self.at_top else self.top
         else:
-            call = running if running.place is parent else self.call_of(parent)
+            call = running if running.entry is parent else self.call_of(parent)
         if call is None:
             assert parent is not None
             return self.container(parent, again=again)
@@ -235,21 +235,21 @@ class ScopeStack:
         opened = self._opened_after.get(scope)  # type: ignore[arg-type]
         if opened is None or opened[1] == len(self.phases):
             return None
-        place, after = opened
-        is_list = place.parent is not None and type(place.module).forward is torch.nn.Module.forward
-        return None if is_list or self.call_of(place) else after
+        entry, after = opened
+        is_list = entry.parent is not None and type(entry.module).forward is torch.nn.Module.forward
+        return None if is_list or self.call_of(entry) else after
 
     def reopen(self, scope: Scope) -> Scope:
         """Return a new box for operations that a module runs outside of its calls."""
         return self.container(self._opened_after[scope][0], again=True)
 
-    def _open_place(self, place: ModuleEntry, parent: Scope | None, kind: ScopeKind) -> Scope:
-        scope = self._new_scope(place.label, place.attribute, parent=parent, kind=kind)
-        self._opened[parent, place] = scope
-        self._opened_after[scope] = place, len(self.phases)
-        scope.qualified_name = place.qualified_name
-        if place.first_scope is None:
-            place.first_scope = scope
+    def _open_module(self, entry: ModuleEntry, parent: Scope | None, kind: ScopeKind) -> Scope:
+        scope = self._new_scope(entry.label, entry.attribute, parent=parent, kind=kind)
+        self._opened[parent, entry] = scope
+        self._opened_after[scope] = entry, len(self.phases)
+        scope.qualified_name = entry.qualified_name
+        if entry.first_scope is None:
+            entry.first_scope = scope
         return scope
 
     # -- named scopes ------------------------------------------------------------------

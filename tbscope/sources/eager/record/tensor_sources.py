@@ -156,9 +156,9 @@ class TensorSources:
         A leaf that no module registers is named after its input, or after the operation that made
         it.
         """
-        place = self._registry.tensor(leaf)
-        if place is not None:
-            return place.qualified_name, place.attribute
+        entry = self._registry.tensor(leaf)
+        if entry is not None:
+            return entry.qualified_name, entry.attribute
         value = self.values.find(leaf)
         if value is None:
             return "leaf", "leaf"
@@ -243,10 +243,10 @@ class TensorSources:
         wrapped = functorch_inner(tensor)
         if wrapped is not None:
             return self._entered(tensor, self.value_of(wrapped))
-        place = self._registry.tensor(tensor)
-        if place is not None:
+        entry = self._registry.tensor(tensor)
+        if entry is not None:
             made = self._made_of_known(tensor) if values.table.any_composed else None
-            return made or values.give(self._registered(tensor, place), tensor)
+            return made or values.give(self._registered(tensor, entry), tensor)
         for find in self._finders:
             value = find(tensor)
             if value is not None:
@@ -284,15 +284,15 @@ class TensorSources:
 
     def _gathered(self, tensor: torch.Tensor) -> Value | None:
         """Return the value of a parameter that ranks have gathered, or None."""
-        gathered = self.add_bucket(tensor, "gathered") if self._takes_a_place(tensor) else None
+        gathered = self.add_bucket(tensor, "gathered") if self._replaces_parameter(tensor) else None
         if gathered is not None:
-            self._remember_place(tensor)
+            self._register_replacement(tensor)
         return gathered
 
     def _registered_late(self, tensor: torch.Tensor) -> Value | None:
         """Return the value of a tensor that a module registered since it ran, or None."""
-        place = self._late_tensor(tensor)
-        return None if place is None else self.values.give(self._registered(tensor, place), tensor)
+        entry = self._late_tensor(tensor)
+        return None if entry is None else self.values.give(self._registered(tensor, entry), tensor)
 
     def _local_shard(self, tensor: torch.Tensor) -> Value | None:
         """Return the value of the local shard of a parameter that is spread over ranks, or None."""
@@ -372,9 +372,9 @@ class TensorSources:
             return None
         value = table.alias(tensor)
         if value is not None:
-            if self._takes_a_place(tensor):
+            if self._replaces_parameter(tensor):
                 # The origin is recorded: ranks have gathered the tensor, or forward has made it.
-                self._remember_place(tensor)
+                self._register_replacement(tensor)
             table.set_value(tensor, value)
         return value
 
@@ -440,32 +440,32 @@ class TensorSources:
             node.phase = scope.phase
         return node
 
-    def _takes_a_place(self, tensor: torch.Tensor) -> bool:
+    def _replaces_parameter(self, tensor: torch.Tensor) -> bool:
         """Whether the running module has this tensor in the place of a tensor that it registered.
 
         A sharded module has its gathered parameter there while it runs.
         """
-        place, names = self._names_of(tensor)
-        if place is None or not names or self._registry.tensor(tensor) is not None:
+        entry, names = self._names_of(tensor)
+        if entry is None or not names or self._registry.tensor(tensor) is not None:
             return False
-        return self._registry.knows(place, names) and not self._is_replaced(place)
+        return self._registry.knows(entry, names) and not self._is_replaced(entry)
 
     def _late_tensor(self, tensor: torch.Tensor) -> TensorEntry | None:
-        """Return the place of a tensor that the running module registered only since it ran."""
-        place, names = self._names_of(tensor)
-        if place is None or not names:
+        """Return the entry of a tensor that the running module registered only since it ran."""
+        entry, names = self._names_of(tensor)
+        if entry is None or not names:
             return None
-        if self._is_replaced(place) and self._registry.knows(place, names):
+        if self._is_replaced(entry) and self._registry.knows(entry, names):
             return None
-        self._registry.refresh(place)
+        self._registry.refresh(entry)
         return self._registry.tensor(tensor)
 
-    def _is_replaced(self, place: ModuleEntry | None) -> bool:
+    def _is_replaced(self, entry: ModuleEntry | None) -> bool:
         """Whether the tensors of a module, or of a module that contains it, are replaced now."""
-        while self.replaced and place is not None:
-            if place in self.replaced:
+        while self.replaced and entry is not None:
+            if entry in self.replaced:
                 return True
-            place = place.parent
+            entry = entry.parent
         return False
 
     def filled_by(self, out: list[torch.Tensor]) -> dict[str, str]:
@@ -480,9 +480,9 @@ class TensorSources:
 
     def _name_from_before(self, tensor: torch.Tensor) -> str | None:
         """Return the name of a tensor from before the run, or None for a result of the run."""
-        place = self._registry.tensor(tensor)
-        if place is not None:
-            return place.qualified_name
+        entry = self._registry.tensor(tensor)
+        if entry is not None:
+            return entry.qualified_name
         value = self.values.find(tensor)
         if value is None:
             return self._attribute_name(tensor) or "a constant"
@@ -491,17 +491,17 @@ class TensorSources:
                 return str(node.attributes["fills"])
         return None if node.kind in OPERATIONS else node.name
 
-    def _remember_place(self, tensor: torch.Tensor) -> None:
+    def _register_replacement(self, tensor: torch.Tensor) -> None:
         """Register a tensor under the name of the parameter it replaces: its gradient needs it."""
-        place, names = self._names_of(tensor)
-        assert place is not None, "a module that runs holds it"
-        self._registry.put_together(place, names[0], tensor)
+        entry, names = self._names_of(tensor)
+        assert entry is not None, "a module that runs holds it"
+        self._registry.put_together(entry, names[0], tensor)
 
     def _names_of(self, tensor: torch.Tensor) -> tuple[ModuleEntry | None, list[str]]:
         """Return the running module, and the names under which its own tables contain a tensor."""
-        place = self.scopes.running.place
-        tables = () if place is None else (place.module._parameters, place.module._buffers)
-        return place, [name for table in tables for name, held in table.items() if held is tensor]
+        entry = self.scopes.running.entry
+        tables = () if entry is None else (entry.module._parameters, entry.module._buffers)
+        return entry, [name for table in tables for name, held in table.items() if held is tensor]
 
     def _shard(self, tensor: torch.Tensor) -> torch.Tensor | None:
         """Return the parameter spread over ranks of which a tensor is the local shard, or None."""
@@ -514,10 +514,10 @@ class TensorSources:
 
     # -- nodes --------------------------------------------------------------------------
 
-    def _registered(self, tensor: torch.Tensor, place: TensorEntry) -> Node:
+    def _registered(self, tensor: torch.Tensor, entry: TensorEntry) -> Node:
         """Add a node for a parameter or buffer, in the scope of the module that owns it."""
-        name, scope = place.qualified_name, self.scopes.own_scope(place.owner)
-        node = self._builder.append_source(place.kind, name, scope)
+        name, scope = entry.qualified_name, self.scopes.own_scope(entry.owner)
+        node = self._builder.append_source(entry.kind, name, scope)
         self.values.names[node] = name
         node.attributes["requires_grad"] = tensor.requires_grad
         if type(tensor) not in PLAIN:
@@ -535,9 +535,9 @@ class TensorSources:
 
     def _attribute_name(self, tensor: torch.Tensor) -> str | None:
         """Return the path of the running module's attribute that is this tensor, or None."""
-        place = self.scopes.running.place
-        if place is not None:
-            for attribute, held in vars(place.module).items():
+        entry = self.scopes.running.entry
+        if entry is not None:
+            for attribute, held in vars(entry.module).items():
                 if held is tensor:
-                    return f"{place.name}.{attribute}" if place.name else attribute
+                    return f"{entry.name}.{attribute}" if entry.name else attribute
         return None

@@ -299,7 +299,7 @@ class Backward:
                 name = f"{self._name_of(leaf)[0]}.grad"
                 self._values.give(self._builder.append_source("input", name), leaf.grad)
 
-    def place(self, scope: Scope | None, values: Sequence[Value]) -> Scope | None:
+    def scope_of(self, scope: Scope | None, values: Sequence[Value]) -> Scope | None:
         """Return the scope of the operation that has begun.
 
         Args:

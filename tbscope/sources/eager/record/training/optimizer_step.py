@@ -217,7 +217,7 @@ class Optimizers:
                 for value in node.inputs:
                     step.made.setdefault(value, part)
 
-    def place(
+    def scope_of(
         self,
         scope: Scope | None,
         called: tuple[CallSite, FrameType | None],
@@ -280,9 +280,9 @@ class Optimizers:
             return
         names: dict[str, None] = {}
         for index in node.writes:
-            tensor_place = self._scopes.registry.tensor(read[index]) if index < len(read) else None
-            if tensor_place is not None:
-                names[tensor_place.qualified_name] = None
+            tensor_entry = self._scopes.registry.tensor(read[index]) if index < len(read) else None
+            if tensor_entry is not None:
+                names[tensor_entry.qualified_name] = None
             elif (origin := origin_of(node.inputs[index])) in self._values.names:
                 # It writes into a view of the parameter.
                 names[self._values.names[origin]] = None

@@ -87,12 +87,12 @@ class Training:
         """
         scope, source, run, step = site
         if self.backward.passes:
-            scope = self.backward.place(scope, values)
+            scope = self.backward.scope_of(scope, values)
             # Autograd's own threads have no frames of the function that waits for them.
             run, step = self.backward.passes[-1].called
         elif self._scopes.phases:
             scope = self._scope_between_phases(scope, values)
-        scope = self._optimizers.place(scope, (site, frame), read, values)
+        scope = self._optimizers.scope_of(scope, (site, frame), read, values)
         return scope, source, run, step
 
     def _scope_between_phases(self, scope: Scope | None, values: Sequence[Value]) -> Scope | None:
