@@ -546,7 +546,7 @@ def scanned(*, state="", of_exp="", conv="", of_conv="chunk conv1d/weight", of_s
     nodes = [(name, op, inputs) for name, op, *inputs in words]
     hierarchy = Hierarchy(nodes)
     assert [glyph.name for glyph in lost_at_root(hierarchy)] == ["update", "out"]
-    mapping = chunks_of(hierarchy, bundles={"scan", "update"}, rounds={"conv"})
+    mapping = chunks_of(hierarchy, boxed={"scan", "update"}, iterations={"conv"})
     names = rename([name for name, _, _ in nodes], mapping)
     after = Hierarchy(
         (name, op, [rename_input(text, mapping) for text in inputs])

@@ -39,8 +39,8 @@ def find_chunks(
     hierarchy: Hierarchy,
     crowded: Mapping[Box, LevelGraph],
     *,
-    bundles: Collection[str] = (),
-    rounds: Collection[str] = (),
+    boxed: Collection[str] = (),
+    iterations: Collection[str] = (),
     modules: Collection[str] = (),
 ) -> dict[str, str]:
     """Return new names for the boxes and nodes that must be grouped in chunks.
@@ -48,9 +48,9 @@ def find_chunks(
     Args:
         hierarchy: All nodes of the drawing.
         crowded: The levels that the page cannot draw well, outer levels first.
-        bundles: The names of boxes of functions or loop iterations in which no module was
+        boxed: The names of boxes of functions or loop iterations in which no module was
             called: they may go into chunks like operations.
-        rounds: The names of boxes of functions or loop iterations in which modules were called.
+        iterations: The names of boxes of functions or loop iterations in which modules were called.
         modules: The names of nodes that represent modules.
     Returns:
         The new name of each box or node that moves into a chunk, by its old name, for
@@ -80,11 +80,11 @@ def find_chunks(
         known = state.union(
             at
             for at, (name, op) in enumerate(zip(names, level.ops, strict=True))
-            if (box.name and _is_end(op)) or (not op and name not in bundles) or name in named
+            if (box.name and _is_end(op)) or (not op and name not in boxed) or name in named
         )
-        turns = state.union(at for at in known if names[at] in rounds)
+        repeated = state.union(at for at in known if names[at] in iterations)
         prefix = rename([box.name], mapping)[0]
-        for place, path in _Cutter(level, unique, above).cut(pinned, known - turns, turns):
+        for place, path in _Cutter(level, unique, above).cut(pinned, known - repeated, repeated):
             label = level.labels[place]
             new = f"{path}/{label}"
             mapping[above + label] = f"{prefix}/{new}" if prefix else new
@@ -134,14 +134,14 @@ class _Cutter:
         self._counted = {place: number for number, place in enumerate(inner, 1)}
 
     def cut(
-        self, pinned: set[int], modules: set[int], rounds: set[int]
+        self, pinned: set[int], modules: set[int], iterations: set[int]
     ) -> Iterator[tuple[int, str]]:
         """Yield the index of each child that moves into a chunk, and the path of its chunks.
 
         Args:
             pinned: The children that must stay on the level.
             modules: The children whose names users rely on.
-            rounds: Boxes in which modules were called, and parameters.
+            iterations: Boxes in which modules were called, and parameters.
         """
         pending = [(self._level, list(range(len(self._level))), "")]
         # If the level has more children than the page can draw, chunks of modules may be split
@@ -154,8 +154,8 @@ class _Cutter:
                 known = {at for at, place in enumerate(places) if place in every}
                 listed = len(known) + sum(map(is_state, level.ops)) == len(level)
                 ends = {at for at, op in enumerate(level.ops) if _is_end(op)}
-                pinned, modules, rounds = set(), ends | known if listed else ends, set()
-            groups = split_level(level, pinned, modules, rounds)
+                pinned, modules, iterations = set(), ends | known if listed else ends, set()
+            groups = split_level(level, pinned, modules, iterations)
             if path:
                 beside = set(range(len(level))).difference(*groups)
                 yield from ((places[at], path) for at in sorted(beside))

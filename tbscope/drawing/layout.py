@@ -116,18 +116,18 @@ def lay_out(
         also=also,
         short=short,
         tells_classes=labels == "class",
-        guests=place_borrowed_calls(graph),
+        borrowed=place_borrowed_calls(graph),
     )
     tree.forget()
     drawing = _Candidate(options)
     if helpers != "none" and not callable(style):
-        drawing = _bundled(drawing, every=helpers == "all")
+        drawing = _with_function_boxes(drawing, every=helpers == "all")
     if drawing.names.ends and drawing.hierarchy.root in drawing.crowded:
         # Inputs and outputs may share a chunk only as nodes, so their own boxes are undone.
         options.boxed_ends = False
         drawing.hierarchy.forget()
-        drawing = _Candidate(options, drawing.bundles)
-    drawing.cut()
+        drawing = _Candidate(options, drawing.boxed)
+    drawing.split()
     layout, hierarchy = drawing.layout, drawing.hierarchy
     if templates:
         # The class of the module that each box represents, or whose gradients it contains.
@@ -162,7 +162,7 @@ class _Options:
         short: The shortened names of classes, by class.
         tells_classes: Whether the names of modules with a number for a name include their class.
         boxed_ends: Whether inputs and outputs whose names the page would cut are in boxes.
-        guests: The calls and nodes that are drawn in the box of their caller.
+        borrowed: The calls and nodes that are drawn in the box of their caller.
     """
 
     graph: Graph
@@ -175,7 +175,7 @@ class _Options:
     also: Collection[Scope]
     short: dict[str, str]
     tells_classes: bool
-    guests: BorrowedPlacement
+    borrowed: BorrowedPlacement
     boxed_ends: bool = True
 
 
@@ -184,7 +184,7 @@ class _Candidate:
 
     Args:
         options: The graph and the options.
-        bundles: Boxes of functions and loops, which are no scopes of the graph; None for none.
+        boxed: Boxes of functions and loops, which are no scopes of the graph; None for none.
 
     Attributes:
         options: The graph and the options.
@@ -197,11 +197,11 @@ class _Candidate:
         full: The number of loose operations on each level that has too many to be readable.
     """
 
-    def __init__(self, options: _Options, bundles: Placement | None = None) -> None:
-        self.options, self.bundles = options, bundles
+    def __init__(self, options: _Options, boxed: Placement | None = None) -> None:
+        self.options, self.boxed = options, boxed
         graph, short = options.graph, options.short
         placement = find_placement(
-            graph, circles=options.circles, bundles=bundles, guests=options.guests
+            graph, circles=options.circles, boxed=boxed, borrowed=options.borrowed
         )
         self._info_cards = list(options.info_cards)
         if options.also:
@@ -219,7 +219,7 @@ class _Candidate:
             boxed_ends=options.boxed_ends,
         )
         self._no_circles: set[Node] = set()
-        self._moved = bundles is not None or options.tells_classes
+        self._moved = boxed is not None or options.tells_classes
         self._arrange(self._without_circles(self.names))
 
     def _without_circles(self, names: GraphDefNames) -> set[Node]:
@@ -250,7 +250,7 @@ class _Candidate:
         ops.update(op_types_apart(options.graph, self.names, options.facts, ops))
         ops.update({node: _CIRCLES[node.kind] for node in options.embedded})
         self._ops = ops
-        self._join()
+        self._build()
         levels = read_levels(self.hierarchy)
         # Series that the page would put aside once folded are kept apart, and read again.
         in_vain = {
@@ -264,14 +264,14 @@ class _Candidate:
             folded = [entry for entry, name in entries if name in in_vain]
             ops.update({entry: op_type_apart(entry, ops[entry]) for entry in folded})
             self.hierarchy.forget()
-            self._join()
+            self._build()
             levels = read_levels(self.hierarchy)
         self.levels = levels
         self.crowded = {box: level for box, level in levels.items() if is_crowded(level)}
         loose = {box: count_loose(level) for box, level in levels.items()}
         self.full = {box: count for box, count in loose.items() if count > MANY_LOOSE}
 
-    def _join(self) -> None:
+    def _build(self) -> None:
         """Build the layout and its hierarchy from names, op types and inputs."""
         options, ops, names = self.options, self._ops, self.names
         graph, of_nodes = options.graph, names.nodes
@@ -298,7 +298,7 @@ class _Candidate:
         )
         self.hierarchy = Hierarchy(chain(layout.nodes, layout.outputs, layout.cards))
 
-    def wanting(self) -> Iterator[tuple[Scope | None, Sequence[Stage]]]:
+    def full_levels(self) -> Iterator[tuple[Scope | None, Sequence[Stage]]]:
         """Yield the scope of each level that is too full, and the stages that may relieve it."""
         scopes: dict[str, Scope | None] = {"": None}
         scopes.update((name, scope) for scope, name in self.names.scopes.items())
@@ -310,17 +310,17 @@ class _Candidate:
             if box.name in scopes:
                 yield scopes[box.name], stages
 
-    def cut(self) -> None:
+    def split(self) -> None:
         """Split the levels that the page cannot draw into chunks."""
-        options, names, bundles = self.options, self.names, self.bundles
-        free = set() if bundles is None else set(bundles.free)
-        boxes = [] if bundles is None else [one for one in bundles.all if one.kind != "container"]
+        options, names, boxed = self.options, self.names, self.boxed
+        free = set() if boxed is None else set(boxed.free)
+        boxes = [] if boxed is None else [one for one in boxed.all if one.kind != "container"]
         while self.crowded:
             mapping = find_chunks(
                 self.hierarchy,
                 self.crowded,
-                bundles={names.scopes[box] for box in free},
-                rounds={names.scopes[box] for box in boxes if box not in free},
+                boxed={names.scopes[box] for box in free},
+                iterations={names.scopes[box] for box in boxes if box not in free},
                 modules={names.nodes[one] for one in options.graph.nodes if one.kind == "module"},
             )
             if not mapping:
@@ -345,10 +345,10 @@ class _Candidate:
         if self._moved and options.style == "tf":
             append_state_keys(options.graph, self.names)
         if self._moved:
-            self._join()
+            self._build()
 
 
-def _bundled(drawing: _Candidate, *, every: bool) -> _Candidate:
+def _with_function_boxes(drawing: _Candidate, *, every: bool) -> _Candidate:
     """Return a drawing with boxes for functions and loops on levels that are too full.
 
     Args:
@@ -357,26 +357,26 @@ def _bundled(drawing: _Candidate, *, every: bool) -> _Candidate:
     """
     if not every and not drawing.crowded and not drawing.full:
         return drawing
-    bundler = FunctionBoxes(drawing.options.graph, drawing.options.guests)
-    if not bundler.knows:
+    boxes = FunctionBoxes(drawing.options.graph, drawing.options.borrowed)
+    if not boxes.has_candidates:
         return drawing
     if every:
-        bundler.bundle_all()
+        boxes.add_all_functions()
     tried: set[tuple[Scope | None, Stage]] = set()
     while True:
-        if bundler.changed:
-            bundler.changed = False
+        if boxes.changed:
+            boxes.changed = False
             drawing.hierarchy.forget()
-            drawing = _Candidate(drawing.options, bundler.placement)
-        for level, stages in drawing.wanting():
+            drawing = _Candidate(drawing.options, boxes.placement)
+        for level, stages in drawing.full_levels():
             for stage in stages:
                 # Once a stage has made boxes, the level may be drawn well: it is drawn again
                 # before its next stage is tried.
                 if (level, stage) not in tried:
                     tried.add((level, stage))
-                    if bundler.bundle(level, stage):
+                    if boxes.add_boxes(level, stage):
                         break
-        if not bundler.changed:
+        if not boxes.changed:
             return drawing
 
 

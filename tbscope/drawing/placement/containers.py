@@ -6,8 +6,8 @@ again. So these operations are drawn in the box of the container, too. If that d
 since other modules run between the members, the container is dissolved: its members are drawn
 beside each other in the parent's box. No operation leaves the box of the module that ran it.
 
-The levels are processed from the outside inwards. On each, `_Level.settle` first moves operations
-into containers or dissolves containers until no two boxes read each other, then restores
+The levels are processed from the outside inwards. On each, `_Level.place_units` first moves
+operations into containers or dissolves containers until no two boxes read each other, then restores
 containers that need not be dissolved or were dissolved in vain, and at last moves operations that
 have neighbours only in one container into it.
 """
@@ -72,35 +72,35 @@ def find_placement(
     graph: Graph,
     *,
     circles: bool,
-    bundles: Placement | None,
-    guests: BorrowedPlacement,
+    boxed: Placement | None,
+    borrowed: BorrowedPlacement,
 ) -> Placement:
     """Return the placement with which no two boxes read each other, as far as possible.
 
     Args:
         graph: The graph as it is drawn, with leaf modules as nodes.
         circles: Whether parameters are circles beside their readers, which link no boxes.
-        bundles: Boxes of functions and loop iterations, which are no scopes of the graph; None
+        boxed: Boxes of functions and loop iterations, which are no scopes of the graph; None
             for none.
-        guests: The calls and nodes that are drawn in the box of their caller.
+        borrowed: The calls and nodes that are drawn in the box of their caller.
     """
     placement = Placement(list(graph.scopes()))
-    placement.scopes |= guests.hosts
-    placement.parts |= guests.parts
-    placement.nodes |= guests.nodes
-    if bundles is not None:
-        placement.all += bundles.all
-        placement.nodes |= bundles.nodes
-        placement.scopes |= bundles.scopes
-        placement.parts |= bundles.parts
+    placement.scopes |= borrowed.hosts
+    placement.parts |= borrowed.parts
+    placement.nodes |= borrowed.nodes
+    if boxed is not None:
+        placement.all += boxed.all
+        placement.nodes |= boxed.nodes
+        placement.scopes |= boxed.scopes
+        placement.parts |= boxed.parts
     # A container that is alone on its level cannot read its own results.
     parents = {scope.parent for scope in placement.all if scope.kind == "container"}
     several = len([scope for scope in placement.all if scope.parent in parents]) > len(parents)
     loose = (node for node in graph.nodes if node.kind == "op" and node.scope in parents)
-    if several or bundles is not None or (parents and any(loose)):
+    if several or boxed is not None or (parents and any(loose)):
         _Placer(graph, placement, circles=circles).place()
-    if bundles is not None:
-        _spare_boxes(placement, [scope for scope in bundles.all if scope.kind == "container"])
+    if boxed is not None:
+        _spare_boxes(placement, [scope for scope in boxed.all if scope.kind == "container"])
     return placement
 
 
@@ -161,7 +161,7 @@ class _Placer:
                 loose = [node for node in self.own[holder] if node.kind == "op"]
                 # A container that is alone on its level cannot read its own results.
                 if loose or len(self.children[holder]) > 1:
-                    boxes = _Level(self, holder, loose).settle()
+                    boxes = _Level(self, holder, loose).place_units()
             pending += boxes
 
     def is_loose(self, unit: _Unit) -> bool:
@@ -228,12 +228,12 @@ class _Level:
         self._placing = placing
         self._holder = holder
         self._loose = dict.fromkeys(loose)
-        self._beside: list[Scope] = []
+        self._dissolved: list[Scope] = []
         # None if a unit has moved since they were found.
         self._known_cycles: list[list[_Unit]] | None = None
         # The box on this level that contains each scope below it.
         self._around: dict[Scope, Scope] = {}
-        self._open(placing.children[holder])
+        self._open_boxes(placing.children[holder])
         self._places = places = dict[Node, _Unit](zip(loose, loose, strict=True))
         for scope in placing.below(holder):
             places.update(dict.fromkeys(placing.own[scope], scope))
@@ -244,25 +244,27 @@ class _Level:
                 if start is not None and start is not place:
                     self._pairs[start, place] = None
 
-    def settle(self) -> list[Scope]:
+    def place_units(self) -> list[Scope]:
         """Determine the placement on this level, and return its boxes, containers included."""
         placing = self._placing
         # Containers of leaf modules are dissolved only if boxes would still read each other.
         for leaves in (False, True):
-            while self._pull(self._cycles()) or self._part(self._cycles(), leaves=leaves):
+            while self._move_into_containers(self._cycles()) or self._dissolve(
+                self._cycles(), leaves=leaves
+            ):
                 pass
-        for container in reversed(self._beside):
-            self._join_again(container)
-        while self._pull(self._cycles()):
+        for container in reversed(self._dissolved):
+            self._restore(container)
+        while self._move_into_containers(self._cycles()):
             pass
-        self._pull_helpers()
-        self._pull_sums()
-        for container in self._beside:
+        self._move_helpers()
+        self._move_sums()
+        for container in self._dissolved:
             for child in placing.children[container]:
                 if self._around[child] is not container:
                     placing.placement.beside[child] = container
         boxes = dict.fromkeys([*placing.children[self._holder], *self._around.values()])
-        return [box for box in boxes if box not in self._beside and box not in placing.leaves]
+        return [box for box in boxes if box not in self._dissolved and box not in placing.leaves]
 
     # -- cycles ----------------------------------------------------------------------------
 
@@ -280,7 +282,7 @@ class _Level:
         """Return the unit of a place: an operation itself, or the box that contains a scope."""
         return place if isinstance(place, Node) else self._around[place]
 
-    def _open(self, boxes: Iterable[Scope]) -> None:
+    def _open_boxes(self, boxes: Iterable[Scope]) -> None:
         """Make boxes, with all scopes in them, units of this level."""
         self._known_cycles = None
         for box in boxes:
@@ -288,7 +290,7 @@ class _Level:
 
     # -- moves into a container ------------------------------------------------------------
 
-    def _pull(self, cycles: list[list[_Unit]]) -> bool:
+    def _move_into_containers(self, cycles: list[list[_Unit]]) -> bool:
         """Move the other units of each cycle with a single container into that container.
 
         Returns:
@@ -317,7 +319,7 @@ class _Level:
             (moved.get(start, start), moved.get(end, end)): None for start, end in self._pairs
         }
 
-    def _pull_helpers(self) -> None:
+    def _move_helpers(self) -> None:
         """Move connected operations whose sources and readers are all in one container into it."""
         for helpers in self._helpers():
             helper_set = set(helpers)
@@ -331,7 +333,7 @@ class _Level:
             if len(units) == len(containers) == 1 and (sources or len(neighbours) <= _MOST_READERS):
                 self._move(helpers, containers[0])
 
-    def _pull_sums(self) -> None:
+    def _move_sums(self) -> None:
         """Move the operations that add up results of many members of a container into it.
 
         Each of these operations reads a member and the preceding operation; only the last
@@ -387,7 +389,7 @@ class _Level:
 
     # -- dissolved containers --------------------------------------------------------------
 
-    def _part(self, cycles: list[list[_Unit]], *, leaves: bool) -> bool:
+    def _dissolve(self, cycles: list[list[_Unit]], *, leaves: bool) -> bool:
         """Dissolve the containers on cycles: their members become units of this level.
 
         Args:
@@ -411,12 +413,12 @@ class _Level:
                 if (leaves or unit not in placing.leaves) and self._around[unit] is container
             ]
             if boxes:
-                self._beside += [container] if container not in self._beside else []
-                self._open(boxes)
+                self._dissolved += [container] if container not in self._dissolved else []
+                self._open_boxes(boxes)
                 parted = True
         return parted
 
-    def _join_again(self, container: Scope) -> None:
+    def _restore(self, container: Scope) -> None:
         """Restore a dissolved container if that makes no cycle, or if dissolving was in vain."""
         below = self._placing.below(container)
         before = self._around.copy()
@@ -425,7 +427,7 @@ class _Level:
         circling = set[_Unit]().union(*cycles)
         # Dissolving was in vain if most members are still on cycles, or any with another container.
         vain = bool(_containers(circling - parts)) or len(parts & circling) * 2 > len(parts)
-        self._open([container])
+        self._open_boxes([container])
         if not vain:
             for cycle in self._cycles():
                 others = [unit for unit in cycle if unit is not container]
@@ -433,7 +435,7 @@ class _Level:
                     self._around, self._known_cycles = before, None
                     return
         inside = {container, *below}
-        self._beside = [one for one in self._beside if one not in inside]
+        self._dissolved = [one for one in self._dissolved if one not in inside]
 
 
 def _containers(units: Iterable[_Unit | None]) -> list[Scope]:

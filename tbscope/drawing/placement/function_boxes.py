@@ -88,18 +88,18 @@ class FunctionBoxes:
 
     Args:
         graph: The graph as it is drawn, with leaf modules as nodes.
-        guests: The calls and nodes that are drawn in the box of their caller.
+        borrowed: The calls and nodes that are drawn in the box of their caller.
 
     Attributes:
         placement: The boxes so far, and the placement of their contents.
         changed: Whether boxes were made since the caller last cleared this flag.
-        knows: Whether the call frame of any operation is recorded.
+        has_candidates: Whether the call frame of any operation is recorded.
     """
 
-    def __init__(self, graph: Graph, guests: BorrowedPlacement) -> None:
+    def __init__(self, graph: Graph, borrowed: BorrowedPlacement) -> None:
         self.placement = Placement()
         self.changed = False
-        self._graph, self._guests = graph, guests
+        self._graph, self._borrowed_placement = graph, borrowed
         self._own: dict[Scope | None, dict[Node, None]] = defaultdict(dict)
         self._children: dict[Scope | None, dict[Scope, None]] = defaultdict(dict)
         self._calls: dict[Scope, _Called] = {}
@@ -110,9 +110,9 @@ class FunctionBoxes:
         # The module call of each outermost call frame, which is its forward or a decorator of it.
         self._forwards: dict[CallFrame, Scope] = {}
         operations = [node for node in graph.nodes if node.kind in OPERATIONS]
-        self.knows = bool({node.run for node in operations} - {None})
+        self.has_candidates = bool({node.run for node in operations} - {None})
         for at, node in enumerate(operations):
-            scope = guests.nodes.get(node, node.scope)
+            scope = borrowed.nodes.get(node, node.scope)
             self._order[node] = at
             self._own[scope][node] = None
             while scope is not None and scope not in self._order:
@@ -120,7 +120,7 @@ class FunctionBoxes:
                 scope = scope.parent
         for scope in graph.scopes():
             if scope in self._order:
-                self._children[guests.hosts.get(scope, scope.parent)][scope] = None
+                self._children[borrowed.hosts.get(scope, scope.parent)][scope] = None
             key = scope.parent, scope.part.label
             if scope.part.attribute is None:
                 self._numbers[key] = max(self._numbers[key], scope.part.index + 1)
@@ -130,7 +130,7 @@ class FunctionBoxes:
                 self._calls[call.scope] = _Called(call.run, call.step, name, len(self._calls))
         called = NearestProperty[Scope](lambda scope: scope if scope in self._calls else None)
         for node in graph.nodes:
-            if node.run is not None and node not in guests.nodes:
+            if node.run is not None and node not in borrowed.nodes:
                 caller = called(node.scope)
                 if caller is not None:
                     self._forwards.setdefault(node.run.outermost(), caller)
@@ -141,7 +141,7 @@ class FunctionBoxes:
         """Return the operations and boxes directly on a level, in the order of the graph."""
         if level not in self._known_units:
             units = [
-                _Unit(node, *_told(node.run, node.step), frozenset())
+                _Unit(node, *_calls_around(node.run, node.step), frozenset())
                 for node in self._own[level]
                 if node.kind == "op"
             ]
@@ -170,9 +170,9 @@ class FunctionBoxes:
         unregistered module), the call frames in which that module was called come first.
         """
         call = self._calls[scope]
-        chain, steps = _told(call.run, call.step)
+        chain, steps = _calls_around(call.run, call.step)
         caller = self._forwards.get(chain[0]) if chain else None
-        level = self._guests.hosts.get(scope, scope.parent)
+        level = self._borrowed_placement.hosts.get(scope, scope.parent)
         if caller is None or caller in with_above([level]):
             return chain, steps
         if self._calls[caller].number >= call.number:
@@ -182,15 +182,15 @@ class FunctionBoxes:
 
     # -- boxes of a level --------------------------------------------------------------------
 
-    def bundle_all(self) -> None:
+    def add_all_functions(self) -> None:
         """Make a box of every function that ran several units of a level, but not all of them."""
         pending: list[Scope | None] = [None, *self._graph.scopes()]
         for level in pending:
             before = len(self.placement.all)
-            self.bundle(level, "functions")
+            self.add_boxes(level, "functions")
             pending += self.placement.all[before:]
 
-    def bundle(self, level: Scope | None, stage: Stage) -> bool:
+    def add_boxes(self, level: Scope | None, stage: Stage) -> bool:
         """Make the boxes of one stage directly on a level.
 
         Args:
@@ -212,15 +212,17 @@ class FunctionBoxes:
             if stage != "steps":
                 self._add_functions(level, units, members, depth, whole=stage == "parts")
                 continue
-            flat = [one for unit in members for one in self._parted(unit)]
+            flat = [one for unit in members for one in self._members(unit)]
             flat.sort(key=lambda unit: self._order[unit.thing])
             inside = {unit.thing for unit in members}
             outside = [unit for unit in units if unit.thing not in inside]
-            for rounds in self._loops(flat, depth - 1):
-                numbered = list(enumerate(rounds))
-                if len(self._without_cycles(flat + outside, numbered)) == len(rounds):
+            for iterations in self._loops(flat, depth - 1):
+                numbered = list(enumerate(iterations))
+                if len(self._without_cycles(flat + outside, numbered)) == len(iterations):
                     loops += 1
-                    self._add_steps(level, rounds, flat, f"step{loops}" if loops > 1 else "step")
+                    self._add_steps(
+                        level, iterations, flat, f"step{loops}" if loops > 1 else "step"
+                    )
         return len(self.placement.all) > before
 
     def _add_functions(
@@ -337,24 +339,24 @@ class FunctionBoxes:
                 events[-1].members.append(unit)
             else:
                 events.append(_Event(step, within, [unit]))
-        for result in _rounds_of(events, units[0].chain[depth].function.loops):
+        for result in _iterations_of(events, units[0].chain[depth].function.loops):
             if not isinstance(result, _Event):
                 yield result
             elif result.within is not None:
                 yield from self._loops(result.members, depth + 1)
 
-    def _parted(self, unit: _Unit) -> Iterator[_Unit]:
+    def _members(self, unit: _Unit) -> Iterator[_Unit]:
         """Yield the members of a unit that is a list, at any depth, or the unit itself."""
         scope = unit.thing
         if not isinstance(scope, Scope) or scope.kind != "container":
             yield unit
             return
         for inner in self._units(scope):
-            for member in self._parted(inner):
+            for member in self._members(inner):
                 yield member._replace(lists=(scope, *member.lists))
 
     def _add_steps(
-        self, level: Scope | None, rounds: list[list[_Unit]], units: list[_Unit], stem: str
+        self, level: Scope | None, iterations: list[list[_Unit]], units: list[_Unit], stem: str
     ) -> None:
         """Make a box of each iteration with several units.
 
@@ -363,12 +365,12 @@ class FunctionBoxes:
 
         Args:
             level: The scope of the level.
-            rounds: The units of each iteration.
+            iterations: The units of each iteration.
             units: All units, with lists replaced by their members.
             stem: The name of the boxes before their number.
         """
         in_all = Counter(one.lists[0] for one in units if one.lists)
-        for at, members in enumerate(rounds):
+        for at, members in enumerate(iterations):
             if len(members) < 2:
                 continue
             box = self._open(level, f"{stem}.{at}", members, kind="hand")
@@ -448,7 +450,9 @@ class FunctionBoxes:
                 self._renumber(scope)
 
 
-def _told(run: CallFrame | None, step: int) -> tuple[tuple[CallFrame, ...], tuple[int, ...]]:
+def _calls_around(
+    run: CallFrame | None, step: int
+) -> tuple[tuple[CallFrame, ...], tuple[int, ...]]:
     """Return the call frames around a call site, outermost first, and the position in each."""
     if run is None:
         return (), ()
@@ -482,7 +486,7 @@ def _is_forward(run: CallFrame) -> bool:
     return run.function.name == "forward" and all(frame.function.nested for frame in callers)
 
 
-def _rounds_of(
+def _iterations_of(
     events: list[_Event], loops: tuple[_Loop, ...]
 ) -> Iterator[_Event | list[list[_Unit]]]:
     """Split events into the iterations of the loops in which they ran.
@@ -498,17 +502,17 @@ def _rounds_of(
         if loop is None:
             yield from block
             continue
-        inner = tuple(other for other in loops if _holds(loop, other))
-        rounds = _rounds(block, inner)
-        members = [[member for event in one for member in event.members] for one in rounds]
+        inner = tuple(other for other in loops if _contains(loop, other))
+        iterations = _iterations(block, inner)
+        members = [[member for event in one for member in event.members] for one in iterations]
         if _are_worth_it(members):
             yield members
         else:
-            for one in rounds:
-                yield from _rounds_of(one, inner)
+            for one in iterations:
+                yield from _iterations_of(one, inner)
 
 
-def _holds(loop: _Loop, other: _Loop) -> bool:
+def _contains(loop: _Loop, other: _Loop) -> bool:
     return loop != other and loop[0] <= other[0] and other[1] <= loop[1]
 
 
@@ -516,7 +520,7 @@ def _blocks(
     events: list[_Event], loops: tuple[_Loop, ...]
 ) -> Iterator[tuple[_Loop | None, list[_Event]]]:
     """Yield runs of consecutive events with the outer loop that contains them, or None."""
-    outer = [loop for loop in loops if not any(_holds(other, loop) for other in loops)]
+    outer = [loop for loop in loops if not any(_contains(other, loop) for other in loops)]
 
     def around(event: _Event) -> _Loop | None:
         return next((one for one in outer if one[0] <= event.step <= one[1]), None)
@@ -525,38 +529,40 @@ def _blocks(
         yield loop, [*block]
 
 
-def _rounds(events: list[_Event], inner: tuple[_Loop, ...]) -> list[list[_Event]]:
+def _iterations(events: list[_Event], inner: tuple[_Loop, ...]) -> list[list[_Event]]:
     """Split the events of a loop into iterations.
 
     A new iteration begins if the step decreases, or repeats with another call frame. An inner
     loop counts as one step.
     """
-    rounds: list[list[_Event]] = []
+    iterations: list[list[_Event]] = []
     last, within = -1, None
     for loop, block in _blocks(events, inner):
         for event in block if loop is None else block[:1]:
             step = event.step if loop is None else loop[0]
             again = step == last and event.within is not None and event.within is not within
-            if not rounds or step < last or again:
-                rounds.append([])
+            if not iterations or step < last or again:
+                iterations.append([])
             last, within = step, event.within
-            rounds[-1] += [event] if loop is None else block
-    return rounds
+            iterations[-1] += [event] if loop is None else block
+    return iterations
 
 
-def _are_worth_it(rounds: list[list[_Unit]]) -> bool:
+def _are_worth_it(iterations: list[list[_Unit]]) -> bool:
     """Whether boxes for iterations show more structure than the level already has."""
-    if len(rounds) < 2 or all(len(units) < 2 for units in rounds):
+    if len(iterations) < 2 or all(len(units) < 2 for units in iterations):
         return False
     counts = Counter(
-        name for units in rounds for name in frozenset().union(*(unit.modules for unit in units))
+        name
+        for units in iterations
+        for name in frozenset().union(*(unit.modules for unit in units))
     )
     # If each iteration calls other modules, these structure the level already, unless many
     # operations run between them.
     if not counts or max(counts.values()) > 1:
         return True
     # Members of several lists alternate, so that their lists are dissolved and structure nothing.
-    if all(len({unit.lists for unit in units if unit.lists}) > 1 for units in rounds):
+    if all(len({unit.lists for unit in units if unit.lists}) > 1 for units in iterations):
         return True
-    loose = sorted(sum(not unit.modules for unit in units) for units in rounds)
+    loose = sorted(sum(not unit.modules for unit in units) for units in iterations)
     return loose[len(loose) // 2] >= _MUCH_BETWEEN

@@ -84,28 +84,34 @@ def split_level(
     if not is_crowded(level):
         return []
     kept = pinned | modules | rounds
-    ways = _proposals(level, kept)
+    groupings = _proposals(level, kept)
     if modules or rounds or _outputs(level):
         # Candidates that leave modules in place come first, without those in whose chunks the
         # page would cut control lines.
         of_operations = _of_operations(level, kept)
-        mild = (way for way in of_operations if not any(map(_loses_waits, level.parts(way))))
-        ways = chain(mild, ways)
+        mild = (
+            grouping
+            for grouping in of_operations
+            if not any(map(_loses_control_edges, level.parts(grouping)))
+        )
+        groupings = chain(mild, groupings)
     if _fits(level, LEVEL_LIMIT):
         fewest = count_loose(level) - MOST_LOOSE
         runs = in_short_runs(level, _rows(level, kept), fewest=_FEWEST_PARTS, most=_UNLISTED)
-        short = (way for way in runs if sum(map(len, way)) >= fewest)
-        ways = chain(_of_numbered(level, set(range(len(level))) - kept), short, ways)
+        short = (grouping for grouping in runs if sum(map(len, grouping)) >= fewest)
+        groupings = chain(_of_numbered(level, set(range(len(level))) - kept), short, groupings)
     if rounds:
-        ways = chain(ways, _proposals(level, kept - rounds))
+        groupings = chain(groupings, _proposals(level, kept - rounds))
     if not modules:
-        return _first_drawn_well(level, ways)
+        return _first_drawn_well(level, groupings)
     state = {place for place in rounds if is_state(level.ops[place])}
-    ways = chain(ways, _of_operations(level, kept))
+    groupings = chain(groupings, _of_operations(level, kept))
     for kept_too in (kept, kept - rounds | state):
         of_operations = _of_operations(level, kept_too)
-        ways = chain(ways, (_with_state(level, way, state) for way in of_operations))
-    cuts = _beside_modules(level, ways, kept, modules)
+        groupings = chain(
+            groupings, (_with_state(level, grouping, state) for grouping in of_operations)
+        )
+    cuts = _beside_modules(level, groupings, kept, modules)
     if cuts is not None and level.grouped(cuts).folded().keeps_ends():
         return cuts
     milder = [] if cuts is None else _with_modules(level, cuts, pinned)
@@ -113,7 +119,7 @@ def split_level(
 
 
 def _beside_modules(
-    level: LevelGraph, ways: Iterable[Groups], kept: set[int], modules: set[int]
+    level: LevelGraph, groupings: Iterable[Groups], kept: set[int], modules: set[int]
 ) -> Groups | None:
     """Return the best of these groupings, or an empty one, all of which leave modules in place.
 
@@ -121,29 +127,29 @@ def _beside_modules(
         A grouping; None if the page would stay blank with each of them.
     """
 
-    def is_fine(way: Groups, left: LevelGraph, most: int) -> bool:
+    def is_fine(grouping: Groups, left: LevelGraph, most: int) -> bool:
         """Whether the remaining level is whole, makes no cycle, and has few enough operations."""
-        if not _fits(left, most) or _count_loose(level, way, kept) > LEVEL_LIMIT:
+        if not _fits(left, most) or _count_loose(level, grouping, kept) > LEVEL_LIMIT:
             return False
-        return left.folded().keeps_flow() and not _makes_cycle(level, way)
+        return left.folded().keeps_flow() and not _makes_cycle(level, grouping)
 
     tried: list[tuple[Groups, LevelGraph]] = []
-    for way in chain([[]], ways):
-        left = level.grouped(way) if way else level
-        tried.append((way, left))
-        if is_fine(way, left, LEVEL_LIMIT):
-            return way
+    for grouping in chain([[]], groupings):
+        left = level.grouped(grouping) if grouping else level
+        tried.append((grouping, left))
+        if is_fine(grouping, left, LEVEL_LIMIT):
+            return grouping
     # A slow level in which every module keeps its name is better than modules in boxes.
-    for way, left in tried:
-        if is_fine(way, left, SLOW_LIMIT):
-            return way
-    for way in _of_numbered(level, modules, side_by_side=True):
-        if is_fine(way, level.grouped(way), LEVEL_LIMIT):
-            return way
+    for grouping, left in tried:
+        if is_fine(grouping, left, SLOW_LIMIT):
+            return grouping
+    for grouping in _of_numbered(level, modules, side_by_side=True):
+        if is_fine(grouping, level.grouped(grouping), LEVEL_LIMIT):
+            return grouping
     # Slow, or not whole, but every module keeps its name.
     tried = [candidate for candidate in tried if not _makes_cycle(level, candidate[0])]
     whole = [candidate for candidate in tried if candidate[1].folded().keeps_flow()]
-    way, left = (
+    grouping, left = (
         min(whole, key=lambda candidate: len(candidate[1].folded()))
         if whole
         else min(
@@ -155,10 +161,10 @@ def _beside_modules(
             ),
         )
     )
-    return way if _fits(left, CHAIN_LIMIT) else None
+    return grouping if _fits(left, CHAIN_LIMIT) else None
 
 
-def _with_modules(level: LevelGraph, way: Groups, pinned: set[int]) -> Iterator[Groups]:
+def _with_modules(level: LevelGraph, grouping: Groups, pinned: set[int]) -> Iterator[Groups]:
     """Yield groupings that add boxes of a few modules or parameters to another grouping.
 
     The mildest come first: a box of parameters, boxes of consecutively numbered children (calls of
@@ -168,17 +174,20 @@ def _with_modules(level: LevelGraph, way: Groups, pinned: set[int]) -> Iterator[
     inner = set(range(len(level))) - pinned - level.ends.keys()
     state = [place for place in sorted(inner) if is_state(level.ops[place])]
     if len(state) >= _FEWEST_PARTS:
-        yield _joined(way, [state])
-    for groups in chain(_of_numbered(level, inner, first_too=True), _alike(level, inner)):
-        yield _with_state(level, _joined(way, groups), set(state).difference(*groups))
-    units = [*way, *([place] for place in sorted(set(range(len(level))).difference(*way)))]
+        yield _joined(grouping, [state])
+    for groups in chain(_of_numbered(level, inner, first_too=True), _equal_children(level, inner)):
+        yield _with_state(level, _joined(grouping, groups), set(state).difference(*groups))
+    units = [
+        *grouping,
+        *([place] for place in sorted(set(range(len(level))).difference(*grouping))),
+    ]
     row = [at for at, unit in enumerate(units) if inner.issuperset(unit)]
     row.sort(key=units.__getitem__)
-    for runs in in_short_runs(level.grouped(way), [row], fewest=2, most=_UNLISTED):
-        yield _joined(way, [sorted(chain(*(units[at] for at in run))) for run in runs])
+    for runs in in_short_runs(level.grouped(grouping), [row], fewest=2, most=_UNLISTED):
+        yield _joined(grouping, [sorted(chain(*(units[at] for at in run))) for run in runs])
 
 
-def _alike(level: LevelGraph, places: set[int]) -> Iterator[Groups]:
+def _equal_children(level: LevelGraph, places: set[int]) -> Iterator[Groups]:
     """Yield a grouping with a box for children with equal sources and equal readers, if any."""
     reads, feeds = _neighbours(level, places)
     by_neighbours: dict[tuple[frozenset[int], frozenset[int]], list[int]] = {}
@@ -207,37 +216,37 @@ def _neighbours(
     return reads, feeds
 
 
-def _joined(way: Groups, groups: Groups) -> Groups:
+def _joined(grouping: Groups, groups: Groups) -> Groups:
     """Return groups, followed by the groups of another grouping without their members."""
     taken = set(chain.from_iterable(groups))
-    rest = [[place for place in group if place not in taken] for group in way]
+    rest = [[place for place in group if place not in taken] for group in grouping]
     return groups + [group for group in rest if group]
 
 
-def _first_whole(level: LevelGraph, ways: Iterable[Groups]) -> Groups:
+def _first_whole(level: LevelGraph, groupings: Iterable[Groups]) -> Groups:
     """Return the first grouping after which all exits of a level are reached, else an empty one."""
-    for way in ways:
-        left = level.grouped(way)
-        if not _is_cut(level, way) or not _fits(left, SLOW_LIMIT):
+    for grouping in groupings:
+        left = level.grouped(grouping)
+        if not _is_cut(level, grouping) or not _fits(left, SLOW_LIMIT):
             continue
-        if left.folded().keeps_ends() and not _makes_cycle(level, way):
-            return way
+        if left.folded().keeps_ends() and not _makes_cycle(level, grouping):
+            return grouping
     return []
 
 
-def _is_cut(level: LevelGraph, way: Groups) -> bool:
+def _is_cut(level: LevelGraph, grouping: Groups) -> bool:
     """Whether a grouping changes a level: a single chunk of all children would not."""
-    return len(way) > 1 or (bool(way) and len(way[0]) < len(level) - 1)
+    return len(grouping) > 1 or (bool(grouping) and len(grouping[0]) < len(level) - 1)
 
 
-def _first_drawn_well(level: LevelGraph, ways: Iterable[Groups]) -> Groups:
+def _first_drawn_well(level: LevelGraph, groupings: Iterable[Groups]) -> Groups:
     """Return the first grouping after which the page draws a level well, or else the last one.
 
     A grouping that makes a cycle is returned only if no other one draws the level well.
     """
     groups: Groups = []
     circling: Groups = []
-    for groups in ways:
+    for groups in groupings:
         if _is_cut(level, groups) and not is_crowded(level.grouped(groups)):
             if not _makes_cycle(level, groups):
                 return groups
@@ -253,7 +262,7 @@ def _count_loose(level: LevelGraph, groups: Groups, kept: set[int]) -> int:
     )
 
 
-def _loses_waits(level: LevelGraph) -> bool:
+def _loses_control_edges(level: LevelGraph) -> bool:
     """Whether the page cuts the control lines of a child of a level because they are too many."""
     counts = Counter(start for (start, _), data in level.links.items() if not data)
     counts += Counter(end for (_, end), data in level.links.items() if not data)

@@ -8,7 +8,7 @@ operations of other methods of a called module (`net.transform.postprocess(y)`),
 submodules from outside (`net.decoder.embed(ids)`), if the module's box would otherwise read a value
 that depends on its own results.
 
-Words of this file: the host of a call is the scope in which it is drawn; the home of a function is
+Words of this file: the host of a call is the scope in which it is drawn; the owner of a function is
 the scope of the module call in which it ran.
 """
 
@@ -46,7 +46,7 @@ class BorrowedPlacement:
     parts: dict[Scope, ScopePart] = field(default_factory=dict)
     nodes: dict[Node, Scope] = field(default_factory=dict)
 
-    def take(self, units: Iterable[Unit], host: Scope) -> None:
+    def add(self, units: Iterable[Unit], host: Scope) -> None:
         """Place operations, or boxes of their kernels, in the box of their method's caller."""
         for unit in units:
             if isinstance(unit, Node):
@@ -54,7 +54,7 @@ class BorrowedPlacement:
             else:
                 self.hosts[unit] = host
 
-    def leave(self, units: Iterable[Unit]) -> None:
+    def remove(self, units: Iterable[Unit]) -> None:
         """Place them in their own scopes again."""
         for unit in units:
             if isinstance(unit, Node):
@@ -62,7 +62,7 @@ class BorrowedPlacement:
             else:
                 del self.hosts[unit]
 
-    def tell_parts(self, graph: Graph) -> None:
+    def number_parts(self, graph: Graph) -> None:
         """Set the printed names of moved calls, numbered in their order.
 
         The name is the path of the module in the caller's module, or else in the module that
@@ -98,38 +98,38 @@ def place_borrowed_calls(graph: Graph) -> BorrowedPlacement:
     Args:
         graph: A graph, as recorded or as drawn.
     """
-    guests = BorrowedPlacement()
-    homes = _homes(graph)
-    callers = dict(_borrowed(graph, homes))
+    placement = BorrowedPlacement()
+    owners = _owners(graph)
+    callers = dict(_borrowed(graph, owners))
     if callers:
         moved = [call.scope for call in graph.calls if call.scope in callers and is_shared(call)]
         moved += _Neighbours(graph, callers).all_moved()
-        guests.hosts.update((scope, callers[scope]) for scope in moved)
-        _add_circling(graph, callers, guests)
-    elif not homes:
-        return guests
-    _add_visits(graph, homes, guests)
-    for unit, host in place_reentrant_work(graph, guests.hosts, guests.nodes).items():
-        guests.take([unit], host)
-    if guests.hosts:
-        guests.tell_parts(graph)
-        _add_gradients(graph, guests)
-    return guests
+        placement.hosts.update((scope, callers[scope]) for scope in moved)
+        _add_cycles(graph, callers, placement)
+    elif not owners:
+        return placement
+    _add_visits(graph, owners, placement)
+    for unit, host in place_reentrant_work(graph, placement.hosts, placement.nodes).items():
+        placement.add([unit], host)
+    if placement.hosts:
+        placement.number_parts(graph)
+        _add_gradients(graph, placement)
+    return placement
 
 
-def _add_gradients(graph: Graph, guests: BorrowedPlacement) -> None:
+def _add_gradients(graph: Graph, placement: BorrowedPlacement) -> None:
     """Move the gradients of moved calls, too: their paths are the calls' paths in a phase's box."""
     of_path = {scope.parts: scope for scope in graph.scopes()}
-    calls = {scope.parts: (scope, guests.hosts[scope]) for scope in guests.parts}
+    calls = {scope.parts: (scope, placement.hosts[scope]) for scope in placement.parts}
     for path, scope in of_path.items():
         call, host = calls.get(path[1:], (None, None))
         if call is not None and host is not None and path[:1] + host.parts in of_path:
-            guests.hosts[scope] = of_path[path[:1] + host.parts]
-            guests.parts[scope] = guests.parts[call]
+            placement.hosts[scope] = of_path[path[:1] + host.parts]
+            placement.parts[scope] = placement.parts[call]
 
 
 def _borrowed(
-    graph: Graph, homes: Mapping[CallFrame | None, Scope]
+    graph: Graph, owners: Mapping[CallFrame | None, Scope]
 ) -> Iterator[tuple[Scope, Scope]]:
     """Yield the scope of each call of a module that the caller does not contain, with the caller.
 
@@ -138,25 +138,25 @@ def _borrowed(
     # A pass may have removed all nodes and calls of a caller.
     callers = {call.caller for call in graph.calls}.intersection(graph.scopes())
     for call in graph.calls:
-        home = call.caller if call.caller in callers else homes.get(call.run)
-        if call.number or home is None or home is call.scope.parent:
+        owner = call.caller if call.caller in callers else owners.get(call.run)
+        if call.number or owner is None or owner is call.scope.parent:
             continue
         around = self_and_ancestors(call.scope.parent)
         if (
-            home not in around
-            and call.scope not in self_and_ancestors(home)
-            and not _is_of(home, around)
+            owner not in around
+            and call.scope not in self_and_ancestors(owner)
+            and not _is_of(owner, around)
         ):
-            yield call.scope, home
+            yield call.scope, owner
 
 
-def _is_of(home: Scope, around: Iterable[Scope]) -> bool:
-    """Whether one of these scopes is another scope of the module of `home`.
+def _is_of(owner: Scope, around: Iterable[Scope]) -> bool:
+    """Whether one of these scopes is another scope of the module of `owner`.
 
-    Then the module contains the part that it calls. The part's scope is not inside `home`, because
+    Then the module contains the part that it calls. The part's scope is not inside `owner`, because
     another method of the module called it, and not a call of the module.
     """
-    place = home.parent, home.part.label, home.part.attribute
+    place = owner.parent, owner.part.label, owner.part.attribute
     return any((one.parent, one.part.label, one.part.attribute) == place for one in around)
 
 
@@ -173,29 +173,29 @@ def is_shared(call: Call) -> bool:
     )
 
 
-def _add_circling(graph: Graph, callers: Mapping[Scope, Scope], guests: BorrowedPlacement) -> None:
+def _add_cycles(graph: Graph, callers: Mapping[Scope, Scope], placement: BorrowedPlacement) -> None:
     """Place calls with their callers if the box that contains their module would be on a cycle.
 
     A placement that does not break the cycle is taken back.
     """
     levels: dict[Scope | None, list[Scope]] = defaultdict(list)
     for scope, caller in callers.items():
-        if scope not in guests.hosts:
+        if scope not in placement.hosts:
             around = set(self_and_ancestors(caller))
             levels[
                 next((outer for outer in self_and_ancestors(scope) if outer in around), None)
             ].append(scope)
     for level, scopes in levels.items():
-        circling = _circling(graph, level, guests)
+        circling = _units_on_cycles(graph, level, placement)
         tried = [scope for scope in scopes if unit_of(scope, level) in circling]
         for scope in tried:
-            guests.take([scope], callers[scope])
-        circling = _circling(graph, level, guests) if tried else set()
-        guests.leave(scope for scope in tried if unit_of(scope, level) in circling)
+            placement.add([scope], callers[scope])
+        circling = _units_on_cycles(graph, level, placement) if tried else set()
+        placement.remove(scope for scope in tried if unit_of(scope, level) in circling)
 
 
 def _add_visits(
-    graph: Graph, homes: Mapping[CallFrame | None, Scope], guests: BorrowedPlacement
+    graph: Graph, owners: Mapping[CallFrame | None, Scope], placement: BorrowedPlacement
 ) -> None:
     """Place a caller's work inside a module with the caller, if the module would be on a cycle.
 
@@ -204,32 +204,32 @@ def _add_visits(
     called = {call.scope for call in graph.calls}
     visits: dict[Scope, dict[Scope, dict[Unit, None]]] = defaultdict(lambda: defaultdict(dict))
     for call in graph.calls:
-        home = homes.get(call.run)
-        if home is not None and not call.number:
-            inside = _inside(call.scope.parent, home)
+        owner = owners.get(call.run)
+        if owner is not None and not call.number:
+            inside = _inside(call.scope.parent, owner)
             if not called.isdisjoint(inside):
                 module = next(scope for scope in reversed(inside) if scope in called)
-                visits[home][module][call.scope] = None
+                visits[owner][module][call.scope] = None
     for node in graph.nodes:
-        home = homes.get(node.run)
-        if home is None or node.scope is home or node.kind != "op" or node.phase != "forward":
+        owner = owners.get(node.run)
+        if owner is None or node.scope is owner or node.kind != "op" or node.phase != "forward":
             continue
-        inside = _inside(node.scope, home)
+        inside = _inside(node.scope, owner)
         if not called.isdisjoint(inside):
             module = next(scope for scope in reversed(inside) if scope in called)
             # The kernels of an operation are moved with their box.
             boxes = [scope for scope in inside if scope.kind not in _HOLDING]
-            visits[home][module][boxes[-1] if boxes else node] = None
-    for home, calls in visits.items():
-        circling = _circling(graph, home, guests)
-        tried = {module: calls[module] for module in calls if unit_of(module, home) in circling}
+            visits[owner][module][boxes[-1] if boxes else node] = None
+    for owner, calls in visits.items():
+        circling = _units_on_cycles(graph, owner, placement)
+        tried = {module: calls[module] for module in calls if unit_of(module, owner) in circling}
         for units in tried.values():
-            guests.take(units, home)
-        circling = _circling(graph, home, guests) if tried else set()
+            placement.add(units, owner)
+        circling = _units_on_cycles(graph, owner, placement) if tried else set()
         for module, units in tried.items():
-            if unit_of(module, home) in circling:
+            if unit_of(module, owner) in circling:
                 # The cycle has another cause, so the move is undone.
-                guests.leave(units)
+                placement.remove(units)
 
 
 def _path_in(scope: Scope, host: Scope) -> str:
@@ -245,10 +245,10 @@ def _path_in(scope: Scope, host: Scope) -> str:
     return ".".join(step.part.attribute or step.part.label for step in reversed(path))
 
 
-def _inside(scope: Scope | None, home: Scope) -> list[Scope]:
-    """Return a scope and its ancestors below `home`, innermost first; empty if not inside it."""
+def _inside(scope: Scope | None, owner: Scope) -> list[Scope]:
+    """Return a scope and its ancestors below `owner`, innermost first; empty if not inside it."""
     inside: list[Scope] = []
-    while scope is not home:
+    while scope is not owner:
         if scope is None:
             return []
         inside.append(scope)
@@ -256,15 +256,15 @@ def _inside(scope: Scope | None, home: Scope) -> list[Scope]:
     return inside
 
 
-def _circling(graph: Graph, home: Scope | None, guests: BorrowedPlacement) -> set[Unit]:
-    links = level_links(graph, home, hosts=guests.hosts, nodes=guests.nodes)
+def _units_on_cycles(graph: Graph, owner: Scope | None, placement: BorrowedPlacement) -> set[Unit]:
+    links = level_links(graph, owner, hosts=placement.hosts, nodes=placement.nodes)
     return {unit for cycle in find_cycles(links) for unit in cycle}
 
 
-def _homes(graph: Graph) -> dict[CallFrame | None, Scope]:
-    """Return the home of each run of a function: the scope of the module that it is part of.
+def _owners(graph: Graph) -> dict[CallFrame | None, Scope]:
+    """Return the owner of each run of a function: the scope of the module that it is part of.
 
-    A run that another run called has the home of its outermost caller.
+    A run that another run called has the owner of its outermost caller.
     """
     first_runs = _first_runs(graph)
     called: dict[CallFrame | None, set[Scope]] = defaultdict(set)
@@ -276,7 +276,7 @@ def _homes(graph: Graph) -> dict[CallFrame | None, Scope]:
     nearest = NearestProperty[Scope](
         lambda scope: scope if scope in working or _is_of_hand(scope) else None
     )
-    homes: dict[CallFrame | None, Scope] = {}
+    owners: dict[CallFrame | None, Scope] = {}
     # Functions that ran operations only in their callees, which may be methods of other modules.
     unsure: set[CallFrame | None] = set()
     last: CallFrame | None = None
@@ -285,24 +285,24 @@ def _homes(graph: Graph) -> dict[CallFrame | None, Scope]:
         if run is last or run is None or node.kind != "op" or node.phase != "forward":
             continue
         last, first = run, first_runs[run]
-        home = nearest(node.scope)
-        if home is not None and (first not in homes or (run is first and first in unsure)):
-            homes[first] = home
+        owner = nearest(node.scope)
+        if owner is not None and (first not in owners or (run is first and first in unsure)):
+            owners[first] = owner
             unsure.add(first)
         if run is first:
             unsure.discard(first)
     for run in unsure:
         # A function that called a module is outside of it, even if a method of the module ran.
-        outermost = [scope for scope in self_and_ancestors(homes[run]) if scope in called[run]]
+        outermost = [scope for scope in self_and_ancestors(owners[run]) if scope in called[run]]
         if outermost:
             holder = _holder(outermost[-1])
             if holder is None:
                 # The function is part of the script, outside of all modules.
-                del homes[run]
+                del owners[run]
             else:
-                homes[run] = holder
-    # The home of a function without operations is the innermost module that contains a callee.
-    known = set(homes)
+                owners[run] = holder
+    # The owner of a function without operations is the innermost module that contains a callee.
+    known = set(owners)
     for call in graph.calls:
         run = first_runs[call.run]
         if run is None or run in known:
@@ -310,9 +310,9 @@ def _homes(graph: Graph) -> dict[CallFrame | None, Scope]:
         holder = _holder(call.scope)
         if holder is None or holder in called[run]:
             continue
-        home = homes.setdefault(run, holder)
-        homes[run] = holder if home in self_and_ancestors(holder) else home
-    return {run: homes[first] for run, first in first_runs.items() if first in homes}
+        owner = owners.setdefault(run, holder)
+        owners[run] = holder if owner in self_and_ancestors(holder) else owner
+    return {run: owners[first] for run, first in first_runs.items() if first in owners}
 
 
 def _is_of_hand(scope: Scope) -> bool:
@@ -351,7 +351,7 @@ class _Neighbours:
         self._callers = callers
         self._boxes = {scope: _box_around(scope, caller) for scope, caller in callers.items()}
         # The borrowed calls that enclose each scope, the outermost first.
-        self._borrowed = InheritedProperty[tuple[Scope, ...]](self._tell, top=_NONE)
+        self._borrowed = InheritedProperty[tuple[Scope, ...]](self._link_scope, top=_NONE)
         # For each call: whether it reads values from inside (True) and outside (False) of the box
         # of its caller; and the same for its readers.
         self._reads: dict[Scope, set[bool]] = {scope: set() for scope in callers}
@@ -364,7 +364,7 @@ class _Neighbours:
         for node in graph.nodes:
             # Gradient computations are in no call, but recomputations for them are.
             if node.kind not in OWNED and (node.phase == "forward" or is_called(node.scope)):
-                self._note(node)
+                self._link_node(node)
 
     def all_moved(self) -> list[Scope]:
         """Return the calls that are placed in the box of their caller.
@@ -394,10 +394,10 @@ class _Neighbours:
         held_right_there = self._boxes[scope].parent is scope.parent
         return True in self._reads[scope] and (not held_right_there or True in self._feeds[scope])
 
-    def _tell(self, scope: Scope, above: tuple[Scope, ...]) -> tuple[Scope, ...]:
+    def _link_scope(self, scope: Scope, above: tuple[Scope, ...]) -> tuple[Scope, ...]:
         return (*above, scope) if scope in self._callers else above
 
-    def _note(self, node: Node) -> None:
+    def _link_node(self, node: Node) -> None:
         here = self._borrowed(node.scope)
         for source in sources_of(node):
             there = self._borrowed(source.scope)
@@ -405,12 +405,12 @@ class _Neighbours:
                 continue
             for scope in here:
                 if scope not in there:
-                    self._reads[scope].add(self._stands_in(source, self._boxes[scope]))
+                    self._reads[scope].add(self._is_in(source, self._boxes[scope]))
             for scope in there:
                 if scope not in here:
-                    self._feeds[scope].add(self._stands_in(node, self._boxes[scope]))
+                    self._feeds[scope].add(self._is_in(node, self._boxes[scope]))
 
-    def _stands_in(self, node: Node, box: Scope) -> bool:
+    def _is_in(self, node: Node, box: Scope) -> bool:
         """Whether a node is in a box, or in a call that was made from the box.
 
         Calls made by such a call count, too, as in a module that calls itself.

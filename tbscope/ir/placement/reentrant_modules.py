@@ -39,14 +39,16 @@ def place_reentrant_work(
         if holder is None:
             continue
         late_units: dict[Scope, dict[Unit, None]] = {}
-        for box in _circling(graph, holder, working, (hosts, nodes)):
+        for box in _units_on_cycles(graph, holder, working, (hosts, nodes)):
             late_units[box] = dict.fromkeys(_late_units(graph, box, (hosts, nodes)))
         if not late_units:
             continue
         moved = {unit: holder for units in late_units.values() for unit in units}
         inner = {unit: holder for unit in moved if isinstance(unit, Scope)}
         loose = {unit: holder for unit in moved if isinstance(unit, Node)}
-        remaining = _circling(graph, holder, working, ({**hosts, **inner}, {**nodes, **loose}))
+        remaining = _units_on_cycles(
+            graph, holder, working, ({**hosts, **inner}, {**nodes, **loose})
+        )
         if not remaining:
             # If a cycle remains, it has another cause, and nothing is moved.
             placement |= moved
@@ -73,7 +75,7 @@ def _holder(scope: Scope, working: Mapping[Scope, None]) -> Scope | None:
     )
 
 
-def _circling(
+def _units_on_cycles(
     graph: Graph, holder: Scope, working: Mapping[Scope, None], places: _Places
 ) -> list[Scope]:
     """Return the never-called modules of this level that share a cycle with another such module.
