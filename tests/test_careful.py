@@ -36,8 +36,8 @@ def test_sources_report_to_a_recorder_by_its_events_alone():
 
 
 def test_a_recorder_that_is_suspended_twice_records_again_after_the_outer_block(recorder):
-    with recorder.suspended():
-        with recorder.suspended():
+    with recorder.suspend():
+        with recorder.suspend():
             pass
         assert recorder.suspended
     assert not recorder.suspended
