@@ -20,14 +20,18 @@ import torch
 
 from tbscope.analysis.notes import DataRead
 from tbscope.ir.graph import Argument, Node, Note, Source, Value
-from tbscope.sources.eager.record.backward_io import InnerPass, InnerPassResults, without_ancestors
 from tbscope.sources.eager.record.call_site import CallSites
 from tbscope.sources.eager.record.kernel_bodies import KernelRuns
 from tbscope.sources.eager.record.operation import Operation, Operations
 from tbscope.sources.eager.record.ranks import Ranks, is_bookkeeping
 from tbscope.sources.eager.record.scope_stack import Failures, ScopeStack
 from tbscope.sources.eager.record.tensor_sources import TensorSources
-from tbscope.sources.eager.record.values import TensorValues
+from tbscope.sources.eager.record.tensors.backward_io import (
+    InnerPass,
+    InnerPassResults,
+    without_ancestors,
+)
+from tbscope.sources.eager.record.tensors.values import TensorValues
 from tbscope.sources.torch.calling.argument_values import (
     FILLED,
     ArgumentConverter,

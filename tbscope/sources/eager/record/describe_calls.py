@@ -12,7 +12,7 @@ import torch
 
 from tbscope.ir.graph import Module, Note, Parameter, Source
 from tbscope.sources.eager.record.recorder import Recorder
-from tbscope.sources.eager.record.tensor_table import shape_of
+from tbscope.sources.eager.record.tensors.tensor_table import shape_of
 from tbscope.sources.torch.calling.hyperparameters import class_source, hyperparameters
 from tbscope.sources.torch.compat.modules import UNINITIALIZED
 from tbscope.sources.torch.distributed import sharding_of

@@ -9,8 +9,8 @@ import torch
 
 from tbscope.ir.graph import Argument, Body, Constant, Node, Value
 from tbscope.sources.eager.record.operation import KernelRun
-from tbscope.sources.eager.record.tensor_table import add_value
-from tbscope.sources.eager.record.values import TensorValues
+from tbscope.sources.eager.record.tensors.tensor_table import add_value
+from tbscope.sources.eager.record.tensors.values import TensorValues
 from tbscope.sources.torch.calling.argument_values import FILLED, ArgumentConverter, collect_tensors
 from tbscope.sources.torch.compat.tensors import schema_of
 from tbscope.sources.torch.operations import is_random, role_of

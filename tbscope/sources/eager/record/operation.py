@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from tbscope.sources.eager.record.backward_io import InnerPass
+from tbscope.sources.eager.record.tensors.backward_io import InnerPass
 from tbscope.sources.torch.calling.argument_values import collect_tensors
 from tbscope.sources.torch.collectives import Exchange
 from tbscope.sources.torch.flops import Copies, Formulas, KernelWork

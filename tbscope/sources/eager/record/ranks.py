@@ -15,7 +15,7 @@ import torch
 
 from tbscope.ir.graph import Node
 from tbscope.sources.eager.record.operation import Communication, Operation
-from tbscope.sources.eager.record.values import TensorValues
+from tbscope.sources.eager.record.tensors.values import TensorValues
 from tbscope.sources.torch.calling.argument_values import collect_tensors
 from tbscope.sources.torch.collectives import ASYNC_WRAPPERS, is_blocking, is_wait
 from tbscope.sources.torch.distributed import (

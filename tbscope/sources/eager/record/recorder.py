@@ -33,8 +33,8 @@ from tbscope.sources.eager.record.module_calls import ModuleCalls
 from tbscope.sources.eager.record.operation import Operations
 from tbscope.sources.eager.record.scope_stack import ScopeStack
 from tbscope.sources.eager.record.tensor_sources import TensorSources
+from tbscope.sources.eager.record.tensors.values import TensorValues
 from tbscope.sources.eager.record.training.training import Training
-from tbscope.sources.eager.record.values import TensorValues
 from tbscope.sources.torch.compat.tensors import outside_modes
 from tbscope.sources.torch.distributed import process_rank, world_size
 from tbscope.sources.torch.fake import FakeTensors

@@ -22,8 +22,8 @@ from tbscope.ir.nodes import OPERATIONS
 from tbscope.sources.eager.record.manual_updates import producers_back
 from tbscope.sources.eager.record.operation import Communication
 from tbscope.sources.eager.record.scope_stack import ScopeStack
-from tbscope.sources.eager.record.tensor_table import InnerTensor
-from tbscope.sources.eager.record.values import TensorValues
+from tbscope.sources.eager.record.tensors.tensor_table import InnerTensor
+from tbscope.sources.eager.record.tensors.values import TensorValues
 from tbscope.sources.torch.calling.argument_values import FILLED, collect_tensors
 from tbscope.sources.torch.calling.pytree import tensor_leaves
 from tbscope.sources.torch.compat.tensors import (

@@ -15,7 +15,7 @@ from weakref import ref
 import torch
 
 from tbscope.ir.graph import Node, Value
-from tbscope.sources.eager.record.values import TensorValues
+from tbscope.sources.eager.record.tensors.values import TensorValues
 from tbscope.sources.torch.autograd import (
     accumulates_into,
     producer_of_saved,

@@ -15,8 +15,8 @@ import torch
 
 from tbscope.ir.graph import Body, Node, Value
 from tbscope.ir.nodes import sources_of
-from tbscope.sources.eager.record.tensor_table import add_value
-from tbscope.sources.eager.record.values import TensorValues
+from tbscope.sources.eager.record.tensors.tensor_table import add_value
+from tbscope.sources.eager.record.tensors.values import TensorValues
 from tbscope.sources.torch.autograd import accumulates_into, running_node
 from tbscope.sources.torch.calling.argument_values import collect_tensors
 

@@ -15,7 +15,7 @@ import torch
 from tbscope.ir.builder import GraphBuilder
 from tbscope.ir.graph import Argument, Node, Source, Value
 from tbscope.ir.scopes import Scope
-from tbscope.sources.eager.record.tensor_table import TensorRecord, TensorTable, add_value
+from tbscope.sources.eager.record.tensors.tensor_table import TensorRecord, TensorTable, add_value
 from tbscope.sources.torch.compat.tensors import (
     innermost_transform,
     storage_key,
