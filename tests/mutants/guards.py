@@ -153,7 +153,14 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
         ),
         "training/training": (*_STEPPED, "trace_dataflow", "whole_steps"),
         "call_site": ("whereabouts", "called_modules", "runs", "record"),
-        "tensors/values": ("memory_law", "trace_dataflow", "operators", "storage", "nests", "record"),
+        "tensors/values": (
+            "memory_law",
+            "trace_dataflow",
+            "operators",
+            "storage",
+            "nests",
+            "record",
+        ),
     },
     "tbscope/sources/eager/watch": {
         "modes": ("trace_dataflow", "trace_errors", "operators", "flops", "profile", "levels"),
