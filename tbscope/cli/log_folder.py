@@ -38,7 +38,7 @@ def write_log(
     logdir: str,
     drawing: Any,
     *,
-    place: Mapping[str, Any] | None = None,
+    placing: Mapping[str, Any] | None = None,
     overlays: Iterable[str] = (),
 ) -> None:
     """Write an event file with a graph, and one more tag for each built-in overlay.
@@ -47,14 +47,14 @@ def write_log(
         graph: The graph.
         logdir: The folder; it is made if it is missing.
         drawing: The options of all drawings, as for `to_graph_def`.
-        place: The tag of the graph, and the step and the run of all entries; None for defaults.
+        placing: The tag of the graph, and the step and the run of all entries; None for defaults.
         overlays: The names of overlays.
     Raises:
         TbscopeError: The folder cannot be written to.
     """
     from tbscope.writer import SummaryWriter
 
-    entry = dict(place or {})
+    entry = dict(placing or {})
     with in_command_words(), SummaryWriter(logdir) as writer:
         writer.add_graph(graph, **entry, **drawing)
         entry.pop("tag", None)

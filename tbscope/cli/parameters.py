@@ -56,20 +56,20 @@ class ModelSpec(NamedTuple):
     """The target `package.module:make_model` or `path/to/file.py:make_model`.
 
     Attributes:
-        place: The module's name or the file's path.
+        source: The module's name or the file's path.
         attribute: The name in it, dotted for a name inside a class.
     """
 
-    place: str
+    source: str
     attribute: str
 
     @property
     def is_file(self) -> bool:
-        """Whether the place is the path of a file, not a module's name."""
-        return self.place.endswith(".py") or "/" in self.place or "\\" in self.place
+        """Whether the source is the path of a file, not a module's name."""
+        return self.source.endswith(".py") or "/" in self.source or "\\" in self.source
 
     def __str__(self) -> str:
-        return f"{self.place}:{self.attribute}"
+        return f"{self.source}:{self.attribute}"
 
 
 class GraphPath(NamedTuple):
@@ -140,7 +140,7 @@ def parse_target(text: str) -> Target:
     Hugging Face.
 
     >>> parse_target("torch.nn:Linear")
-    ModelSpec(place='torch.nn', attribute='Linear')
+    ModelSpec(source='torch.nn', attribute='Linear')
     >>> parse_target("s3://room/runs/net")
     GraphPath(path='s3://room/runs/net', tag=None)
     >>> parse_target("s3://room/runs/net:large@7")
@@ -209,10 +209,10 @@ def parse_maker(text: str) -> ModelSpec:
 
 
 def _parse_named(text: str, form: str) -> ModelSpec:
-    place, _, attribute = text.rpartition(":")
-    if not place or not all(part.isidentifier() for part in attribute.split(".")):
+    source, _, attribute = text.rpartition(":")
+    if not source or not all(part.isidentifier() for part in attribute.split(".")):
         raise _bad(text, form)
-    return ModelSpec(place, attribute)
+    return ModelSpec(source, attribute)
 
 
 def parse_factory_argument(text: str) -> tuple[str, object]:

@@ -200,9 +200,9 @@ def _graph_of_model(
     fake = bool(how.get("fake"))
     # Prints of the model must not mix with the command's own output.
     with contextlib.redirect_stdout(sys.stderr), contextlib.ExitStack() as stack:
-        for place in (loss_from, inputs_from, target):
-            if isinstance(place, ModelSpec):
-                stack.enter_context(targets.import_path(place))
+        for spec in (loss_from, inputs_from, target):
+            if isinstance(spec, ModelSpec):
+                stack.enter_context(targets.import_path(spec))
         if isinstance(target, HubConfig):
             model = targets.load_hub_model(target, dict(arguments), download=download, meta=fake)
         else:
@@ -221,7 +221,7 @@ def _graph_of_model(
                 # An exit of the model must not become the exit code of the command.
                 subject = str(target)
                 if isinstance(target, ModelSpec):
-                    subject = f"{target.attribute!r} in {target.place!r}"
+                    subject = f"{target.attribute!r} in {target.source!r}"
                 raise TraceError(
                     f"{subject} ended the process while it ran",
                     why=error_text(error),

@@ -48,7 +48,7 @@ _AT_STEP = re.compile(r"(.+)@(-?[0-9]{1,18})", re.DOTALL)
 def import_path(target: ModelSpec) -> Iterator[None]:
     """Import from a target's folder, or the working directory, during a block."""
     before = list(sys.path)
-    folder = Path(target.place).parent if target.is_file else Path()
+    folder = Path(target.source).parent if target.is_file else Path()
     sys.path.insert(0, str(folder.resolve()))
     try:
         yield
@@ -66,7 +66,7 @@ def load_model(target: ModelSpec, arguments: Mapping[str, object]) -> "torch.nn.
     Returns:
         The model.
     Raises:
-        ArgumentError: The place cannot be imported, lacks the name, the factory raises,
+        ArgumentError: The source cannot be imported, lacks the name, the factory raises,
             or its result is no `torch.nn.Module`.
     """
     import torch
@@ -75,7 +75,7 @@ def load_model(target: ModelSpec, arguments: Mapping[str, object]) -> "torch.nn.
     if isinstance(maker, torch.nn.Module):
         if arguments:
             raise ArgumentError(
-                f"{target.attribute!r} in {target.place!r} takes no --arg",
+                f"{target.attribute!r} in {target.source!r} takes no --arg",
                 why=f"it is a model already, a {type(maker).__name__}, and no factory",
                 fix="leave --arg out, or name the class or function that makes the model",
             )
@@ -96,7 +96,7 @@ def load_inputs(maker: ModelSpec) -> object:
     Args:
         maker: The module or file, and the name of the function or the inputs in it.
     Raises:
-        ArgumentError: The place cannot be imported, lacks the name, or the function raises.
+        ArgumentError: The source cannot be imported, lacks the name, or the function raises.
     """
     inputs = _named(maker)
     return _call_factory(inputs, maker, {}) if callable(inputs) else inputs
@@ -106,12 +106,12 @@ def load_loss(maker: ModelSpec) -> Callable[[object], Any]:
     """Return the function from the results of a model to a loss.
 
     Raises:
-        ArgumentError: The place cannot be imported, lacks the name, or the value is not callable.
+        ArgumentError: The source cannot be imported, lacks the name, or the value is not callable.
     """
     loss: Callable[[Any], Any] = _named(maker)
     if not callable(loss):
         raise ArgumentError(
-            f"{maker.attribute!r} in {maker.place!r} makes no loss",
+            f"{maker.attribute!r} in {maker.source!r} makes no loss",
             why=f"it is {_kind(loss)}, and cannot be called",
             fix="name a function: def make_loss(results): return results.mean()",
         )
@@ -127,7 +127,7 @@ def find_method(model: "torch.nn.Module", name: str, target: object) -> Callable
     method: Any = model
     fix = otherwise = "give the name of one: --method encode"
     for part in name.split("."):
-        known = [one for one in dir(method) if not one.startswith("_")]
+        known = [attribute for attribute in dir(method) if not attribute.startswith("_")]
         fix = did_you_mean(part, known, otherwise, cutoff=0.6)
         method = getattr(method, part, None)
         if method is None:
@@ -141,19 +141,19 @@ def find_method(model: "torch.nn.Module", name: str, target: object) -> Callable
     return method  # type: ignore[no-any-return]
 
 
-def _import_place(target: ModelSpec) -> ModuleType:
+def _import_source(target: ModelSpec) -> ModuleType:
     """Import the module or the file of a target; a file is imported once, for all of its names."""
     try:
         if target.is_file:
-            return _import_file(Path(target.place))
-        return importlib.import_module(target.place)
+            return _import_file(Path(target.source))
+        return importlib.import_module(target.source)
     except ArgumentError:
         raise
     except (Exception, SystemExit) as error:
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
         fix = _SEE_WHERE
         # The missing module is the target itself (or its package), not one that it imports.
-        if missing and f"{target.place}.".startswith(f"{missing}."):
+        if missing and f"{target.source}.".startswith(f"{missing}."):
             fix = (
                 "run tbscope in the folder that contains it, or give a file: "
                 f"path/to/file.py:{target.attribute}"
@@ -161,7 +161,7 @@ def _import_place(target: ModelSpec) -> ModuleType:
         elif "relative import" in str(error):
             fix = "give it as a module: package.module:make_model"
         raise ArgumentError(
-            f"cannot import {target.place!r}", why=error_text(error), fix=fix
+            f"cannot import {target.source!r}", why=error_text(error), fix=fix
         ) from error
 
 
@@ -197,7 +197,7 @@ def _import_file(path: Path) -> ModuleType:
 
 def _named(target: ModelSpec) -> Any:
     """Return the object of a target: its attribute in its module or file."""
-    attribute: Any = _import_place(target)
+    attribute: Any = _import_source(target)
     module = attribute
     for name in target.attribute.split("."):
         try:
@@ -205,14 +205,14 @@ def _named(target: ModelSpec) -> Any:
         except AttributeError:
             otherwise = "give the name of a model, or of a function or class that makes one"
             raise ArgumentError(
-                f"{target.place!r} has no {target.attribute!r}",
+                f"{target.source!r} has no {target.attribute!r}",
                 why="" if attribute is module else f"{_kind(attribute)} has no attribute {name!r}",
                 fix=did_you_mean(name, dir(attribute), otherwise, cutoff=0.6),
             ) from None
         except (Exception, SystemExit) as error:
             # A lazy package imports the name only now.
             raise ArgumentError(
-                f"{target.place!r} raised when it was asked for {name!r}",
+                f"{target.source!r} raised when it was asked for {name!r}",
                 why=error_text(error),
                 fix=_SEE_WHERE,
             ) from error
@@ -224,7 +224,7 @@ def _call_factory(
 ) -> object:
     if not callable(factory):
         raise ArgumentError(
-            f"{target.attribute!r} in {target.place!r} gives no model",
+            f"{target.attribute!r} in {target.source!r} gives no model",
             why=f"it is {_kind(factory)}",
             fix="name a model, or a function or class that makes one",
         )
@@ -240,15 +240,15 @@ def _call_factory(
 
 def _call_text(target: ModelSpec, arguments: Mapping[str, object]) -> str:
     keywords = ", ".join(f"{name}={shown(value)}" for name, value in arguments.items())
-    return f"{target.attribute}({keywords}) in {target.place!r}"
+    return f"{target.attribute}({keywords}) in {target.source!r}"
 
 
-def _kind(thing: object) -> str:
-    if isinstance(thing, ModuleType):
-        return f"the module {thing.__name__!r}"
-    if isinstance(thing, type):
-        return f"the class {thing.__name__!r}"
-    return "None" if thing is None else f"an object of type {type(thing).__name__!r}"
+def _kind(value: object) -> str:
+    if isinstance(value, ModuleType):
+        return f"the module {value.__name__!r}"
+    if isinstance(value, type):
+        return f"the class {value.__name__!r}"
+    return "None" if value is None else f"an object of type {type(value).__name__!r}"
 
 
 # -- configs of Hugging Face --------------------------------------------------------------------
@@ -387,11 +387,11 @@ def logged_graph(path: str, tag: str) -> "Graph":
     logged = read_log(path)
     at_step = _AT_STEP.fullmatch(tag)
     name, step = (at_step[1], int(at_step[2])) if at_step else (None, 0)
-    same = [one for one in logged if tag_text(one.tag) == name]
-    graphs = [one for one in same if one.step == step] or [
-        one for one in logged if tag_text(one.tag) == tag
+    same = [entry for entry in logged if tag_text(entry.tag) == name]
+    graphs = [entry for entry in same if entry.step == step] or [
+        entry for entry in logged if tag_text(entry.tag) == tag
     ]
-    runs = list(dict.fromkeys(one.run for one in graphs))
+    runs = list(dict.fromkeys(entry.run for entry in graphs))
     if len(runs) > 1:
         raise ArgumentError(
             f"several runs of {shown(path)} have a graph {shown(tag)}",
@@ -401,13 +401,13 @@ def logged_graph(path: str, tag: str) -> "Graph":
     if graphs:
         return max(enumerate(graphs), key=lambda pair: (pair[1].step, pair[0]))[1].graph
     if same:
-        steps = ", ".join(map(str, dict.fromkeys(one.step for one in same[:8])))
+        steps = ", ".join(map(str, dict.fromkeys(entry.step for entry in same[:8])))
         raise NotFoundError(
             f"the tag {shown(name)} has no graph of step {step} in {shown(path)}",
             why=f"its steps are {steps}{' and more' if len(same) > 8 else ''}",
             fix=f"tbscope ls {path} lists them",
         )
-    tags = dict.fromkeys(tag_text(one.tag) for one in logged)
+    tags = dict.fromkeys(tag_text(entry.tag) for entry in logged)
     raise NotFoundError(
         f"no graph is tagged {shown(tag)} in {shown(path)}",
         fix=did_you_mean(tag, tags, f"tbscope ls {path} lists all"),

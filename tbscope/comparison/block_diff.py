@@ -139,56 +139,56 @@ class BlockDiff:
 
     # -- steps ------------------------------------------------------------------------
 
-    def _step(self, match: Match, one: BlockStep, other: BlockStep) -> Iterator[Detail]:
-        yield from self._placed(match, one, other)
-        for detail in _differing(one.settings, other.settings):
+    def _step(self, match: Match, left: BlockStep, right: BlockStep) -> Iterator[Detail]:
+        yield from self._placed(match, left, right)
+        for detail in _differing(left.settings, right.settings):
             # These settings of an operation follow from the settings of its leaf module.
-            ran = one.block is None and detail.what in ("writes", "random")
+            ran = left.block is None and detail.what in ("writes", "random")
             if not (ran and self._set_otherwise):
                 yield detail
         differs = False
-        if one.block is None:
+        if left.block is None:
             # Different operations have different arguments, so only those on both sides are
             # compared.
-            both = one.op != other.op
-            for detail in _differing(_named_arguments(one), _named_arguments(other), both=both):
+            both = left.op != right.op
+            for detail in _differing(_named_arguments(left), _named_arguments(right), both=both):
                 differs = True
                 if not self._follows(detail):
                     yield detail
-        if reads := self._reads(match, one, other):
+        if reads := self._reads(match, left, right):
             differs = True
             yield reads
-        if one.block is not None or one.gives == other.gives:
+        if left.block is not None or left.gives == right.gives:
             return
-        if one.takes == other.takes and not (differs and len(one.gives) != len(other.gives)):
-            yield Detail("gives", ", ".join(one.gives), ", ".join(other.gives))
+        if left.takes == right.takes and not (differs and len(left.gives) != len(right.gives)):
+            yield Detail("gives", ", ".join(left.gives), ", ".join(right.gives))
         elif not differs:
             self.follows += 1
 
-    def _placed(self, match: Match, one: BlockStep, other: BlockStep) -> Iterator[Detail]:
+    def _placed(self, match: Match, left: BlockStep, right: BlockStep) -> Iterator[Detail]:
         """Yield the differences in name, container and class of two steps, and a move."""
         if not self._bare:
-            if one.block is not None and one.label != other.label:
+            if left.block is not None and left.label != right.label:
                 # The label of the root model is its class, which is compared below.
-                if self.left.class_name or one.place or other.place:
-                    yield Detail("name", one.label, other.label)
-            elif one.place != other.place:
-                yield Detail("place", one.place or "none", other.place or "none")
-        if one.block is None or other.block is None:
-            if one.op != other.op:
-                yield Detail("op", one.op, other.op)
+                if self.left.class_name or left.place or right.place:
+                    yield Detail("name", left.label, right.label)
+            elif left.place != right.place:
+                yield Detail("place", left.place or "none", right.place or "none")
+        if left.block is None or right.block is None:
+            if left.op != right.op:
+                yield Detail("op", left.op, right.op)
         elif match.wrapped:
-            names = one.op, other.op
-            if one.op == other.op:
-                names = one.block.class_name, other.block.class_name
+            names = left.op, right.op
+            if left.op == right.op:
+                names = left.block.class_name, right.block.class_name
             before, after = ("", names[1]) if match.wrapped == "right" else (names[0], "")
             yield Detail("wrapped in", before, after)
-        elif one.op != other.op:
-            yield Detail("class", one.op, other.op)
-            ran = [{step.op for step in block.steps} for block in (one.block, other.block)]
-            if _are_leaves(one.block, other.block) and ran[0].isdisjoint(ran[1]):
+        elif left.op != right.op:
+            yield Detail("class", left.op, right.op)
+            ran = [{step.op for step in block.steps} for block in (left.block, right.block)]
+            if _are_leaves(left.block, right.block) and ran[0].isdisjoint(ran[1]):
                 self.replaced.add(match)
-                yield from state_details(one.block.state, other.block.state)
+                yield from state_details(left.block.state, right.block.state)
         if match.moved:
             places = _behind(self.left, match.left), _behind(self.right, match.right)
             yield Detail("moved", *places)
@@ -205,26 +205,26 @@ class BlockDiff:
 
     # -- inputs of steps -----------------------------------------------------------------
 
-    def _reads(self, match: Match, one: BlockStep, other: BlockStep) -> Detail | None:
+    def _reads(self, match: Match, left: BlockStep, right: BlockStep) -> Detail | None:
         """Return the difference between the inputs of two steps, or None if none is reported."""
         pairs: Iterable[tuple[Ref, Ref]] = []
-        if one.block is not None and other.block is not None:
-            bare = one.block.class_name != other.block.class_name
-            matched = matched_inputs(one.block, other.block, bare=bare)
-            reads = dict(zip(other.ports, other.reads, strict=True))
+        if left.block is not None and right.block is not None:
+            bare = left.block.class_name != right.block.class_name
+            matched = matched_inputs(left.block, right.block, bare=bare)
+            reads = dict(zip(right.ports, right.reads, strict=True))
             pairs = [
                 (ref, reads[matched[name]])
-                for name, ref in zip(one.ports, one.reads, strict=True)
+                for name, ref in zip(left.ports, left.reads, strict=True)
                 if matched.get(name) in reads
             ]
-        elif len(one.reads) == len(other.reads):
-            pairs = zip(one.reads, other.reads, strict=True)
-        elif plain_arguments(one) == plain_arguments(other):
-            return _reads("reads", one.reads, other.reads)
+        elif len(left.reads) == len(right.reads):
+            pairs = zip(left.reads, right.reads, strict=True)
+        elif plain_arguments(left) == plain_arguments(right):
+            return _reads("reads", left.reads, right.reads)
         # A moved step reads the tensors at its new place.
         if match.moved or all(self._same(*pair) for pair in pairs):
             return None
-        return _reads("reads", one.reads, other.reads)
+        return _reads("reads", left.reads, right.reads)
 
     def _same(self, left: Ref, right: Ref) -> bool:
         """Whether two refs name matched sources, or differ only because of other listed changes."""
@@ -285,31 +285,34 @@ def _are_leaves(*blocks: Block) -> bool:
     return not any(step.block for block in blocks for step in block.steps)
 
 
-def _behind(block: Block, place: int) -> str:
-    return f"behind {block.steps[place - 1].label}" if place else "first"
+def _behind(block: Block, index: int) -> str:
+    return f"behind {block.steps[index - 1].label}" if index else "first"
 
 
 def _differing(
-    one: Iterable[tuple[str, str]],
-    other: Iterable[tuple[str, str]],
+    left_items: Iterable[tuple[str, str]],
+    right_items: Iterable[tuple[str, str]],
     what: str = "",
     *,
     both: bool = False,
 ) -> Iterator[Detail]:
     """Yield the settings that differ; with `both`, only those that are set on both sides."""
-    left, right = dict(one), dict(other)
+    left, right = dict(left_items), dict(right_items)
     for name in dict.fromkeys([*left, *right]):
         before, after = left.get(name), right.get(name)
         if before != after and not (both and (before is None or after is None)):
             yield Detail(f"{what}{name}", before or "", after or "")
 
 
-def state_details(one: Iterable[Held], other: Iterable[Held]) -> Iterator[Detail]:
+def state_details(left_tensors: Iterable[Held], right_tensors: Iterable[Held]) -> Iterator[Detail]:
     """Yield the differences between the parameters and buffers of two modules.
 
     If `trainable` changes in the same way for all parameters, the change is reported once.
     """
-    left, right = {tensor.name: tensor for tensor in one}, {tensor.name: tensor for tensor in other}
+    left, right = (
+        {tensor.name: tensor for tensor in left_tensors},
+        {tensor.name: tensor for tensor in right_tensors},
+    )
     trainable: dict[str, tuple[str, str]] = {}
     for name in dict.fromkeys([*left, *right]):
         before, after = left.get(name), right.get(name)
@@ -334,5 +337,5 @@ def _named_arguments(step: BlockStep) -> Iterator[tuple[str, str]]:
         yield name or f"argument {at}", text
 
 
-def _reads(what: str, one: Iterable[Ref], other: Iterable[Ref]) -> Detail:
-    return Detail(what, *(", ".join(map(str, refs)) or "nothing" for refs in (one, other)))
+def _reads(what: str, left: Iterable[Ref], right: Iterable[Ref]) -> Detail:
+    return Detail(what, *(", ".join(map(str, refs)) or "nothing" for refs in (left, right)))

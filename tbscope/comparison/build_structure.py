@@ -264,8 +264,10 @@ def _held(parameter: Parameter) -> Held:
 def _nest_text(nest: Nest, tensor: Callable[[Any], str] = str) -> str:
     """Return a pytree as Python source text, equal in all processes: without memory addresses."""
 
-    def entry(one: Nest) -> str:
-        return tensor(one) if type(one) in (Read, Given) else one_line(without_addresses(repr(one)))
+    def entry(leaf: Nest) -> str:
+        return (
+            tensor(leaf) if type(leaf) in (Read, Given) else one_line(without_addresses(repr(leaf)))
+        )
 
     return nest_to_text(nest, entry)
 

@@ -52,7 +52,7 @@ class Change:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data (docs/diff.md)."""
-        return {**asdict(self), "details": [one._asdict() for one in self.details]}
+        return {**asdict(self), "details": [detail._asdict() for detail in self.details]}
 
 
 class Visit(NamedTuple):
@@ -163,7 +163,7 @@ class Comparison:
         A removed step comes after the step that precedes it in the left block.
         """
         pair = visit.pair
-        places: list[tuple[int, int, Match | None]] = [
+        positions: list[tuple[int, int, Match | None]] = [
             *((match.right, -1, match) for match in pair.matches),
             *((at, -1, None) for at in pair.added),
         ]
@@ -172,8 +172,8 @@ class Comparison:
         for at in range(len(pair.left.steps)):
             last = stays.get(at, last)
             if at in removed:
-                places.append((last, at, None))
-        for right, left, match in sorted(places, key=lambda place: place[:2]):
+                positions.append((last, at, None))
+        for right, left, match in sorted(positions, key=lambda position: position[:2]):
             if match is not None:
                 yield from self._matched(visit, match)
             elif left < 0:
@@ -188,7 +188,9 @@ class Comparison:
             # Arguments that contain tensors (`%0`) are no settings.
             texts = [(name, text) for name, text in texts if "%" not in text]
         else:
-            texts = [one for one in step.block.settings if not one[0].startswith("training")]
+            texts = [
+                setting for setting in step.block.settings if not setting[0].startswith("training")
+            ]
         details = [_told(fate, name, text) for name, text in texts]
         change = _change(fate, visit.name(step, fate == "added"), step, details)
         self._lone.append((change, step))

@@ -100,14 +100,14 @@ def _step_told(step: BlockStep, names: Mapping[Block, str]) -> dict[str, object]
     return {key: value for key, value in data.items() if value}
 
 
-def _told(one: BlockStep | Block, names: Mapping[Block, str]) -> dict[str, Any]:
+def _told(part: BlockStep | Block, names: Mapping[Block, str]) -> dict[str, Any]:
     """Return the fields of a step or block as plain data, with names in place of blocks."""
     data = {
-        field.name: _plain(getattr(one, field.name), names) for field in fields(one) if field.init
+        field.name: _plain(getattr(part, field.name), names) for field in fields(part) if field.init
     }
-    data["settings"] = dict(one.settings)
-    if isinstance(one, Block):
-        data["arguments"] = dict(one.arguments)
+    data["settings"] = dict(part.settings)
+    if isinstance(part, Block):
+        data["arguments"] = dict(part.arguments)
     return data
 
 
@@ -117,7 +117,7 @@ def _plain(content: object, names: Mapping[Block, str]) -> object:
     if isinstance(content, Ref):
         output = [] if content.output is None else [content.output]
         return [content.role, content.label, *output, *content.inner]
-    return [_plain(one, names) for one in content] if isinstance(content, tuple) else content
+    return [_plain(item, names) for item in content] if isinstance(content, tuple) else content
 
 
 # -- reading --------------------------------------------------------------------------------

@@ -68,11 +68,11 @@ def match_steps(left: Block, right: Block) -> list[Match]:
     similarity = cache(_alike)
     root_calls = only_call(blocks[0]), only_call(blocks[1])
 
-    def score(at: int, place: int) -> float:
+    def score(left_index: int, right_index: int) -> float:
         return (
             1.0
-            if (at, place) == root_calls
-            else _score(left_steps[at], right_steps[place], similarity)
+            if (left_index, right_index) == root_calls
+            else _score(left_steps[left_index], right_steps[right_index], similarity)
         )
 
     pairs = align(
@@ -84,16 +84,18 @@ def match_steps(left: Block, right: Block) -> list[Match]:
     matches = []
     for pairs, moved in ((kept, False), (_moved(left_steps, right_steps, kept), True)):
         for pair in pairs:
-            at, place = pair[::-1] if swapped else pair
-            wrapped = _wrapped(left.steps[at], right.steps[place], sole=pair == root_calls)
-            matches.append(Match(at, place, moved, wrapped))
+            left_index, right_index = pair[::-1] if swapped else pair
+            wrapped = _wrapped(
+                left.steps[left_index], right.steps[right_index], sole=pair == root_calls
+            )
+            matches.append(Match(left_index, right_index, moved, wrapped))
     return sorted(matches, key=lambda match: match.left)
 
 
 def only_call(block: Block) -> int:
     """Return the index of the only call in a root block; -1 for other blocks or several calls."""
-    places = [at for at, step in enumerate(block.steps) if step.block is not None]
-    return places[0] if len(places) == 1 and not block.class_name else -1
+    indices = [index for index, step in enumerate(block.steps) if step.block is not None]
+    return indices[0] if len(indices) == 1 and not block.class_name else -1
 
 
 def _name(step: BlockStep) -> tuple[str, str]:
@@ -122,24 +124,24 @@ def _alike(left: Block, right: Block) -> float:
     )
 
 
-def _score(one: BlockStep, other: BlockStep, alike: Callable[[Block, Block], float]) -> float:
-    if one.block is None or other.block is None:
-        if one.block is not None or other.block is not None:
+def _score(left: BlockStep, right: BlockStep, alike: Callable[[Block, Block], float]) -> float:
+    if left.block is None or right.block is None:
+        if left.block is not None or right.block is not None:
             return 0.0
-        if one.op == other.op:
-            reads = [[ref.label for ref in step.reads] for step in (one, other)]
+        if left.op == right.op:
+            reads = [[ref.label for ref in step.reads] for step in (left, right)]
             return 0.6 if reads[0] == reads[1] else 0.5
         # An operation may replace an operation with equally many inputs.
-        return 0.1 if len(one.reads) == len(other.reads) else 0.0
-    same_class = one.block.class_name == other.block.class_name
-    share = alike(one.block, other.block)
+        return 0.1 if len(left.reads) == len(right.reads) else 0.0
+    same_class = left.block.class_name == right.block.class_name
+    share = alike(left.block, right.block)
     if same_class:
-        return 0.6 if one.label == other.label else 0.1 + 0.4 * share
+        return 0.6 if left.label == right.label else 0.1 + 0.4 * share
     worth = 0.5 * share if share >= _LEAST_ALIKE else 0.0
-    if one.label == other.label:
+    if left.label == right.label:
         # Equal numbers (`layers.3`) are weak evidence: an inserted layer shifts the numbers behind
         # it.
-        is_number = one.label.rpartition(".")[2].isdecimal()
+        is_number = left.label.rpartition(".")[2].isdecimal()
         return max(worth, 0.1) if is_number else 0.3 + 0.25 * share
     return worth
 
@@ -148,14 +150,14 @@ def _without_chance(pairs: Pairs, left: _Steps, right: _Steps) -> Pairs:
     """Leave out pairs of different operations that do not read the same sources."""
     labels: dict[str, str] = {}
     kept: Pairs = []
-    for at, place in pairs:
-        left_step, right_step = left[at], right[place]
+    for left_index, right_index in pairs:
+        left_step, right_step = left[left_index], right[right_index]
         if left_step.block is None and right_step.block is None and left_step.op != right_step.op:
             mapped = [(labels.get(ref.label, ref.label), ref.output) for ref in left_step.reads]
             if mapped != [(ref.label, ref.output) for ref in right_step.reads]:
                 continue
         labels[left_step.label] = right_step.label
-        kept.append((at, place))
+        kept.append((left_index, right_index))
     return kept
 
 
@@ -167,16 +169,20 @@ def _moved(left: _Steps, right: _Steps, pairs: Pairs) -> Pairs:
 
     Only keys that occur once on each side are matched.
     """
-    unmatched_left = set(range(len(left))).difference(at for at, _ in pairs)
-    unmatched_right = set(range(len(right))).difference(place for _, place in pairs)
+    unmatched_left = set(range(len(left))).difference(left_index for left_index, _ in pairs)
+    unmatched_right = set(range(len(right))).difference(right_index for _, right_index in pairs)
     matches: Pairs = []
     for tell in (_known_as, _telling_structure) if unmatched_left and unmatched_right else ():
-        places = _only_once({place: tell(right[place]) for place in unmatched_right})
-        for key, at in _only_once({at: tell(left[at]) for at in unmatched_left}).items():
-            if key in places:
-                unmatched_left.remove(at)
-                unmatched_right.remove(places[key])
-                matches.append((at, places[key]))
+        right_indices = _only_once(
+            {right_index: tell(right[right_index]) for right_index in unmatched_right}
+        )
+        for key, left_index in _only_once(
+            {left_index: tell(left[left_index]) for left_index in unmatched_left}
+        ).items():
+            if key in right_indices:
+                unmatched_left.remove(left_index)
+                unmatched_right.remove(right_indices[key])
+                matches.append((left_index, right_indices[key]))
     return matches
 
 
@@ -203,14 +209,14 @@ def is_telling(block: Block) -> bool:
 # -- wrapped --------------------------------------------------------------------------------
 
 
-def _wrapped(one: BlockStep, other: BlockStep, *, sole: bool) -> str:
-    if one.block is None or other.block is None:
+def _wrapped(left: BlockStep, right: BlockStep, *, sole: bool) -> str:
+    if left.block is None or right.block is None:
         return ""
-    if one.block.class_name == other.block.class_name or not (sole or one.label == other.label):
+    if left.block.class_name == right.block.class_name or not (sole or left.label == right.label):
         return ""
-    if _holds(other.block, one.block):
+    if _holds(right.block, left.block):
         return "right"
-    return "left" if _holds(one.block, other.block) else ""
+    return "left" if _holds(left.block, right.block) else ""
 
 
 def _wrapped_steps(left: Block, right: Block) -> list[Match]:

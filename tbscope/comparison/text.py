@@ -146,12 +146,12 @@ def folded_names(names: Iterable[str], *, most: int = 4) -> str:
     # Each group has, for each part of its names, the alternatives.
     groups: list[_Parts] = [tuple((part,) for part in name.split(".")) for name in names]
     groups = list(dict.fromkeys(groups))
-    for place in range(max(map(len, groups), default=0)):
+    for index in range(max(map(len, groups), default=0)):
         # Groups that differ in this part only are merged.
         merged: dict[tuple[_Parts, _Parts, bool], list[str]] = {}
         for group in groups:
-            own = group[place : place + 1]
-            key = (group[:place], group[place + 1 :], bool(own))
+            own = group[index : index + 1]
+            key = (group[:index], group[index + 1 :], bool(own))
             merged.setdefault(key, []).extend(part for parts in own for part in parts)
         groups = [
             (*head, *([tuple(dict.fromkeys(parts))] if parts else []), *tail)

@@ -160,7 +160,10 @@ class _Union:
             if node.kind not in OPERATIONS and node.kind != "input" and node not in read:
                 continue
             self._nodes[node] = copy = self._removed(node)
-            places[copy] = max((places[one][0] for one in sources_of(copy)), default=-1), number
+            places[copy] = (
+                max((places[producer][0] for producer in sources_of(copy)), default=-1),
+                number,
+            )
             if node.kind == "input":
                 graph.inputs.append(copy)
         graph.nodes = sorted(places, key=places.__getitem__)
@@ -186,7 +189,7 @@ class _Union:
                 graph.calls.append(copied_call)
 
     def _removed(self, node: Node) -> Node:
-        waited = (self._nodes.get(other) for other in node.control_inputs)
+        waited = (self._nodes.get(source) for source in node.control_inputs)
         copy = Node(
             claim_name(node.name, self._taken),
             node.op,
@@ -194,7 +197,7 @@ class _Union:
             self._scope(node.scope),
             [self._values[value] for value in node.inputs if value in self._values],
             arguments=self._arguments(node.arguments),
-            control_inputs=[other for other in waited if other is not None],
+            control_inputs=[source for source in waited if source is not None],
             source=node.source,
             kernels=node.kernels,
             attributes={**node.attributes, _FATE: "removed"},

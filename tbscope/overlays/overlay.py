@@ -111,14 +111,14 @@ def _numbers_of(
     """Yield each number with the node or scope that it belongs to."""
     if callable(values) and not isinstance(values, type):
         for node in graph.nodes:
-            place = f"%{node.name}"
+            node_name = f"%{node.name}"
             answer = ask(
                 *(values, node),
                 option="values",
-                place=place,
+                place=node_name,
                 fix="return a number, or None, for every node",
             )
-            number = _plain_number(answer, tag, place)
+            number = _plain_number(answer, tag, node_name)
             if number is not None:
                 yield node, number
         return
@@ -166,7 +166,7 @@ def _by_name(graph: Graph) -> dict[str, Node | Scope]:
         if scope.qualified_name is not None:
             named.setdefault(scope.qualified_name, scope)
     for parameter in held_parameters(graph):
-        named.setdefault(parameter.name, parameter.place)
+        named.setdefault(parameter.name, parameter.target)
     return named
 
 
@@ -212,14 +212,14 @@ class NamedParameter(NamedTuple):
         name: The qualified name.
         parameter: Its shape, dtype and kind.
         identity: A key that is equal for all names of one parameter.
-        place: The node that represents it; without a node, the scope of its module, or of the
+        target: The node that represents it; without a node, the scope of its module, or of the
             innermost enclosing module that was called.
     """
 
     name: str
     parameter: Parameter
     identity: int | str
-    place: Node | Scope
+    target: Node | Scope
 
 
 def held_parameters(graph: Graph) -> Iterator[NamedParameter]:
@@ -230,13 +230,13 @@ def held_parameters(graph: Graph) -> Iterator[NamedParameter]:
         if node.kind in STATE
     }
     parts = walk(ModuleTree(graph).top)
-    places: dict[int | str, Node] = {}
+    targets: dict[int | str, Node] = {}
     for part in parts:
         for parameter in part.own_state:
             for scope in part.scopes:
                 node = nodes.get((scope, parameter.name))
                 if node is not None:
-                    places.setdefault(parameter_key(part, parameter), node)
+                    targets.setdefault(parameter_key(part, parameter), node)
     for part in parts:
         owner = part.calls[0].scope.path if part.name is None and part.calls else part.name
         around: ModulePart | None = part
@@ -244,10 +244,10 @@ def held_parameters(graph: Graph) -> Iterator[NamedParameter]:
             around = around.parent
         for parameter in part.own_state:
             identity = parameter_key(part, parameter)
-            place = places.get(identity) or (around.calls[0].scope if around else None)
-            if place is not None:
+            target = targets.get(identity) or (around.calls[0].scope if around else None)
+            if target is not None:
                 name = f"{owner}.{parameter.name}" if owner else parameter.name
-                yield NamedParameter(name, parameter, identity, place)
+                yield NamedParameter(name, parameter, identity, target)
 
 
 def _of_parameters(number: Callable[[Parameter], int]) -> Callable[[Graph], _Made]:
@@ -259,7 +259,7 @@ def _of_parameters(number: Callable[[Parameter], int]) -> Callable[[Graph], _Mad
             parameter.identity: parameter for parameter in held_parameters(graph)
         }.values():
             if parameter.parameter.kind == "parameter":
-                numbers[parameter.place] += number(parameter.parameter)
+                numbers[parameter.target] += number(parameter.parameter)
         return numbers
 
     return make
@@ -353,7 +353,7 @@ BUILT_IN: Mapping[str, Callable[[Graph], _Made]] = {
     "flops": _flops,
     "backward_flops": _backward_flops,
     "parameters": _of_parameters(numel_of),
-    "parameter_bytes": _of_parameters(lambda one: one.size_bytes),
+    "parameter_bytes": _of_parameters(lambda parameter: parameter.size_bytes),
     "activation_bytes": _of_costs(lambda costs: costs.activation_bytes),
     "moved_bytes": _of_costs(lambda costs: costs.moved_bytes),
     "saved_bytes": _saved,

@@ -79,17 +79,17 @@ class GraphLocation(NamedTuple):
     time: float | None = None
 
 
-def recorded_graph(logdir: str, place: GraphLocation, wall_time: float) -> Graph:
+def recorded_graph(logdir: str, location: GraphLocation, wall_time: float) -> Graph:
     """Return the graph from the record beside a drawing in a log.
 
     Args:
         logdir: The log directory of TensorBoard; empty if it was started without one.
-        place: The position of the drawing, with its step.
+        location: The position of the drawing, with its step.
         wall_time: The time at which it was written, in seconds since 1970.
     Raises:
         ArgumentError: The record is missing, unreachable or damaged.
     """
-    event = _event(_files(logdir, place.run), place, wall_time)
+    event = _event(_files(logdir, location.run), location, wall_time)
     if not event.record:
         raise _missing(
             "the log has its drawing alone: another library wrote it, or the record is too large",
@@ -119,20 +119,20 @@ def _files(logdir: str, run: str) -> list[str]:
         raise _missing(error_text(error), "see that the log directory is there") from error
 
 
-def _event(files: list[str], place: GraphLocation, wall_time: float) -> LoggedContent:
+def _event(files: list[str], location: GraphLocation, wall_time: float) -> LoggedContent:
     """Return the contents of the event with a drawing.
 
     Raises:
         ArgumentError: No file contains the event.
     """
-    tag = plain_tag(place.tag) if place.tag else None
+    tag = plain_tag(location.tag) if location.tag else None
     why = "no event file of the run has this graph"
     for path in files:
         try:
             for content in contents_of_file(path):
                 same = (content.tag, content.step, content.wall_time) == (
                     tag,
-                    place.step,
+                    location.step,
                     wall_time,
                 )
                 if same and content.kind != "figures":
@@ -182,55 +182,55 @@ class LoggedGraphs:
             for tag, data in tags.items()
             if plugin != _RUN_GRAPH or tag == metadata.RUN_GRAPH_NAME
         ]
-        return sorted(rows, key=lambda one: (one["run"], one["tag"]))
+        return sorted(rows, key=lambda row: (row["run"], row["tag"]))
 
     def levels(
-        self, context: Any, place: GraphLocation, before: GraphLocation | None = None
+        self, context: Any, location: GraphLocation, before: GraphLocation | None = None
     ) -> Levels:
         """Return the answers for the picture of a graph, made once while it is open.
 
         Args:
             context: TensorBoard's context of the request.
-            place: The position of the graph.
+            location: The position of the graph.
             before: The position of the graph to compare it with; None for a picture of one graph.
 
         Raises:
             ArgumentError: The log has no such graph, or its bytes are damaged; or, of two graphs,
                 one has no readable record.
         """
-        plugin, datum = self._find(context, place)
+        plugin, datum = self._find(context, location)
         if before is not None:
             opened = self._opened(self._find(context, before)[1], datum)
-            both = before, place
+            both = before, location
             return opened.get(
                 "levels",
                 lambda: Levels(
-                    _picture_of_difference(*(self.record_of(context, one) for one in both))
+                    _picture_of_difference(*(self.record_of(context, drawing) for drawing in both))
                 ),
             )
 
         def read() -> Levels:
             data = self._data.read_blob(context, blob_key=_key(datum))
-            return Levels(picture_of_bytes(place.tag or place.run, data, plugin))
+            return Levels(picture_of_bytes(location.tag or location.run, data, plugin))
 
         return self._opened(datum).get("levels", read)
 
-    def record_of(self, context: object, place: GraphLocation) -> Graph:
+    def record_of(self, context: object, location: GraphLocation) -> Graph:
         """Return the graph from the record beside a drawing, read once while it is open.
 
         Raises:
             ArgumentError: The log has no such graph, or no readable record of it.
         """
-        _, datum = self._find(context, place)
-        at = place._replace(step=datum.step)
+        _, datum = self._find(context, location)
+        at = location._replace(step=datum.step)
         return self._opened(datum).get(
             "record", lambda: recorded_graph(self._logdir, at, datum.wall_time)
         )
 
-    def record(self, context: object, place: GraphLocation) -> Graph | None:
+    def record(self, context: object, location: GraphLocation) -> Graph | None:
         """Return the graph of `record_of`, or None if it has no readable record."""
         try:
-            return self.record_of(context, place)
+            return self.record_of(context, location)
         except ArgumentError:
             return None
 
@@ -254,17 +254,19 @@ class LoggedGraphs:
             for run, tags in listed.items()
             for tag, series in tags.items()
         ]
-        return sorted(rows, key=lambda one: (one["run"], one["tag"]))
+        return sorted(rows, key=lambda row: (row["run"], row["tag"]))
 
-    def overlay(self, context: object, place: GraphLocation, tag: str) -> list[dict[str, object]]:
+    def overlay(
+        self, context: object, location: GraphLocation, tag: str
+    ) -> list[dict[str, object]]:
         """Return the figures of an overlay, at its latest step, for a graph of its run.
 
         Raises:
             ArgumentError: The log has no such graph or overlay, its bytes are damaged, or it has
                 no number for any node of the graph.
         """
-        levels = self.levels(context, place)
-        at = place._replace(tag=tag, step=None, time=None)
+        levels = self.levels(context, location)
+        at = location._replace(tag=tag, step=None, time=None)
         key = _key(self._find(context, at, (_OVERLAYS,))[1])
 
         def read() -> list[dict[str, Any]]:
@@ -274,7 +276,7 @@ class LoggedGraphs:
             except (DecodeError, ValueError) as error:
                 raise _damaged(f"the overlay {shown(name)}", error) from error
             named = [figure_by_names(levels.picture, *figure) for figure in numbers]
-            figures = [one for one in named if one is not None]
+            figures = [figure for figure in named if figure is not None]
             if figures:
                 return levels.figures(figures)
             raise ArgumentError(
@@ -285,35 +287,36 @@ class LoggedGraphs:
                 fix="choose the graph that it was drawn on",
             )
 
-        return self._opened(self._find(context, place)[1]).get(key, read)
+        return self._opened(self._find(context, location)[1]).get(key, read)
 
     def _find(
-        self, context: object, place: GraphLocation, plugins: Iterable[str] | None = None
+        self, context: object, location: GraphLocation, plugins: Iterable[str] | None = None
     ) -> tuple[str, Any]:
         """Return the plugin name of a graph's or an overlay's bytes, and TensorBoard's datum."""
-        tag = place.tag or metadata.RUN_GRAPH_NAME
+        tag = location.tag or metadata.RUN_GRAPH_NAME
         for plugin in _READERS if plugins is None else plugins:
-            if (plugin == _RUN_GRAPH) is bool(place.tag):
+            if (plugin == _RUN_GRAPH) is bool(location.tag):
                 continue
             sequences = self._data.read_blob_sequences(
                 context,
-                experiment_id=place.experiment,
+                experiment_id=location.experiment,
                 plugin_name=plugin,
-                run_tag_filter=provider.RunTagFilter(runs=[place.run], tags=[tag]),
+                run_tag_filter=provider.RunTagFilter(runs=[location.run], tags=[tag]),
                 downsample=_MOST_STEPS,
             )
             steps = [
                 each
-                for each in sequences.get(place.run, {}).get(tag, ())
+                for each in sequences.get(location.run, {}).get(tag, ())
                 if each.values
-                and place.step in (None, each.step)
-                and place.time in (None, each.wall_time)
+                and location.step in (None, each.step)
+                and location.time in (None, each.wall_time)
             ]
             if steps:
                 return plugin, steps[-1]
         raise ArgumentError(
-            f"the log has no graph of the run {shown(place.run)} under the tag {shown(place.tag)}"
-            + ("" if place.step is None else f" at step {place.step}"),
+            f"the log has no graph of the run {shown(location.run)} "
+            f"under the tag {shown(location.tag)}"
+            + ("" if location.step is None else f" at step {location.step}"),
             why="it was removed, or TensorBoard has not read it yet",
             fix="choose another graph, or reload",
         )
@@ -361,7 +364,10 @@ def _damaged(what: str, error: Exception) -> ArgumentError:
 
 
 def _of_metadata(data: bytes) -> GraphDef:
-    graphs = [one.pre_optimization_graph for one in RunMetadata.FromString(data).function_graphs]
+    graphs = [
+        function_graph.pre_optimization_graph
+        for function_graph in RunMetadata.FromString(data).function_graphs
+    ]
     merged: GraphDef = graph_util.merge_graph_defs(graphs)
     return merged
 
@@ -437,8 +443,8 @@ def _picture_of_difference(before: Graph, after: Graph) -> Picture:
     difference = Difference(outlined(before), outlined(after))
     picture = picture_of(difference.graph, color_by="difference")
     glyphs: list[Glyph] = [*picture.boxes, *picture.items]
-    named = {one.name: one for one in glyphs}
-    tops = [f"{one.name}/" for one in picture.children(picture.root) if isinstance(one, Box)]
+    named = {glyph.name: glyph for glyph in glyphs}
+    tops = [f"{glyph.name}/" for glyph in picture.children(picture.root) if isinstance(glyph, Box)]
 
     def find(name: str) -> Glyph | None:
         """Return the node or box of a dotted name, or the innermost enclosing box that is drawn."""

@@ -69,7 +69,7 @@ class ModelTab(base_plugin.TBPlugin):  # type: ignore[misc]
             "graphs": self._runs,
             **{kind: partial(self._answer, kind) for kind in _ANSWERS},
         }
-        return {f"/{one}": wrappers.Request.application(give) for one, give in answers.items()}
+        return {f"/{route}": wrappers.Request.application(give) for route, give in answers.items()}
 
     def is_active(self) -> bool:
         """Return False: TensorBoard shows the tab by `data_plugin_names` alone."""
@@ -124,19 +124,19 @@ class ModelTab(base_plugin.TBPlugin):  # type: ignore[misc]
 
         context, experiment = _asked_by(request)
         asked, logged, words = request.args, self._logged(), Words()
-        place = _place(asked, experiment)
-        before = _place(asked, experiment, "before_") if "before_run" in asked else None
+        location = _location(asked, experiment)
+        before = _location(asked, experiment, "before_") if "before_run" in asked else None
         if kind == "figures" and "overlay" in asked:
-            return {kind: logged.overlay(context, place, asked["overlay"])}
-        levels = logged.levels(context, place, before)
+            return {kind: logged.overlay(context, location, asked["overlay"])}
+        levels = logged.levels(context, location, before)
         if kind == "figures":
             return {kind: levels.asked(asked.get("key", ""))}
         if kind == "page":
             # A record describes one graph, so a page of two graphs has none.
-            record = None if before else logged.record(context, place)
+            record = None if before else logged.record(context, location)
             return page_of_levels(levels, record)
         if kind == "record":
-            answer = record_lists(levels, logged.record_of(context, place), words)
+            answer = record_lists(levels, logged.record_of(context, location), words)
         elif kind == "modules":
             answer = module_table(levels, words)
         elif kind in ("head", "index"):
@@ -173,7 +173,7 @@ def _asked_by(request: "Request") -> tuple[object, str]:
     return plugin_util.context(environ), plugin_util.experiment_id(environ)
 
 
-def _place(asked: Mapping[str, str], experiment: str, of: str = "") -> "GraphLocation":
+def _location(asked: Mapping[str, str], experiment: str, of: str = "") -> "GraphLocation":
     """Return the position of a graph from the arguments of a request.
 
     Args:

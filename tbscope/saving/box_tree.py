@@ -256,7 +256,7 @@ class Picture:
             several = attribute_value(node.attr["dtype"]) if "dtype" in node.attr else None
             dtypes = several if isinstance(several, list) else [dtype_of(node)] * len(shapes)
             self._outputs[glyph] = tuple(
-                Tensor(sizes, str(one)) for sizes, one in zip(shapes, dtypes, strict=False)
+                Tensor(sizes, str(dtype)) for sizes, dtype in zip(shapes, dtypes, strict=False)
             )
         return self._outputs[glyph]
 

@@ -61,7 +61,7 @@ class Stages:
             self.of[box] = box if own else around
         if any(self.of.values()):
             glyphs: list[Glyph] = [*picture.boxes, *picture.items]
-            named = {one.name: one for one in glyphs}
+            named = {glyph.name: glyph for glyph in glyphs}
             # Two passes: a gradient of a gradient is found after that gradient.
             for box in (*reversed(picture.boxes), *reversed(picture.boxes)):
                 forward = None if box in self._forward else self._find(box, named)
@@ -105,14 +105,14 @@ class Stages:
             near += [self._forward[glyph]] if glyph in self._forward else []
             pending = [*glyph.children.values()] if self.of[glyph] is glyph else []
             while pending:
-                one = pending.pop(0)
-                if isinstance(one, Box) and one in self._forward and glyph.parent is not None:
-                    glyphs.append(self._child_around(self._forward[one], glyph.parent))
-                elif isinstance(one, Box):
-                    pending += one.children.values()
+                child = pending.pop(0)
+                if isinstance(child, Box) and child in self._forward and glyph.parent is not None:
+                    glyphs.append(self._child_around(self._forward[child], glyph.parent))
+                elif isinstance(child, Box):
+                    pending += child.children.values()
         for each in near:
-            glyphs += (other for others in self.links.get(each, {}).values() for other in others)
-        return [one for one in dict.fromkeys(glyphs) if one is not glyph]
+            glyphs += (linked for others in self.links.get(each, {}).values() for linked in others)
+        return [counterpart for counterpart in dict.fromkeys(glyphs) if counterpart is not glyph]
 
     def lanes(self, box: Box) -> list[tuple[int, int]]:
         """Return the lane of each child of a box; none for a box without stages.
@@ -122,7 +122,7 @@ class Stages:
             column: 0 for the forward pass, 1 for a backward pass, 2 for nodes after it.
         """
         children = self._picture.children(box)
-        stages = [one for one in children if isinstance(one, Box) and self.of[one] is one]
+        stages = [child for child in children if isinstance(child, Box) and self.of[child] is child]
         if not stages:
             return []
         lanes: dict[Glyph, tuple[int, int]] = {}
@@ -143,7 +143,7 @@ class Stages:
                 sources = (
                     self._child_around(read.source, box) for read in self._picture.flow(child)
                 )
-                near = (lanes[one] for one in sources if one in lanes)
+                near = (lanes[source] for source in sources if source in lanes)
                 lanes[child] = max(near, default=(rounds, column))
         return [lanes[child] for child in children]
 
@@ -162,7 +162,7 @@ class Stages:
         stage = self.of[box]
         if stage is None or stage is box or self._picture.class_of(box):
             return None
-        inside = [self._forward[one] for one in box.children.values() if one in self._forward]
+        inside = [self._forward[child] for child in box.children.values() if child in self._forward]
         if self._picture.repeats(box):
             around = box_around(inside[0]) if inside else None
             return around if around is not None and self._picture.repeats(around) else None
@@ -187,7 +187,7 @@ class Stages:
             or candidate in self._forward
         ):
             return True
-        return any(one.name.startswith(f"{candidate.name}/") for one in inside)
+        return any(inner.name.startswith(f"{candidate.name}/") for inner in inside)
 
     def _child_around(self, glyph: Glyph, box: Box) -> Glyph:
         """Return the child of a box that is or contains a glyph; the root if it is elsewhere."""
@@ -237,11 +237,11 @@ class Texts:
         self._picture = picture
         self._stages = stages
         # The function from a node or a box to its text, by mode.
-        self._given: dict[str, Callable[[Glyph], str]] = {
+        self._text_functions: dict[str, Callable[[Glyph], str]] = {
             "label": partial(picture.mark, of="label"),
             "class": stages.class_of,
             "kind": partial(picture.mark, of="kind"),
-            "dtype": lambda glyph: next((one.dtype for one in picture.outputs(glyph)), ""),
+            "dtype": lambda glyph: next((output.dtype for output in picture.outputs(glyph)), ""),
             "device": picture.device,
             "trainable": picture.trainable,
             "stage": lambda glyph: self._stage_texts.get(glyph, ""),
@@ -253,13 +253,13 @@ class Texts:
     @cached_property
     def modes(self) -> tuple[str, ...]:
         """The modes in which some node or box has a text."""
-        return tuple(mode for mode in self._given if self.of(mode))
+        return tuple(mode for mode in self._text_functions if self.of(mode))
 
     def of(self, mode: str) -> Mapping[Glyph, str]:
         """Return the texts of nodes and boxes in a mode, without empty ones."""
         if mode not in self._known:
             glyphs: list[Glyph] = [*self._picture.boxes, *self._picture.items]
-            texts = zip(glyphs, map(self._given[mode], glyphs), strict=True)
+            texts = zip(glyphs, map(self._text_functions[mode], glyphs), strict=True)
             self._known[mode] = {glyph: text for glyph, text in texts if text}
         return self._known[mode]
 
@@ -284,8 +284,8 @@ class Texts:
                     inner = sums[child]
                     below.update(inner.below)
                     if not text:
-                        for one, count in inner.shares.items():
-                            shares[one] = shares.get(one, 0) + count
+                        for inner_text, count in inner.shares.items():
+                            shares[inner_text] = shares.get(inner_text, 0) + count
             sums[box] = BoxTexts(shares, below)
         return sums
 

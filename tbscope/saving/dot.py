@@ -67,7 +67,7 @@ def dot_of(cut: Cut) -> str:
     counts = Counter(map(mark, drawn))
     del counts[""]
     look = {mark(glyph) for glyph in picture.children(picture.root)}
-    order = sorted(counts, key=lambda one: (one not in look, -counts[one], one))
+    order = sorted(counts, key=lambda text: (text not in look, -counts[text], text))
     # Further texts have the plain colour, as in the viewer.
     colours = dict(zip(order, _THEME.colours, strict=False))
 

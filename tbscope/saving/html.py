@@ -187,7 +187,8 @@ def module_table(levels: Levels, words: Words) -> dict[str, object]:
         its name, class and output; and figures by their keys, None if missing.
     """
     picture = levels.picture
-    of, shown = "modules", {one for one in levels.glyphs if picture.fact(one, "class") is not None}
+    of = "modules"
+    shown = {glyph for glyph in levels.glyphs if picture.fact(glyph, "class") is not None}
     if not shown:
         # Boxes come from the names of nodes; runs of equal blocks have no row.
         of, shown = "boxes", {box for box in picture.boxes if not picture.repeats(box)}
@@ -199,7 +200,7 @@ def module_table(levels: Levels, words: Words) -> dict[str, object]:
         if picture.figure(picture.root, key) is not None
     }
     if of == "boxes":
-        numbers[_INSIDE] = [levels.inside[one] for one in glyphs if isinstance(one, Box)]
+        numbers[_INSIDE] = [levels.inside[glyph] for glyph in glyphs if isinstance(glyph, Box)]
     elif _COUNT in numbers:
         # The card of a module has this number only if some of its parameters are frozen.
         trainable = [(glyph, picture.fact(glyph, _TRAINABLE)) for glyph in glyphs]
@@ -227,24 +228,24 @@ def record_lists(levels: Levels, graph: Graph, words: Words) -> dict[str, object
         name.
     """
     picture = levels.picture
-    place: dict[str, int] = {}
+    index_of: dict[str, int] = {}
     for at, glyph in enumerate(levels.glyphs):
         if picture.fact(glyph, "class") is not None:
-            place.setdefault(str(picture.fact(glyph, "scope") or ""), at)
+            index_of.setdefault(str(picture.fact(glyph, "scope") or ""), at)
 
     def uses(definition: Definition) -> Iterator[int]:
         for use in definition.uses:
             path = use.scope.path if use.scope else ""
-            at = place.get(path, -1)
+            at = index_of.get(path, -1)
             yield at
             yield words(levels.glyphs[at].name or picture.title if at >= 0 else path)
 
     functions = [*Functions(graph)]
     return {
         "notes": words.of(dict.fromkeys(str(note) for note in graph.notes)),
-        "heads": words.of(one.head for one in functions),
-        "bodies": words.of("\n".join(body_to_lines(one.graph)) for one in functions),
-        "uses": [[*uses(one)] for one in functions],
+        "heads": words.of(function.head for function in functions),
+        "bodies": words.of("\n".join(body_to_lines(function.graph)) for function in functions),
+        "uses": [[*uses(function)] for function in functions],
     }
 
 
@@ -263,7 +264,7 @@ def _tree(picture: Picture, rows: Container[Glyph]) -> Iterator[tuple[Glyph, int
 def _output(picture: Picture, glyph: Glyph) -> str:
     """Return the sizes of a module's outputs, in the form of its info card."""
     if isinstance(glyph, Item):
-        return ", ".join(one.size_text for one in picture.outputs(glyph))
+        return ", ".join(tensor.size_text for tensor in picture.outputs(glyph))
     return _TENSOR.sub(_sizes, str(picture.fact(glyph, "results") or ""))
 
 

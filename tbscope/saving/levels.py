@@ -235,25 +235,30 @@ class Levels:
                 for mode in self._legends
             },
             "class": each(lambda glyph: words(self._stages.words_of(glyph))),
-            "structure": of_boxes(lambda one: structures[one]),
-            "inside": of_boxes(lambda one: self.inside[one]),
+            "structure": of_boxes(lambda inner: structures[inner]),
+            "inside": of_boxes(lambda inner: self.inside[inner]),
             "size": of_boxes(
-                lambda one: len(picture.children(one)) // max(picture.repeats(one), 1)
+                lambda inner: len(picture.children(inner)) // max(picture.repeats(inner), 1)
             ),
             "times": of_boxes(picture.repeats),
             "shares": of_boxes(
-                lambda one: {
-                    mode: _counts(inside(mode, one).shares, words) for mode in self._legends
+                lambda inner: {
+                    mode: _counts(inside(mode, inner).shares, words) for mode in self._legends
                 }
             ),
             "below": of_boxes(
-                lambda one: {mode: words.of(inside(mode, one).below) for mode in self._legends}
+                lambda inner: {mode: words.of(inside(mode, inner).below) for mode in self._legends}
             ),
-            "same": of_boxes(lambda one: sorted(self._same[one])),
-            "outputs": each(lambda glyph: [_type(one, words) for one in picture.outputs(glyph)]),
-            "figures": {key: each(lambda one: picture.figure(one, key)) for key in self._figures},  # noqa: B023
+            "same": of_boxes(lambda inner: sorted(self._same[inner])),
+            "outputs": each(
+                lambda glyph: [_type(output, words) for output in picture.outputs(glyph)]
+            ),
+            "figures": {
+                key: each(lambda glyph: picture.figure(glyph, key))  # noqa: B023
+                for key in self._figures
+            },
             "circles": [
-                [self.number[one] for one in circles.get(glyph, ())]
+                [self.number[circle] for circle in circles.get(glyph, ())]
                 if isinstance(glyph, Item)
                 else []
                 for glyph in shown
@@ -261,7 +266,9 @@ class Levels:
             "back": self._stages.flows_back(box),
             "columns": columns_of(picture, box, lines.within),
             "lanes": [[*lane] for lane in self._stages.lanes(box)],
-            "counterparts": each(lambda one: [*map(self._way_out, self._stages.counterparts(one))]),
+            "counterparts": each(
+                lambda glyph: [*map(self._way_out, self._stages.counterparts(glyph))]
+            ),
             "lines": self._drawn(lines.within, words),
             "entries": self._drawn(lines.entering, words, outside=0, of=box),
             "exits": self._drawn(lines.leaving, words, outside=1, of=box),
@@ -327,7 +334,7 @@ class Levels:
             "class": words.of(self._stages.words_of(glyph) for glyph in self.glyphs),
             "kind": words.of(picture.mark(glyph, "kind") for glyph in self.glyphs),
             "outputs": [
-                words.of(f"{one.size_text} {one.dtype}" for one in picture.outputs(glyph))
+                words.of(f"{output.size_text} {output.dtype}" for output in picture.outputs(glyph))
                 for glyph in self.glyphs
             ],
             "facts": [_facts(picture.facts(glyph), words) for glyph in self.glyphs],
@@ -360,11 +367,11 @@ class Levels:
             ]
             how = int(line.waits)
             if of is not None:
-                other = (start, end)[outside]
-                assert isinstance(other, Item), "a line leads from a node, and to one"
-                how += 2 * (self._stages.of[other.box] is not self._stages.of[of])
+                outer = (start, end)[outside]
+                assert isinstance(outer, Item), "a line leads from a node, and to one"
+                how += 2 * (self._stages.of[outer.box] is not self._stages.of[of])
             row = [self.number[start], self.number[end], how, types]
-            drawn.append(row if of is None else [*row, words(other.label)])
+            drawn.append(row if of is None else [*row, words(outer.label)])
         return drawn
 
     # -- cards -------------------------------------------------------------------------------
@@ -388,24 +395,24 @@ class Levels:
                     for pair, line in lines.items()
                     for at in line.tensors
                 }
-                for (other, _), tensor in crossing.items():
-                    links[title].append((other, tensor.size_text if tensor else ""))
-            for other in self._equal.get(self._structures[glyph], ()):
-                if other is not glyph:
-                    links["Boxes with the same inside"].append((other, ""))
+                for (neighbour, _), tensor in crossing.items():
+                    links[title].append((neighbour, tensor.size_text if tensor else ""))
+            for equal_box in self._equal.get(self._structures[glyph], ()):
+                if equal_box is not glyph:
+                    links["Boxes with the same inside"].append((equal_box, ""))
         for title, others in self._stages.links.get(glyph, {}).items():
-            links[title] += [(other, "") for other in others]
+            links[title] += [(linked, "") for linked in others]
         return {
             "facts": _facts(picture.facts(glyph), words),
-            "outputs": [_type(one, words) for one in picture.outputs(glyph)],
+            "outputs": [_type(output, words) for output in picture.outputs(glyph)],
             "device": words(picture.device(glyph)),
             "links": [
                 [
                     words(title),
                     [
                         number
-                        for other, text in entries
-                        for number in (self.number[other], words(other.name), words(text))
+                        for linked, text in entries
+                        for number in (self.number[linked], words(linked.name), words(text))
                     ],
                 ]
                 for title, entries in links.items()
@@ -497,7 +504,7 @@ class Levels:
         that are open initially come first, and classes of the forward pass before those that occur
         in backward passes and optimizer steps alone.
         """
-        drawn = [one for one in self.glyphs[1:] if isinstance(one, Box) or not one.embedded]
+        drawn = [glyph for glyph in self.glyphs[1:] if isinstance(glyph, Box) or not glyph.embedded]
         legends = {}
         for mode in self._text.modes:
             texts = self._text.of(mode)
@@ -506,12 +513,16 @@ class Levels:
                 legends[mode] = in_order(mode, counts)
         if "class" in legends:
             texts = self._text.of("class")
-            look = {texts.get(one) for box in self._opened for one in self.picture.children(box)}
-            forward = {texts.get(one) for one in drawn if self._stages.of[_box_of(one)] is None}
+            look = {
+                texts.get(glyph) for box in self._opened for glyph in self.picture.children(box)
+            }
+            forward = {
+                texts.get(glyph) for glyph in drawn if self._stages.of[_box_of(glyph)] is None
+            }
             legends["class"] = dict(
                 sorted(
                     legends["class"].items(),
-                    key=lambda one: (one[0] not in look, one[0] not in forward),
+                    key=lambda entry: (entry[0] not in look, entry[0] not in forward),
                 )
             )
         return legends

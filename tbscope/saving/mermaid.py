@@ -81,15 +81,15 @@ def _lines(cut: Cut) -> Iterator[str]:
 
     def inside(box: Box, indent: str) -> Iterator[str]:
         for glyph in picture.children(box):
-            place, text = number[glyph], _quoted(title(glyph))
+            index, text = number[glyph], _quoted(title(glyph))
             if isinstance(glyph, Item):
-                yield f"{indent}n{place}([{text}])"
+                yield f"{indent}n{index}([{text}])"
             elif cut.is_open(glyph):
-                yield f"{indent}subgraph s{place}[{text}]"
+                yield f"{indent}subgraph s{index}[{text}]"
                 yield from inside(glyph, f"{indent}  ")
                 yield f"{indent}end"
             else:
-                yield f"{indent}n{place}[[{text}]]"
+                yield f"{indent}n{index}[[{text}]]"
 
     yield "flowchart TB"
     yield from inside(picture.root, "  ")
@@ -105,4 +105,4 @@ def _lines(cut: Cut) -> Iterator[str]:
 
 def _quoted(text: str) -> str:
     """Return a text in quotes, with entity codes for characters that Mermaid may interpret."""
-    return '"' + _ODD.sub(lambda found: f"#{ord(found[0])};", text) + '"'
+    return '"' + _ODD.sub(lambda match: f"#{ord(match[0])};", text) + '"'

@@ -65,7 +65,9 @@ def fold_repeats(picture: Picture) -> dict[Box, int]:
                 while label in box.children:
                     label = f"{label}_"
                 run = picture.surround(box, label, members)
-                names = [picture.class_of(one) or _stem(one.label) for one in members[:period]]
+                names = [
+                    picture.class_of(member) or _stem(member.label) for member in members[:period]
+                ]
                 picture.fold(run, ", ".join(names), times)
                 new = len(structures.all) + len(runs) + 1
                 numbers[run] = runs.setdefault((*keys[at : at + period], times), new)
@@ -136,12 +138,12 @@ class _ChildRange(NamedTuple):
 
     Attributes:
         members: The children.
-        place: The index of each node among the nodes of the block, at any depth.
+        indices: The index of each node among the nodes of the block, at any depth.
         content: A key that is equal for equal blocks: nodes and boxes, and their inputs inside.
     """
 
     members: Sequence[Glyph]
-    place: dict[Item, int]
+    indices: dict[Item, int]
     content: list[Hashable]
 
 
@@ -157,7 +159,7 @@ class _Repetition:
 
     def __init__(self, first: _ChildRange) -> None:
         self.blocks = [first]
-        self.nodes = {*first.place}
+        self.nodes = {*first.indices}
         self.joints: tuple[set[_Joint], ...] = ()
 
 
@@ -250,15 +252,17 @@ class Folds:
                 run, self._block(children[end : end + period]), box
             ):
                 end += period
-            hidden = (len(run.blocks) - 1) * len(run.blocks[0].place)
+            hidden = (len(run.blocks) - 1) * len(run.blocks[0].indices)
             if end > most and hidden >= _LEAST_HIDDEN:
                 best, most = run, end
         return best
 
     def _block(self, members: Sequence[Glyph]) -> _ChildRange:
         picture = self.picture
-        nodes = [one for each in members for one in self._below[each] if isinstance(one, Item)]
-        place = {item: at for at, item in enumerate(nodes)}
+        nodes = [
+            glyph for member in members for glyph in self._below[member] if isinstance(glyph, Item)
+        ]
+        indices = {item: at for at, item in enumerate(nodes)}
         content: list[Hashable] = []
         for number, member in enumerate(members):
             for glyph in self._below[member]:
@@ -266,35 +270,36 @@ class Folds:
                 key: Hashable
                 if isinstance(glyph, Item):
                     reads = [
-                        (place.get(one.source), one.output, one.waits) for one in self._reads[glyph]
+                        (indices.get(read.source), read.output, read.waits)
+                        for read in self._reads[glyph]
                     ]
                     key = glyph.op, picture.outputs(glyph), tuple(reads)
                 else:
                     key = picture.class_of(glyph)
                 name = glyph.name[len(member.name) :]
                 content.append((number, name, self._hyperparameters.get(scope), key))
-        return _ChildRange(members, place, content)
+        return _ChildRange(members, indices, content)
 
     def _takes(self, run: _Repetition, block: _ChildRange, around: Box) -> bool:
         """Add a block to a run if its content and its joints equal those of the others."""
         before = run.blocks[-1]
         if block.content != before.content:
             return False
-        for item in block.place:
+        for item in block.indices:
             sources, readers = self._sources[item], self._readers.get(item, ())
             # A block may read only the block before it; no earlier block may read it.
-            if any(one in run.nodes and one not in before.place for one in sources) or any(
-                one in run.nodes for one in readers
-            ):
+            if any(
+                source in run.nodes and source not in before.indices for source in sources
+            ) or any(reader in run.nodes for reader in readers):
                 return False
         links: set[_Joint] = {
-            (place, (before.place[read.source], read.output))
-            for item, place in block.place.items()
+            (index, (before.indices[read.source], read.output))
+            for item, index in block.indices.items()
             for read in self._reads[item]
-            if read.source in before.place
+            if read.source in before.indices
         }
-        entries = self._joints(block, self._sources, before.place, around)
-        exits = self._joints(before, self._readers, block.place, around)
+        entries = self._joints(block, self._sources, before.indices, around)
+        exits = self._joints(before, self._readers, block.indices, around)
         if not run.joints:
             run.joints = links, entries, exits
             joined = entries <= self._joints(before, self._sources, (), around)
@@ -303,7 +308,7 @@ class Folds:
         if not joined or not exits <= self._joints(block, self._readers, (), around):
             return False
         run.blocks.append(block)
-        run.nodes.update(block.place)
+        run.nodes.update(block.indices)
         return True
 
     def _joints(
@@ -324,14 +329,14 @@ class Folds:
             above.add(box)
             box = box.parent
         joints: set[_Joint] = set()
-        for item, place in block.place.items():
-            for other in near.get(item, ()):
-                if other not in block.place and other not in neighbour:
-                    glyph: Glyph = other
+        for item, index in block.indices.items():
+            for linked in near.get(item, ()):
+                if linked not in block.indices and linked not in neighbour:
+                    glyph: Glyph = linked
                     while (outer := self._box_around(glyph)) not in above:
                         glyph = outer
                     label = glyph.label if outer is around else _stem(glyph.label)
-                    joints.add((place, (outer.name, label)))
+                    joints.add((index, (outer.name, label)))
         return joints
 
     def _box_around(self, glyph: Glyph) -> Box:
@@ -346,16 +351,18 @@ class Folds:
         """Fold a run into its first block, and return the node or box that is drawn for it."""
         first, *others = run.blocks
         for at, block in enumerate(run.blocks):
-            for item in block.place:
+            for item in block.indices:
                 self._blocks.setdefault(item, {})[run] = at
             if at:
-                self._first.update(zip(block.place, first.place, strict=True))
+                self._first.update(zip(block.indices, first.indices, strict=True))
         glyph = first.members[0]
         label = f"{glyph.label}-{others[-1].members[-1].label}"
         if len(first.members) == 1:
             text = self.picture.second_line(glyph)
         else:
-            text = ", ".join(self.picture.class_of(one) or one.label for one in first.members)
+            text = ", ".join(
+                self.picture.class_of(member) or member.label for member in first.members
+            )
             glyph = self._surround(box, label, first.members)
         times = f"× {len(run.blocks)}" + ("" if run.joints[0] else " side by side")
         self.titles[glyph] = label, f"{text} {times}" if text else times
@@ -365,9 +372,9 @@ class Folds:
         """Put the members of a block into a box of their own."""
         box = self.picture.surround(parent, label, members)
         for member in members:
-            for one in self._below[member]:
-                if isinstance(one, Box):
-                    one.depth += 1
+            for glyph in self._below[member]:
+                if isinstance(glyph, Box):
+                    glyph.depth += 1
         self.picture.boxes.append(box)
         self._made.add(box)
         return box

@@ -158,7 +158,7 @@ def save_graph(
     """Write a graph to a file, or into a folder; see `Graph.save`."""
     require_graph(graph, "save")
     text = path_text(
-        path, refused=lambda one: _refused(one, "a path is a text", "graph.save('graph.json')")
+        path, refused=lambda value: _refused(value, "a path is a text", "graph.save('graph.json')")
     )
     check_depth(depth)
     check_options(**drawing)

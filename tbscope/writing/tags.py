@@ -76,9 +76,9 @@ def write_entry(writer: object, drawn: Drawn, entry: GraphEntry, record: bytes =
     sink = open_sink(writer)
     if sink is None:
         return
-    place = _directory_of_run(sink, entry.run_name)
+    folder = _directory_of_run(sink, entry.run_name)
     # The key of the latest steps: one text per directory. A remote one has no local path.
-    directory = os.path.abspath(place) if place and not is_remote(place) else place
+    directory = os.path.abspath(folder) if folder and not is_remote(folder) else folder
     if directory and not is_remote(directory):
         forget_removed(directory)
     if stats is None and entry.tag is None and holds(directory, PROFILE_TAG, DataKind.FIGURES):
@@ -94,7 +94,7 @@ def write_entry(writer: object, drawn: Drawn, entry: GraphEntry, record: bytes =
         step = next_step(directory, tag, step, kind)
     assert step is not None
     before = _latest_file(directory, kinds)
-    with _opened(sink, place, before, own=entry.run_name is None) as taker:
+    with _opened(sink, folder, before, own=entry.run_name is None) as taker:
         write_graph_event(taker, drawn.data, tag=entry.tag, step=step, stats=stats, record=record)
         for tag, kind in kinds.items():
             remember_step(directory, tag, Written(step, kind, file_name(taker)))
@@ -122,12 +122,12 @@ def _directory_of_run(sink: object, run_name: str | None) -> str:
 
 
 @contextmanager
-def _opened(sink: object, place: str, before: str, *, own: bool) -> Iterator[object]:
+def _opened(sink: object, directory: str, before: str, *, own: bool) -> Iterator[object]:
     """Yield a sink for the events of a run; TensorBoard reads its file after `before`, if it can.
 
     Args:
         sink: An object with `add_event`, as `open_sink` returns it.
-        place: The directory of the run.
+        directory: The directory of the run.
         before: The name of a file that TensorBoard must read earlier; empty for none.
         own: Whether the run is the sink's own. Any other run gets an event file of its own, which
             is closed at the end; so does the sink's own run if TensorBoard would read the sink's
@@ -138,16 +138,16 @@ def _opened(sink: object, place: str, before: str, *, own: bool) -> Iterator[obj
     if own and _is_read_after(sink, before):
         yield sink
         return
-    foresee_failure(place)
+    foresee_failure(directory)
     try:
-        file_writer = EventFileWriter(place)
+        file_writer = EventFileWriter(directory)
         if not _is_read_after(file_writer, before):
             # File names begin with the time in seconds: in the next second the name sorts later.
             file_writer.close()
             time.sleep(1 - time.time() % 1)
-            file_writer = EventFileWriter(place)
+            file_writer = EventFileWriter(directory)
     except Exception as error:
-        raise writing_failed(place, error) from error
+        raise writing_failed(directory, error) from error
     with closing(file_writer):
         yield file_writer
 
@@ -236,7 +236,7 @@ def next_step(
 
 def forget_removed(directory: str) -> None:
     """Drop the entries of a log directory whose files were removed, as notebooks do."""
-    here = {tag: written.file for (place, tag), written in _latest.items() if place == directory}
+    here = {tag: written.file for (folder, tag), written in _latest.items() if folder == directory}
     # One file has many tags: it is looked up on disk once.
     removed = {
         file

@@ -41,11 +41,11 @@ def diff(
     tbscope diff before.json nets.py:make_model -i 2x3 --json
     tbscope diff runs/monday runs/friday
     """  # noqa: D301
-    one, other = graphs_of_targets([before, after], **run)
+    graph_before, graph_after = graphs_of_targets([before, after], **run)
     from tbscope.comparison.build_structure import OutlinedGraph
     from tbscope.comparison.difference import Difference
 
-    difference = Difference(OutlinedGraph(one), OutlinedGraph(other))
+    difference = Difference(OutlinedGraph(graph_before), OutlinedGraph(graph_after))
     if as_json:
         give_json(difference.to_dict(), output)
     else:

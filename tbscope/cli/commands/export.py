@@ -81,11 +81,11 @@ def export(
     tbscope export nets.py:make_model -i 1x3 --logdir runs/net --tag large --overlay flops
     """  # noqa: D301
     drawing: Any = {name: options.pop(name) for name in DRAWING}
-    place = {name: options.pop(name) for name in PLACING}
-    _check_use(logdir, outputs, overlays, depth, place)
+    placing = {name: options.pop(name) for name in PLACING}
+    _check_use(logdir, outputs, overlays, depth, placing)
     with in_command_words():
         check_options(**drawing)
-        check_placing(**place)
+        check_placing(**placing)
     for output in outputs:
         if output.path is not None:
             check_folder(output.path)
@@ -116,7 +116,7 @@ def export(
         else:
             put_in_file(path, data)
     if logdir is not None:
-        write_log(graph, logdir, drawing, place=place, overlays=overlays)
+        write_log(graph, logdir, drawing, placing=placing, overlays=overlays)
         # If the graph itself goes to standard output, nothing else may.
         say(opening_line(logdir), err=any(output.path is None for output in outputs))
 
@@ -126,19 +126,19 @@ def _check_use(
     outputs: tuple[OutputFile, ...],
     overlays: tuple[str, ...],
     depth: int | None,
-    place: dict[str, Any],
+    placing: dict[str, Any],
 ) -> None:
     """Refuse options that do not go together, before anything runs."""
     if logdir is None and not outputs:
         raise click.UsageError("Nothing to write: give --logdir FOLDER, -o FILE, or both.")
     if logdir is None:
-        flags = [flag_of(name) for name, value in place.items() if value is not None]
+        flags = [flag_of(name) for name, value in placing.items() if value is not None]
         flags += ["--overlay"] if overlays else []
         if flags:
             raise click.UsageError(f"{flags[0]} is for TensorBoard: give --logdir FOLDER, too.")
-    if place["tag"] in overlays:
+    if placing["tag"] in overlays:
         raise click.UsageError(
-            f"--tag and --overlay are both {place['tag']!r}: a tag has one graph."
+            f"--tag and --overlay are both {placing['tag']!r}: a tag has one graph."
         )
     if depth is not None and not any(output.form.cuts for output in outputs):
         from tbscope.saving.save import FORMS

@@ -103,7 +103,9 @@ def _nothing(
     for pattern in patterns:
         if not any(True for _ in _matching(words, (pattern,))):
             otherwise = "*word* finds a part of a name, tbscope show prints all"
-            known = dict.fromkeys(word for one in words.values() for word in pattern.asked(one))
+            known = dict.fromkeys(
+                word for node_words in words.values() for word in pattern.asked(node_words)
+            )
             near = did_you_mean(pattern.text.strip("*?"), known, otherwise, cutoff=0.6)
             return NotFoundError(what, fix=near)
     return NotFoundError(what, why="each pattern matches some, but none matches all of them")

@@ -53,7 +53,7 @@ def lint(
         ]
         give_json({"version": 1, "graphs": graphs}, output)
     else:
-        lines = [line for one in linted for line in _lines(*one, several=len(linted) > 1)]
+        lines = [line for result in linted for line in _lines(*result, several=len(linted) > 1)]
         give("\n".join([*lines, _count(linted)]), output)
     if any(findings for _, findings in linted):
         raise click.exceptions.Exit(1)
@@ -92,14 +92,14 @@ def _messages(target: GraphPath) -> "Iterator[LoggedMessage]":
     from tbscope.sources.logs.messages import messages_in_log
 
     count = 0
-    for one in messages_in_log(target.path):
-        if isinstance(one, ArgumentError):
-            say(f"note: {one.what}: {one.why}", err=True)
+    for message in messages_in_log(target.path):
+        if isinstance(message, ArgumentError):
+            say(f"note: {message.what}: {message.why}", err=True)
             continue
-        tag = tag_text(one.content.tag)
-        if target.tag in (None, tag, f"{tag}@{one.content.step}"):
+        tag = tag_text(message.content.tag)
+        if target.tag in (None, tag, f"{tag}@{message.content.step}"):
             count += 1
-            yield one
+            yield message
     if not count:
         what = "it contains no graph" if target.tag is None else f"none is tagged {target.tag!r}"
         raise ArgumentError(

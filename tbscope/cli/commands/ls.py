@@ -38,11 +38,11 @@ def ls(*, logdir: str, as_json: bool, output: Path | None) -> None:
 
     rows: list[dict[str, Any]] = []
     damaged: list[ArgumentError] = []
-    for one in messages_in_log(logdir):
+    for message in messages_in_log(logdir):
         try:
-            if isinstance(one, ArgumentError):
-                raise one
-            rows.append(_row(one, logdir))
+            if isinstance(message, ArgumentError):
+                raise message
+            rows.append(_row(message, logdir))
         except ArgumentError as error:
             damaged.append(error)
     if as_json:
@@ -53,35 +53,35 @@ def ls(*, logdir: str, as_json: bool, output: Path | None) -> None:
     elif not damaged:
         give("no graphs", output)
     if damaged:
-        for other in damaged[:-1]:
-            say(f"Error: {other}", err=True)
+        for earlier in damaged[:-1]:
+            say(f"Error: {earlier}", err=True)
         raise damaged[-1]
 
 
-def _row(one: "LoggedMessage", logdir: str) -> dict[str, object]:
-    run = logdir if one.run == "." else f"{logdir.rstrip('/')}/{one.run}"
+def _row(message: "LoggedMessage", logdir: str) -> dict[str, object]:
+    run = logdir if message.run == "." else f"{logdir.rstrip('/')}/{message.run}"
     return {
-        "run": one.run,
-        "tag": one.content.tag,
-        "step": one.content.step,
-        "nodes": one.count_nodes(),
-        "bytes": one.size_bytes,
-        "whole": one.is_whole,
-        "wall_time": one.content.wall_time,
-        "file": one.file,
-        "target": f"{run}:{tag_text(one.content.tag)}@{one.content.step}",
+        "run": message.run,
+        "tag": message.content.tag,
+        "step": message.content.step,
+        "nodes": message.count_nodes(),
+        "bytes": message.size_bytes,
+        "whole": message.is_whole,
+        "wall_time": message.content.wall_time,
+        "file": message.file,
+        "target": f"{run}:{tag_text(message.content.tag)}@{message.content.step}",
     }
 
 
 def _table(graphs: Iterable[dict[str, Any]]) -> Table:
     rows = [
         (
-            one_line(one["run"]),
-            one_line(tag_text(one["tag"])),
-            f"{one['step']}",
-            f"{one['nodes']:,}",
-            f"{one['bytes']:,}",
+            one_line(graph["run"]),
+            one_line(tag_text(graph["tag"])),
+            f"{graph['step']}",
+            f"{graph['nodes']:,}",
+            f"{graph['bytes']:,}",
         )
-        for one in graphs
+        for graph in graphs
     ]
     return table(("Run", "Tag", "Step", "Nodes", "Bytes"), rows, numeric=3)

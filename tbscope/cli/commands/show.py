@@ -68,8 +68,8 @@ def show(
     if summary and definitions:
         raise click.UsageError("--summary and --functions are two ways to print: give one.")
     if (summary or definitions) and (sources or parameters):
-        other = "--summary" if summary else "--functions"
-        raise click.UsageError(f"--sources and --parameters are for lines, not for {other}.")
+        option = "--summary" if summary else "--functions"
+        raise click.UsageError(f"--sources and --parameters are for lines, not for {option}.")
     if definitions and as_json:
         raise click.UsageError("--functions prints text, and --json the graph or its table.")
     graph = graph_of_target(**run)

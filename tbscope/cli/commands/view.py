@@ -146,15 +146,15 @@ def _ended_by_signals() -> Iterator[None]:
 
     before = {}
     if threading.current_thread() is threading.main_thread():
-        for one in (signal.SIGTERM, signal.SIGHUP):
-            before[one] = signal.signal(one, interrupt)
+        for signal_number in (signal.SIGTERM, signal.SIGHUP):
+            before[signal_number] = signal.signal(signal_number, interrupt)
     try:
         yield
     except KeyboardInterrupt:
         return
     finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)
+        for signal_number, handler in before.items():
+            signal.signal(signal_number, handler)
 
 
 def _lists_graphs(address: str) -> bool:

@@ -147,33 +147,35 @@ def _read(
     contents: list[tuple[str, str, LoggedContent]] = []
     for run, path in files:
         try:
-            for one in contents_of_file(path):
-                contents.append((run, path, one))
+            for content in contents_of_file(path):
+                contents.append((run, path, content))
         except ArgumentError as error:
             damaged(error)
     graphs: list[LoggedGraph] = []
-    for run, path, one in contents:
-        if one.kind != "figures":
-            figures = _figures_of(run, one, contents)
+    for run, path, content in contents:
+        if content.kind != "figures":
+            figures = _figures_of(run, content, contents)
             try:
-                graph = _graph_of(one, path, figures)
+                graph = _graph_of(content, path, figures)
             except ArgumentError as error:
                 damaged(error)
                 continue
-            graphs.append(LoggedGraph(run, one.tag, one.step, graph, one.wall_time, figures, path))
+            graphs.append(
+                LoggedGraph(run, content.tag, content.step, graph, content.wall_time, figures, path)
+            )
     return graphs
 
 
 def _figures_of(
-    run: str, one: LoggedContent, contents: list[tuple[str, str, LoggedContent]]
+    run: str, content: LoggedContent, contents: list[tuple[str, str, LoggedContent]]
 ) -> dict[str, Measured]:
     """Return the figures of a graph; those for the graph of a run may be in separate events."""
-    metadata = [one.figures] if one.figures is not None else []
-    if one.tag is None:
+    metadata = [content.figures] if content.figures is not None else []
+    if content.tag is None:
         metadata += [
-            other.figures
-            for other_run, _, other in contents
-            if other.kind == "figures" and other_run == run and other.figures is not None
+            logged.figures
+            for logged_run, _, logged in contents
+            if logged.kind == "figures" and logged_run == run and logged.figures is not None
         ]
     figures: dict[str, Measured] = {}
     for message in metadata:
@@ -181,22 +183,22 @@ def _figures_of(
         for device in message.step_stats.dev_stats:
             for stats in device.node_stats:
                 duration_us = float(stats.all_end_rel_micros) or stats.all_end_rel_nanos / 1000
-                memory_bytes = sum(one.total_bytes for one in stats.memory)
+                memory_bytes = sum(memory.total_bytes for memory in stats.memory)
                 figures[stats.node_name] = Measured(duration_us or None, memory_bytes or None)
     return figures
 
 
-def _graph_of(one: LoggedContent, path: str, figures: dict[str, Measured]) -> Graph:
-    tag = "the graph of the run" if one.tag is None else f"the tag {shown(one.tag)}"
+def _graph_of(content: LoggedContent, path: str, figures: dict[str, Measured]) -> Graph:
+    tag = "the graph of the run" if content.tag is None else f"the tag {shown(content.tag)}"
     try:
-        if one.record:
-            return graph_of_record(one.record)
-        if one.kind == "keras":
-            return graph_of_message(*graph_def_of_keras(one.data))
-        return graph_of_message(graph_def_of_bytes(one.data, path), "", figures)
+        if content.record:
+            return graph_of_record(content.record)
+        if content.kind == "keras":
+            return graph_of_message(*graph_def_of_keras(content.data))
+        return graph_of_message(graph_def_of_bytes(content.data, path), "", figures)
     except ArgumentError as error:
         raise ArgumentError(
-            f"{tag}, step {one.step}, cannot be read from {shown(path)}",
+            f"{tag}, step {content.step}, cannot be read from {shown(path)}",
             why=f"{error.what}: {error.why}",
             fix=error.fix,
         ) from error
