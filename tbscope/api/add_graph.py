@@ -123,12 +123,12 @@ def add_graph(
     """
     check_on_error(on_error)
     drawing: Any = {**options}
-    run, world, gathered, place = (
+    run, world, gathered, placing = (
         take_values(group, drawing) for group in (RUNNING, WORLD, GATHERING, PLACING)
     )
     try:
         check_gathering(**gathered)
-        entry = GraphEntry(plain_text(place["tag"]), place["step"], place["run_name"])
+        entry = GraphEntry(plain_text(placing["tag"]), placing["step"], placing["run_name"])
         pretended = world["world_size"] is not None or world["mesh"] is not None
         gathering = None if pretended else gathering_of(*gathered.values())
         if gathering is None:

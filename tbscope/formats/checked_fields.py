@@ -38,15 +38,15 @@ _MOST = 2**100
 class FieldError(Exception):
     """Plain data that violates the schema; `str` is the place and the reason."""
 
-    def __init__(self, why: str, place: str = "") -> None:
-        super().__init__(f"{place} {why}".lstrip())
+    def __init__(self, why: str, path: str = "") -> None:
+        super().__init__(f"{path} {why}".lstrip())
         self._why = why
-        self._place = place
+        self._path = path
 
-    def within(self, place: str) -> "FieldError":
-        """Return the error with a place in front: the field or index that contains the data."""
-        joint = "." if self._place and not self._place.startswith("[") else ""
-        return FieldError(self._why, f"{place}{joint}{self._place}")
+    def within(self, path: str) -> "FieldError":
+        """Return the error with a path in front: the field or index that contains the data."""
+        joint = "." if self._path and not self._path.startswith("[") else ""
+        return FieldError(self._why, f"{path}{joint}{self._path}")
 
 
 class FieldKind(NamedTuple):

@@ -178,7 +178,7 @@ def _loss(scene: Scene, glyph: Glyph) -> str:
     reason = scene.aside.get(glyph)
     if reason and reason != "isolated":
         return f"is put aside for {reason}"
-    names = [quote(other.name) for other, why in scene.aside.items() if why != "isolated"]
+    names = [quote(aside.name) for aside, why in scene.aside.items() if why != "isolated"]
     if not names:
         return "is not connected any more"
     verb = "is" if len(names) == 1 else "are"

@@ -30,9 +30,9 @@ class Readable(Protocol):
         """Return the next bytes; fewer than `size` only at the end of the file."""
 
 
-def file_kind(thing: object) -> FileKind | None:
+def file_kind(obj: object) -> FileKind | None:
     """Return the kind of the content at a path, or None for no path or no kind."""
-    path = path_of(thing)
+    path = path_of(obj)
     if not path or "\0" in path:
         return None
     try:
@@ -67,23 +67,23 @@ def open_file(path: str) -> Iterator[tuple[Readable, int]]:
         yield file, os.fstat(file.fileno()).st_size
 
 
-def read_whole(thing: object, doing: str) -> bytes:
+def read_whole(path_like: object, doing: str) -> bytes:
     """Return the bytes of a file.
 
     Args:
-        thing: The path.
+        path_like: The path.
         doing: The first words of the error.
     Raises:
         ArgumentError: The file cannot be read.
     """
-    path = path_of(thing)
+    path = path_of(path_like)
     try:
         if path is None:
             raise TypeError("it is no path")
         with open_file(path) as (file, size):
             return file.read(size)
     except Exception as error:  # Each store raises errors of its own.
-        raise unreadable(thing, doing, error_text(error)) from error
+        raise unreadable(path_like, doing, error_text(error)) from error
 
 
 def _is_directory(path: str) -> bool:

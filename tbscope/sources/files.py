@@ -71,13 +71,13 @@ def _kind_of_message(head: bytes) -> FileKind | None:
     return "graph_def" if head[0] in _GRAPH_DEF else None
 
 
-def archive_entries(thing: object) -> list[str]:
+def archive_entries(obj: object) -> list[str]:
     """Return the names of the entries of a zip archive; empty for other files and objects.
 
     Args:
-        thing: The path of a file; any other object has no entries.
+        obj: The path of a file; any other object has no entries.
     """
-    path = path_of(thing)
+    path = path_of(obj)
     if path is None:
         return []
     import zipfile
@@ -98,24 +98,24 @@ ELSEWHERE = (
 """Reason why other kinds of remote files are not read, and the fix."""
 
 
-def local_file(thing: Any, doing: str) -> str:
+def local_file(path_like: Any, doing: str) -> str:
     """Return the path of a file on this machine.
 
     Args:
-        thing: The path.
+        path_like: The path.
         doing: The first words of the error.
     Raises:
         ArgumentError: The argument is no path, or the path is remote, or no file is there.
     """
     try:
-        path = os.fsdecode(thing)
+        path = os.fsdecode(path_like)
     except Exception as error:  # A user's `__fspath__` may raise any error.
-        raise unreadable(thing, doing, error_text(error), "give the path of a file") from error
+        raise unreadable(path_like, doing, error_text(error), "give the path of a file") from error
     if "://" in path:
-        raise unreadable(thing, doing, *ELSEWHERE)
+        raise unreadable(path_like, doing, *ELSEWHERE)
     if not os.path.isfile(path):
         why = "it is a directory" if os.path.isdir(path) else "there is no such file"
-        raise unreadable(thing, doing, why, "give the path of a file")
+        raise unreadable(path_like, doing, why, "give the path of a file")
     return path
 
 

@@ -62,9 +62,9 @@ def graph_of(model: object, input_to_model: object, run: Mapping[str, object]) -
     return source.graph(model, input_to_model, run)
 
 
-def runs(thing: object) -> bool:
+def runs(obj: object) -> bool:
     """Whether an object runs with inputs, or can: a model, rather than a graph or a file."""
-    return callable(thing) and not is_exported(thing)
+    return callable(obj) and not is_exported(obj)
 
 
 def load(thing: object) -> Graph:
@@ -90,24 +90,24 @@ def load(thing: object) -> Graph:
     return source.graph(thing, None, {})
 
 
-def _without_graph(thing: object) -> tuple[str, str]:
+def _without_graph(obj: object) -> tuple[str, str]:
     """Return the reason why no source takes an object, and the fix."""
-    path = path_of(thing) or ""
+    path = path_of(obj) or ""
     if "://" in path:
         reason = reason_unopened(path)
         return (
             (reason, "give the path of a file that TensorBoard can open") if reason else ELSEWHERE
         )
-    if _is_missing(thing):
+    if _is_missing(obj):
         return "there is no such file", _RUN_IT
-    if runs(thing):
+    if runs(obj):
         return "it is a model, or a function, that has yet to run", _RUN_IT
     return f"it takes {', '.join(map(str, SOURCES[:-1]))}", _RUN_IT
 
 
 def _read(read: Callable[[Any], Graph]) -> Callable[[object, Any, Mapping[str, object]], Graph]:
     """Return the conversion of objects that take no inputs and no options of a run."""
-    return lambda thing, input_to_model, run: _as_it_is(read(thing), input_to_model, run)
+    return lambda obj, input_to_model, run: _as_it_is(read(obj), input_to_model, run)
 
 
 def _exported(program: object) -> Graph:
@@ -191,15 +191,15 @@ def _onnx(model: object) -> Graph:
     return from_onnx(model)
 
 
-def _is_missing(thing: object) -> bool:
-    path = path_of(thing)
+def _is_missing(obj: object) -> bool:
+    path = path_of(obj)
     if path is None or "://" in path or "\0" in path:
         return False
     return not os.path.exists(path)
 
 
-def _is_log(thing: object) -> bool:
-    return file_kind(thing) in ("events", "directory")
+def _is_log(obj: object) -> bool:
+    return file_kind(obj) in ("events", "directory")
 
 
 def _logged(path: object) -> Graph:
@@ -209,21 +209,21 @@ def _logged(path: object) -> Graph:
     return graph_in_log(path)
 
 
-def _is_graph_def(thing: object) -> bool:
-    if type(thing).__name__ == "GraphDef" and hasattr(thing, "SerializeToString"):
+def _is_graph_def(obj: object) -> bool:
+    if type(obj).__name__ == "GraphDef" and hasattr(obj, "SerializeToString"):
         return True
-    return file_kind(thing) in ("graph_def", "graph_def_text")
+    return file_kind(obj) in ("graph_def", "graph_def_text")
 
 
-def _drawn(thing: object) -> Graph:
+def _drawn(obj: object) -> Graph:
     # Imported late, as in `_onnx`.
     from tbscope.sources.graphdef.reading import from_graph_def
 
-    return from_graph_def(thing)
+    return from_graph_def(obj)
 
 
-def _is_saved(thing: object) -> bool:
-    return file_kind(thing) == "json"
+def _is_saved(obj: object) -> bool:
+    return file_kind(obj) == "json"
 
 
 def _saved(path: object) -> Graph:
@@ -249,10 +249,10 @@ def _run(model: Any, input_to_model: Any, run: Mapping[str, Any]) -> Graph:
 
 
 SOURCES = (
-    GraphSource("a graph that is made already", lambda thing: isinstance(thing, Graph), _as_it_is),
+    GraphSource("a graph that is made already", lambda obj: isinstance(obj, Graph), _as_it_is),
     GraphSource(
         "the graphs of torch.compile",
-        lambda thing: isinstance(thing, CompiledGraphs),
+        lambda obj: isinstance(obj, CompiledGraphs),
         _read(lambda graphs: graphs.overview),
     ),
     GraphSource("the path of a file that graph.save wrote", _is_saved, _read(_saved)),
@@ -265,7 +265,7 @@ SOURCES = (
     # After the other files: a path whose content is of no other kind may end in `.onnx`.
     GraphSource("an ONNX model, or the path of one", is_model, _read(_onnx)),
     GraphSource("a graph module of torch.fx", is_graph_module, _traced_by_fx),
-    GraphSource("a module or another callable, which is run", lambda thing: True, _run),
+    GraphSource("a module or another callable, which is run", lambda obj: True, _run),
 )
 """Sources in the order in which they are tried. The last one takes any object, and raises if the
 object cannot run."""

@@ -10,55 +10,55 @@ from typing import TypeVar
 
 __all__ = ["find_cycles", "in_order", "inner_first"]
 
-_Place = TypeVar("_Place", bound=Hashable)
+_Node = TypeVar("_Node", bound=Hashable)
 
 
-def find_cycles(steps: Iterable[tuple[_Place, _Place]]) -> list[list[_Place]]:
-    """Return the strongly connected components of two or more places, by Tarjan's algorithm.
+def find_cycles(steps: Iterable[tuple[_Node, _Node]]) -> list[list[_Node]]:
+    """Return the strongly connected components of two or more nodes, by Tarjan's algorithm.
 
     Args:
-        steps: The edges, as (start, end). An edge from a place to itself makes no component.
+        steps: The edges, as (start, end). An edge from a node to itself makes no component.
     Returns:
-        The components: each place leads to all others of its component.
+        The components: each node leads to all others of its component.
 
     Source: R. Tarjan, Depth-first search and linear graph algorithms, 1972
     """
-    readers: dict[_Place, list[_Place]] = {}
+    readers: dict[_Node, list[_Node]] = {}
     for start, end in steps:
         readers.setdefault(start, []).append(end)
-    cycles: list[list[_Place]] = []
-    reached: dict[_Place, int] = {}
-    # The lowest number on the current path that each place reaches; a place that reaches no lower
+    cycles: list[list[_Node]] = []
+    reached: dict[_Node, int] = {}
+    # The lowest number on the current path that each node reaches; a node that reaches no lower
     # number than its own is the root of a component.
-    lowest: dict[_Place, int] = {}
-    waiting: list[_Place] = []
-    done: set[_Place] = set()
-    way: list[tuple[_Place, Iterator[_Place]]] = []
+    lowest: dict[_Node, int] = {}
+    waiting: list[_Node] = []
+    done: set[_Node] = set()
+    way: list[tuple[_Node, Iterator[_Node]]] = []
 
-    def enter(place: _Place) -> None:
-        reached[place] = lowest[place] = len(reached)
-        waiting.append(place)
-        way.append((place, iter(readers.get(place, ()))))
+    def enter(node: _Node) -> None:
+        reached[node] = lowest[node] = len(reached)
+        waiting.append(node)
+        way.append((node, iter(readers.get(node, ()))))
 
     for first in readers:
         if first not in reached:
             enter(first)
         while way:
-            place, ahead = way[-1]
-            for other in ahead:
-                if other not in reached:
-                    enter(other)
+            node, ahead = way[-1]
+            for reader in ahead:
+                if reader not in reached:
+                    enter(reader)
                     break
-                if other not in done:
-                    lowest[place] = min(lowest[place], reached[other])
+                if reader not in done:
+                    lowest[node] = min(lowest[node], reached[reader])
             else:
                 way.pop()
                 if way:
                     above = way[-1][0]
-                    lowest[above] = min(lowest[above], lowest[place])
-                if lowest[place] == reached[place]:
+                    lowest[above] = min(lowest[above], lowest[node])
+                if lowest[node] == reached[node]:
                     group = [waiting.pop()]
-                    while group[-1] != place:
+                    while group[-1] != node:
                         group.append(waiting.pop())
                     done.update(group)
                     if len(group) > 1:
@@ -92,14 +92,14 @@ def in_order(count: int, steps: Iterable[tuple[int, int]]) -> list[int]:
     return done
 
 
-def inner_first(whole: _Place, parts: Callable[[_Place], Iterable[_Place]]) -> list[_Place]:
+def inner_first(whole: _Node, parts: Callable[[_Node], Iterable[_Node]]) -> list[_Node]:
     """Return a whole and its parts at any depth in postorder, each object once.
 
     Args:
         whole: The root; it comes last.
         parts: Returns the direct parts of an object. The parts have no cycles.
     """
-    ordered: dict[_Place, None] = {}
+    ordered: dict[_Node, None] = {}
     seen = {whole}
     way = [(whole, iter(parts(whole)))]
     while way:

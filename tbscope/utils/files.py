@@ -10,14 +10,14 @@ from tbscope.errors import ArgumentError
 __all__ = ["masked_crc", "path_of", "path_text", "write_whole"]
 
 
-def path_of(thing: object) -> str | None:
+def path_of(obj: object) -> str | None:
     """Return a str or `os.PathLike` as a plain str, or None if it is no path of text."""
-    if isinstance(thing, str):
-        return str.__str__(thing)
-    if not isinstance(thing, os.PathLike):
+    if isinstance(obj, str):
+        return str.__str__(obj)
+    if not isinstance(obj, os.PathLike):
         return None
     try:
-        path = os.fspath(thing)
+        path = os.fspath(obj)
     except Exception:  # noqa: BLE001  The user's `__fspath__` raised: no path.
         return None
     return str.__str__(path) if isinstance(path, str) else None

@@ -30,8 +30,8 @@ InputSize: TypeAlias = Sequence[int] | Sequence[Sequence[int]] | Mapping[str, Se
 Dtypes: TypeAlias = Any
 """A dtype of torch or its name, a list of one for each input, or dtypes by parameter names."""
 
-_Thing = TypeVar("_Thing")
-_Given = TypeVar("_Given")
+_Value = TypeVar("_Value")
+_Result = TypeVar("_Result")
 
 
 def is_word(value: object, words: Collection[object]) -> bool:
@@ -50,7 +50,7 @@ def is_text(value: object) -> bool:
     return True
 
 
-def plain_text(value: _Thing) -> "_Thing | str":
+def plain_text(value: _Value) -> "_Value | str":
     """Return a str of any subclass as a plain str; any other value as it is."""
     return str.__str__(value) if isinstance(value, str) else value
 
@@ -126,35 +126,35 @@ def _unreadable(mapping: object, option: str, error: Exception) -> ArgumentError
     )
 
 
-def attribute_of(thing: object, name: str, default: object = None) -> Any:
+def attribute_of(obj: object, name: str, default: object = None) -> Any:
     """Return an attribute of any object, or the default if it is missing or its code raises.
 
     A `__getattr__` that looks into a dict raises `KeyError`, an unbound proxy any error.
     """
     try:
-        return getattr(thing, name, default)
+        return getattr(obj, name, default)
     except Exception:  # noqa: BLE001  The user's code raised: the attribute is missing.
         return default
 
 
-def table_of(thing: object) -> Any:
+def table_of(obj: object) -> Any:
     """Return the `__dict__` of an object past its `__getattribute__`, or None if it has none."""
-    if not type(thing).__dictoffset__:
+    if not type(obj).__dictoffset__:
         return None
     try:
-        return object.__getattribute__(thing, "__dict__")
+        return object.__getattribute__(obj, "__dict__")
     except Exception:  # noqa: BLE001  `__dict__` may be a property (of a proxy): the user's code.
         return None
 
 
 def ask(
-    function: Callable[[_Thing], _Given], thing: _Thing, *, option: str, place: str, fix: str
-) -> _Given:
+    function: Callable[[_Value], _Result], argument: _Value, *, option: str, place: str, fix: str
+) -> _Result:
     """Return the result of a function of the user's.
 
     Args:
         function: The function.
-        thing: Its argument.
+        argument: Its argument.
         option: The name of the option whose value it is.
         place: The argument in words, for the error.
         fix: The result that it should return, for the error.
@@ -162,7 +162,7 @@ def ask(
         ArgumentError: The function raised; the message names the option and the error.
     """
     try:
-        return function(thing)
+        return function(argument)
     except Exception as error:
         raise ArgumentError(
             f"the function given as {option} raised for {place}", why=error_text(error), fix=fix

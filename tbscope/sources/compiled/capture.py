@@ -247,9 +247,9 @@ class Capture:
             if first:
                 results = result if isinstance(result, tuple | list) else (result,)
                 captured.outputs = [None] * len(results)
-                for place, tensor in enumerate(results):
+                for index, tensor in enumerate(results):
                     if isinstance(tensor, torch.Tensor) and self._origin(tensor) is None:
-                        self._note(tensor, (captured.number, place))
+                        self._note(tensor, (captured.number, index))
             return result
 
         return runs

@@ -128,25 +128,25 @@ class FrameNames:
             was_there = was_there or _is_module(value)
         return ".".join(filter(None, steps)), was_there, value
 
-    def _known(self, thing: Any) -> str | None:
-        return self.known(thing) if _is_module(thing) else None
+    def _known(self, obj: Any) -> str | None:
+        return self.known(obj) if _is_module(obj) else None
 
 
-def _is_module(thing: object) -> bool:
-    return isinstance(thing, torch.nn.Module)
+def _is_module(obj: object) -> bool:
+    return isinstance(obj, torch.nn.Module)
 
 
-def _part(thing: Any, word: str) -> object:
+def _part(container: Any, word: str) -> object:
     """Return an entry of a module, a partial, a method or a plain container, or None."""
-    if _is_module(thing):
-        return uncompiled(thing)._modules.get(word)
-    if isinstance(thing, functools.partial | MethodType):
-        return getattr(thing, word) if word in _REACHED else None
-    if type(thing) is dict:
-        return thing.get(word)
-    if type(thing) in (list, tuple) and word.lstrip("-").isdecimal():
+    if _is_module(container):
+        return uncompiled(container)._modules.get(word)
+    if isinstance(container, functools.partial | MethodType):
+        return getattr(container, word) if word in _REACHED else None
+    if type(container) is dict:
+        return container.get(word)
+    if type(container) in (list, tuple) and word.lstrip("-").isdecimal():
         index = int(word)
-        return thing[index] if -len(thing) <= index < len(thing) else None
+        return container[index] if -len(container) <= index < len(container) else None
     return None
 
 

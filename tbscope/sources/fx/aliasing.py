@@ -72,9 +72,9 @@ UNKNOWN = TensorType(None, "unknown", "cpu")
 """Type of a tensor for which a program records nothing."""
 
 
-def is_symbol(thing: object) -> bool:
+def is_symbol(obj: object) -> bool:
     """Whether an object is a symbolic number, which has no value yet."""
-    return isinstance(thing, _SYMBOLS)
+    return isinstance(obj, _SYMBOLS)
 
 
 def types_of_metadata(metadata: object) -> Types:
@@ -88,24 +88,24 @@ def types_of_metadata(metadata: object) -> Types:
     return rebuilt(metadata, _type_or_constant)
 
 
-def _type_or_constant(thing: object) -> object:
+def _type_or_constant(entry: object) -> object:
     """Return the type or the constant for an entry of a pytree, or `DESCEND` for a container."""
-    if isinstance(thing, torch.Tensor):
-        return _type_of(thing)
-    if is_symbol(thing):
+    if isinstance(entry, torch.Tensor):
+        return _type_of(entry)
+    if is_symbol(entry):
         # The formula, as `2*s0`.
-        return Constant(str(thing))
-    if isinstance(thing, tuple):
-        fields: Any = thing
-        if {"shape", "dtype"} <= set(getattr(thing, "_fields", ())):
+        return Constant(str(entry))
+    if isinstance(entry, tuple):
+        fields: Any = entry
+        if {"shape", "dtype"} <= set(getattr(entry, "_fields", ())):
             # The TensorMetadata of torch.fx has no device.
-            return _typed(fields.shape, fields.dtype, "cpu", getattr(thing, "stride", None))
-        if isinstance(thing, torch.Size):
-            return thing if _are_numbers(thing) else tuple(map(_type_or_constant, thing))
+            return _typed(fields.shape, fields.dtype, "cpu", getattr(entry, "stride", None))
+        if isinstance(entry, torch.Size):
+            return entry if _are_numbers(entry) else tuple(map(_type_or_constant, entry))
         return DESCEND
-    if is_walked(type(thing)):
+    if is_walked(type(entry)):
         return DESCEND
-    return thing if isinstance(thing, _CONSTANTS) else None
+    return entry if isinstance(entry, _CONSTANTS) else None
 
 
 _CONSTANTS = (
@@ -119,10 +119,10 @@ def tree_replace(nest: object, kind: type[_T], change: Callable[[_T], object]) -
     if type(nest) is kind:
         return change(nest)
 
-    def each(thing: object) -> object:
-        if type(thing) is kind:
-            return change(thing)
-        return DESCEND if is_walked(type(thing)) else thing
+    def each(entry: object) -> object:
+        if type(entry) is kind:
+            return change(entry)
+        return DESCEND if is_walked(type(entry)) else entry
 
     return rebuilt(nest, each)
 

@@ -160,15 +160,15 @@ def _formulas(data: object) -> Iterator[object]:
     """Yield the formulas of sizes in nested JSON; torch writes each of them as a text."""
     pending = [data]
     while pending:
-        thing = pending.pop()
-        if isinstance(thing, dict):
-            if "expr_str" in thing:
-                yield thing["expr_str"]
-            constraints = thing.get("range_constraints")
+        entry = pending.pop()
+        if isinstance(entry, dict):
+            if "expr_str" in entry:
+                yield entry["expr_str"]
+            constraints = entry.get("range_constraints")
             yield from constraints if isinstance(constraints, dict) else ()
-            pending += thing.values()
-        elif isinstance(thing, list):
-            pending += thing
+            pending += entry.values()
+        elif isinstance(entry, list):
+            pending += entry
 
 
 _FUNCTIONS = frozenset(

@@ -47,7 +47,9 @@ def input_paths(
     for name, argument in named:
         for path, tensor in tensor_leaves(argument, name, public=True):
             paths.setdefault(id(tensor), path)
-    flat_paths = [paths.get(id(mark), other) for mark, other in zip(marks, fallback, strict=True)]
+    flat_paths = [
+        paths.get(id(mark), default) for mark, default in zip(marks, fallback, strict=True)
+    ]
     leaf_of = {id(mark): leaf for mark, leaf in zip(marks, leaves, strict=True)}
     return flat_paths, [(name, _unmarked(argument, leaf_of)) for name, argument in named]
 

@@ -315,20 +315,20 @@ def _is_plain(value: object) -> bool:
 def _with(arguments: object, stand_ins: dict[Slot, torch.Tensor], device: str | None = None) -> Any:
     """Return arguments with a fake tensor for each slot, on the slot's device or on another."""
 
-    def each(thing: object) -> object:
-        if type(thing) is torch.device and device is not None:
+    def each(entry: object) -> object:
+        if type(entry) is torch.device and device is not None:
             return torch.device(device)
-        if type(thing) is not Slot:
-            return DESCEND if is_walked(type(thing)) else thing
-        if thing not in stand_ins:
-            tensor: Any = thing.type
-            stand_ins[thing] = torch.empty_strided(
+        if type(entry) is not Slot:
+            return DESCEND if is_walked(type(entry)) else entry
+        if entry not in stand_ins:
+            tensor: Any = entry.type
+            stand_ins[entry] = torch.empty_strided(
                 tensor.shape,
                 tensor.stride,
                 dtype=getattr(torch, tensor.dtype),
                 device=device or tensor.device,
             )
-        return stand_ins[thing]
+        return stand_ins[entry]
 
     return rebuilt(arguments, each)
 

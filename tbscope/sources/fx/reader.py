@@ -121,7 +121,7 @@ class Reader:
         self.between: dict[ProgramNode, ModuleStack] = {}
         # The latest node whose scope and line were looked up, and these.
         self._node: ProgramNode = None
-        self._place: tuple[Scope | None, Source | None] | None = None
+        self._location: tuple[Scope | None, Source | None] | None = None
         # Names of operators, by kernel.
         self._operations: dict[KernelInfo, str] = {}
         # Used scopes: they contain an operation, at any depth.
@@ -237,8 +237,8 @@ class Reader:
 
     def where(self, node: ProgramNode) -> tuple[Scope | None, Source | None]:
         """Return the scope and the line of a node."""
-        if node is self._node and self._place is not None:
-            return self._place
+        if node is self._node and self._location is not None:
+            return self._location
         stack = node.meta.get("nn_module_stack")
         return self.stand(node, self.between.get(node) if not stack and self.between else stack)
 
@@ -247,20 +247,20 @@ class Reader:
     ) -> tuple[Scope | None, Source | None]:
         """Place a node in the calls of a stack, even if its metadata has another stack."""
         source = self.line(node)
-        place = self.places.scope_of(stack, source), source
-        self._node, self._place = node, place
-        return place
+        location = self.places.scope_of(stack, source), source
+        self._node, self._location = node, location
+        return location
 
     def enter(self, node: ProgramNode) -> tuple[Scope | None, Source | None]:
         """Return the scope and the line of a node that is appended next; mark its scopes used."""
-        place = self.where(node)
-        around = place[0]
+        location = self.where(node)
+        around = location[0]
         while around not in self._busy:
             self._busy.add(around)
             if around is not None:
                 around = around.parent
         self._settle()
-        return place
+        return location
 
     def _settle(self) -> None:
         """Append identity operations that are the only operation of a call which has ended."""
@@ -321,7 +321,7 @@ class Reader:
         typed: TensorType,
         append: Callable[[], Slot],
         shown: Slot,
-        place: tuple[Scope | None, Source | None] | None = None,
+        location: tuple[Scope | None, Source | None] | None = None,
     ) -> Slot:
         """Return the slot for a result of an operator whose node is appended at the first read.
 
@@ -330,27 +330,30 @@ class Reader:
             typed: The type of the result.
             append: Appends the operation; returns its result.
             shown: The slot whose memory the result shares.
-            place: The scope and line of an identity, which has a node only if it is all of its
+            location: The scope and line of an identity, which has a node only if it is all of its
                 call. None for an operation on state alone, which is placed in the call that reads
                 it.
         """
 
         def make() -> Value:
             # The call contains another operation: the identity has no node.
-            if place is not None and place[0] in self._busy:
+            if location is not None and location[0] in self._busy:
                 return shown.read()
-            before = self._node, self._place
+            before = self._node, self._location
             # An operation on state alone is placed with its reader, which is the latest node.
-            self._node, self._place = node, place or self._place or (self.places.root, None)
+            self._node, self._location = (
+                node,
+                location or self._location or (self.places.root, None),
+            )
             value = append().read()
-            self._node, self._place = before
+            self._node, self._location = before
             return value
 
         # The number 0 marks state (see `_is_state`).
-        at = 0 if place is None else len(self.graph.nodes)
+        at = 0 if location is None else len(self.graph.nodes)
         slot = Slot(typed, make=make, writes=shown.writes, at=at)
-        if place is not None:
-            self._pending.append((place[0], slot))
+        if location is not None:
+            self._pending.append((location[0], slot))
         return slot
 
     def call_function(
@@ -401,7 +404,7 @@ class Reader:
         last = next(reversed(list(slots_in(arguments[0]))), None)
         if last is not None and last.value is not None:
             producer = last.value.producer
-            self._node, self._place = node, (producer.scope, producer.source)
+            self._node, self._location = node, (producer.scope, producer.source)
 
     def _append(
         self,

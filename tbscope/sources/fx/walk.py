@@ -207,7 +207,7 @@ class Walk:
     def _read_body(self, body: _Subgraph, operands: list[Content]) -> list[Content]:
         """Read the nodes of a body with its operands as inputs; return its results as a list."""
         reader = self.reader
-        placeholders = [one for one in body.module.graph.nodes if one.op == "placeholder"]
+        placeholders = [node for node in body.module.graph.nodes if node.op == "placeholder"]
         # The first operands may belong to the operator itself, as the predicate of `cond`.
         last = operands[-len(placeholders) :]
         for index, placeholder in enumerate(placeholders):
@@ -216,8 +216,12 @@ class Walk:
             typed = reader.type_of(placeholder)
             slot = operand if type(operand) is Slot else next(slots_in(operands), None)
             if isinstance(typed, TensorType) and slot is not None:
-                one, other = slot.type.shape, typed.shape
-                if slot is not operand or (one and other is not None and len(one) != len(other)):
+                operand_shape, input_shape = slot.type.shape, typed.shape
+                if slot is not operand or (
+                    operand_shape
+                    and input_shape is not None
+                    and len(operand_shape) != len(input_shape)
+                ):
                     # The body takes a part of the operand in each iteration.
                     operand = Slot(typed, slot.read(), writes=slot.writes, at=slot.at)
             reader.results[placeholder] = operand

@@ -114,23 +114,23 @@ class _GraphDefConverter:
                 op.facts.setdefault("scope", "")
         self._figures = figures
         self._at: dict[str, int] = {}
-        for place, op in enumerate(self._ops):
-            self._at.setdefault(op.name, place)
+        for index, op in enumerate(self._ops):
+            self._at.setdefault(op.name, index)
         self._dangling: dict[str, None] = {}
         self._closing = 0
         # For each node with readers, the least number of its outputs.
         self._read: dict[int, int] = {}
         # The outputs of each node.
-        self._given: dict[int, list[Nest]] = {}
+        self._outputs: dict[int, list[Nest]] = {}
         self._nodes: dict[int, Node] = {}
         self._owned: dict[tuple[Path, str], Value] = {}
         self.build = GraphBuilder(title or "graph")
         self._scopes = PathScopes(self.build)
         order = self._order()
-        self._paths = self._place()
+        self._paths = self._scope_paths()
         self._scopes.tell(self._paths)
-        for place in order:
-            self._add(place)
+        for index in order:
+            self._add(index)
 
     def run(self) -> Graph:
         self._add_outputs()
@@ -154,15 +154,15 @@ class _GraphDefConverter:
             # A list of pending nodes, as a recursion could exceed Python's limit.
             pending = [start]
             while pending:
-                place = pending[-1]
-                if place in done:
+                index = pending[-1]
+                if index in done:
                     pending.pop()
-                    if not done[place]:
-                        done[place] = True
-                        order.append(place)
+                    if not done[index]:
+                        done[index] = True
+                        order.append(index)
                     continue
-                done[place] = False
-                op = self._ops[place]
+                done[index] = False
+                op = self._ops[index]
                 ahead = {name: self._at[name] for name in [*dict(op.reads), *op.waits]}
                 back = {name for name, at in ahead.items() if done.get(at) is False}
                 self._closing += len(back)
@@ -179,7 +179,7 @@ class _GraphDefConverter:
         self._dangling[name] = None
         return False
 
-    def _place(self) -> list[Path]:
+    def _scope_paths(self) -> list[Path]:
         """Return the scope path of each node."""
         paths = []
         for op in self._ops:
@@ -203,33 +203,33 @@ class _GraphDefConverter:
 
     # -- nodes ------------------------------------------------------------------------
 
-    def _add(self, place: int) -> None:
-        op = self._ops[place]
+    def _add(self, index: int) -> None:
+        op = self._ops[index]
         if op.op == _CONSTANT and not op.shapes:
-            self._given[place] = [_literal_of(op)]
+            self._outputs[index] = [_literal_of(op)]
         elif op.op == _GET:
-            self._add_owned(place, _held(op).get("name", "").strip(), _GET)
+            self._add_owned(index, _held(op).get("name", "").strip(), _GET)
         elif op.op in _MAKERS:
-            self._given[place] = [self._made(op)]
+            self._outputs[index] = [self._made(op)]
         elif self._is_output(op) or (op.op == _CARD and "class" in op.facts):
             # The node of an info card describes only the enclosing module.
-            self._describe(place)
+            self._describe(index)
         elif not op.reads and (op.op in _INPUTS or op.op == _IO):
-            self._add_input(place)
+            self._add_input(index)
         elif not op.reads and op.op in (_PARAMETERS | _BUFFERS):
-            self._add_owned(place, op.name.rpartition("/")[2], op.op)
+            self._add_owned(index, op.name.rpartition("/")[2], op.op)
         elif not op.reads and op.op in _CONSTANTS:
-            self._add_constant(place)
+            self._add_constant(index)
         else:
-            self._add_op(place)
+            self._add_op(index)
 
     def _is_output(self, op: Op) -> bool:
         return len(op.reads) == 1 and (op.op in _OUTPUTS or op.op == _IO)
 
-    def _describe(self, place: int) -> None:
+    def _describe(self, index: int) -> None:
         """Copy the class and the mode in a node's attributes to the enclosing call."""
-        op = self._ops[place]
-        scope = self._scopes.of(self._paths[place])
+        op = self._ops[index]
+        scope = self._scopes.of(self._paths[index])
         class_name = _text_of(op, "class", "")
         if scope in self._scopes.calls and class_name:
             call = self._scopes.calls[scope]
@@ -245,23 +245,23 @@ class _GraphDefConverter:
 
     def _nest(self, read: Reference) -> Nest:
         name, output = read
-        outputs = self._given.get(self._at[name], [])
+        outputs = self._outputs.get(self._at[name], [])
         if output < len(outputs):
             return outputs[output]
         if output:
             self._dangling[f"{name}:{output}"] = None
         return None
 
-    def _add_input(self, place: int) -> None:
-        op = self._ops[place]
+    def _add_input(self, index: int) -> None:
+        op = self._ops[index]
         name = _text_of(op, "name", op.name.removeprefix("input/"))
         node = self.build.append_source("input", name.replace("/", "."))
-        self._add_values(place, node, least=1)
+        self._add_values(index, node, least=1)
 
-    def _add_owned(self, place: int, attribute: str, kind: str) -> None:
-        op, path = self._ops[place], self._paths[place]
+    def _add_owned(self, index: int, attribute: str, kind: str) -> None:
+        op, path = self._ops[index], self._paths[index]
         # An attribute access without readers leads to a module, and to no parameter.
-        if kind == _GET and (place not in self._read or not attribute):
+        if kind == _GET and (index not in self._read or not attribute):
             return
         value = self._owned.get((path, attribute))
         if value is None:
@@ -276,29 +276,29 @@ class _GraphDefConverter:
                 self._scopes.of(path),
             )
             self._add_facts(node, op)
-            self._add_values(place, node, least=1)
+            self._add_values(index, node, least=1)
             value = self._owned[path, attribute] = node.outputs[0]
-        self._given[place] = [value]
+        self._outputs[index] = [value]
 
-    def _add_constant(self, place: int) -> None:
-        op = self._ops[place]
+    def _add_constant(self, index: int) -> None:
+        op = self._ops[index]
         value = op.facts.get("value")
         if value is not None and not isinstance(value, Constant):
-            self._given[place] = [value]
+            self._outputs[index] = [value]
             return
-        node = self.build.append_source("constant", None, self._scopes.of(self._paths[place]))
+        node = self.build.append_source("constant", None, self._scopes.of(self._paths[index]))
         self._add_facts(node, op)
-        self._add_values(place, node, least=1)
+        self._add_values(index, node, least=1)
 
-    def _add_op(self, place: int) -> None:
-        op = self._ops[place]
+    def _add_op(self, index: int) -> None:
+        op = self._ops[index]
         arguments = [Argument(None, self._nest(read)) for read in op.reads]
         label = op.name.rpartition("/")[2]
         called = op.op.rpartition("::")[2] or op.op or label or "op"
         node = self.build.add_node(
             _text_of(op, "op", called),
             arguments,
-            scope=self._scopes.of(self._paths[place]),
+            scope=self._scopes.of(self._paths[index]),
             kernels=_kernels(op),
             control_inputs=[
                 self._nodes[self._at[name]] for name in op.waits if self._at[name] in self._nodes
@@ -308,14 +308,14 @@ class _GraphDefConverter:
         self._add_facts(node, op)
         if op.op == _CONSTANT:
             node.op, node.kernels, node.role = "constant", [], "maker"
-        self._add_values(place, node)
+        self._add_values(index, node)
         if label and label != node.op and not label.isdigit() and "name" not in op.facts:
             node.attributes["name"] = op.name
         node.measured = self._figures.get(op.name)
         flops = op.facts.get("flops")
         if type(flops) is int and flops >= 0:
             node.flops = flops
-        self._describe(place)
+        self._describe(index)
 
     def _add_facts(self, node: Node, op: Op) -> None:
         for name, fact in op.facts.items():
@@ -324,16 +324,16 @@ class _GraphDefConverter:
             if name not in _TOLD or (name == "attr" and fact not in ("", "{}")):
                 node.attributes[name] = fact
 
-    def _add_values(self, place: int, node: Node, least: int = 0) -> None:
+    def _add_values(self, index: int, node: Node, least: int = 0) -> None:
         """Add the outputs of a node: the recorded ones, and those that other nodes read."""
-        op = self._ops[place]
-        count = max(least, len(op.shapes), self._read.get(place, 0))
+        op = self._ops[index]
+        count = max(least, len(op.shapes), self._read.get(index, 0))
         # The number is limited: an input may name any output.
-        for index in range(min(count, _MOST_OUTPUTS)):
-            shape = op.shapes[index] if index < len(op.shapes) else None
+        for output_index in range(min(count, _MOST_OUTPUTS)):
+            shape = op.shapes[output_index] if output_index < len(op.shapes) else None
             self.build.add_value(node, shape, op.dtype, op.device)
-        self._given[place] = [*node.outputs]
-        self._nodes[place] = node
+        self._outputs[index] = [*node.outputs]
+        self._nodes[index] = node
 
     # -- outputs, calls, notes ----------------------------------------------------------
 

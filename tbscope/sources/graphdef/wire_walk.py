@@ -78,16 +78,16 @@ def fields(data: "bytes | mmap") -> Iterator[Field]:
         offset += size
 
 
-def _varint(data: "bytes | mmap", place: int) -> tuple[int, int]:
+def _varint(data: "bytes | mmap", position: int) -> tuple[int, int]:
     value = shift = 0
-    first = place
-    while place < len(data):
-        digit = data[place]
-        place += 1
+    first = position
+    while position < len(data):
+        digit = data[position]
+        position += 1
         value |= (digit & 0x7F) << shift
         if digit < 0x80:
-            return value & 0xFFFFFFFFFFFFFFFF, place
+            return value & 0xFFFFFFFFFFFFFFFF, position
         shift += 7
-        if place - first >= _MOST_DIGITS:
+        if position - first >= _MOST_DIGITS:
             raise WireError(first, "a number has more than ten digits")
     raise WireError(first, "it breaks off in a number")

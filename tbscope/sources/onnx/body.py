@@ -354,7 +354,7 @@ class BodyReader:
         return [inner.nest(entry.name, scope) for entry in graph.output]
 
     def _body_input(
-        self, operator: str, place: int, kind: ValueType, read: Sequence[Nest], scope: Scope
+        self, operator: str, index: int, kind: ValueType, read: Sequence[Nest], scope: Scope
     ) -> Value:
         """Add a node for one input of the body of an operation.
 
@@ -362,8 +362,8 @@ class BodyReader:
         condition, and the results of the previous iteration, at first the inputs of the Loop; the
         inputs of a Scan's body are the previous states, and slices.
         """
-        about = [read[place]] if place < len(read) and operator in ("Loop", "Scan") else []
-        name = "iteration" if operator == "Loop" and place == 0 else "carried"
+        about = [read[index]] if index < len(read) and operator in ("Loop", "Scan") else []
+        name = "iteration" if operator == "Loop" and index == 0 else "carried"
         return self.reading.build.add_op(
             name,
             [] if name == "iteration" else about,

@@ -56,7 +56,7 @@ class CallFinder:
         if numbers is not None and len(numbers) == len(origin.levels):
             path = self._exact(origin.levels, numbers)
         else:
-            path = self._found(origin)
+            path = self._inferred(origin)
         names = [level.name for level in origin.levels]
         for depth, call in enumerate(path):
             call.done.add((*names[depth + 1 :], origin.target))
@@ -73,7 +73,7 @@ class CallFinder:
             path.append(call)
         return path
 
-    def _found(self, origin: Origin) -> list[ModuleCall]:
+    def _inferred(self, origin: Origin) -> list[ModuleCall]:
         path: list[ModuleCall] = []
         is_open = True
         names = [level.name for level in origin.levels]

@@ -129,9 +129,9 @@ def _broken_text(message: Any) -> bytes | None:
     return None
 
 
-def is_program(thing: object) -> bool:
+def is_program(obj: object) -> bool:
     """Whether an object is the `ONNXProgram` that `torch.onnx.export` returns."""
-    kind = type(thing)
+    kind = type(obj)
     return kind.__name__ == "ONNXProgram" and kind.__module__.partition(".")[0] == "torch"
 
 

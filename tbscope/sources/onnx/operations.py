@@ -120,8 +120,8 @@ def _product(shape: Shape | None) -> int | None:
     return math.prod(size for size in shape if size is not None)
 
 
-def _size(inputs: Sequence[Shape | None], place: int, dimension: int) -> int | None:
-    shape = inputs[place] if len(inputs) > place else None
+def _size(inputs: Sequence[Shape | None], index: int, dimension: int) -> int | None:
+    shape = inputs[index] if len(inputs) > index else None
     try:
         return None if shape is None else shape[dimension]
     except IndexError:

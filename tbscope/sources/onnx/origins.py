@@ -121,7 +121,7 @@ def fill_from_neighbours(known: Sequence[Origin | None]) -> list[Origin | None]:
     return origins
 
 
-def common(one: Sequence[ModuleRef], other: Sequence[ModuleRef]) -> tuple[ModuleRef, ...]:
+def common(left: Sequence[ModuleRef], right: Sequence[ModuleRef]) -> tuple[ModuleRef, ...]:
     """Return the common prefix of two sequences of levels."""
-    pairs = zip(one, other, strict=False)
+    pairs = zip(left, right, strict=False)
     return tuple([level for level, _ in takewhile(lambda pair: pair[0] == pair[1], pairs)])

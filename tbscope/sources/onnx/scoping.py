@@ -42,15 +42,15 @@ class ModuleScopes:
         self._named: dict[str, Scope] = {}
         self.calls: dict[Scope, Call] = {}
 
-    def of(self, place: ModuleCall | None, around: Scope | None) -> Scope | None:
+    def of(self, module_call: ModuleCall | None, around: Scope | None) -> Scope | None:
         """Return the scope of a module call, and open it and its parents if they are new.
 
         Args:
-            place: The call; None for no call.
+            module_call: The call; None for no call.
             around: The scope that encloses the outermost call.
         """
         scope = around
-        for call in place.path() if place else []:
+        for call in module_call.path() if module_call else []:
             opened = self._of.get((around, call))
             if opened is None:
                 opened = self._of[around, call] = self._open(call.level, scope)

@@ -149,9 +149,9 @@ class Group(NamedTuple):
     mesh: str
     name: str
 
-    def rank(self, place: int) -> int | None:
+    def rank(self, group_rank: int) -> int | None:
         """Return the global rank of a rank within the group, or None if out of range."""
-        return self.ranks[place] if 0 <= place < len(self.ranks) else None
+        return self.ranks[group_rank] if 0 <= group_rank < len(self.ranks) else None
 
 
 _UNKNOWN = Group((), "", "")

@@ -84,7 +84,7 @@ class ModuleEntry:
             self.lazy = isinstance(self.module, LazyModuleMixin)
         self.qualified_name = self.name if self.registered else None
 
-    def path_of(self, other: "ModuleEntry") -> str:
+    def path_of(self, descendant: "ModuleEntry") -> str:
         """Return the shortest path from this module to a descendant; empty if it is none."""
         pending, seen = deque([("", self.module)]), {id(self.module)}
         while pending:
@@ -92,7 +92,7 @@ class ModuleEntry:
             for name, child in module._modules.items():
                 if child is None or id(child) in seen:
                     continue
-                if child is other.module or child is other.wrapper:
+                if child is descendant.module or child is descendant.wrapper:
                     return prefix + name
                 seen.add(id(child))
                 pending.append((f"{prefix}{name}.", child))
@@ -214,9 +214,9 @@ class Registry:
         """Return the entry of a parameter or buffer, or None for any other tensor."""
         return self.by_tensor.get(id(tensor))
 
-    def knows(self, place: ModuleEntry, names: list[str]) -> bool:
+    def knows(self, owner: ModuleEntry, names: list[str]) -> bool:
         """Whether a module owned a tensor of each of these names when it was registered."""
-        attributes = {entry.attribute for entry in self.by_tensor.values() if entry.owner is place}
+        attributes = {entry.attribute for entry in self.by_tensor.values() if entry.owner is owner}
         return attributes.issuperset(names)
 
     def forget(self) -> None:
@@ -232,39 +232,39 @@ class Registry:
         if entry is not None:
             self.by_tensor[id(fake)] = entry
 
-    def put_together(self, place: ModuleEntry, name: str, tensor: torch.Tensor) -> None:
+    def put_together(self, owner: ModuleEntry, name: str, tensor: torch.Tensor) -> None:
         """Register an unsharded parameter, which a module has for a while instead of its shard.
 
         Args:
-            place: The entry of the module.
+            owner: The entry of the module.
             name: The name of the attribute.
             tensor: The whole tensor, gathered from the ranks.
         """
         for entry in self.by_tensor.values():
-            if entry.owner is place and entry.attribute == name:
+            if entry.owner is owner and entry.attribute == name:
                 self.by_tensor[id(tensor)] = entry
                 self._held.append(tensor)
                 return
 
-    def refresh(self, place: ModuleEntry, pending: list[ModuleEntry] | None = None) -> None:
+    def refresh(self, owner: ModuleEntry, pending: list[ModuleEntry] | None = None) -> None:
         """Register tensors and children that a module received late (lazy modules, late children).
 
         Args:
-            place: The entry of the module.
+            owner: The entry of the module.
             pending: Receives the entries of new children in reverse order; None to register them
                 at once.
         """
-        module, tensors = place.module, self.by_tensor
+        module, tensors = owner.module, self.by_tensor
         for kind, table in TENSOR_TABLES:
             for name, tensor in getattr(module, table).items():
                 entry = tensors.get(id(tensor))
                 if tensor is None:
                     continue
                 if entry is None:
-                    tensors[id(tensor)] = TensorEntry(tensor, place, name, kind, len(tensors))
-                elif entry.owner is not place or entry.attribute != name:
+                    tensors[id(tensor)] = TensorEntry(tensor, owner, name, kind, len(tensors))
+                elif entry.owner is not owner or entry.attribute != name:
                     self._shared[id(module), name] = entry
-        prefix = f"{place.name}." if place.name else ""
+        prefix = f"{owner.name}." if owner.name else ""
         children: list[ModuleEntry] = []
         for name, child in module._modules.items():
             if child is not None and id(child) not in self.by_module:
@@ -273,8 +273,8 @@ class Registry:
                         module=child,
                         name=prefix + name,
                         attribute=name,
-                        parent=place,
-                        registered=place.registered,
+                        parent=owner,
+                        registered=owner.registered,
                     )
                 )
         children.reverse()

@@ -220,12 +220,12 @@ class Region:
     read through another tensor.
 
     Attributes:
-        place: The offset, shape and strides of the tensor in elements, and the element size in
+        geometry: The offset, shape and strides of the tensor in elements, and the element size in
             bytes.
     """
 
     def __init__(self, tensor: torch.Tensor) -> None:
-        self.place: tuple[Any, ...] = (
+        self.geometry: tuple[Any, ...] = (
             tensor.storage_offset(),
             tensor.shape,
             tensor.stride(),
@@ -238,7 +238,7 @@ class Region:
 
         A region with symbolic sizes extends from 0 to the largest offset, with None as layout.
         """
-        offset, shape, steps, item = self.place
+        offset, shape, steps, item = self.geometry
         if not all(type(entry) is int for entry in shape):
             return 0, _UNKNOWN_END, None
         strides = tuple(stride * item for stride in steps)
@@ -256,7 +256,7 @@ class Region:
 
     def covers_same(self, other: "Region") -> bool:
         """Whether two regions of one storage are equal; False if their extent is symbolic."""
-        return self.place == other.place and self.reach[2] is not None
+        return self.geometry == other.geometry and self.reach[2] is not None
 
     def overlaps(self, other: "Region") -> bool:
         """Whether two regions of one storage have a byte in common.
@@ -369,10 +369,10 @@ def _parts(tensor: torch.Tensor) -> list[tuple[int, torch.Tensor]]:
     return [(key, part) for key, part in keyed if key is not None]
 
 
-def same_storage(one: torch.Tensor, other: torch.Tensor) -> bool:
+def same_storage(left: torch.Tensor, right: torch.Tensor) -> bool:
     """Whether two tensors share a storage; False for tensors without one."""
-    key = storage_key(one)
-    return key is not None and key == storage_key(other)
+    key = storage_key(left)
+    return key is not None and key == storage_key(right)
 
 
 def storage_keys(tensors: Sequence[torch.Tensor]) -> set[int]:

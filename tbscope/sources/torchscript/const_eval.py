@@ -156,18 +156,18 @@ def _unknown(label: str, args: list[Content]) -> UnknownValue:
     return UnknownValue(f"{label.strip('_')}({', '.join(texts)})", origins(args))
 
 
-def _add(one: Content, other: Content, scale: Content = 1) -> Content:
-    return one + other if scale == 1 else one + other * scale
+def _add(left: Content, right: Content, scale: Content = 1) -> Content:
+    return left + right if scale == 1 else left + right * scale
 
 
-def _subtract(one: Content, other: Content, scale: Content = 1) -> Content:
-    return one - other * scale
+def _subtract(left: Content, right: Content, scale: Content = 1) -> Content:
+    return left - right * scale
 
 
-def _divide(one: Content, other: Content, rounding: object = None) -> Content:
+def _divide(left: Content, right: Content, rounding: object = None) -> Content:
     if rounding == "floor":
-        return one // other
-    return math.trunc(one / other) if rounding == "trunc" else one / other
+        return left // right
+    return math.trunc(left / right) if rounding == "trunc" else left / right
 
 
 def _slice(nest: Content, start: object = None, end: object = None, step: object = 1) -> Content:
@@ -190,7 +190,7 @@ SCALAR_FUNCTIONS: dict[str, Callable[..., Content]] = {
     **_named(builtins, "round"),
     "aten::add": _add,
     "aten::sub": _subtract,
-    "aten::rsub": lambda one, other, scale=1: other - one * scale,
+    "aten::rsub": lambda left, right, scale=1: right - left * scale,
     "aten::div": _divide,
     "aten::true_divide": operator.truediv,
     "aten::floor_divide": operator.floordiv,
@@ -211,10 +211,10 @@ def _pop(nest: Content, key: object = -1, *default: Content) -> Content:
     return nest.pop(key, *default) if isinstance(nest, dict) else nest.pop(key)
 
 
-def _joined(one: Content, other: Content) -> Content:
-    if type(one) is not type(other) or isinstance(one, dict):
+def _joined(left: Content, right: Content) -> Content:
+    if type(left) is not type(right) or isinstance(left, dict):
         raise TypeError("these are not joined")
-    return one + other
+    return left + right
 
 
 _ON_CONTAINERS: dict[str, Callable[..., Content]] = {

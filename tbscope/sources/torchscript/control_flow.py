@@ -145,9 +145,9 @@ def _refill(container: Content, content: Content) -> None:
 
 @dataclass(slots=True)
 class _OutputRef:
-    """Placeholder for output `place` of the merging operation, until the operation is appended."""
+    """Placeholder for output `index` of the merging operation, until the operation is appended."""
 
-    place: int
+    index: int
 
 
 class _Merger:
@@ -248,7 +248,7 @@ class _Merger:
 
     def settled(self, content: Content) -> Content:
         """Return the output of the operation for a placeholder, and any other value as it is."""
-        return self._outputs[content.place] if type(content) is _OutputRef else content
+        return self._outputs[content.index] if type(content) is _OutputRef else content
 
 
 _PLAIN = (bool, int, float, str)

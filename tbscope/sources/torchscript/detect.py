@@ -19,22 +19,22 @@ def has_torchscript() -> bool:
     return _MODULE is not None and hasattr(_jit, "load")
 
 
-def is_function(thing: object) -> bool:
+def is_function(obj: object) -> bool:
     """Whether an object is a function that torch.jit traced or scripted."""
-    return _FUNCTION is not None and isinstance(thing, _FUNCTION)
+    return _FUNCTION is not None and isinstance(obj, _FUNCTION)
 
 
-def is_script(thing: object) -> bool:
+def is_script(obj: object) -> bool:
     """Whether an object is a module or a function that torch.jit traced or scripted."""
-    return (_MODULE is not None and isinstance(thing, _MODULE)) or is_function(thing)
+    return (_MODULE is not None and isinstance(obj, _MODULE)) or is_function(obj)
 
 
-def is_script_file(thing: object) -> bool:
+def is_script_file(obj: object) -> bool:
     """Whether an object is the path of a file that torch.jit.save has written.
 
     The entries of the archive decide; the name of the file does not count.
     """
-    return holds_script(archive_entries(thing))
+    return holds_script(archive_entries(obj))
 
 
 def holds_script(names: list[str]) -> bool:

@@ -89,23 +89,23 @@ def inputs_of(
     return inputs, as_traced
 
 
-def _fits(thing: object, kind: ScriptType) -> bool:
+def _fits(argument: object, kind: ScriptType) -> bool:
     """Whether an argument fits the type of a parameter; types without a check accept anything."""
     name = kind.kind()
     if name == "OptionalType":
-        return thing is None or _fits(thing, kind.containedTypes()[0])
+        return argument is None or _fits(argument, kind.containedTypes()[0])
     if name == "ListType":
         entry_type = kind.containedTypes()[0]
-        return type(thing) is list and all(_fits(entry, entry_type) for entry in thing)
+        return type(argument) is list and all(_fits(entry, entry_type) for entry in argument)
     if name == "TupleType":
         kinds = kind.containedTypes()
-        if not isinstance(thing, tuple) or len(thing) != len(kinds):
+        if not isinstance(argument, tuple) or len(argument) != len(kinds):
             return False
-        return all(map(_fits, thing, kinds))
+        return all(map(_fits, argument, kinds))
     accepted = _TAKEN.get(name)
     # `bool` is a subclass of `int` in Python, but no number in TorchScript.
-    is_bool = isinstance(thing, bool) and name in ("IntType", "FloatType")
-    return accepted is None or (isinstance(thing, accepted) and not is_bool)
+    is_bool = isinstance(argument, bool) and name in ("IntType", "FloatType")
+    return accepted is None or (isinstance(argument, accepted) and not is_bool)
 
 
 _TAKEN: dict[str, type | tuple[type, ...]] = {

@@ -87,15 +87,15 @@ class ScriptReader(Reader):
             self.note(slot)
         return super().add_outputs(node, types, read, written, shows)
 
-    def note(self, thing: Content) -> None:
+    def note(self, content: Content) -> None:
         """Record the state of a slot, list or dict before a change, in the innermost open journal.
 
         Only the first change in a journal counts.
         """
-        if self._journals and id(thing) not in self._journals[-1]:
-            is_slot = type(thing) is Slot
-            before = (thing.value, thing.at, thing.type) if is_slot else thing.copy()
-            self._journals[-1][id(thing)] = thing, before
+        if self._journals and id(content) not in self._journals[-1]:
+            is_slot = type(content) is Slot
+            before = (content.value, content.at, content.type) if is_slot else content.copy()
+            self._journals[-1][id(content)] = content, before
 
     @contextmanager
     def journal(self) -> Iterator[Journal]:

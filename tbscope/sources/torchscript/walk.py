@@ -370,19 +370,19 @@ class ScriptWalk:
             content = _nest(content, output.debugName(), leaf_of) if has_content else None
         frame.values[output.unique()] = content
 
-    def _constant_leaf(self, thing: object, name: str, frame: ScriptFrame) -> Content:
+    def _constant_leaf(self, constant: object, name: str, frame: ScriptFrame) -> Content:
         """Return the content of a constant in the code that is no container."""
-        if not isinstance(thing, torch.Tensor):
-            return thing
-        if thing.dim() == 0 and thing.layout is torch.strided and not thing.is_meta:
-            return thing.item()
-        typed = types_of_metadata(thing)
+        if not isinstance(constant, torch.Tensor):
+            return constant
+        if constant.dim() == 0 and constant.layout is torch.strided and not constant.is_meta:
+            return constant.item()
+        typed = types_of_metadata(constant)
         # A frozen parameter is a constant named `self.` and its qualified name.
         parameter_name = name.removeprefix("self.") if name.startswith("self.") else None
 
         def make() -> Value:
             scope = self.reader.places.scope_of(frame.stack, None)
-            content = content_of(thing)
+            content = content_of(constant)
             return self.reader.state.add_source(
                 "constant", parameter_name, typed, scope=scope, attributes=content
             )
@@ -405,18 +405,18 @@ class ScriptWalk:
                 content = part.attributes[name] = _nest(part.handle.getattr(name), path, leaf_of)
         frame.values[node.output().unique()] = content
 
-    def _attribute_leaf(self, thing: object, name: str, owner: str) -> Content:
+    def _attribute_leaf(self, value: object, name: str, owner: str) -> Content:
         """Return the content for a leaf of the attribute `owner`, by the path of the leaf."""
-        if isinstance(thing, torch.Tensor):
+        if isinstance(value, torch.Tensor):
             state = self.reader.state
             # A parameter in a list attribute has the name under which its module registers it.
-            parameter_name = None if name == owner else state.name_of(thing)
-            return state.slot(parameter_name or name, tensor=thing)
-        if hasattr(thing, "_type"):
+            parameter_name = None if name == owner else state.name_of(value)
+            return state.slot(parameter_name or name, tensor=value)
+        if hasattr(value, "_type"):
             # Looking up a missing attribute on a C++ object is slow, so its class is checked.
-            handle = thing if hasattr(type(thing), "_type") else getattr(thing, "_c", thing)
+            handle = value if hasattr(type(value), "_type") else getattr(value, "_c", value)
             return ScriptObject(name, script_class(handle), handle)
-        return thing
+        return value
 
     def _set(self, node: ScriptNode, frame: ScriptFrame) -> None:
         owner, value = frame.arguments_of(node)
@@ -453,23 +453,23 @@ def _is_call(part: ScriptObject, method: str) -> bool:
     return script_method(part.handle, f"forward{before or ''}") is not None
 
 
-def _nest(thing: object, name: str, leaf_of: Callable[[object, str], Content]) -> Content:
+def _nest(value: object, name: str, leaf_of: Callable[[object, str], Content]) -> Content:
     """Return a constant or the content of an attribute, as the content of a value.
 
     Args:
-        thing: The object in TorchScript.
+        value: The object in TorchScript.
         name: Its name; an entry has its key appended.
         leaf_of: Returns the content for an object that is no list, tuple or dict, by its name.
     """
-    if type(thing) in FLAT:
-        return thing
-    if isinstance(thing, list | tuple):
-        return type(thing)(
-            [_nest(entry, f"{name}.{index}", leaf_of) for index, entry in enumerate(thing)]
+    if type(value) in FLAT:
+        return value
+    if isinstance(value, list | tuple):
+        return type(value)(
+            [_nest(entry, f"{name}.{index}", leaf_of) for index, entry in enumerate(value)]
         )
-    if isinstance(thing, dict):
-        return {key: _nest(entry, f"{name}.{key}", leaf_of) for key, entry in thing.items()}
-    return leaf_of(thing, name)
+    if isinstance(value, dict):
+        return {key: _nest(entry, f"{name}.{key}", leaf_of) for key, entry in value.items()}
+    return leaf_of(value, name)
 
 
 def _dict(_: ScriptNode, args: list[Content]) -> list[Content]:

@@ -109,12 +109,12 @@ def _likeness(node: Node, operation: ExportedOperation) -> int:
     return (_ALIKE if near else _SIZED) if sized and operation.shape is not None else 0
 
 
-def _fits(one: Sequence[int | None], other: Sequence[int | None] | None) -> bool:
+def _fits(left: Sequence[int | None], right: Sequence[int | None] | None) -> bool:
     """Whether two shapes may be equal; unknown sizes and shapes match any other."""
-    if other is None:
+    if right is None:
         return True
-    return len(one) == len(other) and all(
-        a == b or a is None or b is None for a, b in zip(one, other, strict=True)
+    return len(left) == len(right) and all(
+        a == b or a is None or b is None for a, b in zip(left, right, strict=True)
     )
 
 

@@ -257,7 +257,10 @@ class FunctionBuilder:
         for value in (*graph.inputs, *graph.initializers.values()):
             ids[value] = ("node", len(ids), 0)
         # A body declares the types of its inputs and outputs, which must be equal.
-        types = tuple((str(one.type), str(one.shape)) for one in (*graph.inputs, *graph.outputs))
+        types = tuple(
+            (str(io_value.type), str(io_value.shape))
+            for io_value in (*graph.inputs, *graph.outputs)
+        )
         contents = tuple(
             value.const_value.tobytes() if value.const_value is not None else b""
             for value in graph.initializers.values()
@@ -291,10 +294,10 @@ def _keep_common_types(function: "ir.Function", nodes: "Sequence[ir.Node]") -> N
     inputs.
     """
     for ours, theirs in zip(function, nodes, strict=True):
-        for value, other in zip(ours.outputs, theirs.outputs, strict=True):
-            if value.type != other.type:
+        for value, their_value in zip(ours.outputs, theirs.outputs, strict=True):
+            if value.type != their_value.type:
                 value.type = None
-            if value.shape != other.shape:
+            if value.shape != their_value.shape:
                 value.shape = None
 
 

@@ -183,11 +183,13 @@ class _Regrouping:
         operations = operations_of(program)
         return CallOrder(record, operations, values, list(self._graph.inputs), calls)
 
-    def _regroup(self, place: ModuleCall) -> None:
+    def _regroup(self, module_call: ModuleCall) -> None:
         """Replace one call of a module by a call of a function, or record why it stays inline."""
-        region = self._cutter.region(list(self._nodes[place]))
-        number = f", call {place.number}" if place.number else ""
-        call_name = f"{place.level.name or 'the model'} ({place.level.class_name}{number})"
+        region = self._cutter.region(list(self._nodes[module_call]))
+        number = f", call {module_call.number}" if module_call.number else ""
+        call_name = (
+            f"{module_call.level.name or 'the model'} ({module_call.level.class_name}{number})"
+        )
         if region.cycle is not None:
             self._left.append(
                 f"{call_name}: {region.cycle} leaves it and comes back through nodes outside"
@@ -196,10 +198,10 @@ class _Regrouping:
         if not region.outputs:
             self._left.append(f"{call_name}: nothing that it gives is read")
             return
-        levels = tuple(enclosing.level for enclosing in place.path())
+        levels = tuple(enclosing.level for enclosing in module_call.path())
         names: dict[ir.Value, str] = {}
         attributes: dict[str, OnnxAttribute] = {}
-        call = self._order.call(place.level.name, place.number) if self._order else None
+        call = self._order.call(module_call.level.name, module_call.number) if self._order else None
         if self._order is not None and call is not None:
             inputs, initializers, names = self._order.sort_inputs(
                 call, region.inputs, region.initializers
@@ -212,7 +214,7 @@ class _Regrouping:
         self._cutter.replace(region, node)
         if self._order is not None:
             self._order.renamed(zip(region.outputs, node.outputs, strict=True))
-        for enclosing in place.path():
+        for enclosing in module_call.path():
             nodes = self._nodes[enclosing]
             for old_node in region.nodes:
                 del nodes[old_node]

@@ -51,14 +51,14 @@ class RegionIndex:
 
     def __init__(self, graph: "ir.Graph") -> None:
         self._graph = graph
-        self._place: dict[ir.Node, int] = {}
+        self._index: dict[ir.Node, int] = {}
         self._top: dict[ir.Node, ir.Node] = {}
         for index, node in enumerate(graph):
             self._add(node, index)
 
     def region(self, nodes: "Sequence[ir.Node]") -> NodeRegion:
         """Return the region of some nodes, with its inputs and outputs."""
-        ordered = sorted(nodes, key=self._place.__getitem__)
+        ordered = sorted(nodes, key=self._index.__getitem__)
         inside = set(ordered)
         computed = {value for node in ordered for value in node.outputs}
         values_read: dict[ir.Value, None] = {}
@@ -84,7 +84,7 @@ class RegionIndex:
         last = region.nodes[-1]
         between = self._needs_order(region)
         self._graph.insert_after(last, node)
-        self._add(node, self._place[last])
+        self._add(node, self._index[last])
         # Old nodes without inputs are no readers of any value any more.
         for old_node in region.nodes:
             for reader, index, _ in list(reads(old_node)):
@@ -95,13 +95,13 @@ class RegionIndex:
         if between:
             # Nodes between those of the region that read its outputs must come after the new node.
             self._graph.sort()
-            for new_place, old_node in enumerate(self._graph):
-                self._place[old_node] = new_place
+            for new_index, old_node in enumerate(self._graph):
+                self._index[old_node] = new_index
 
     def _needs_order(self, region: NodeRegion) -> bool:
-        last, inside = self._place[region.nodes[-1]], set(region.nodes)
+        last, inside = self._index[region.nodes[-1]], set(region.nodes)
         return any(
-            self._place[reader] < last
+            self._index[reader] < last
             for value in region.outputs
             for reader in self._readers(value, inside)
         )
@@ -110,13 +110,13 @@ class RegionIndex:
         self, ordered: "Sequence[ir.Node]", inside: "set[ir.Node]", outputs: "Sequence[ir.Value]"
     ) -> str | None:
         """Return the name of an output that comes back through nodes outside, or None."""
-        last = self._place[ordered[-1]]
+        last = self._index[ordered[-1]]
         for output in outputs:
             pending = self._readers(output, inside)
             seen: set[ir.Node] = set()
             while pending:
                 node = pending.pop()
-                if node in seen or self._place[node] > last:
+                if node in seen or self._index[node] > last:
                     continue
                 seen.add(node)
                 for value in node.outputs:
@@ -130,8 +130,8 @@ class RegionIndex:
         readers = (self._top[use.node] for use in value.uses())
         return [node for node in readers if node not in inside]
 
-    def _add(self, node: "ir.Node", place: int) -> None:
-        self._place[node] = place
+    def _add(self, node: "ir.Node", index: int) -> None:
+        self._index[node] = index
         for inner in _with_inner(node):
             self._top[inner] = node
 

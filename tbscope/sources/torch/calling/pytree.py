@@ -95,16 +95,16 @@ def result_leaves(result: object) -> list[tuple[str, torch.Tensor]]:
     return _walk(result, "" if has_names else "out", public=True)
 
 
-def fields_of(thing: object) -> list[tuple[object, object]] | None:
+def fields_of(obj: object) -> list[tuple[object, object]] | None:
     """Return names and values of the fields of a record, or None for any other object.
 
     Records are instances of dataclasses and of classes that are registered with torch's pytree,
     except containers. Their fields are the attributes that `tensor_leaves` walks.
     """
-    cls = type(thing)
+    cls = type(obj)
     if not (is_dataclass(cls) or is_registered(cls)) or _opener_of(cls) is not _open_object:
         return None
-    return list(_open_public(thing))
+    return list(_open_public(obj))
 
 
 def is_walked(cls: type) -> bool:
@@ -277,23 +277,23 @@ def _open_record(record: Any) -> _Children:
     return zip(getattr(record, "_fields", None) or record.__match_args__, record, strict=False)
 
 
-def _open_object(thing: object) -> _Children:
+def _open_object(obj: object) -> _Children:
     """Return an object's own attributes: first the `__dict__`, then the `__slots__`."""
     pairs: list[tuple[object, object]] = []
-    table = table_of(thing)
+    table = table_of(obj)
     if table:
         pairs.extend(table.items())
-    for name, slot in slots_of(type(thing)):
+    for name, slot in slots_of(type(obj)):
         try:
-            pairs.append((name, slot.__get__(thing)))
+            pairs.append((name, slot.__get__(obj)))
         except AttributeError:  # A slot that was never filled.
             continue
     return pairs
 
 
-def _open_public(thing: object) -> _Children:
+def _open_public(obj: object) -> _Children:
     """Return an object's public attributes, or all attributes if those lead to no tensor."""
-    pairs = list(_open_object(thing))
+    pairs = list(_open_object(obj))
     public = [(name, entry) for name, entry in pairs if not name.startswith("_")]
     if len(public) < len(pairs) and any(tensor_leaves(entry, "") for _, entry in public):
         return public

@@ -447,11 +447,11 @@ GRADIENT_HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 """The attributes of a tensor with its tables of gradient hooks; their value may be None."""
 
 
-def class_in_torch(thing: object) -> str | None:
+def class_in_torch(obj: object) -> str | None:
     """Return the C++ class name of a script object (packed weights), or None for other objects."""
-    if not isinstance(thing, torch.ScriptObject):
+    if not isinstance(obj, torch.ScriptObject):
         return None
-    kind: Any = thing._type()
+    kind: Any = obj._type()
     return str(kind.name())
 
 
