@@ -293,14 +293,14 @@ def saved_bytes(graph: Graph) -> dict[Node, int]:
 # -- local shards of distributed tensors -----------------------------------------------------
 
 
-def local_numel(one: Parameter) -> int:
+def local_numel(parameter: Parameter) -> int:
     """Return the number of elements of a parameter on this rank."""
-    return _numbers_in(one.shape if one.sharding is None else one.sharding.shape)
+    return _numbers_in(parameter.shape if parameter.sharding is None else parameter.sharding.shape)
 
 
-def local_bytes(one: Parameter) -> int:
+def local_bytes(parameter: Parameter) -> int:
     """Return the bytes of a parameter on this rank."""
-    return int(one.size_bytes * _share_here(one.shape, one.sharding))
+    return int(parameter.size_bytes * _share_here(parameter.shape, parameter.sharding))
 
 
 def local_flops(node: Node) -> int:

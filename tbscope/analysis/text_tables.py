@@ -77,7 +77,7 @@ class Table(NamedTuple):
             yield f"{title.ljust(width)}  {text}"
 
 
-def shows_rich(*things: object) -> bool:
+def shows_rich(*objects: object) -> bool:
     """Print objects with rich if it is installed and standard output is a terminal.
 
     Returns:
@@ -89,8 +89,8 @@ def shows_rich(*things: object) -> bool:
         from rich import print as print_rich
     except ImportError:
         return False
-    for at, thing in enumerate(things):
+    for at, obj in enumerate(objects):
         if at:
             print_rich()
-        print_rich(thing)
+        print_rich(obj)
     return True

@@ -67,8 +67,8 @@ def find_chunks(
         # Children that cannot move into a chunk: the node that is named like its box, the info
         # card of the box, and the boxes of the function panel.
         pinned = {
-            place
-            for place, (label, op) in enumerate(zip(level.labels, level.ops, strict=True))
+            index
+            for index, (label, op) in enumerate(zip(level.labels, level.ops, strict=True))
             if label == f"({box.label})"
             or op == ASIDE_OP
             or (not box.name and label.startswith(LIBRARY))
@@ -84,8 +84,8 @@ def find_chunks(
         )
         repeated = state.union(at for at in known if names[at] in iterations)
         prefix = rename([box.name], mapping)[0]
-        for place, path in _Cutter(level, unique, above).cut(pinned, known - repeated, repeated):
-            label = level.labels[place]
+        for index, path in _Cutter(level, unique, above).cut(pinned, known - repeated, repeated):
+            label = level.labels[index]
             new = f"{path}/{label}"
             mapping[above + label] = f"{prefix}/{new}" if prefix else new
     return mapping
@@ -131,7 +131,7 @@ class _Cutter:
         self._above = above
         # The number of each operation and box in the order of execution, from 1 on.
         inner = [at for at in range(len(level)) if at not in level.ends]
-        self._counted = {place: number for number, place in enumerate(inner, 1)}
+        self._counted = {index: number for number, index in enumerate(inner, 1)}
 
     def cut(
         self, pinned: set[int], modules: set[int], iterations: set[int]
@@ -148,18 +148,18 @@ class _Cutter:
         # again, too.
         every = modules if len(self._level) <= CHAIN_LIMIT else set()
         while pending:
-            level, places, path = pending.pop()
+            level, indices, path = pending.pop()
             if path:
                 # A chunk may be split again, but not a chunk of inputs, of outputs or of modules.
-                known = {at for at, place in enumerate(places) if place in every}
+                known = {at for at, index in enumerate(indices) if index in every}
                 listed = len(known) + sum(map(is_state, level.ops)) == len(level)
                 ends = {at for at, op in enumerate(level.ops) if _is_end(op)}
                 pinned, modules, iterations = set(), ends | known if listed else ends, set()
             groups = split_level(level, pinned, modules, iterations)
             if path:
                 beside = set(range(len(level))).difference(*groups)
-                yield from ((places[at], path) for at in sorted(beside))
-            inner = [[places[at] for at in group] for group in groups]
+                yield from ((indices[at], path) for at in sorted(beside))
+            inner = [[indices[at] for at in group] for group in groups]
             labels = self._labels(inner, path)
             parts = zip(level.parts(groups), inner, labels, strict=True)
             pending += [
@@ -197,8 +197,8 @@ class _Cutter:
             above = self._above + (f"{path}/" if path else "")
             if not wish:
                 # A name by the order of execution: `ops.1-50`.
-                numbers = [self._counted[place] for place in group if place in self._counted]
-                word = "ops." if all(self._level.ops[place] for place in group) else "parts."
+                numbers = [self._counted[index] for index in group if index in self._counted]
+                word = "ops." if all(self._level.ops[index] for index in group) else "parts."
                 text = f"{min(numbers)}-{max(numbers)}" if numbers else ""
                 wish = _short(word, BOX_ROOM - len(text)) + text if numbers else "ends"
             name = self._unique.claim(above + wish)

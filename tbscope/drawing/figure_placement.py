@@ -85,25 +85,25 @@ def place_figures(
     for figure in figures:
         numbers_at: dict[Place, list[Number]] = defaultdict(list)
         for target, number in figure.numbers.items():
-            place = places.of(target)
+            item = places.of(target)
             # An empty drawing has no place.
-            if place is not None:
-                numbers_at[place].append(number)
+            if item is not None:
+                numbers_at[item].append(number)
             circle = places.circle_of(target)
             if circle is not None:
                 _tell(circle.attributes, figure, number)
         # The figures in each scope, at any depth.
         numbers_in: dict[Scope, list[Number]] = defaultdict(list)
-        for place, numbers in numbers_at.items():
+        for item, numbers in numbers_at.items():
             number = figure.join(numbers)
-            if isinstance(place, Node):
-                facts = layout.facts.get(place, place.attributes)
-                _tell(facts, figure, number, flops=place.flops)
+            if isinstance(item, Node):
+                facts = layout.facts.get(item, item.attributes)
+                _tell(facts, figure, number, flops=item.flops)
             if figure.as_us:
-                times[place] += number * figure.as_us
+                times[item] += number * figure.as_us
             if figure.as_bytes:
-                sizes[place] += round(number * figure.as_bytes)
-            for scope in self_and_ancestors(place.scope if isinstance(place, Node) else place):
+                sizes[item] += round(number * figure.as_bytes)
+            for scope in self_and_ancestors(item.scope if isinstance(item, Node) else item):
                 numbers_in[scope].append(number)
         for card in layout.info_cards:
             if card.scope in numbers_in:
@@ -116,12 +116,12 @@ def place_figures(
         Stat(
             name,
             device,
-            times.get(place, 0.0),
-            sizes.get(place, 0),
-            tuple([value.shape for value in place.outputs]) if isinstance(place, Node) else (),
+            times.get(item, 0.0),
+            sizes.get(item, 0),
+            tuple([value.shape for value in item.outputs]) if isinstance(item, Node) else (),
             stacks.get(name, ""),
         )
-        for place, name, device in _drawn_places(drawn, layout)
+        for item, name, device in _drawn_places(drawn, layout)
     ]
     device = stats[0].device if stats else _DEVICE
     values = [output.given or output.value for output in drawn.outputs]
@@ -176,8 +176,8 @@ def _stacks(layout: Layout) -> dict[str, str]:
         if len(ops) >= SERIES_SIZE:
             names = list(ops)
             labels = [name.rpartition("/")[2] for name in names]
-            for stack, places in fold(labels, list(ops.values())).items():
-                stack_of.update({names[place]: f"{box}/{stack}" for place in places})
+            for stack, indices in fold(labels, list(ops.values())).items():
+                stack_of.update({names[index]: f"{box}/{stack}" for index in indices})
     return stack_of
 
 
@@ -222,13 +222,13 @@ class _PlaceFinder:
             return kernel if kernel in self._shown else self.of(operation)
         if target not in self._known:
             copied = self._origin.copies[target]
-            place: Place | None = self._direct(copied)
+            item: Place | None = self._direct(copied)
             readers = self._readers.get(target) if target.kind not in OPERATIONS else None
-            if place is None and readers:
+            if item is None and readers:
                 # The place of a parameter is its first reader, preferably in its own scope.
                 own_readers = (reader for reader in readers if reader.scope is target.scope)
-                place = self.of(next(own_readers, readers[0]))
-            self._known[target] = place or self._near(target.scope, self._order[copied])
+                item = self.of(next(own_readers, readers[0]))
+            self._known[target] = item or self._near(target.scope, self._order[copied])
         return self._known[target]
 
     def circle_of(self, target: Target) -> Node | None:
@@ -242,9 +242,9 @@ class _PlaceFinder:
             return copied
         if copied in self._stood_for:
             return self._stood_for[copied]
-        place = self._module_around(copied.scope)
-        if place is not None and copied.kind in OPERATIONS:
-            return place
+        module_node = self._module_around(copied.scope)
+        if module_node is not None and copied.kind in OPERATIONS:
+            return module_node
         producers = [value.producer for value in self._origin.outputs[copied]]
         # An operation that only returned its inputs is represented by the last of its kernels.
         kernels = copied.body.nodes if copied.body is not None else []
@@ -284,11 +284,11 @@ class _PlaceFinder:
         own: dict[Scope | None, _Row] = {}
         inside: dict[Scope | None, _Row] = {}
         for copied, at in self._order.items():
-            place = self._direct(copied) if copied.kind in OPERATIONS else None
-            if place is not None:
-                own.setdefault(copied.scope, []).append((at, place))
+            node = self._direct(copied) if copied.kind in OPERATIONS else None
+            if node is not None:
+                own.setdefault(copied.scope, []).append((at, node))
                 for scope in (*self_and_ancestors(copied.scope), None):
-                    inside.setdefault(scope, []).append((at, place))
+                    inside.setdefault(scope, []).append((at, node))
 
         def near(scope: Scope) -> _Row | Scope | None:
             return own.get(scope) or (scope if scope in self._cards else inside.get(scope))

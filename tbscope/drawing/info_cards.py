@@ -209,7 +209,7 @@ def _type_text(nest: object) -> str:
     if isinstance(nest, Value):
         return _known_type(nest.shape, nest.dtype, nest.device, nest.sharding)
     if isinstance(nest, dict):
-        return "{" + ", ".join(f"{key}: {_type_text(one)}" for key, one in nest.items()) + "}"
+        return "{" + ", ".join(f"{key}: {_type_text(entry)}" for key, entry in nest.items()) + "}"
     if isinstance(nest, tuple):
         return f"({', '.join(map(_type_text, nest))}{',' if len(nest) == 1 else ''})"
     if isinstance(nest, list):

@@ -314,14 +314,16 @@ class _Candidate:
         """Split the levels that the page cannot draw into chunks."""
         options, names, boxed = self.options, self.names, self.boxed
         free = set() if boxed is None else set(boxed.free)
-        boxes = [] if boxed is None else [one for one in boxed.all if one.kind != "container"]
+        boxes = [] if boxed is None else [scope for scope in boxed.all if scope.kind != "container"]
         while self.crowded:
             mapping = find_chunks(
                 self.hierarchy,
                 self.crowded,
                 boxed={names.scopes[box] for box in free},
                 iterations={names.scopes[box] for box in boxes if box not in free},
-                modules={names.nodes[one] for one in options.graph.nodes if one.kind == "module"},
+                modules={
+                    names.nodes[node] for node in options.graph.nodes if node.kind == "module"
+                },
             )
             if not mapping:
                 break

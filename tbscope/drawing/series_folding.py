@@ -78,7 +78,7 @@ def op_types_apart(
 
 
 def _kind(
-    thing: Node | Output,
+    member: Node | Output,
     stem: str,
     facts: Mapping[Node, Mapping[str, Nest]],
     parameters: Callable[[], Mapping[Node, Parameter]],
@@ -86,31 +86,31 @@ def _kind(
     """Return a key that is equal for members of a series that are alike.
 
     Args:
-        thing: A member of the series.
+        member: A member of the series.
         stem: The part of its label before its number.
         facts: The facts of each node that represents a module.
         parameters: Returns the parameters of modules by their nodes.
     """
-    if isinstance(thing, Output):
-        listed = "." in thing.name and not thing.name.startswith("out.")
-        return (thing.value.shape, thing.value.dtype) if listed else thing.name
-    types = tuple([(value.shape, value.dtype) for value in thing.outputs])
-    if thing.kind == "input":
-        return types if "." in thing.name else thing.name
-    shown_facts = facts.get(thing, thing.attributes)
-    again = thing.kind == "module" and thing.scope is not None and thing.scope.part.index > 0
+    if isinstance(member, Output):
+        listed = "." in member.name and not member.name.startswith("out.")
+        return (member.value.shape, member.value.dtype) if listed else member.name
+    types = tuple([(value.shape, value.dtype) for value in member.outputs])
+    if member.kind == "input":
+        return types if "." in member.name else member.name
+    shown_facts = facts.get(member, member.attributes)
+    again = member.kind == "module" and member.scope is not None and member.scope.part.index > 0
     if again and "module" in shown_facts:
         # Repeated calls of one module are alike.
         return str(shown_facts["module"])
     if stem and not again:
         # The number is part of a name that the user chose: `conv1`.
-        return thing.name
+        return member.name
     alike = {name: fact for name, fact in shown_facts.items() if name not in _OWN}
-    if thing.kind in STATE:
-        parameter = parameters().get(thing)
+    if member.kind in STATE:
+        parameter = parameters().get(member)
         alike["requires_grad"] = None if parameter is None else parameter.requires_grad
     # Only constants count among the arguments, since values are shown by edges.
-    arguments = [(key, map_tree(nest, _constant)) for key, nest in thing.arguments]
+    arguments = [(key, map_tree(nest, _constant)) for key, nest in member.arguments]
     return types, form_of((alike, arguments)) or repr((alike, arguments))
 
 
@@ -132,8 +132,8 @@ def series_that_break_flow(level: LevelGraph) -> list[str]:
     return [level.labels[index] for members in stacks for index in members]
 
 
-def op_type_apart(thing: Node | Output, op: str) -> str:
+def op_type_apart(item: Node | Output, op: str) -> str:
     """Return an op type that keeps a node or output unfolded: `Linear[0]`, `Output[logits]`."""
-    if isinstance(thing, Node) and thing.kind == "module" and thing.scope is not None:
-        return op_type(str(thing.scope.part))
-    return op_type(f"{op}[{thing.name}]")
+    if isinstance(item, Node) and item.kind == "module" and item.scope is not None:
+        return op_type(str(item.scope.part))
+    return op_type(f"{op}[{item.name}]")

@@ -47,7 +47,7 @@ class CallTree:
         calls: The calls that ran in each module scope, in the order in which they began.
         parts: For each call, and for the graph itself (None), the operations and the scopes of
             calls directly in it, in order; outer calls come before inner calls.
-        place: The index of each operation and of each call among the parts of its parent.
+        index_of: The index of each operation and of each call among the parts of its parent.
         uses: The use of each call whose canonical form is complete.
         results: For each of these calls, the index among the tensors of its results for each
             value that was computed in it.
@@ -74,7 +74,7 @@ class CallTree:
                 begun = last
                 self.parts[innermost[0] if innermost else None].append(node)
         self._begin(waiting[begun:])
-        self.place: dict[Node | Scope, int] = {
+        self.index_of: dict[Node | Scope, int] = {
             part: at for parts in self.parts.values() for at, part in enumerate(parts)
         }
         self.uses: dict[Scope | None, Use] = {}
@@ -93,7 +93,7 @@ class CallTree:
 
     def is_in(self, node: Node, scope: Scope | None) -> bool:
         """Whether a node is an operation in a call, or in a call inside of it."""
-        return node in self.place and (scope is None or scope in self._calls_around(node.scope))
+        return node in self.index_of and (scope is None or scope in self._calls_around(node.scope))
 
     def calls_down_to(self, node: Node, scope: Scope | None) -> tuple[Scope, ...]:
         """Return the calls that enclose an operation inside of `scope`, the outermost first."""
@@ -311,11 +311,11 @@ class CanonicalCall:
             # The shortest path ends at the outermost call that has the value among its results.
             path: list[int] = []
             for scope in tree.calls_down_to(node, self._scope):
-                path.append(tree.place[scope])
+                path.append(tree.index_of[scope])
                 at = tree.results[scope].get(key)
                 if at is not None:
                     return Given(tuple(path), at)
-            return Given((*path, tree.place[node]), value.index)
+            return Given((*path, tree.index_of[node]), value.index)
         kind: InputKind = "buffer" if node.kind == "buffer" else "parameter"
         if self._calls:
             name = tree.state_name(node, self._calls[0]) or name
@@ -326,8 +326,8 @@ class CanonicalCall:
     def _wait(self, node: Node) -> Ref:
         tree = self._tree
         if tree.is_in(node, self._scope):
-            calls = map(tree.place.__getitem__, tree.calls_down_to(node, self._scope))
-            return Given((*calls, tree.place[node]), None)
+            calls = map(tree.index_of.__getitem__, tree.calls_down_to(node, self._scope))
+            return Given((*calls, tree.index_of[node]), None)
         read = self._waited.get(node)
         if read is None:
             read = self._waited[node] = Read(len(self.waits))

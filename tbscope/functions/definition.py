@@ -418,9 +418,9 @@ class _BodyBuilder:
         self.graph.nodes.append(node)
         return node
 
-    def _open(self, place: int, step: Step | CallStep, name: str) -> Node:
+    def _open(self, index: int, step: Step | CallStep, name: str) -> Node:
         """Add the node of a step, with its outputs, but without inputs."""
-        parts = [use.parts[place] for use in self._uses]
+        parts = [use.parts[index] for use in self._uses]
         scope = self._scope(step.places)
         if isinstance(step, CallStep):
             node = self._add(Node(name, step.definition.name, "module", scope))
@@ -479,8 +479,8 @@ class _BodyBuilder:
         """Add an output to a node, with the type that is common to all uses."""
         first, *rest = values
         shape = first.shape
-        for other in rest:
-            shape = _common(shape, other.shape)
+        for later in rest:
+            shape = _common(shape, later.shape)
         value = Value(node, len(node.outputs), shape, first.dtype, first.device)
         node.outputs.append(value)
         self._values.setdefault((first.producer, first.index), value)
@@ -501,8 +501,8 @@ class _BodyBuilder:
         return self._scopes[places]
 
 
-def _common(one: Shape | None, other: Shape | None) -> Shape | None:
+def _common(left: Shape | None, right: Shape | None) -> Shape | None:
     """Return a shape with None for each size that differs; None if the ranks differ."""
-    if one is None or other is None or len(one) != len(other):
+    if left is None or right is None or len(left) != len(right):
         return None
-    return tuple(a if a == b else None for a, b in zip(one, other, strict=True))
+    return tuple(a if a == b else None for a, b in zip(left, right, strict=True))

@@ -94,9 +94,9 @@ class Editor:
         """Return the replacement of a value, or the value itself if it stays."""
         return self._values[value]
 
-    def read_instead(self, value: Value, other: Value) -> None:
+    def read_instead(self, value: Value, replacement: Value) -> None:
         """Replace a value in all references; calls still show the type of the old value."""
-        self._values[value] = self.now(other)
+        self._values[value] = self.now(replacement)
 
     def give(self, value: Value, node: Node, index: int | None = None) -> None:
         """Make a node the producer of a value, at once.

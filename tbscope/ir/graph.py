@@ -407,18 +407,18 @@ def _copy_call(call: Call, values: _CopiedValues) -> Call:
     )
 
 
-def require_graph(thing: object, doing: str = "this") -> None:
+def require_graph(obj: object, doing: str = "this") -> None:
     """Check that an object is a graph.
 
     Args:
-        thing: Any object.
+        obj: Any object.
         doing: The operation that needs the graph, for the message.
     Raises:
         ArgumentError: The object is not a graph.
     """
-    if not isinstance(thing, Graph):
+    if not isinstance(obj, Graph):
         raise ArgumentError(
-            f"{doing} takes a graph, and was given {shown(thing)}",
+            f"{doing} takes a graph, and was given {shown(obj)}",
             why="tbscope.trace, tbscope.record and add_graph return graphs",
             fix="graph = tbscope.trace(model, input)",
         )

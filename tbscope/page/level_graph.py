@@ -105,10 +105,10 @@ class LevelGraph:
         whereto: dict[int, tuple[int, int]] = {}
         parts = []
         for number, members in enumerate(groups):
-            whereto.update((place, (number, at)) for at, place in enumerate(members))
+            whereto.update((index, (number, at)) for at, index in enumerate(members))
             part = LevelGraph([self.labels[at] for at in members], [self.ops[at] for at in members])
-            part.fed.update(at for at, place in enumerate(members) if place in self.fed)
-            part.giving.update(at for at, place in enumerate(members) if place in self.giving)
+            part.fed.update(at for at, index in enumerate(members) if index in self.fed)
+            part.giving.update(at for at, index in enumerate(members) if index in self.giving)
             parts.append(part)
         nowhere = (-1, 0)
         for (start, end), data in self.links.items():

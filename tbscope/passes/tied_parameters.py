@@ -65,7 +65,7 @@ def _other_names(graph: Graph) -> dict[tuple[Node, str | None], str]:
         The name in a module, by parameter node and qualified name of that module. Names that a
         node of the graph already has are left out.
     """
-    numbers = [one.number for module in graph.modules for one in module.parameters]
+    numbers = [parameter.number for module in graph.modules for parameter in module.parameters]
     registered = [number for number in numbers if number >= 0]
     if len(set(registered)) == len(registered):
         # Shortcut: in most models each parameter has one name.

@@ -73,7 +73,9 @@ def _collectives(
                 nodes_by_key[among, collective.mesh, group, collective.sequence][number] = node
     for key, by_part in nodes_by_key.items():
         among = key[0]  # type: ignore[index]  # A key is a tuple.
-        kinds = {(one.kind, one.reduction) for node in by_part.values() if (one := node.collective)}
+        kinds = {
+            (info.kind, info.reduction) for node in by_part.values() if (info := node.collective)
+        }
         if len(by_part) == len(among) and len(kinds) == 1:
             yield [by_part[number] for number in among]
 
@@ -134,11 +136,11 @@ def _ordered(
             members.append(nodes)
     edges = [(units[sender], units[receiver]) for sender, receiver in messages]
     for node, unit in units.items():
-        edges += ((units[other], unit) for other in sources_of(node))
+        edges += ((units[source], unit) for source in sources_of(node))
     for part in parts if as_ran else ():
-        for earlier, other in pairwise(node for node in part if not _goes_on(node)):
-            if units[earlier] != units[other]:
-                edges.append((units[earlier], units[other]))
+        for earlier, later in pairwise(node for node in part if not _goes_on(node)):
+            if units[earlier] != units[later]:
+                edges.append((units[earlier], units[later]))
     return [node for unit in in_order(len(members), edges) for node in members[unit]]
 
 

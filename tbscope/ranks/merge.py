@@ -190,7 +190,7 @@ def _side_by_side(groups: Sequence[Sequence[Graph]]) -> Graph:
         merged.profile = copies[0].graph.profile
     merged.outputs = _outputs(copies)
     merged.notes = _notes(copies)
-    part_of = {rank: place for place, part in enumerate(parts) for rank in part.ranks}
+    part_of = {rank: index for index, part in enumerate(parts) for rank in part.ranks}
     joint = match_parts([copy.graph.nodes for copy in copies], part_of)
     _name(copies, joint.order)
     replace_nodes(merged, joint.order)
@@ -286,11 +286,11 @@ def _tell_differences(merged: Graph, group: Sequence[Graph]) -> None:
     shared: dict[int, tuple[list[int], list[Node]]] = {}
     for graph in group:
         shared.setdefault(id(graph.nodes), ([], graph.nodes))[0].append(graph.rank)
-    for place, node in enumerate(merged.nodes):
+    for index, node in enumerate(merged.nodes):
         ranks_by_text: dict[str, dict[str, list[int]]] = {}
         groups: dict[tuple[int, ...], None] = {}
         for ranks, nodes in shared.values():
-            counterpart = nodes[place]
+            counterpart = nodes[index]
             texts = {
                 "shapes_by_rank": ", ".join([_shape(shape) for shape in sizes_of(counterpart)]),
                 "arguments_by_rank": ", ".join(constants_of(counterpart)),
@@ -323,21 +323,21 @@ def _some(texts: Sequence[str]) -> str:
 
 def _join(merged: Graph, joint: Joint, copy_of: Mapping[Node, RankCopy]) -> None:
     """Replace each collective by one node, and connect receivers to senders."""
-    places = [_phase_around(nodes) for nodes in joint.collectives]
+    phase_boxes = [_phase_around(nodes) for nodes in joint.collectives]
     boxes = {
-        place: Scope(
+        phase_box: Scope(
             ScopePart("between ranks"),
-            parent=place,
+            parent=phase_box,
             kind="rank",
-            phase="forward" if place is None else place.phase,
+            phase="forward" if phase_box is None else phase_box.phase,
         )
-        for place, count in Counter(places).items()
+        for phase_box, count in Counter(phase_boxes).items()
         if count > _MOST_IN_A_ROW
     }
     editor = Editor(merged)
-    for nodes, place in zip(joint.collectives, places, strict=True):
+    for nodes, phase_box in zip(joint.collectives, phase_boxes, strict=True):
         _join_collective(editor, nodes, copy_of)
-        nodes[0].scope = boxes.get(place, place)
+        nodes[0].scope = boxes.get(phase_box, phase_box)
     editor.apply()
     for sender, receiver in joint.messages:
         payload = (sender.inputs or receiver.outputs)[0]
@@ -357,8 +357,8 @@ def _join(merged: Graph, joint: Joint, copy_of: Mapping[Node, RankCopy]) -> None
 def _phase_around(nodes: Iterable[Node]) -> Scope | None:
     """Return the phase box that contains all of the nodes, or None for the top level."""
     outermost = {scope for node in nodes for scope in [None, *self_and_ancestors(node.scope)][-1:]}
-    place = outermost.pop()
-    return None if outermost or place is None or place.phase == "forward" else place
+    phase_box = outermost.pop()
+    return None if outermost or phase_box is None or phase_box.phase == "forward" else phase_box
 
 
 def _join_collective(

@@ -85,7 +85,7 @@ def _rows(graph: Graph) -> Iterator[Hashable]:
         yield parent, part.label, attribute, part.index, scope.kind, scope.phase
     numbers = {node: number for number, node in enumerate(graph.nodes)}
 
-    def place(value: Value) -> tuple[int, int]:
+    def position(value: Value) -> tuple[int, int]:
         return numbers.get(value.producer, -1), value.index
 
     for node in graph.nodes:
@@ -93,8 +93,8 @@ def _rows(graph: Graph) -> Iterator[Hashable]:
         yield (
             (node.op, node.kind, None if node.scope is None else scopes[node.scope], node.phase),
             "" if node.kind == "op" else _NUMBER.sub("*", node.name),
-            [place(value) for value in node.inputs],
-            [numbers.get(other, -1) for other in node.control_inputs],
+            [position(value) for value in node.inputs],
+            [numbers.get(source, -1) for source in node.control_inputs],
             [
                 (value.dtype, value.sharding and (value.sharding.placements, value.sharding.mesh))
                 for value in node.outputs
@@ -103,6 +103,6 @@ def _rows(graph: Graph) -> Iterator[Hashable]:
             collective and (collective.kind, collective.reduction, collective.mesh),
         )
     for output in graph.outputs:
-        yield output.name, place(output.value)
+        yield output.name, position(output.value)
     for call in graph.calls:
         yield scopes[call.scope], call.class_name, call.number, len(call.parameters)

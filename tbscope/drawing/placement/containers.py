@@ -98,7 +98,7 @@ def find_placement(
     several = len([scope for scope in placement.all if scope.parent in parents]) > len(parents)
     loose = (node for node in graph.nodes if node.kind == "op" and node.scope in parents)
     if several or boxed is not None or (parents and any(loose)):
-        _Placer(graph, placement, circles=circles).place()
+        _Placer(graph, placement, circles=circles).place_boxes()
     if boxed is not None:
         _spare_boxes(placement, [scope for scope in boxed.all if scope.kind == "container"])
     return placement
@@ -151,7 +151,7 @@ class _Placer:
         for scope in placement.all:
             self.children[placement.scopes.get(scope, scope.parent)].append(scope)
 
-    def place(self) -> None:
+    def place_boxes(self) -> None:
         """Determine the placement on all levels."""
         pending: list[Scope | None] = [None]
         while pending:
@@ -238,11 +238,11 @@ class _Level:
         for scope in placing.below(holder):
             places.update(dict.fromkeys(placing.own[scope], scope))
         self._pairs: _Links = {}
-        for node, place in places.items():
+        for node, end in places.items():
             for source in placing.sources[node]:
                 start = places.get(source)
-                if start is not None and start is not place:
-                    self._pairs[start, place] = None
+                if start is not None and start is not end:
+                    self._pairs[start, end] = None
 
     def place_units(self) -> list[Scope]:
         """Determine the placement on this level, and return its boxes, containers included."""
@@ -278,9 +278,9 @@ class _Level:
             self._known_cycles = find_cycles(links)
         return self._known_cycles
 
-    def _unit_at(self, place: _Unit) -> _Unit:
-        """Return the unit of a place: an operation itself, or the box that contains a scope."""
-        return place if isinstance(place, Node) else self._around[place]
+    def _unit_at(self, node_or_scope: _Unit) -> _Unit:
+        """Return the unit that an operation is, or the unit that contains a scope."""
+        return node_or_scope if isinstance(node_or_scope, Node) else self._around[node_or_scope]
 
     def _open_boxes(self, boxes: Iterable[Scope]) -> None:
         """Make boxes, with all scopes in them, units of this level."""
@@ -314,7 +314,7 @@ class _Level:
             else:
                 self._around.update(dict.fromkeys([unit, *self._placing.below(unit)], container))
             self._placing.move(unit, self._holder, container)
-        moved: dict[_Unit, _Unit] = {one: container for one in units if isinstance(one, Node)}
+        moved: dict[_Unit, _Unit] = {node: container for node in units if isinstance(node, Node)}
         self._pairs = {
             (moved.get(start, start), moved.get(end, end)): None for start, end in self._pairs
         }
@@ -328,7 +328,7 @@ class _Level:
             } - helper_set
             readers = {node for helper in helpers for node in self._placing.readers[helper]}
             neighbours = sources | (readers - helper_set)
-            units = {self._unit_of(other) for other in neighbours}
+            units = {self._unit_of(neighbour) for neighbour in neighbours}
             containers = _containers(units)
             if len(units) == len(containers) == 1 and (sources or len(neighbours) <= _MOST_READERS):
                 self._move(helpers, containers[0])
@@ -384,8 +384,8 @@ class _Level:
         return groups.values()
 
     def _unit_of(self, node: Node | None) -> _Unit | None:
-        place = None if node is None else self._places.get(node)
-        return None if place is None else self._unit_at(place)
+        node_or_scope = None if node is None else self._places.get(node)
+        return None if node_or_scope is None else self._unit_at(node_or_scope)
 
     # -- dissolved containers --------------------------------------------------------------
 
@@ -435,7 +435,7 @@ class _Level:
                     self._around, self._known_cycles = before, None
                     return
         inside = {container, *below}
-        self._dissolved = [one for one in self._dissolved if one not in inside]
+        self._dissolved = [dissolved for dissolved in self._dissolved if dissolved not in inside]
 
 
 def _containers(units: Iterable[_Unit | None]) -> list[Scope]:

@@ -27,7 +27,7 @@ from tbscope.utils.components import find_cycles
 
 __all__ = ["FunctionBoxes"]
 
-_Thing: TypeAlias = Node | Scope
+_Item: TypeAlias = Node | Scope
 _Key = TypeVar("_Key", CallFrame, int)
 _Loop: TypeAlias = tuple[int, int]
 
@@ -39,14 +39,14 @@ class _Unit(NamedTuple):
     """An operation or a box on a level.
 
     Attributes:
-        thing: The operation, or the scope of the box.
+        item: The operation, or the scope of the box.
         chain: The call frames in which all of it ran, outermost first.
         steps: The position in the code of each of these call frames.
         modules: The names of the modules that were called in it.
         lists: The lists on this level that contain it, outermost first.
     """
 
-    thing: _Thing
+    item: _Item
     chain: tuple[CallFrame, ...]
     steps: tuple[int, ...]
     modules: frozenset[str]
@@ -103,7 +103,7 @@ class FunctionBoxes:
         self._own: dict[Scope | None, dict[Node, None]] = defaultdict(dict)
         self._children: dict[Scope | None, dict[Scope, None]] = defaultdict(dict)
         self._calls: dict[Scope, _Called] = {}
-        self._order: dict[_Thing, int] = {}
+        self._order: dict[_Item, int] = {}
         self._numbers: Counter[tuple[Scope | None, str]] = Counter()
         # Cached, since each stage reads the units of a level; cleared when a unit moves.
         self._known_units: dict[Scope | None, list[_Unit]] = {}
@@ -146,7 +146,7 @@ class FunctionBoxes:
                 if node.kind == "op"
             ]
             units += [self._unit(scope) for scope in self._children[level]]
-            self._known_units[level] = sorted(units, key=lambda unit: self._order[unit.thing])
+            self._known_units[level] = sorted(units, key=lambda unit: self._order[unit.item])
         return self._known_units[level]
 
     def _unit(self, scope: Scope) -> _Unit:
@@ -212,10 +212,10 @@ class FunctionBoxes:
             if stage != "steps":
                 self._add_functions(level, units, members, depth, whole=stage == "parts")
                 continue
-            flat = [one for unit in members for one in self._members(unit)]
-            flat.sort(key=lambda unit: self._order[unit.thing])
-            inside = {unit.thing for unit in members}
-            outside = [unit for unit in units if unit.thing not in inside]
+            flat = [member for unit in members for member in self._members(unit)]
+            flat.sort(key=lambda unit: self._order[unit.item])
+            inside = {unit.item for unit in members}
+            outside = [unit for unit in units if unit.item not in inside]
             for iterations in self._loops(flat, depth - 1):
                 numbered = list(enumerate(iterations))
                 if len(self._without_cycles(flat + outside, numbered)) == len(iterations):
@@ -236,7 +236,7 @@ class FunctionBoxes:
     ) -> None:
         # Boxes that are no module calls: a part of their contents may have run in a call frame.
         mixed = [
-            one for one in units if isinstance(one.thing, Scope) and one.thing not in self._calls
+            unit for unit in units if isinstance(unit.item, Scope) and unit.item not in self._calls
         ]
         wanted: list[tuple[CallFrame, list[_Unit]]] = []
         pending = [(known, depth)]
@@ -253,10 +253,10 @@ class FunctionBoxes:
                     pending.append((inside, depth + 1))
         if wanted:
             wanted = self._without_cycles(units, wanted)
-        for run, inside in sorted(wanted, key=lambda each: self._order[each[1][0].thing]):
+        for run, inside in sorted(wanted, key=lambda each: self._order[each[1][0].item]):
             box = self._open(level, run.function.name, inside, kind="function")
             for unit in inside:
-                self._move(unit.thing, level, box)
+                self._move(unit.item, level, box)
 
     def _is_function(
         self, run: CallFrame, inside: list[_Unit], mixed: list[_Unit], *, whole: bool
@@ -281,11 +281,11 @@ class FunctionBoxes:
 
     def _ran_partly_in(self, unit: _Unit, run: CallFrame) -> bool:
         """Whether a part of a box, which is no module call, ran in a call frame."""
-        if not isinstance(unit.thing, Scope) or unit.thing in self._calls:
+        if not isinstance(unit.item, Scope) or unit.item in self._calls:
             return False
         return any(
             run in inner.chain or self._ran_partly_in(inner, run)
-            for inner in self._units(unit.thing)
+            for inner in self._units(unit.item)
         )
 
     def _without_cycles(
@@ -297,25 +297,25 @@ class FunctionBoxes:
             units: All units of the level.
             wanted: The key and the members of each box.
         """
-        box_of: dict[_Thing, object] = {unit.thing: unit.thing for unit in units}
+        box_of: dict[_Item, object] = {unit.item: unit.item for unit in units}
         for key, inside in wanted:
-            box_of.update((unit.thing, key) for unit in inside)
+            box_of.update((unit.item, key) for unit in inside)
         # The future unit of the level that contains each node, directly or below.
         unit_of: dict[Node, object] = {}
-        for thing, box in box_of.items():
-            if isinstance(thing, Node):
-                unit_of[thing] = box
+        for item, box in box_of.items():
+            if isinstance(item, Node):
+                unit_of[item] = box
                 continue
-            pending = [thing]
+            pending = [item]
             while pending:
                 scope = pending.pop()
                 unit_of.update(dict.fromkeys(self._own[scope], box))
                 pending += self._children[scope]
         links = {
-            (unit_of[source], place)
-            for node, place in unit_of.items()
+            (unit_of[source], unit)
+            for node, unit in unit_of.items()
             for source in sources_of(node)
-            if source in unit_of and unit_of[source] is not place
+            if source in unit_of and unit_of[source] is not unit
         }
         circling = set().union(*find_cycles(links))
         return [(key, inside) for key, inside in wanted if key not in circling]
@@ -347,7 +347,7 @@ class FunctionBoxes:
 
     def _members(self, unit: _Unit) -> Iterator[_Unit]:
         """Yield the members of a unit that is a list, at any depth, or the unit itself."""
-        scope = unit.thing
+        scope = unit.item
         if not isinstance(scope, Scope) or scope.kind != "container":
             yield unit
             return
@@ -369,19 +369,19 @@ class FunctionBoxes:
             units: All units, with lists replaced by their members.
             stem: The name of the boxes before their number.
         """
-        in_all = Counter(one.lists[0] for one in units if one.lists)
+        in_all = Counter(unit.lists[0] for unit in units if unit.lists)
         for at, members in enumerate(iterations):
             if len(members) < 2:
                 continue
             box = self._open(level, f"{stem}.{at}", members, kind="hand")
-            in_iteration = Counter(one.lists[0] for one in members if one.lists)
+            in_iteration = Counter(unit.lists[0] for unit in members if unit.lists)
             pieces: dict[tuple[Scope, ...], Scope] = {(): box}
             for unit in members:
-                thing = unit.thing
+                item = unit.item
                 if unit.lists and in_iteration[unit.lists[0]] == in_all[unit.lists[0]]:
-                    thing = unit.lists[0]
-                    if thing not in self.placement.scopes:
-                        self._move(thing, level, box)
+                    item = unit.lists[0]
+                    if item not in self.placement.scopes:
+                        self._move(item, level, box)
                     continue
                 for depth, listed in enumerate(unit.lists):
                     enclosing, inner = unit.lists[:depth], unit.lists[: depth + 1]
@@ -395,7 +395,7 @@ class FunctionBoxes:
                             qualified_name=name,
                         )
                         pieces[inner] = self._add(piece, listed)
-                self._move(thing, unit.lists[-1] if unit.lists else level, pieces[unit.lists])
+                self._move(item, unit.lists[-1] if unit.lists else level, pieces[unit.lists])
             self._renumber(box)
 
     # -- changes of the placement ------------------------------------------------------------
@@ -411,12 +411,12 @@ class FunctionBoxes:
         """Make a box on a level."""
         part = ScopePart(name, None, self._numbers[level, name])
         self._numbers[level, name] += 1
-        box = self._add(Scope(part, parent=level, kind=kind), units[0].thing)
+        box = self._add(Scope(part, parent=level, kind=kind), units[0].item)
         if not any(unit.modules for unit in units):
             self.placement.free.append(box)
         return box
 
-    def _add(self, box: Scope, first: _Thing) -> Scope:
+    def _add(self, box: Scope, first: _Item) -> Scope:
         """Add a box to the level of its parent, in the position of its first node or scope."""
         self.changed = True
         self.placement.all.append(box)
@@ -424,18 +424,18 @@ class FunctionBoxes:
         self._children[box.parent][box] = None
         return box
 
-    def _move(self, thing: _Thing, level: Scope | None, box: Scope) -> None:
+    def _move(self, item: _Item, level: Scope | None, box: Scope) -> None:
         # Every new box or piece of a list is followed by a move into it, so that clearing the
         # cache here suffices.
         self._known_units.clear()
-        if isinstance(thing, Node):
-            self.placement.nodes[thing] = box
-            del self._own[level][thing]
-            self._own[box][thing] = None
+        if isinstance(item, Node):
+            self.placement.nodes[item] = box
+            del self._own[level][item]
+            self._own[box][item] = None
         else:
-            self.placement.scopes[thing] = box
-            del self._children[level][thing]
-            self._children[box][thing] = None
+            self.placement.scopes[item] = box
+            del self._children[level][item]
+            self._children[box][item] = None
 
     def _renumber(self, box: Scope) -> None:
         """Number the calls of each module, and the backward passes, in an iteration from 0 on."""
@@ -502,28 +502,32 @@ def _iterations_of(
         if loop is None:
             yield from block
             continue
-        inner = tuple(other for other in loops if _contains(loop, other))
+        inner = tuple(nested for nested in loops if _contains(loop, nested))
         iterations = _iterations(block, inner)
-        members = [[member for event in one for member in event.members] for one in iterations]
+        members = [
+            [member for event in iteration for member in event.members] for iteration in iterations
+        ]
         if _are_worth_it(members):
             yield members
         else:
-            for one in iterations:
-                yield from _iterations_of(one, inner)
+            for iteration in iterations:
+                yield from _iterations_of(iteration, inner)
 
 
-def _contains(loop: _Loop, other: _Loop) -> bool:
-    return loop != other and loop[0] <= other[0] and other[1] <= loop[1]
+def _contains(loop: _Loop, inner: _Loop) -> bool:
+    return loop != inner and loop[0] <= inner[0] and inner[1] <= loop[1]
 
 
 def _blocks(
     events: list[_Event], loops: tuple[_Loop, ...]
 ) -> Iterator[tuple[_Loop | None, list[_Event]]]:
     """Yield runs of consecutive events with the outer loop that contains them, or None."""
-    outer = [loop for loop in loops if not any(_contains(other, loop) for other in loops)]
+    outer = [loop for loop in loops if not any(_contains(enclosing, loop) for enclosing in loops)]
 
     def around(event: _Event) -> _Loop | None:
-        return next((one for one in outer if one[0] <= event.step <= one[1]), None)
+        return next(
+            (candidate for candidate in outer if candidate[0] <= event.step <= candidate[1]), None
+        )
 
     for loop, block in groupby(events, around):
         yield loop, [*block]

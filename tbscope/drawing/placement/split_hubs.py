@@ -66,8 +66,8 @@ def _runs(
     marked = {end for ends in level.links if not hubs.isdisjoint(ends) for end in ends}
     ranked: list[tuple[int, int, list[int]]] = []
     for row in rows:
-        for first, place in enumerate(row):
-            if place in marked:
+        for first, index in enumerate(row):
+            if index in marked:
                 longest = list(
                     takewhile(lambda at: at not in taken, row[first : first + sizes[-1]])
                 )

@@ -104,7 +104,7 @@ def split_level(
         groupings = chain(groupings, _proposals(level, kept - rounds))
     if not modules:
         return _first_drawn_well(level, groupings)
-    state = {place for place in rounds if is_state(level.ops[place])}
+    state = {index for index in rounds if is_state(level.ops[index])}
     groupings = chain(groupings, _of_operations(level, kept))
     for kept_too in (kept, kept - rounds | state):
         of_operations = _of_operations(level, kept_too)
@@ -172,14 +172,14 @@ def _with_modules(level: LevelGraph, grouping: Groups, pinned: set[int]) -> Iter
     children in a row.
     """
     inner = set(range(len(level))) - pinned - level.ends.keys()
-    state = [place for place in sorted(inner) if is_state(level.ops[place])]
+    state = [index for index in sorted(inner) if is_state(level.ops[index])]
     if len(state) >= _FEWEST_PARTS:
         yield _joined(grouping, [state])
     for groups in chain(_of_numbered(level, inner, first_too=True), _equal_children(level, inner)):
         yield _with_state(level, _joined(grouping, groups), set(state).difference(*groups))
     units = [
         *grouping,
-        *([place] for place in sorted(set(range(len(level))).difference(*grouping))),
+        *([index] for index in sorted(set(range(len(level))).difference(*grouping))),
     ]
     row = [at for at, unit in enumerate(units) if inner.issuperset(unit)]
     row.sort(key=units.__getitem__)
@@ -187,14 +187,14 @@ def _with_modules(level: LevelGraph, grouping: Groups, pinned: set[int]) -> Iter
         yield _joined(grouping, [sorted(chain(*(units[at] for at in run))) for run in runs])
 
 
-def _equal_children(level: LevelGraph, places: set[int]) -> Iterator[Groups]:
+def _equal_children(level: LevelGraph, indices: set[int]) -> Iterator[Groups]:
     """Yield a grouping with a box for children with equal sources and equal readers, if any."""
-    reads, feeds = _neighbours(level, places)
+    reads, feeds = _neighbours(level, indices)
     by_neighbours: dict[tuple[frozenset[int], frozenset[int]], list[int]] = {}
-    for place in sorted(places):
-        if reads[place]:
-            key = frozenset(reads[place]), frozenset(feeds[place])
-            by_neighbours.setdefault(key, []).append(place)
+    for index in sorted(indices):
+        if reads[index]:
+            key = frozenset(reads[index]), frozenset(feeds[index])
+            by_neighbours.setdefault(key, []).append(index)
     groups = [
         group for group in by_neighbours.values() if SERIES_SIZE <= len(group) < len(level) - 1
     ]
@@ -203,11 +203,11 @@ def _equal_children(level: LevelGraph, places: set[int]) -> Iterator[Groups]:
 
 
 def _neighbours(
-    level: LevelGraph, places: Iterable[int]
+    level: LevelGraph, indices: Iterable[int]
 ) -> tuple[dict[int, set[int]], dict[int, set[int]]]:
     """Return the sources of each child, without parameters, and its readers."""
-    reads: dict[int, set[int]] = {place: set() for place in places}
-    feeds: dict[int, set[int]] = {place: set() for place in reads}
+    reads: dict[int, set[int]] = {index: set() for index in indices}
+    feeds: dict[int, set[int]] = {index: set() for index in reads}
     for start, end in level.links:
         if end in reads and not is_state(level.ops[start]):
             reads[end].add(start)
@@ -219,7 +219,7 @@ def _neighbours(
 def _joined(grouping: Groups, groups: Groups) -> Groups:
     """Return groups, followed by the groups of another grouping without their members."""
     taken = set(chain.from_iterable(groups))
-    rest = [[place for place in group if place not in taken] for group in grouping]
+    rest = [[index for index in group if index not in taken] for group in grouping]
     return groups + [group for group in rest if group]
 
 
@@ -312,13 +312,13 @@ def _with_state(level: LevelGraph, groups: Groups, state: set[int]) -> Groups:
         groups: The groups.
         state: The parameters and buffers that may be added.
     """
-    group_of = {place: number for number, group in enumerate(groups) for place in group}
-    readers: dict[int, set[int | None]] = {place: set() for place in state}
+    group_of = {index: number for number, group in enumerate(groups) for index in group}
+    readers: dict[int, set[int | None]] = {index: set() for index in state}
     for start, end in level.links:
         if start in readers:
             readers[start].add(group_of.get(end))
     return [
-        sorted([*group, *(place for place, users in readers.items() if users == {number})])
+        sorted([*group, *(index for index, users in readers.items() if users == {number})])
         for number, group in enumerate(groups)
     ]
 
@@ -332,11 +332,11 @@ def _rows(level: LevelGraph, kept: set[int]) -> list[list[int]]:
     # The number of kept children on the path to each child that has most of them.
     before: list[int] = []
     rows: dict[int, list[int]] = {}
-    for place in range(len(level)):
-        counts = [before[source] + (source in kept) for source in sources.get(place, ())]
+    for index in range(len(level)):
+        counts = [before[source] + (source in kept) for source in sources.get(index, ())]
         before.append(max(counts, default=0))
-        if place not in kept and place not in level.ends:
-            rows.setdefault(before[place], []).append(place)
+        if index not in kept and index not in level.ends:
+            rows.setdefault(before[index], []).append(index)
     return list(rows.values())
 
 
@@ -371,7 +371,7 @@ def _fits(level: LevelGraph, most: int) -> bool:
 
 def count_loose(level: LevelGraph) -> int:
     """Return the number of nodes of a level that are no inputs or outputs and no info cards."""
-    loose = [op for place, op in enumerate(level.ops) if place not in level.ends]
+    loose = [op for index, op in enumerate(level.ops) if index not in level.ends]
     return len(loose) - loose.count("") - loose.count(ASIDE_OP)
 
 
@@ -407,7 +407,7 @@ def _proposals(level: LevelGraph, kept: set[int]) -> Iterator[Groups]:
 
 
 def _of_numbered(
-    level: LevelGraph, places: set[int], *, side_by_side: bool = False, first_too: bool = False
+    level: LevelGraph, indices: set[int], *, side_by_side: bool = False, first_too: bool = False
 ) -> Iterator[Groups]:
     """Yield groupings with boxes of consecutively numbered children, like members of a list.
 
@@ -415,22 +415,22 @@ def _of_numbered(
 
     Args:
         level: The level.
-        places: The children that may move into a box.
+        indices: The children that may move into a box.
         side_by_side: Whether all children in a box must have equal sources and readers.
         first_too: Whether the first call of a module, before `fc.1`, counts as `fc.0`.
     """
     by_stem: dict[tuple[str, str], dict[int, int]] = {}
     kinds = {
-        place: level.ops[place].partition("[")[0] for place in sorted(places - level.ends.keys())
+        index: level.ops[index].partition("[")[0] for index in sorted(indices - level.ends.keys())
     }
-    for place, op in kinds.items():
-        numbered = read_number(level.labels[place])
+    for index, op in kinds.items():
+        numbered = read_number(level.labels[index])
         if numbered is not None:
-            by_stem.setdefault((numbered[0], op), {})[numbered[1]] = place
-    for place, op in kinds.items() if first_too else ():
-        calls = by_stem.get((f"{level.labels[place]}.", op))
+            by_stem.setdefault((numbered[0], op), {})[numbered[1]] = index
+    for index, op in kinds.items() if first_too else ():
+        calls = by_stem.get((f"{level.labels[index]}.", op))
         if calls is not None:
-            calls.setdefault(0, place)
+            calls.setdefault(0, index)
     groups = [
         list(members.values())
         for members in by_stem.values()
@@ -456,7 +456,7 @@ def _side_by_side(level: LevelGraph, group: list[int]) -> list[int]:
         if is_state(level.ops[start]):
             of_state.setdefault(start, set()).add(end)
     first = group[0]
-    if any(reads[place] != reads[first] or feeds[place] != feeds[first] for place in group):
+    if any(reads[index] != reads[first] or feeds[index] != feeds[first] for index in group):
         return []
     return [*group, *(state for state, readers in of_state.items() if readers <= reads.keys())]
 
@@ -478,36 +478,36 @@ def _ends(level: LevelGraph, known: set[int]) -> Groups:
 def _alike_ends(level: LevelGraph) -> Groups:
     """Return groups of inputs, and of outputs, whose names begin alike (`past.0`, `past.1`)."""
     by_stem: dict[tuple[str, str], list[int]] = {}
-    for place, word in level.ends.items():
-        stem = stem_of_end(level.labels[place])
+    for index, word in level.ends.items():
+        stem = stem_of_end(level.labels[index])
         if stem:
-            by_stem.setdefault((word, stem), []).append(place)
-    return [places for places in by_stem.values() if len(places) >= _FEWEST_ENDS]
+            by_stem.setdefault((word, stem), []).append(index)
+    return [indices for indices in by_stem.values() if len(indices) >= _FEWEST_ENDS]
 
 
-def _without_rare(level: LevelGraph, places: list[int]) -> list[int]:
+def _without_rare(level: LevelGraph, indices: list[int]) -> list[int]:
     """Return children without those before and after the most frequent numbered list.
 
     All are returned if those are many, or if less than a tenth of the children are in the list.
     """
-    numbered = [read_number(level.labels[at]) for at in places]
+    numbered = [read_number(level.labels[at]) for at in indices]
     stems = [matches[0] if matches else None for matches in numbered]
     counts = Counter(stem for stem in stems if stem is not None)
     if not counts:
-        return places
+        return indices
     stem, count = counts.most_common(1)[0]
     first = stems.index(stem)
     last = len(stems) - stems[::-1].index(stem)
-    if first and level.labels[places[first - 1]] + "." == stem:
+    if first and level.labels[indices[first - 1]] + "." == stem:
         # The first call of a module has no number, unlike its later calls.
         first -= 1
     little = first + len(stems) - last <= _MOST_BESIDE
-    return places[first:last] if little and count * 10 >= len(places) else places
+    return indices[first:last] if little and count * 10 >= len(indices) else indices
 
 
-def _is_list(level: LevelGraph, places: list[int]) -> bool:
+def _is_list(level: LevelGraph, indices: list[int]) -> bool:
     """Whether most children are numbered: the members of a list, or calls of a module."""
-    return sum(read_number(level.labels[index]) is not None for index in places) * 2 > len(places)
+    return sum(read_number(level.labels[index]) is not None for index in indices) * 2 > len(indices)
 
 
 def _size(count: int, most: int, *, smallest: int) -> int:
@@ -515,15 +515,15 @@ def _size(count: int, most: int, *, smallest: int) -> int:
     return next(size for size in _SIZES if size >= smallest and count <= size * most)
 
 
-def _sections(level: LevelGraph, places: list[int], size: int) -> Groups:
+def _sections(level: LevelGraph, indices: list[int], size: int) -> Groups:
     """Return children in sections of about this size, split where few edges cross.
 
     A section has at least four fifths of the size, and the last at most seven fifths.
     """
-    crossing = _crossings(level, places)
+    crossing = _crossings(level, indices)
     slack = size // 5
     sections = []
-    start, count = 0, len(places)
+    start, count = 0, len(indices)
     while count - start > size + 2 * slack:
         ideal = start + size
         # The fewest crossings decide, then the distance from the ideal size.
@@ -531,27 +531,27 @@ def _sections(level: LevelGraph, places: list[int], size: int) -> Groups:
             range(ideal - slack, ideal + slack + 1),
             key=lambda at: (crossing[at], abs(at - ideal)),
         )
-        sections.append(places[start:end])
+        sections.append(indices[start:end])
         start = end
-    sections.append(places[start:])
+    sections.append(indices[start:])
     return sections
 
 
-def _crossings(level: LevelGraph, places: Sequence[int]) -> list[int]:
+def _crossings(level: LevelGraph, indices: Sequence[int]) -> list[int]:
     """Return the number of children that are linked across each possible cut.
 
     A child before the cut counts once, however many children behind it have a link to it.
     """
-    order = {place: index for index, place in enumerate(places)}
+    order = {index: position for position, index in enumerate(indices)}
     last: dict[int, int] = {}
     for start, end in level.links:
         if start in order and end in order:
             first, to = sorted((order[start], order[end]))
             last[first] = max(last.get(first, 0), to)
-    steps = [0] * (len(places) + 1)
+    steps = [0] * (len(indices) + 1)
     for first, to in last.items():
         steps[first + 1] += 1
-        steps[min(to + 1, len(places))] -= 1
+        steps[min(to + 1, len(indices))] -= 1
     return list(accumulate(steps))
 
 

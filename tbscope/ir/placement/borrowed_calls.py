@@ -156,8 +156,10 @@ def _is_of(owner: Scope, around: Iterable[Scope]) -> bool:
     Then the module contains the part that it calls. The part's scope is not inside `owner`, because
     another method of the module called it, and not a call of the module.
     """
-    place = owner.parent, owner.part.label, owner.part.attribute
-    return any((one.parent, one.part.label, one.part.attribute) == place for one in around)
+    identity = owner.parent, owner.part.label, owner.part.attribute
+    return any(
+        (scope.parent, scope.part.label, scope.part.attribute) == identity for scope in around
+    )
 
 
 def is_shared(call: Call) -> bool:

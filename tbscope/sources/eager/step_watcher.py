@@ -327,10 +327,10 @@ class TrainingWatch:
             self._stepped = self._stepped or self._stepping is None
         elif self._passed and self._open is None:
             with self._nonfatal(stays=True):
-                for place in recorder.registry.places():
+                for entry in recorder.registry.places():
                     # `functional_call` replaced the parameters during the call; now the originals
                     # are back.
-                    recorder.registry.refresh(place)
+                    recorder.registry.refresh(entry)
                 self._open, self._stepping = _OpenWatch(recorder, caller), optimizer
 
     def closure_ends(self, optimizer: torch.optim.Optimizer, caller: FrameType) -> None:

@@ -113,13 +113,13 @@ def _by_text(text: str, context: RunContext) -> str:
     return ""
 
 
-def _by_code(error: Exception, place: Source | None, context: RunContext) -> str:
+def _by_code(error: Exception, source: Source | None, context: RunContext) -> str:
     """Return advice on a size passed as input, or on a mistake in the model's own code."""
     sizes = "" if isinstance(error, KeyError | NameError) else size_advice(context.inputs)
-    if sizes or place is None or not isinstance(error, _SLIPS):
+    if sizes or source is None or not isinstance(error, _SLIPS):
         return sizes
     fake = "; or pass fake=False, as stand-ins have no values" if context.fake else ""
-    return f"see {place}: the model's own code raised, or what it calls there{fake}"
+    return f"see {source}: the model's own code raised, or what it calls there{fake}"
 
 
 def _by_call(call: Call | None, text: str, context: RunContext) -> str:
@@ -178,8 +178,8 @@ def _misplaced(call: Call, text: str) -> str:
     return ""
 
 
-def _is_float(thing: Value | Parameter) -> bool:
-    return "float" in thing.dtype
+def _is_float(value: Value | Parameter) -> bool:
+    return "float" in value.dtype
 
 
 def _name(call: Call) -> str:

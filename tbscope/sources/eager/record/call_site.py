@@ -96,12 +96,12 @@ class _CallSiteTag:
     Attributes:
         owner: The object that identifies the `CallSites` of the tag.
         running: The module call that ran.
-        place: The call site.
+        site: The call site.
     """
 
     owner: object
     running: Frame
-    place: CallSite
+    site: CallSite
 
     def __call__(self, frame: FrameType, event: str, arg: object) -> "_CallSiteTag":
         """Keep the tag in place if a debugger is active."""
@@ -185,9 +185,9 @@ class CallSites:
             if (
                 mark.owner is self._own
                 and mark.running is running
-                and mark.place[0] is running.inner
+                and mark.site[0] is running.inner
             ):
-                return mark.place
+                return mark.site
         elif mark.__class__ is _FrameTag and mark.owner is self._own and mark.key is running.scope:
             # Most operations are called by the forward of the running module.
             spot = mark.spots.get(frame.f_lasti)
@@ -203,20 +203,20 @@ class CallSites:
             enclosing.phase == "optimizer" for enclosing in self_and_ancestors(running.inner)
         )
         scope = running.inner if owner is None or stays else self._scopes.container(owner)
-        place = scope, *self._called_by(user, frame)
+        site = scope, *self._called_by(user, frame)
         if scope is not running.inner:
-            return place
+            return site
         # The callers of a frame stay as long as it lives: its next operation has the same call
         # site.
         code, mark = frame.f_code, frame.f_trace
         if user is frame:
             if type(mark) is _FrameTag and mark.owner is self._own and mark.key is running.scope:
                 mark.scope = scope
-            return place
+            return site
         is_free = mark is None or (type(mark) is _CallSiteTag and mark.owner is self._own)
         if is_free and code is not _ONCE and not code.co_flags & _BY_TURNS:
-            frame.f_trace = _CallSiteTag(self._own, running, place)
-        return place
+            frame.f_trace = _CallSiteTag(self._own, running, site)
+        return site
 
     def of_call(self, frame: FrameType | None) -> tuple[Source | None, CallFrame | None, int]:
         """Return source, `CallFrame` and bytecode offset of a call that this frame makes."""
@@ -298,16 +298,16 @@ class CallSites:
             # `f_locals` has shown.
             is_method = code.co_argcount and code.co_varnames[0] == "self"
             owner = outer.f_locals.get("self") if is_method else None
-            place = None
+            entry = None
             if isinstance(owner, torch.nn.Module):
-                place = self._scopes.registry.module(owner)
-            if place is not None and place is running.entry:
+                entry = self._scopes.registry.module(owner)
+            if entry is not None and entry is running.entry:
                 if outer is frame and user is None:
                     # In a forward of torch's own, the line that called the module is the user's.
                     return None, None
                 break
-            if place not in (None, called) and self._scopes.call_of(place) is None:
-                return place, user or self._locator.user_frame(outer)
+            if entry not in (None, called) and self._scopes.call_of(entry) is None:
+                return entry, user or self._locator.user_frame(outer)
             outer = outer.f_back
         return None, user or self._locator.user_frame(outer)
 

@@ -46,8 +46,8 @@ class _ModuleSearch:
         self._scopes = {scope.path: scope for scope in graph.scopes()}
         self._readers: dict[Node, list[Node]] = {}
         for node in graph.nodes:
-            for other in sources_of(node):
-                self._readers.setdefault(other, []).append(node)
+            for source in sources_of(node):
+                self._readers.setdefault(source, []).append(node)
         self._calls: dict[Value, Scope] = {}
         for call in graph.calls:
             for argument in call.arguments:
@@ -119,14 +119,14 @@ class _ModuleSearch:
             current = pending.pop()
             if lead == self._after:
                 scopes += [self._calls[value] for value in current.outputs if value in self._calls]
-            for other in lead(current):
-                if other in seen or other.kind == "constant":
+            for neighbour in lead(current):
+                if neighbour in seen or neighbour.kind == "constant":
                     continue
-                seen.add(other)
-                if other.scope is not None and not self._is_nowhere(other.scope):
-                    scopes.append(other.scope)
+                seen.add(neighbour)
+                if neighbour.scope is not None and not self._is_nowhere(neighbour.scope):
+                    scopes.append(neighbour.scope)
                 elif len(seen) <= _FAR:
-                    pending.append(other)
+                    pending.append(neighbour)
         phases = {_root(scope).phase for scope in scopes}
         if len(phases) > 1 or (node.scope is not None and phases):
             # A tensor saved for the backward pass has readers there, too: the phase of the node

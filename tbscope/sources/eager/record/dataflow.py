@@ -487,26 +487,28 @@ class Dataflow:
             self.values.table.set_alias(alias, self.value_of(tensor))
 
     @contextmanager
-    def swapping(self, one: torch.Tensor, other: torch.Tensor, *, recorded: bool) -> Iterator[None]:
+    def swapping(
+        self, first: torch.Tensor, second: torch.Tensor, *, recorded: bool
+    ) -> Iterator[None]:
         """Swap the values of two tensors that a block swaps.
 
         torch refuses to swap a tensor with weak references, so the values drop theirs before.
 
         Args:
-            one: The first tensor.
-            other: The second tensor.
+            first: A tensor.
+            second: The tensor that swaps values with it.
             recorded: Whether a tensor without a value gets one.
         """
         value_of = self.value_of if recorded else self.values.find
-        values = value_of(one), value_of(other)
-        for tensor in (one, other):
+        values = value_of(first), value_of(second)
+        for tensor in (first, second):
             self.values.table.let_go(tensor)
         swapped = False
         try:
             yield
             swapped = True
         finally:
-            tensors = (other, one) if swapped else (one, other)
+            tensors = (second, first) if swapped else (first, second)
             for tensor, value in zip(tensors, values, strict=True):
                 if value is not None:
                     self.values.table.set_value(tensor, value)

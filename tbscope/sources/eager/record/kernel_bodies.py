@@ -46,7 +46,7 @@ class KernelRuns:
         self._before: list[torch.Tensor] = []
         # By identity, which is unique, as the runs keep these tensors alive.
         self._values: dict[int, Value] = {}
-        self._known = [(tensor, node.inputs[place]) for place, tensor in enumerate(read)]
+        self._known = [(tensor, node.inputs[index]) for index, tensor in enumerate(read)]
         self._writers: list[tuple[torch.Tensor, Node]] = []
         # Kernels that returned numbers; the next kernel makes use of these, and depends on them.
         self._numbers: list[Node] = []
@@ -74,7 +74,7 @@ class KernelRuns:
         written = [
             writer
             for tensor, writer in self._writers
-            if any(other is tensor or same_storage(other, tensor) for other in self._before)
+            if any(earlier is tensor or same_storage(earlier, tensor) for earlier in self._before)
         ]
         return Body(list(self._order), values, list(dict.fromkeys(written)))
 
@@ -152,8 +152,8 @@ class KernelRuns:
             return value
         # The operation may return its argument, and autograd may pass the same memory as another
         # tensor object.
-        for other, known in reversed(self._known):
-            if _same_layout(other, tensor):
+        for known_tensor, known in reversed(self._known):
+            if _same_layout(known_tensor, tensor):
                 return known
         return None
 
@@ -162,8 +162,8 @@ class KernelRuns:
         writers: dict[Node, None] = {}
         for tensor, value in zip(read, values, strict=True):
             since = self._order.get(value.producer, -1)
-            for other, writer in self._writers:
-                if self._order[writer] > since and same_storage(other, tensor):
+            for written, writer in self._writers:
+                if self._order[writer] > since and same_storage(written, tensor):
                     writers[writer] = None
         return list(writers)
 
@@ -176,21 +176,21 @@ class KernelRuns:
         value = self._values.get(id(tensor))
         if value is not None:
             return value
-        for other, writer in reversed(self._writers):
-            if other is not tensor and same_storage(other, tensor):
+        for written, writer in reversed(self._writers):
+            if written is not tensor and same_storage(written, tensor):
                 return add_value(writer, tensor)
         return self._required_value(tensor)
 
 
-def _same_layout(one: torch.Tensor, other: torch.Tensor) -> bool:
+def _same_layout(left: torch.Tensor, right: torch.Tensor) -> bool:
     """Whether two tensors are the same view of one storage."""
     try:
         return bool(
-            one.shape == other.shape
-            and one.dtype == other.dtype
-            and same_storage(one, other)
-            and one.storage_offset() == other.storage_offset()
-            and one.stride() == other.stride()
+            left.shape == right.shape
+            and left.dtype == right.dtype
+            and same_storage(left, right)
+            and left.storage_offset() == right.storage_offset()
+            and left.stride() == right.stride()
         )
     except (RuntimeError, NotImplementedError):
         # Sparse and nested tensors have no strides.

@@ -40,7 +40,7 @@ def box_updates(builder: GraphBuilder) -> None:
     if not any(node.phase == "backward" or node.op == _FORWARD_MODE for node in graph.nodes):
         return
     updates = _Updates(graph.nodes)
-    operations = updates.found
+    operations = updates.operations
     if not operations:
         return
     others = {_function(node) for node in graph.nodes if _is_loose(node) and node not in operations}
@@ -84,11 +84,11 @@ class _Updates:
         nodes: All nodes of the graph, in order.
 
     Attributes:
-        found: The operations.
+        operations: The updates and the operations that lead to them.
     """
 
     def __init__(self, nodes: Sequence[Node]) -> None:
-        self.found: set[Node] = set()
+        self.operations: set[Node] = set()
         self._names = {node.name for node in nodes if node.kind in ("parameter", "buffer")}
         self._loose = [node for node in nodes if _is_loose(node)]
         if not self._loose:
@@ -111,11 +111,11 @@ class _Updates:
         # Backwards, so that the readers of an operation are classified before the operation.
         for node in reversed(self._loose):
             if self._leads(node) or self._sets(node):
-                self.found.add(node)
-        self.found.update(node for node in self._loose if "gradient_of" in node.attributes)
+                self.operations.add(node)
+        self.operations.update(node for node in self._loose if "gradient_of" in node.attributes)
         for node in reversed(self._loose):
             if self._leads_to(node):
-                self.found.add(node)
+                self.operations.add(node)
 
     def is_last(self, node: Node) -> bool:
         """Whether an operation is an end to which other operations lead."""
@@ -123,27 +123,27 @@ class _Updates:
         return sets or not self._readers[node]
 
     def _leads(self, node: Node) -> bool:
-        """Whether all readers of an operation are found, or only the script keeps its result."""
+        """Whether all readers are updates (`operations`), or only the script keeps its result."""
         after = self._readers[node]
-        if not self.found.issuperset(after) or node.op == _TANGENT:
+        if not self.operations.issuperset(after) or node.op == _TANGENT:
             return False
-        written = (node.inputs[place] for place in node.writes)
+        written = (node.inputs[index] for index in node.writes)
         return bool(after) or node in self._follow or any(map(_is_kept, written))
 
     def _leads_to(self, node: Node) -> bool:
-        """Whether an operation only leads to operations found, as for a gradient that is set.
+        """Whether an operation only leads to updates, as for a gradient that is set.
 
         An operation that reads results of the model is part of the loss, also if a script makes a
         gradient of the loss.
         """
         after = self._readers[node]
-        if not after or node.op == _TANGENT or not self.found.issuperset(after):
+        if not after or node.op == _TANGENT or not self.operations.issuperset(after):
             return False
         return not any(value.producer.scope for value in node.inputs if _ran(value))
 
     def _sets(self, node: Node) -> bool:
         """Whether an operation changes a learnt tensor."""
-        written = [node.inputs[place] for place in node.writes]
+        written = [node.inputs[index] for index in node.writes]
         return node.attributes.get("fills") in self._names or any(map(self._is_learnt, written))
 
     def _look(self, node: Node) -> None:
@@ -184,11 +184,11 @@ def _is_kept(value: Value) -> bool:
     return origin_of(value).kind in ("input", "constant")
 
 
-def _runs(nodes: Iterable[Node], found: set[Node]) -> Iterator[list[Node]]:
-    """Yield the found operations, in sequences between which no operation in a box has run."""
+def _runs(nodes: Iterable[Node], updates: set[Node]) -> Iterator[list[Node]]:
+    """Yield the updates, in sequences between which no operation in a box has run."""
     runs: dict[Scope | None, list[Node]] = {}
     for node in nodes:
-        if node in found:
+        if node in updates:
             runs.setdefault(node.scope, []).append(node)
         elif node.kind == "op" and not _is_loose(node):
             yield from runs.values()

@@ -142,11 +142,11 @@ class ModuleCalls:
         If the result is a lazy iterator or a coroutine, code of forward has yet to run: the call
         then continues at each step of the result (`Resumed`).
         """
-        given, call = (args, kwargs), frame.call
+        arguments, call = (args, kwargs), frame.call
         assert call is not None
         if type(result) not in RESUMED:
             try:
-                self._check_end(frame, given, result)
+                self._check_end(frame, arguments, result)
             finally:
                 self._scopes.close_call(frame)
             (call.results,) = self._flow.nests((result,))
@@ -155,7 +155,7 @@ class ModuleCalls:
         call.results = entries = []
 
         def ends(value: object) -> None:
-            self._check_end(frame, given, value)
+            self._check_end(frame, arguments, value)
             if type(result) is CoroutineType:
                 call.results = self._flow.nest(value)
 
@@ -167,12 +167,12 @@ class ModuleCalls:
             ends=ends,
         ).wrap(result)
 
-    def _check_end(self, frame: Frame, given: object, result: object) -> None:
+    def _check_end(self, frame: Frame, arguments: object, result: object) -> None:
         """Complete a module call that is about to end: a call without nodes gets a node.
 
         Args:
             frame: The call.
-            given: A pytree of its arguments.
+            arguments: A pytree of its arguments.
             result: Its return value.
         Raises:
             ScopeError: A scope of the user is still open in the call.
@@ -184,7 +184,7 @@ class ModuleCalls:
         if self._builder.operations != frame.begun and not is_empty(self._graph, frame):
             return
         # The call was an identity, whose inputs are its outputs, or it returned no tensor.
-        read, returned = collect_tensors(given, []), collect_tensors(result, [])
+        read, returned = collect_tensors(arguments, []), collect_tensors(result, [])
         tensors, value_of = returned or read, self._flow.value_of
         values = [value_of(tensor) for tensor in tensors]
         assert frame.entry is not None

@@ -226,9 +226,9 @@ class Recorder:
     # -- events with several subscribers ------------------------------------------------
 
     @contextmanager
-    def _swapping(self, one: torch.Tensor, other: torch.Tensor) -> Iterator[None]:
+    def _swapping(self, first: torch.Tensor, second: torch.Tensor) -> Iterator[None]:
         """Swap the values of two tensors that a block swaps, also while recording is suspended."""
-        with self.flow.swapping(one, other, recorded=not self.suspended):
+        with self.flow.swapping(first, second, recorded=not self.suspended):
             yield
 
     @contextmanager

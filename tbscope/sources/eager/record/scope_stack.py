@@ -31,7 +31,7 @@ __all__ = ["RESUMED", "Failures", "Frame", "Resumed", "ScopeStack", "is_empty"]
 RESUMED: frozenset[type] = frozenset({*LAZY_ITERATORS, CoroutineType, AsyncGeneratorType})
 """Types of results of forward methods whose code has not run yet."""
 
-_Place = TypeVar("_Place")
+_Origin = TypeVar("_Origin")
 _KEPT = 4
 
 
@@ -340,7 +340,7 @@ def _unbalanced(name: str | None, innermost: str | None) -> ScopeError:
     )
 
 
-class Failures(Generic[_Place]):
+class Failures(Generic[_Origin]):
     """The places at which the latest errors arose, as each error may be caught, or end the run.
 
     Several errors are kept, as threads and coroutines may fail side by side; but few, as errors
@@ -348,16 +348,16 @@ class Failures(Generic[_Place]):
     """
 
     def __init__(self) -> None:
-        self._kept: deque[tuple[BaseException, _Place]] = deque(maxlen=_KEPT)
+        self._kept: deque[tuple[BaseException, _Origin]] = deque(maxlen=_KEPT)
 
-    def add(self, error: BaseException, place: _Place) -> None:
-        """Record where an error arose, unless an inner place is recorded for it already."""
+    def add(self, error: BaseException, origin: _Origin) -> None:
+        """Record where an error arose, unless an inner origin is recorded for it already."""
         if self.of(error) is None:
-            self._kept.append((error, place))
+            self._kept.append((error, origin))
 
-    def of(self, error: BaseException) -> _Place | None:
-        """Return the place at which this error arose, or None if it is not recorded."""
-        return next((place for other, place in self._kept if other is error), None)
+    def of(self, error: BaseException) -> _Origin | None:
+        """Return the origin of this error, or None if it is not recorded."""
+        return next((origin for kept_error, origin in self._kept if kept_error is error), None)
 
 
 def is_empty(graph: Graph, frame: Frame) -> bool:
@@ -399,29 +399,29 @@ class Resumed:
     yields: Callable[[Any], None]
     ends: Callable[[Any], None]
 
-    def wrap(self, given: Any) -> Any:
+    def wrap(self, result: Any) -> Any:
         """Return the object that replaces a result of forward; it yields and returns the same.
 
         Args:
-            given: The result of forward, of one of the types `RESUMED`.
+            result: The result of forward, of one of the types `RESUMED`.
         """
-        if type(given) is CoroutineType:
-            return self._coroutine(given)
-        if type(given) is AsyncGeneratorType:
-            return self._async_generator(given)
-        if type(given) is not GeneratorType:
-            given = (entry for entry in given)
-        return self._steps(given)
+        if type(result) is CoroutineType:
+            return self._coroutine(result)
+        if type(result) is AsyncGeneratorType:
+            return self._async_generator(result)
+        if type(result) is not GeneratorType:
+            result = (entry for entry in result)
+        return self._steps(result)
 
-    async def _coroutine(self, given: object) -> Any:
-        return await _awaited(replace(self, yields=_nothing)._steps(given))
+    async def _coroutine(self, coroutine: object) -> Any:
+        return await _awaited(replace(self, yields=_nothing)._steps(coroutine))
 
-    async def _async_generator(self, given: Any) -> Any:
+    async def _async_generator(self, generator: Any) -> Any:
         """Yield the entries of an async generator; the call is open only while an entry is made."""
         sent, silent = None, replace(self, yields=_nothing, ends=_nothing)
         while True:
             try:
-                entry = await _awaited(silent._steps(given.asend(sent)))
+                entry = await _awaited(silent._steps(generator.asend(sent)))
             except StopAsyncIteration:
                 self._step(self.ends, None)
                 return
@@ -429,15 +429,15 @@ class Resumed:
             try:
                 sent = yield entry
             except GeneratorExit:
-                await given.aclose()
+                await generator.aclose()
                 raise
 
-    def _steps(self, given: Any) -> Generator[Any, Any, Any]:
+    def _steps(self, generator: Any) -> Generator[Any, Any, Any]:
         """Yield the entries of a generator, and forward values, errors and the end from its reader.
 
         The call is open only while the generator runs.
         """
-        resume, sent = given.send, None
+        resume, sent = generator.send, None
         while True:
             try:
                 entry = self._step(resume, sent)
@@ -446,12 +446,12 @@ class Resumed:
                 return end.value
             self.yields(entry)
             try:
-                resume, sent = given.send, (yield entry)
+                resume, sent = generator.send, (yield entry)
             except GeneratorExit:
-                self._step(lambda _: given.close(), None)
+                self._step(lambda _: generator.close(), None)
                 raise
             except BaseException as error:  # noqa: BLE001 (handed on to the model)
-                resume, sent = given.throw, error
+                resume, sent = generator.throw, error
 
     def _step(self, resume: Callable[[Any], Any], sent: object) -> Any:
         """Continue the call until it yields or returns; then other calls may open."""

@@ -171,14 +171,14 @@ class TensorSources:
         if self.values.find(tensor) is None:
             self._hidden.setdefault(id(tensor), (name, tensor))
 
-    def add_unknown(self, given: list[tuple[str, Any]]) -> None:
+    def add_unknown(self, arguments: list[tuple[str, Any]]) -> None:
         """Make inputs of the tensors that come from outside of a region.
 
         Args:
-            given: Arguments as pytrees, with their names. Tensors at public paths become inputs
-                now, all other tensors as soon as an operation reads them.
+            arguments: Pytrees with their names. Tensors at public paths become inputs now, all
+                other tensors as soon as an operation reads them.
         """
-        for name, nest in given:
+        for name, nest in arguments:
             for path, tensor in tensor_leaves(nest, name, public=True):
                 if not self.is_known(tensor):
                     self.add_input(path, tensor)
@@ -206,7 +206,7 @@ class TensorSources:
         return self.values.give(node, tensor)
 
     def without_filled(
-        self, joined: Sequence[Communication], given: object, filled: list[torch.Tensor]
+        self, joined: Sequence[Communication], arguments: object, filled: list[torch.Tensor]
     ) -> Any:
         """Return the arguments of an operation without the unseen tensors that are only filled.
 
@@ -215,7 +215,7 @@ class TensorSources:
 
         Args:
             joined: The communication of the operation's kernels.
-            given: A pytree of its arguments.
+            arguments: A pytree of its arguments.
             filled: Receives the tensors that are left out.
         """
         for exchange, kernel, args, kwargs, _ in joined:
@@ -227,7 +227,7 @@ class TensorSources:
                 taken = collect_tensors(tensors[-1 if exchange.taken else 1 :], [])
                 filled += [tensor for tensor in taken if not self.is_known(tensor)]
         left = {id(tensor) for tensor in filled}
-        return map_tensors(lambda each: FILLED if id(each) in left else each, given)
+        return map_tensors(lambda each: FILLED if id(each) in left else each, arguments)
 
     def _discover(self, tensor: torch.Tensor) -> Value:
         """Search for a tensor without a recorded value, in the order of the module docstring."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Handover", "ThreadWork"]
 
-_Place: TypeAlias = tuple[float, ...]
+_Position: TypeAlias = tuple[float, ...]
 
 
 @dataclass(slots=True, eq=False)
@@ -31,19 +31,19 @@ class _ThreadOrder:
     """The work of one thread for a run, in its own order.
 
     Attributes:
-        place: Its position in the order of the whole run.
+        position: Its position in the order of the whole run.
         steps: Counts the nodes and calls of the thread.
         thread: The name of the thread.
         source: The line that has handed the work over; None for the thread of the run itself.
     """
 
-    place: _Place
+    position: _Position
     steps: Iterator[int]
     thread: str = ""
     source: Source | None = None
 
-    def next(self) -> _Place:
-        return *self.place, next(self.steps)
+    def next(self) -> _Position:
+        return *self.position, next(self.steps)
 
 
 class Handover(NamedTuple):
@@ -51,12 +51,12 @@ class Handover(NamedTuple):
 
     Attributes:
         recorder: A copy of the recorder at the point where the work was handed over.
-        place: The position of that point in the order of the run.
+        position: That point in the order of the run.
         source: The line.
     """
 
     recorder: Recorder
-    place: _Place
+    position: _Position
     source: Source | None
 
 
@@ -71,7 +71,7 @@ class ThreadWork:
     trunk: Recorder
     _over: bool = False
     # Position of each node and each call; nodes from before have no entry.
-    _places: dict[Node | Call, _Place] = field(default_factory=dict)
+    _places: dict[Node | Call, _Position] = field(default_factory=dict)
     _orders: dict[Recorder, _ThreadOrder] = field(default_factory=dict)
     _running: dict[Recorder, _ThreadOrder] = field(default_factory=dict)
 
@@ -83,8 +83,8 @@ class ThreadWork:
     def hand_over(self, recorder: Recorder, source: Source | None) -> Handover:
         """Record that the thread of this recorder hands over work now."""
         with self.trunk.lock:
-            place = self._orders[recorder].next()
-            return Handover(recorder.branch(source), place, source)
+            position = self._orders[recorder].next()
+            return Handover(recorder.branch(source), position, source)
 
     def begin(self, handover: Handover, number: int) -> Recorder:
         """Return the recorder for this thread, which begins a part of work that was handed over.
@@ -97,7 +97,7 @@ class ThreadWork:
             recorder = handover.recorder.branch(handover.source)
             name = threading.current_thread().name
             order = _ThreadOrder(
-                (*handover.place, number), itertools.count(), name, handover.source
+                (*handover.position, number), itertools.count(), name, handover.source
             )
             self._guard(recorder, order)
             self._running[recorder] = order
@@ -185,12 +185,12 @@ class ThreadWork:
         self._orders.clear()
 
     def _order_nodes(self) -> None:
-        """Order nodes by their places; parameters and constants go before their first reader."""
+        """Order nodes by their positions; parameters and constants go before their first reader."""
         nodes = self.trunk.graph.nodes
         places = {node: self._places.get(node, (at,)) for at, node in enumerate(nodes)}
         # The thread that came first has found a parameter; its node goes before the first node that
         # reads it.
-        owned: dict[Node, _Place] = {}
+        owned: dict[Node, _Position] = {}
         for node in nodes:
             for position, value in enumerate(node.inputs):
                 source = value.producer
@@ -204,10 +204,10 @@ class ThreadWork:
         order = {node: at for at, node in enumerate(ranked)}
         # Each node goes after its inputs and its control dependencies.
         steps = (
-            (order[other], order[node])
+            (order[earlier], order[node])
             for node in ranked
-            for other in sources_of(node)
-            if other in order
+            for earlier in sources_of(node)
+            if earlier in order
         )
         nodes[:] = [ranked[at] for at in in_order(len(ranked), steps)]
 

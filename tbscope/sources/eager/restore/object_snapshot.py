@@ -136,48 +136,48 @@ _MISSING = object()
 
 
 def _take_attributes(
-    thing: object,
+    obj: object,
 ) -> tuple[tuple[type, object, dict[str, object]], Collection[Any]]:
     """Return the class of an object, its `__dict__` and a copy of it; and the attributes."""
-    table = table_of(thing)
+    table = table_of(obj)
     attributes = {} if table is None else table.copy()
-    return (type(thing), table, attributes), attributes.values()
+    return (type(obj), table, attributes), attributes.values()
 
 
-def _put_attributes(thing: object, before: tuple[type, Any, dict[str, object]]) -> None:
+def _put_attributes(obj: object, before: tuple[type, Any, dict[str, object]]) -> None:
     cls, table, attributes = before
-    if type(thing) is not cls:
-        object.__setattr__(thing, "__class__", cls)
+    if type(obj) is not cls:
+        object.__setattr__(obj, "__class__", cls)
     if table is None:
         return
-    if object.__getattribute__(thing, "__dict__") is not table:
-        object.__setattr__(thing, "__dict__", table)
+    if object.__getattribute__(obj, "__dict__") is not table:
+        object.__setattr__(obj, "__dict__", table)
     table.update(attributes)
     # A table with further names, or in another order, is rebuilt.
     if [*table] != [*attributes]:
         _PLAIN[dict].put(table, attributes)
 
 
-def _take_slots(thing: object) -> tuple[list[object], list[object]]:
-    contents = [_get_slot(thing, member) for _, member in slots_of(type(thing))]
+def _take_slots(obj: object) -> tuple[list[object], list[object]]:
+    contents = [_get_slot(obj, member) for _, member in slots_of(type(obj))]
     return contents, contents
 
 
-def _get_slot(thing: object, member: Any) -> object:
+def _get_slot(obj: object, member: Any) -> object:
     try:
-        return member.__get__(thing)
+        return member.__get__(obj)
     except AttributeError:  # The slot is empty.
         return _MISSING
 
 
-def _put_slots(thing: object, before: list[Any]) -> None:
-    for (_, member), value in zip(slots_of(type(thing)), before, strict=True):
-        if _get_slot(thing, member) is value:
+def _put_slots(obj: object, before: list[Any]) -> None:
+    for (_, member), value in zip(slots_of(type(obj)), before, strict=True):
+        if _get_slot(obj, member) is value:
             continue
         if value is _MISSING:
-            member.__delete__(thing)
+            member.__delete__(obj)
         else:
-            member.__set__(thing, value)
+            member.__set__(obj, value)
 
 
 def _take_scripted(module: object) -> tuple[dict[str, object], Collection[object]]:

@@ -105,16 +105,19 @@ def _names(calls: Sequence[Any]) -> list[str]:
     return [call if isinstance(call, str) else operation_name(call) for call in calls]
 
 
-def _common(one: list[str], other: list[str]) -> Iterator[tuple[int, int]]:
+def _common(left: list[str], right: list[str]) -> Iterator[tuple[int, int]]:
     """Yield the index pairs at which two lists match, in order, found window by window."""
-    start = other_start = 0
-    while start < len(one) and other_start < len(other):
-        windows = one[start : start + _WINDOW], other[other_start : other_start + _WINDOW]
+    left_start = right_start = 0
+    while left_start < len(left) and right_start < len(right):
+        windows = (
+            left[left_start : left_start + _WINDOW],
+            right[right_start : right_start + _WINDOW],
+        )
         matches = [
             (block.a + at, block.b + at)
             for block in SequenceMatcher(None, *windows, autojunk=False).get_matching_blocks()
             for at in range(block.size)
         ]
-        yield from ((start + first, other_start + second) for first, second in matches)
+        yield from ((left_start + first, right_start + second) for first, second in matches)
         first, second = matches[-1] if matches else (_WINDOW - 1, _WINDOW - 1)
-        start, other_start = start + first + 1, other_start + second + 1
+        left_start, right_start = left_start + first + 1, right_start + second + 1

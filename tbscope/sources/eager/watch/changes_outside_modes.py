@@ -98,13 +98,13 @@ def _backward(*args: Any, **kwargs: Any) -> Any:
 
 
 @SETTERS.of(torch.utils, "swap_tensors")
-def _swap(one: torch.Tensor, other: torch.Tensor) -> None:
+def _swap(first: torch.Tensor, second: torch.Tensor) -> None:
     with ExitStack() as stack:
         for recorder in watching.recorders:
-            recorder.events.about_to_set(one)
-            recorder.events.about_to_set(other)
-            stack.enter_context(recorder.events.tensors_swapped(one, other))
-        _swap.original(one, other)
+            recorder.events.about_to_set(first)
+            recorder.events.about_to_set(second)
+            stack.enter_context(recorder.events.tensors_swapped(first, second))
+        _swap.original(first, second)
 
 
 @ALIASES_AND_RESIZES.of(torch.UntypedStorage, "resize_")
@@ -122,14 +122,14 @@ def _resize(storage: torch.UntypedStorage, size: int) -> object:
 
 
 @ALIASES_AND_RESIZES.of(*functional_calls())
-def _functional_call(module: Any, given: Any, *args: Any, **kwargs: Any) -> Any:
+def _functional_call(module: Any, tensors: Any, *args: Any, **kwargs: Any) -> Any:
     """Call the original; the module is registered before its tensors are replaced."""
-    usual = isinstance(module, torch.nn.Module) and isinstance(given, dict)
+    usual = isinstance(module, torch.nn.Module) and isinstance(tensors, dict)
     with ExitStack() as stack:
         for recorder in watching.recorders:
             if usual and not recorder.suspended:
-                stack.enter_context(recorder.events.tensors_replaced(module, given))
-        return _functional_call.original(module, given, *args, **kwargs)
+                stack.enter_context(recorder.events.tensors_replaced(module, tensors))
+        return _functional_call.original(module, tensors, *args, **kwargs)
 
 
 @functools.wraps(torch.nn.Parameter.__new__)

@@ -103,8 +103,8 @@ class TensorValues:
         return next(
             (
                 value
-                for other, value in reversed(self.alive())
-                if same_storage(other, tensor) and other.shape == tensor.shape
+                for candidate, value in reversed(self.alive())
+                if same_storage(candidate, tensor) and candidate.shape == tensor.shape
             ),
             None,
         )
@@ -196,11 +196,11 @@ class TensorValues:
         replaced = {self.find(tensor) for tensor in written}
         return tuple(
             [
-                place
-                for place, other in enumerate(read)
-                if shares_storage_with(other, keys)
-                or id(other) in identities
-                or values[place] in replaced
+                index
+                for index, tensor in enumerate(read)
+                if shares_storage_with(tensor, keys)
+                or id(tensor) in identities
+                or values[index] in replaced
             ]
         )
 
@@ -261,13 +261,13 @@ class TensorValues:
             self.table.alive(), key=lambda pair: (self._order_of(pair[1].producer), pair[1].index)
         )
 
-    def unread(self, given: Set[Value] = frozenset()) -> list[torch.Tensor]:
+    def unread(self, returned: Set[Value] = frozenset()) -> list[torch.Tensor]:
         """Return the live tensors that operations made and no operation reads.
 
         A backward pass or an optimizer does not count as a reader of a loss.
 
         Args:
-            given: The values that backward passes returned to callers that asked for gradients.
+            returned: The values that backward passes returned to callers that asked for gradients.
         """
         read = {
             value
@@ -279,7 +279,7 @@ class TensorValues:
         def is_left(value: Value) -> bool:
             producer = value.producer
             # Tensors that backward passes and optimizers keep internally are no results of a step.
-            of_step = producer.kind == "op" and (producer.phase == "forward" or value in given)
+            of_step = producer.kind == "op" and (producer.phase == "forward" or value in returned)
             return of_step and value not in read and value not in self.of_passes
 
         alive = self.alive()
@@ -324,11 +324,11 @@ class _StorageIndex:
     @cached_property
     def _places(self) -> dict[int, int]:
         """Position of the first tensor in each storage, by storage."""
-        places: dict[int, int] = {}
-        for place, tensor in enumerate(self._tensors):
+        positions: dict[int, int] = {}
+        for position, tensor in enumerate(self._tensors):
             for key in storage_keys([tensor]):
-                places.setdefault(key, place)
-        return places
+                positions.setdefault(key, position)
+        return positions
 
     def first(self, tensor: torch.Tensor) -> torch.Tensor | None:
         """Return the first tensor of the list that shares storage with this tensor.

@@ -26,7 +26,7 @@ from tbscope.sources.torch.autograd import (
 __all__ = ["AutogradProducers"]
 
 # The offset, the shape and the strides of a tensor in its storage.
-_Place = tuple[Any, torch.Size, tuple[int, ...]]
+_ViewKey = tuple[Any, torch.Size, tuple[int, ...]]
 
 
 # Autograd's graph may outlive a run: each run has a metadata key of its own.
@@ -36,7 +36,7 @@ _runs = itertools.count()
 class AutogradProducers:
     """The differentiable operations of a run, and the tensors that autograd saves of them.
 
-    A saved result is another tensor object in the same memory, so it is found by its place there.
+    A saved result is another tensor object in the same memory, so it is found by its view of it.
 
     Args:
         values: The values of tensors.
@@ -45,9 +45,9 @@ class AutogradProducers:
     def __init__(self, values: TensorValues) -> None:
         self._values = values
         # By identity of the storage: a weak reference to it, as identities are reused, and the
-        # values of tensors in it by place. The key None has a value for any other place in the
+        # values of tensors in it by view. The key None has a value for any other view of the
         # storage.
-        self._memory: dict[int, tuple[ref[torch.UntypedStorage], dict[_Place | None, Value]]] = {}
+        self._memory: dict[int, tuple[ref[torch.UntypedStorage], dict[_ViewKey | None, Value]]] = {}
         self._stopped: dict[str, Node] = {}
         self._thread = get_ident()
         # Autograd's sequence number when each operation was over, and the operations.
@@ -87,14 +87,14 @@ class AutogradProducers:
             located = self._values_at(tensor)
             if located is None:
                 continue
-            values, place = located
+            values, view_key = located
             # A result that the operation computed replaces the values of its memory. An argument or
             # a view has its value recorded only if there is none so far.
             if node.role == "view" or not node.kernels or value.producer is not node:
-                values.setdefault(place, value)
+                values.setdefault(view_key, value)
                 values.setdefault(None, value)
             else:
-                values[place] = values[None] = value
+                values[view_key] = values[None] = value
 
     def add_inside(self, node: Node) -> None:
         """Record an operation inside of a function that autograd does not look into.
@@ -158,8 +158,8 @@ class AutogradProducers:
         located = self._values_at(tensor)
         if located is None:
             return None
-        values, place = located
-        value = values.get(place) or values.get(None)
+        values, view_key = located
+        value = values.get(view_key) or values.get(None)
         if value is not None:
             return value
         running = running_node()
@@ -176,7 +176,7 @@ class AutogradProducers:
                 saved_node.control_inputs.append(node)
                 node = saved_node
             value = self._values.give(node, tensor)
-        values[place] = values[None] = value
+        values[view_key] = values[None] = value
         return value
 
     def _saved_by_producer(self, node: Node, tensor: torch.Tensor) -> Value | None:
@@ -187,15 +187,17 @@ class AutogradProducers:
             return None
         return producer.outputs[saved[1]]
 
-    def _values_at(self, tensor: torch.Tensor) -> tuple[dict[_Place | None, Value], _Place] | None:
-        """Return the values in the storage of a tensor by place, and the tensor's place in it."""
+    def _values_at(
+        self, tensor: torch.Tensor
+    ) -> tuple[dict[_ViewKey | None, Value], _ViewKey] | None:
+        """Return the values in a tensor's storage by view, and the key of the tensor's view."""
         try:
             storage = tensor.untyped_storage()
-            place = tensor.storage_offset(), tensor.shape, tensor.stride()
+            view_key = tensor.storage_offset(), tensor.shape, tensor.stride()
         except (RuntimeError, NotImplementedError):
             # Nested and sparse tensors have no strides, functorch's no storage.
             return None
         entry = self._memory.get(id(storage))
         if entry is None or entry[0]() is not storage:
             entry = self._memory[id(storage)] = ref(storage), {}
-        return entry[1], place
+        return entry[1], view_key

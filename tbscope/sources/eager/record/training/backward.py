@@ -346,8 +346,8 @@ class Backward:
 
     def _own_scope_of(self, leaf: torch.Tensor) -> Scope | None:
         """Return the scope of the module that owns a leaf tensor, or None if no module does."""
-        place = self._scopes.registry.tensor(leaf)
-        return None if place is None else self._scopes.own_scope(place.owner)
+        entry = self._scopes.registry.tensor(leaf)
+        return None if entry is None else self._scopes.own_scope(entry.owner)
 
     def _again(self, scope: Scope | None) -> Scope:
         """Return the scope for operations of a script in a pass: of a checkpoint, or of a hook.
@@ -415,8 +415,8 @@ class Backward:
 
     def _key_of(self, leaf: torch.Tensor) -> object:
         """Return a key of a leaf tensor, equal for any tensor in its place in the module."""
-        place = self._scopes.registry.tensor(leaf)
-        return id(leaf) if place is None else (place.owner, place.attribute)
+        entry = self._scopes.registry.tensor(leaf)
+        return id(leaf) if entry is None else (entry.owner, entry.attribute)
 
 
 def _describe_gradients(leaves: Iterable[tuple[Node, torch.Tensor]]) -> None:

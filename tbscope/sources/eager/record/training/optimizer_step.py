@@ -212,8 +212,8 @@ class Optimizers:
                 node.scope = self._scope_of(step, part)
                 if len(node.writes) == len(parts) == len(node.outputs):
                     # A written tensor belongs to the part of its new value.
-                    for place, own in zip(node.writes, parts, strict=True):
-                        step.made.setdefault(node.inputs[place], own)
+                    for index, own in zip(node.writes, parts, strict=True):
+                        step.made.setdefault(node.inputs[index], own)
                 for value in node.inputs:
                     step.made.setdefault(value, part)
 
@@ -326,15 +326,15 @@ class Optimizers:
             return self._new(label, None, step.root)
         parent = self._scope_of(step, _Part(part.group))
         parameter = step.parts[part.parameter][0]()
-        place = None if parameter is None else self._scopes.registry.tensor(parameter)
-        if place is None:
+        entry = None if parameter is None else self._scopes.registry.tensor(parameter)
+        if entry is None:
             return self._new("parameter", None, parent)
-        for inner in reversed([*self_and_ancestors(self._scopes.own_scope(place.owner))]):
+        for inner in reversed([*self_and_ancestors(self._scopes.own_scope(entry.owner))]):
             key: Any = (inner, parent)
             if key not in step.scopes:
                 step.scopes[key] = self._new(inner.part.label, inner.part.attribute, parent)
             parent = step.scopes[key]
-        return self._new(place.attribute, None, parent)
+        return self._new(entry.attribute, None, parent)
 
     def _new(self, label: str, attribute: str | None, parent: Scope | None) -> Scope:
         scope = self._values.builder.new_scope(label, attribute, parent=parent, kind="hand")

@@ -207,8 +207,8 @@ class Training:
 
     def add_returned(self, gradients: object) -> None:
         """Record the gradients that a backward pass has returned to its caller."""
-        found = map(self._values.find, collect_tensors(gradients, []))
-        self.backward.gave.update(value for value in found if value is not None)
+        values = map(self._values.find, collect_tensors(gradients, []))
+        self.backward.gave.update(value for value in values if value is not None)
 
     def gradient_set(self, leaf: torch.Tensor) -> None:
         """Record that a script has set a tensor's gradient, which a pass may have made."""
