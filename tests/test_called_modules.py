@@ -2,6 +2,7 @@
 
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import called_models
 import pytest
@@ -252,3 +253,40 @@ def test_an_operation_reads_what_each_module_holds_that_it_calls_and_that_is_of_
     (node,) = [node for node in graph.nodes if node.kind == "op"]
     names = [value.producer.name for value in node.inputs]
     assert names == ["x", "0.weight", "0.bias", "1.weight", "1.bias"]
+
+
+class Named(nn.Module):
+    """Has a parameter with a name that functions of the watching have, too."""
+
+    def forward(self, module, function=0, number=0):
+        return module + function + number
+
+
+def swapped(x):
+    y, z = x + 1, x + 2
+    torch.utils.swap_tensors(t1=y, t2=z)
+    return y
+
+
+def submitted(x):
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(Named(), module=x, function=1, number=2).result()
+
+
+@pytest.mark.parametrize("call", [lambda x: Named()(module=x), swapped, submitted])
+def test_keywords_of_any_name_reach_the_functions_of_the_user(call):
+    graph = tbscope.trace(call, X)
+    assert graph.outputs[0].value.shape == tuple(X.shape)
+    assert [node.op for node in graph.nodes if node.kind == "op"].count("add") >= 1
+
+
+def test_a_watched_model_takes_keywords_of_any_name(tmp_path):
+    with tbscope.SummaryWriter(tmp_path) as writer:
+        tbscope.watch(writer, model := Named(), backward=False)
+        assert torch.equal(model(module=X, number=1), X + 1)
+    assert len(tbscope.load(tmp_path).nodes) > 1
+
+
+def test_a_captured_model_takes_keywords_of_any_name():
+    graphs = tbscope.compile_graphs(Named(), module=X, number=1)
+    assert len(graphs) == 1

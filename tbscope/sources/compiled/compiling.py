@@ -42,6 +42,7 @@ __all__ = ["CompileBackend", "compile_backend", "compile_graphs"]
 
 def compile_graphs(
     model: Callable[..., Any],
+    /,
     *args: object,
     dynamic: bool | None = None,
     fullgraph: bool = False,

@@ -98,13 +98,13 @@ def _backward(*args: Any, **kwargs: Any) -> Any:
 
 
 @SETTERS.of(torch.utils, "swap_tensors")
-def _swap(first: torch.Tensor, second: torch.Tensor) -> None:
+def _swap(t1: torch.Tensor, t2: torch.Tensor) -> None:
     with ExitStack() as stack:
         for recorder in watching.recorders:
-            recorder.events.about_to_set(first)
-            recorder.events.about_to_set(second)
-            stack.enter_context(recorder.events.tensors_swapped(first, second))
-        _swap.original(first, second)
+            recorder.events.about_to_set(t1)
+            recorder.events.about_to_set(t2)
+            stack.enter_context(recorder.events.tensors_swapped(t1, t2))
+        _swap.original(t1, t2)
 
 
 @ALIASES_AND_RESIZES.of(torch.UntypedStorage, "resize_")

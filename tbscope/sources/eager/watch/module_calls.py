@@ -21,7 +21,7 @@ MODULE_CALLS = Patches()
 """Block in which modules report their calls to the recorders of their thread."""
 
 
-def watched_call(module: torch.nn.Module, *args: object, **kwargs: object) -> Any:
+def watched_call(module: torch.nn.Module, /, *args: object, **kwargs: object) -> Any:
     """Call a module, and report the call to the recorders of this thread."""
     # A watch that its thread has not ended ends at the thread's next module call.
     if abandoned:

@@ -42,11 +42,11 @@ class _WatchedFunction:
                 source = recorder.where.source_at(sys._getframe(2))
                 self._handovers.append((work, work.hand_over(recorder, source)))
 
-    def __call__(self, *args: object, **kwargs: object) -> Any:
+    def __call__(self, /, *args: object, **kwargs: object) -> Any:
         return self.part(0, self._function, *args, **kwargs)
 
     def part(
-        self, number: int, function: Callable[..., Any], *args: object, **kwargs: object
+        self, number: int, function: Callable[..., Any], /, *args: object, **kwargs: object
     ) -> Any:
         """Run one part of the work; numbers order the parts, whichever finishes first."""
         with self._watched(number):

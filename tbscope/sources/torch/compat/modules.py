@@ -153,7 +153,7 @@ class _CallWrapper:
         self.around: list[Around] = []
         self._module = ref(module)
 
-    def __call__(self, *args: object, **kwargs: object) -> object:
+    def __call__(self, /, *args: object, **kwargs: object) -> object:
         # The module of the calling `__call__`: replicas that torch makes for devices share this
         # object with the original.
         module: Any = sys._getframe(1).f_locals.get("self", self._module())
