@@ -126,9 +126,9 @@ def test_what_is_in_boxes_is_found_once():
     graph = tbscope.trace(net, inputs)
     bundler = FunctionBoxes(graph, BorrowedPlacement())
     level = next(graph.scopes())
-    assert bundler.bundle(level, "functions")
+    assert bundler.add_boxes(level, "functions")
     found = len(bundler.placement.all)
-    assert not bundler.bundle(level, "functions")
+    assert not bundler.add_boxes(level, "functions")
     assert len(bundler.placement.all) == found > 0
 
 
