@@ -1,5 +1,7 @@
 """What torch documents of `SummaryWriter.add_graph` holds with ours in its place."""
 
+import time
+
 import pytest
 import torch
 import torch.utils.tensorboard
@@ -93,6 +95,10 @@ def test_a_run_that_goes_on_after_a_purge_keeps_the_graph_of_its_run(tmp_path):
         writer.add_graph(Mlp(), torch.rand(2, 4))
         for step in range(5):
             writer.add_scalar("loss", step, step)
+    # TensorBoard reads the files in the order of their names, which contain the second.
+    begun = int(time.time())
+    while int(time.time()) == begun:
+        time.sleep(0.05)
     with tbscope.SummaryWriter(tmp_path, purge_step=3, filename_suffix=".2") as writer:
         writer.add_scalar("loss", 30, 3)
     assert "fc" in graph_names(tmp_path)

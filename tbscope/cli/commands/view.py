@@ -74,12 +74,14 @@ def view(
     drawing: Any = {name: options.pop(name) for name in DRAWING}
     with in_command_words():
         check_options(**drawing)
-    with _ended_by_signals(), _log_of(target, drawing, overlays, options) as logdir:
+    with _ended_by_signals() as signals, _log_of(target, drawing, overlays, options) as logdir:
         url = _serve(logdir, host=host, port=port)
         say(url)
         if browser and not webbrowser.open(url):
             say("note: no browser could be opened", err=True)
-        threading.Event().wait()
+        # Python drops an interrupt that arrives in a finalizer.
+        while not signals:
+            time.sleep(_POLL_SECONDS)
 
 
 @contextlib.contextmanager
@@ -138,18 +140,24 @@ def _serve(logdir: str, *, host: str, port: int) -> str:
 
 
 @contextlib.contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """End a block on SIGTERM and SIGHUP as on an interrupt."""
+def _ended_by_signals() -> Iterator[list[int]]:
+    """End a block on SIGINT, SIGTERM and SIGHUP by an interrupt.
+
+    Returns:
+        The numbers of the signals that have arrived.
+    """
+    signals: list[int] = []
 
     def interrupt(number: int, frame: FrameType | None) -> NoReturn:
+        signals.append(number)
         raise KeyboardInterrupt
 
     before = {}
     if threading.current_thread() is threading.main_thread():
-        for signal_number in (signal.SIGTERM, signal.SIGHUP):
+        for signal_number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             before[signal_number] = signal.signal(signal_number, interrupt)
     try:
-        yield
+        yield signals
     except KeyboardInterrupt:
         return
     finally:
