@@ -218,7 +218,7 @@ class CallSiteFinder:
                 module. Also the result if the search reaches tbscope's command.
         """
         frame = self.user_frame(frame)
-        return default if frame is None else self.at(frame) or default
+        return default if frame is None else self.spot(frame)[0] or default
 
     def user_frame(self, frame: FrameType | None) -> FrameType | None:
         """Return the innermost frame of the user's code, or None if a module call is nearer."""
@@ -232,12 +232,8 @@ class CallSiteFinder:
             frame = frame.f_back
         return None
 
-    def at(self, frame: FrameType) -> Source | None:
-        """Return the current line of a frame, or None for a frame of tbscope's command."""
-        return self.spot(frame)[0]
-
     def spot(self, frame: FrameType) -> Spot:
-        """Return the current line of a frame and its bytecode offset."""
+        """Return the line of a frame, None in tbscope's command, and its bytecode offset."""
         code, offset = frame.f_code, frame.f_lasti
         entry = self._spots.get(id(code))
         spots = self.spots_of(code) if entry is None else entry[1]

@@ -515,9 +515,10 @@ class Dataflow:
 
     def take_out(self, result: object) -> None:
         """Take inner tensors out of their wrappers, before the scope of a function is closed."""
-        for tensor in collect_tensors(result, []):
-            if self.values.table.inside(tensor) is not None:
-                self.value_of(tensor)
+        if self.values.table.any_composed:
+            for tensor in collect_tensors(result, []):
+                if self.values.table.inside(tensor) is not None:
+                    self.value_of(tensor)
 
     def add_slices(self, operands: list[torch.Tensor], arguments: object) -> None:
         """Add nodes for the parts of its operands that an operator passes to a function.

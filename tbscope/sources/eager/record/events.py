@@ -83,9 +83,9 @@ class Events:
     alias_made: Handler
     tensors_swapped: Block
     tensors_replaced: Block
-    about_to_write: Handler = ignore_event
-    about_to_set: Handler = ignore_event
-    about_to_accumulate: Handler = ignore_event
+    about_to_write: Handler
+    about_to_set: Handler
+    about_to_accumulate: Handler
     scope_opened: Handler
     scope_closed: Handler
     call_begins: Handler
@@ -93,13 +93,13 @@ class Events:
     call_failed: Handler
     function_runs: Block
     backward_pass: Block
-    gradient_set: Handler = ignore_event
-    step_begins: Handler = ignore_event
-    step_ended: Handler = ignore_event
-    step_failed: Handler = ignore_event
-    closure_runs: Block = nullcontext
-    work_awaited: Handler = ignore_event
-    wait_inside: Handler = ignore_event
+    gradient_set: Handler
+    step_begins: Handler
+    step_ended: Handler
+    step_failed: Handler
+    closure_runs: Block
+    work_awaited: Handler
+    wait_inside: Handler
 
     def guarded(self, guard: Guard, block_guard: Guard | None = None) -> "Events":
         """Return these events with a guard around each function.

@@ -179,8 +179,7 @@ class ModuleCalls:
         """
         if frame.blocks:
             self._scopes.check_closed(frame)
-        if self._flow.values.table.any_composed:
-            self._flow.take_out(result)
+        self._flow.take_out(result)
         if self._builder.operations != frame.begun and not is_empty(self._graph, frame):
             return
         # The call was an identity, whose inputs are its outputs, or it returned no tensor.
@@ -213,8 +212,7 @@ class ModuleCalls:
             failed: Whether a failure ends it.
             result: The result of the function that the scope contains, if it contains one.
         """
-        if self._flow.values.table.any_composed:
-            self._flow.take_out(result)
+        self._flow.take_out(result)
         self._scopes.close_block(name, failed=failed)
 
     @contextmanager
