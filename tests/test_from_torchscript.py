@@ -394,6 +394,108 @@ def test_what_only_raises_is_no_branch():
     ]
 
 
+@torch.jit.script
+class Two:
+    def __init__(self, first: torch.Tensor, second: torch.Tensor):
+        self.first = first
+        self.second = second
+
+
+def early_tuple(x):
+    if x.sum() > 0:
+        if x.mean() > 1:
+            return x.sin(), x
+    return x.cos(), x
+
+
+def early_dict(x):
+    if x.sum() > 0:
+        if x.mean() > 1:
+            return {"first": [x.sin()], "second": [x]}
+    return {"first": [x.cos()], "second": [x]}
+
+
+def tuple_from_loop(x):
+    for turn in range(int(x.sum())):
+        if x.mean() > turn:
+            return x.sin(), x
+    return x.cos(), x
+
+
+def tuple_or_error(x):
+    if x.sum() > 0:
+        if x.mean() > 1:
+            if x.max() > 2:
+                return x.sin(), x
+            raise ValueError("too small")
+    return x.cos(), x
+
+
+def early_object(x):
+    two = Two(x.exp(), x)
+    if x.sum() > 0:
+        if x.mean() > 1:
+            two = Two(x.sin(), x)
+    else:
+        two = Two(x.cos(), x)
+    return two.first, two.second
+
+
+def tuple_or_none(x) -> tuple[torch.Tensor, torch.Tensor] | None:
+    if x.sum() > 0:
+        return x.sin(), x.cos()
+    return None
+
+
+def tensor_or_list(x) -> torch.Tensor | list[torch.Tensor]:
+    if x.sum() > 0:
+        return x.sin()
+    return [x.cos()]
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        *(early_tuple, early_dict, tuple_from_loop, tuple_or_error, early_object, tuple_or_none),
+        tensor_or_list,
+    ],
+)
+def test_outputs_depend_on_all_branches_that_may_return_them(function):
+    graph = tbscope.from_torchscript(torch.jit.script(function))
+
+    check_whole(graph)
+    sources = nodes_behind(graph.outputs)
+    assert {"sin", "cos"} <= {node.op for node in sources}
+    assert len(graph.outputs) == (1 if function is tensor_or_list else 2)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        *(nn.MultiheadAttention(8, 2), nn.TransformerEncoderLayer(8, 2)),
+        *(nn.TransformerDecoderLayer(8, 2), nn.Transformer(8, 2, 1, 1, batch_first=True)),
+    ],
+    ids=lambda model: type(model).__name__,
+)
+def test_each_input_of_a_scripted_attention_reaches_an_output(model):
+    graph = tbscope.from_torchscript(torch.jit.script(model))
+
+    sources = nodes_behind(graph.outputs)
+    assert [node.name for node in graph.nodes if node.kind != "op" and node not in sources] == []
+
+
+def nodes_behind(outputs):
+    """Give the nodes on which outputs depend."""
+    found = []
+    ahead = [output.value.producer for output in outputs]
+    while ahead:
+        node = ahead.pop()
+        if node not in found:
+            found.append(node)
+            ahead += [value.producer for value in node.inputs]
+    return found
+
+
 class Looping(nn.Module):
     """Goes on as long as a tensor tells, and gathers what it finds."""
 

@@ -13,13 +13,15 @@ from functools import partial
 from typing import NamedTuple
 
 from tbscope.ir.graph import Argument, Value
-from tbscope.sources.fx.aliasing import UNKNOWN, Content, Slot
+from tbscope.sources.fx.aliasing import UNKNOWN, Content, Slot, slots_in
 from tbscope.sources.fx.op_costs import OpEffects
 from tbscope.sources.torchscript.const_eval import MUTATIONS
 from tbscope.sources.torchscript.reader import NodeAdapter, ScriptReader
 from tbscope.sources.torchscript.types import ScriptBlock, ScriptValue, common_type, nodes_of
 from tbscope.sources.torchscript.values import (
+    UNINITIALIZED,
     UNKNOWN_KEY,
+    ScriptObject,
     UnknownEntries,
     UnknownValue,
     has_slot,
@@ -169,8 +171,13 @@ class _Merger:
         """Return the value of a result that is one of several entries.
 
         The value is the entry itself if all entries are equal, a container of merged entries if
-        all are containers of one class, a `_OutputRef` if one is a tensor, else a `UnknownValue`.
+        all are containers of one class, an object of merged attributes if the code has constructed
+        all, a `_OutputRef` if a tensor is among them, else a `UnknownValue`. None beside tensors
+        is left out.
         """
+        entries = [entry for entry in entries if entry is not UNINITIALIZED] or entries
+        if None in entries and has_slot(entries):
+            entries, always = [entry for entry in entries if entry is not None], True
         first = entries[0]
         if not always and all(entry is first for entry in entries):
             return first
@@ -180,11 +187,15 @@ class _Merger:
                 return kind(self._merged_list(entries, always=always))
             if kind is dict:
                 return self._merged_dict(entries, always=always)
+            if kind is ScriptObject and all(entry.handle is None for entry in entries):
+                attributes = self._merged_dict(
+                    [entry.attributes for entry in entries], always=always
+                )
+                return ScriptObject(None, first.kind, attributes=attributes)
             if kind in _PLAIN and all(entry == first for entry in entries):
                 return first
-        slots = list(dict.fromkeys(entry for entry in entries if type(entry) is Slot))
+        slots = list(dict.fromkeys(slots_in(entries)))
         if slots:
-            # Entries beside the tensors, as None, are left out.
             self._of.append(slots)
             return _OutputRef(len(self._of) - 1)
         if all(entry is first for entry in entries):
@@ -295,6 +306,6 @@ def in_any_iteration(content: Content, value: ScriptValue) -> Content:
     if type(content) is Slot:
         typed = UNKNOWN._replace(dtype=content.type.dtype, device=content.type.device)
         return Slot(typed, content.read(), writes=content.writes, at=content.at)
-    if type(content) in (*_PLAIN, UnknownValue):
+    if type(content) in (*_PLAIN, UnknownValue) and content is not UNINITIALIZED:
         return UnknownValue(value.debugName(), origins(content))
     return content

@@ -9,7 +9,7 @@ has the key `UNKNOWN_KEY`.
 import functools
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tbscope.ir.graph import Constant
@@ -17,6 +17,7 @@ from tbscope.sources.fx.aliasing import Content, Slot, slots_in
 
 __all__ = [
     "FLAT",
+    "UNINITIALIZED",
     "UNKNOWN_KEY",
     "ScriptObject",
     "UnknownEntries",
@@ -72,6 +73,11 @@ class UnknownValue:
 
     def __str__(self) -> str:
         return self.text
+
+
+UNINITIALIZED = UnknownValue("uninitialized")
+"""Content of `prim::Uninitialized`, the result of a branch that raises, or that has returned: no
+code reads it."""
 
 
 @dataclass(slots=True, eq=False)
@@ -197,8 +203,13 @@ def lowered(content: Content) -> Content:
 
 
 def mapped(content: Content, change: Callable[[Content], Content]) -> Content:
-    """Return a pytree with `change(leaf)` for each leaf; lists, tuples and dicts are no leaves."""
+    """Return a pytree with `change(leaf)` for each leaf.
+
+    Lists, tuples, dicts and objects that the code constructs are no leaves.
+    """
     kind = type(content)
+    if kind is ScriptObject and content.handle is None:
+        return replace(content, attributes=mapped(content.attributes, change))
     if kind is list or kind is tuple:
         return kind([mapped(entry, change) for entry in content])
     if kind is dict:

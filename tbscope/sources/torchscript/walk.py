@@ -53,6 +53,7 @@ from tbscope.sources.torchscript.types import (
 )
 from tbscope.sources.torchscript.values import (
     FLAT,
+    UNINITIALIZED,
     ScriptObject,
     UnknownValue,
     class_name,
@@ -483,14 +484,14 @@ _PLUMBING: dict[str, Callable[[ScriptNode, list[Content]], list[Content]]] = {
     "prim::ListConstruct": lambda node, args: [args],
     "prim::TupleConstruct": lambda node, args: [tuple(args)],
     "prim::DictConstruct": _dict,
+    "prim::Uninitialized": lambda node, args: [UNINITIALIZED],
     "prim::TupleSlice": lambda node, args: [args[0][node.i("beg") : node.i("end")]],
     "prim::CreateObject": lambda node, args: [
         ScriptObject(None, node.output().type().annotation_str)
     ],
     **dict.fromkeys(
         (
-            *("prim::Print", "prim::RaiseException", "prim::Uninitialized", "prim::Enter"),
-            *("prim::Exit", "aten::warn"),
+            *("prim::Print", "prim::RaiseException", "prim::Enter", "prim::Exit", "aten::warn"),
         ),
         lambda node, args: [None] * node.outputsSize(),
     ),
