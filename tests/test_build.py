@@ -145,7 +145,17 @@ def test_of_very_many_outputs_each_dtype_is_told_with_their_number(count, told):
     assert list(held.list.s) == ([] if told else [b"float32"] * count)
     assert "large-attribute" not in {one.rule for one in tbscope.lint(graph_def)}
     (split,) = [node for node in tbscope.from_graph_def(graph_def).nodes if node.op == "split"]
-    assert {value.dtype for value in split.outputs} == {"float32" if told else "unknown"}
+    assert {value.dtype for value in split.outputs} == {"float32"}
+
+
+def test_of_very_many_outputs_of_several_types_each_is_read_with_its_own():
+    build = GraphBuilder()
+    split = build.node("split", name="1", outputs=((2,),) * 300)
+    for value in split.outputs[100:103]:
+        value.dtype = "int64"
+    graph_def = tbscope.to_graph_def(build.graph)
+    (read,) = [node for node in tbscope.from_graph_def(graph_def).nodes if node.op == "split"]
+    assert [value.dtype for value in read.outputs] == [value.dtype for value in split.outputs]
 
 
 def test_a_node_that_gives_nothing_has_no_list_of_shapes():

@@ -157,6 +157,59 @@ def test_a_drawing_of_ours_keeps_its_scopes_and_parameters():
     assert graph.nodes[0].outputs[0].dtype == "float32"
 
 
+class Views(nn.Module):
+    """Returns the result of one layer through views, and the results of two operations."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(20, 8)
+        self.head = nn.Linear(8, 20, bias=False)
+        self.head.weight = self.table.weight
+
+    def forward(self, ids):
+        scores = self.head(self.table(ids))
+        best, index = scores.topk(2)
+        return scores.view(-1, 10).t(), scores[:, 0].half(), best, index
+
+
+def conv_net():
+    return nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.BatchNorm2d(8))
+
+
+READ_BACK = {
+    "conv": (conv_net(), torch.ones(1, 3, 16, 16)),
+    "views": (Views(), torch.zeros(4, 5, dtype=torch.long)),
+    "lstm": (nn.LSTM(3, 4, 2), torch.ones(5, 2, 3)),
+    "attention": (nn.TransformerEncoderLayer(8, 2, batch_first=True), torch.ones(2, 3, 8)),
+}
+
+
+@pytest.mark.parametrize("drawing", [{}, {"leaves": "box"}, {"keep": ["*"]}, {"level": "module"}])
+@pytest.mark.parametrize("name", READ_BACK)
+def test_the_reader_reads_what_the_cards_of_a_drawing_write(name, drawing):
+    graph = tbscope.trace(*READ_BACK[name])
+
+    read = tbscope.from_graph_def(tbscope.to_graph_def(graph, **drawing))
+
+    def totals(graph):
+        whole, *others = [row for row in graph.summary().rows if row["flops"]]
+        flops = {row["name"]: row["flops"] for row in others}
+        return whole["parameters"], whole["trainable_parameters"], whole["flops"], flops
+
+    assert totals(read) == totals(graph)
+    assert [typed(output) for output in read.outputs] == [typed(one) for one in graph.outputs]
+    assert all(value.dtype != "unknown" for node in read.nodes for value in node.outputs)
+    assert {kernel for node in read.nodes for kernel in node.kernels} <= {
+        kernel for node in graph.nodes for kernel in node.kernels
+    }
+    assert dict.fromkeys(read.uncounted) == dict.fromkeys(graph.uncounted)
+
+
+def typed(output):
+    """Give the name and the type of an output."""
+    return output.name, output.value.shape, output.value.dtype
+
+
 # -- functions ------------------------------------------------------------------------------
 
 

@@ -403,6 +403,7 @@ class Two:
 
 def early_tuple(x):
     if x.sum() > 0:
+        x = x.abs()
         if x.mean() > 1:
             return x.sin(), x
     return x.cos(), x
@@ -410,6 +411,7 @@ def early_tuple(x):
 
 def early_dict(x):
     if x.sum() > 0:
+        x = x.abs()
         if x.mean() > 1:
             return {"first": [x.sin()], "second": [x]}
     return {"first": [x.cos()], "second": [x]}
@@ -424,6 +426,7 @@ def tuple_from_loop(x):
 
 def tuple_or_error(x):
     if x.sum() > 0:
+        x = x.abs()
         if x.mean() > 1:
             if x.max() > 2:
                 return x.sin(), x

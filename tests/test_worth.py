@@ -6,7 +6,8 @@ from card_facts import facts
 from torch import nn
 
 import tbscope
-from tbscope.graphdef.attributes import key_by_worth, number_by_worth
+from tbscope.analysis.units import number_by_worth
+from tbscope.graphdef.attributes import key_by_worth
 
 
 class Net(nn.Module):

@@ -18,6 +18,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from tbscope.analysis.costs import Costs
+from tbscope.analysis.units import counted
 from tbscope.graphdef.attributes import nest_to_text
 from tbscope.ir.graph import Call, Graph, Nest, Node, Value
 from tbscope.ir.module_tree import ModulePart, ParameterTotals, parameters_below
@@ -200,8 +201,7 @@ def uncounted_text(uncounted: Mapping[str, int]) -> str:
     For example `aten::add x24, aten::gelu`.
     """
     by_name = sorted(uncounted.items())
-    ordered = sorted(by_name, key=itemgetter(1), reverse=True)
-    return ", ".join([f"{name} x{times}" if times > 1 else name for name, times in ordered])
+    return counted(sorted(by_name, key=itemgetter(1), reverse=True))
 
 
 def _type_text(nest: object) -> str:

@@ -5,19 +5,20 @@ of the time of setting one message after the other.
 """
 
 import functools
+import itertools
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from tensorboard.compat.proto.attr_value_pb2 import AttrValue
 
+from tbscope.analysis.units import counted, number_by_worth
 from tbscope.errors import ConversionError
 from tbscope.graphdef import wire
 from tbscope.graphdef.attributes import (
     MOST_CHARACTERS,
     ascii_line,
     key_by_worth,
-    number_by_worth,
     to_attr_value,
 )
 from tbscope.ir.graph import Nest, Shape
@@ -199,20 +200,16 @@ def kernels_entry(names: tuple[str, ...]) -> bytes:
 
     It is empty if it would be too large.
     """
-    value = _text_value(_counted(names))
+    value = _text_value(counted(Counter(names).items()))
     return wire.attribute(_KERNELS, value) if value else b""
-
-
-def _counted(names: Iterable[str]) -> str:
-    counts = Counter(names).items()
-    return ", ".join([f"{name} x{count}" if count > 1 else name for name, count in counts])
 
 
 def outputs_entries(outputs: tuple[tuple[Shape | None, str], ...]) -> bytes:
     """Return the entries `_output_shapes` and `dtype` for the shape and dtype of each output.
 
     Without outputs there are no entries: the page would show an empty list of shapes as an
-    attribute. If the list of dtypes would be too large, each dtype is listed once, with its count.
+    attribute. If the list of dtypes would be too large, a sequence of equal ones is one entry, with
+    its length.
     """
     if not outputs:
         return b""
@@ -222,8 +219,9 @@ def outputs_entries(outputs: tuple[tuple[Shape | None, str], ...]) -> bytes:
     if len(dtypes) == 1:
         return entries + wire.text_attributes(_DTYPE, dtypes)[0]
     if sum(map(len, dtypes)) + 2 * len(dtypes) > MOST_CHARACTERS:
-        counted = _text_value(_counted([dtype for _, dtype in outputs]))
-        return entries + (wire.attribute(_DTYPE, counted) if counted else b"")
+        runs = itertools.groupby([dtype for _, dtype in outputs])
+        text = _text_value(counted((dtype, len([*alike])) for dtype, alike in runs))
+        return entries + (wire.attribute(_DTYPE, text) if text else b"")
     dtype = AttrValue()
     dtype.list.s.extend(dtypes)
     return entries + _entry(_DTYPE, dtype)

@@ -11,13 +11,11 @@ plain names, by which scripts read them.
 Source: tensorboard/plugins/graph/tf_graph_info/tf-node-info.ts; upb prints maps in this order
 """
 
-import math
 import re
 from typing import Any
 
 from tensorboard.compat.proto.attr_value_pb2 import AttrValue
 
-from tbscope.analysis.units import bytes_text, count_text, flops_text
 from tbscope.ir.graph import Nest, Value
 from tbscope.page.constants import ATTRIBUTE_BYTES, EXACT_INTEGER
 
@@ -27,9 +25,7 @@ __all__ = [
     "ascii_line",
     "key_by_worth",
     "nest_to_text",
-    "number_by_worth",
     "to_attr_value",
-    "worth_of_number",
 ]
 
 MOST_BYTES = ATTRIBUTE_BYTES
@@ -114,47 +110,8 @@ _LATER = (
     ),
 )
 _BLANKS = {name: " " * blanks for blanks, names in enumerate(_LATER, 1) for name in names}
-_FORMS = {
-    **dict.fromkeys(("flops", "backward_flops"), flops_text),
-    **dict.fromkeys(("parameter_count", "trainable_parameter_count"), count_text),
-    **dict.fromkeys(("bytes", "allocated_bytes", "peak_bytes", "at_peak_bytes"), bytes_text),
-}
-# A smaller number is as readable as its short form.
-_LARGE = 10_000
-_NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?(?:e[-+]?[0-9]{1,2})?")
-_WHOLE = re.compile(r".*\(([0-9,]+)\)")
 
 
 def key_by_worth(name: str) -> str:
     """Return the name of an attribute with the blanks that put it in its group on the card."""
     return _BLANKS.get(name, "") + name
-
-
-def number_by_worth(name: str, number: int) -> int | str:
-    """Return a large count or size in readable form: `4.34 G (4,338,130,944)`."""
-    if number < _LARGE or name not in _FORMS:
-        return number
-    text = _FORMS[name](number)
-    if text[-1].isalpha() and text[-2].isdigit():
-        text = f"{text[:-1]} {text[-1]}"
-    return f"{text} ({number:,})"
-
-
-def worth_of_number(value: object) -> float | None:
-    """Parse the number of an attribute, as `number_by_worth` wrote it, or None if it has none.
-
-    A number with many digits is stored as a text, as it does not fit in 32 bits.
-
-    >>> worth_of_number(number_by_worth("flops", 4_338_130_944)), worth_of_number("a (text)")
-    (4338130944, None)
-    >>> worth_of_number("0.0654783062637"), worth_of_number("1e-09"), worth_of_number("inf")
-    (0.0654783062637, 1e-09, None)
-    """
-    if type(value) is int:
-        return value
-    if isinstance(value, str) and _NUMBER.fullmatch(value):
-        value = float(value)
-    if type(value) is float:
-        return value if math.isfinite(value) else None
-    match = _WHOLE.fullmatch(value) if isinstance(value, str) else None
-    return int(match[1].replace(",", "")) if match else None

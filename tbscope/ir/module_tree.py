@@ -217,8 +217,12 @@ class ModuleTree:
                 part.own_state = call.parameters
             part.calls.append(call)
         if count_nodes:
-            for number, node in enumerate(graph.nodes):
+            numbers: dict[object, int] = {}
+            for node in graph.nodes:
                 if node.kind in STATE:
+                    # A drawing has a node for each name of a tied parameter.
+                    name = node.attributes.get("tied_to", node.name)
+                    number = numbers.setdefault(name, len(numbers))
                     part = self.part_of[node.scope] if node.scope else self.top
                     part.own_state = (*part.own_state, _parameter_of(node, number))
         _count(walk(self.top))

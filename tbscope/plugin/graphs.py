@@ -19,12 +19,12 @@ from tensorboard.compat.proto.graph_pb2 import GraphDef
 from tensorboard.data import provider
 from tensorboard.plugins.graph import graph_util, metadata
 
+from tbscope.analysis.units import worth_of_number
 from tbscope.comparison.build_structure import outlined
 from tbscope.comparison.difference import Difference
 from tbscope.drawing.categories import KINDS
 from tbscope.errors import ArgumentError
 from tbscope.formats.compressed import graph_of_record
-from tbscope.graphdef.attributes import worth_of_number
 from tbscope.ir.graph import Graph
 from tbscope.messages import error_text, shown
 from tbscope.page.constants import LIBRARY

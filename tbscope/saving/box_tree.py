@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias, Unpack
 
-from tbscope.graphdef.attributes import key_by_worth, nest_to_text, worth_of_number
+from tbscope.analysis.units import worth_of_number
+from tbscope.graphdef.attributes import key_by_worth, nest_to_text
 from tbscope.ir.graph import Graph, Nest, Shape
 from tbscope.options import Drawing
 from tbscope.page.constants import ASIDE_OP
@@ -18,7 +19,7 @@ from tbscope.pipeline import draw
 from tbscope.sources.graphdef.ops import (
     attribute_value,
     device_of,
-    dtype_of,
+    dtypes_of,
     op_of,
     plain_op,
     reference_of,
@@ -250,14 +251,10 @@ class Picture:
         if isinstance(glyph, Box):
             return ()
         if glyph not in self._outputs:
-            # The attribute `dtype` is one dtype for all outputs, or a list.
             node = self._nodes[glyph]
             shapes = shapes_of(node)
-            several = attribute_value(node.attr["dtype"]) if "dtype" in node.attr else None
-            dtypes = several if isinstance(several, list) else [dtype_of(node)] * len(shapes)
-            self._outputs[glyph] = tuple(
-                Tensor(sizes, str(dtype)) for sizes, dtype in zip(shapes, dtypes, strict=False)
-            )
+            dtypes = dtypes_of(node, len(shapes))
+            self._outputs[glyph] = tuple(map(Tensor, shapes, dtypes))
         return self._outputs[glyph]
 
     def device(self, glyph: Glyph) -> str:

@@ -15,9 +15,9 @@ from collections.abc import Container, Iterator
 from functools import cache
 from typing import Any
 
+from tbscope.analysis.units import worth_of_number
 from tbscope.functions.definition import Definition
 from tbscope.functions.functions import Functions
-from tbscope.graphdef.attributes import worth_of_number
 from tbscope.ir.graph import Graph, body_to_lines, require_graph
 from tbscope.messages import visible
 from tbscope.page.glyphs import Box, Item

@@ -6,6 +6,7 @@ from typing import Any
 
 from tensorboard.compat.proto.types_pb2 import DataType
 
+from tbscope.analysis.units import names_counted
 from tbscope.ir.graph import Constant, Nest, Shape
 from tbscope.ir.metadata import device_on
 from tbscope.messages import cut
@@ -15,7 +16,7 @@ __all__ = [
     "Reference",
     "attribute_value",
     "device_of",
-    "dtype_of",
+    "dtypes_of",
     "op_of",
     "plain_op",
     "reference_of",
@@ -53,7 +54,7 @@ class Op:
         waits: The names of the control inputs.
         facts: The attributes, without blanks before their names.
         shapes: The shapes of the outputs, as far as they are recorded.
-        dtype: The element type of the outputs.
+        dtypes: The element types of the outputs with shapes, or of the first output.
         device: The device in torch's notation.
         drawn: Whether an attribute has blanks before its name, which only tbscope's drawings write.
     """
@@ -64,7 +65,7 @@ class Op:
     waits: list[str] = field(default_factory=list)
     facts: dict[str, Nest] = field(default_factory=dict)
     shapes: list[Shape | None] = field(default_factory=list)
-    dtype: str = "unknown"
+    dtypes: list[str] = field(default_factory=list)
     device: str = "cpu"
     drawn: bool = False
 
@@ -85,7 +86,7 @@ def op_of(node: Any) -> Op:
         name = key.lstrip(" ")
         result.drawn |= name != key
         result.facts[name] = attribute_value(attr)
-    result.dtype = dtype_of(node)
+    result.dtypes = dtypes_of(node, len(result.shapes) or 1)
     return result
 
 
@@ -102,20 +103,28 @@ def plain_op(op: str) -> str:
     return apart[1] if apart else op
 
 
-def dtype_of(node: Any) -> str:
-    """Return the element type of the outputs of a NodeDef, or "unknown"."""
+def dtypes_of(node: Any, count: int) -> list[str]:
+    """Return the element types of the first outputs of a NodeDef; "unknown" for missing ones.
+
+    Args:
+        node: The NodeDef.
+        count: The number of the outputs.
+    """
     for name in _TYPED_BY:
         if name not in node.attr:
             continue
         attr = node.attr[name]
         fact = attribute_value(attr)
-        dtype = str(fact) if attr.HasField("type") else ""
-        if name == "dtype" and isinstance(fact, str) and ", " not in fact:
+        if name == "dtype" and isinstance(fact, str):
             # tbscope's drawings write "float32", or "float32 x300" for very many results.
-            dtype = fact.partition(" x")[0]
-        if dtype:
-            return dtype
-    return "unknown"
+            fact = names_counted(fact)
+        elif not (attr.HasField("type") or attr.list.type or name == "dtype"):
+            continue
+        dtypes = [str(dtype) for dtype in (fact if isinstance(fact, list) else [fact])]
+        if len(dtypes) == 1:
+            dtypes *= count
+        return [*dtypes, *["unknown"] * count][:count]
+    return ["unknown"] * count
 
 
 def reference_of(text: str) -> Reference:

@@ -146,8 +146,14 @@ class PathScopes:
         self._roots: set[ScopePart] = set()
         self.calls: dict[Scope, Call] = {}
 
-    def tell(self, paths: Iterable[Path]) -> None:
-        """Register all paths before their use: a top scope that encloses a module is a module."""
+    def tell(self, paths: Iterable[Path], called: Iterable[Path]) -> None:
+        """Register all paths before their use: a top scope that encloses a module is a module.
+
+        Args:
+            paths: The paths of all nodes.
+            called: The paths of nodes that record the class of a module.
+        """
+        self._roots.update(path[0] for path in called if len(path) == 1)
         for path in paths:
             if len(path) > 1 and any(part.attribute is not None for part in path[1:]):
                 self._roots.add(path[0])

@@ -8,11 +8,12 @@ import os
 import re
 from typing import Any
 
+from tbscope.analysis.units import names_counted, worth_of_number
 from tbscope.errors import ArgumentError, GraphError
 from tbscope.ir.builder import GraphBuilder
 from tbscope.ir.graph import Argument, Constant, Graph, Measured, Nest, Node, Note, Source, Value
 from tbscope.ir.pytree import walk
-from tbscope.ir.scope_io import describe_calls
+from tbscope.ir.scope_io import describe_calls, self_and_ancestors
 from tbscope.messages import shown
 from tbscope.page.constants import LIBRARY
 from tbscope.page.op_types import op_type
@@ -54,7 +55,7 @@ _TOLD = frozenset({"scope", "name", "source", "attr", "_XlaCluster", "dtype", "v
 _CARD = "NoOp"
 _DRAWN = frozenset(
     {"bytes", "class", "defined", "flops", "kernels", "module", "parameter_count", "parameters"}
-    | {"flops_not_counted", "trainable_parameter_count", "training", "arguments", "results"}
+    | {"call", "flops_not_counted", "trainable_parameter_count", "training", "arguments", "results"}
 )
 _MOST_OUTPUTS = 1000
 _MOST_NAMED = 5
@@ -128,7 +129,8 @@ class _GraphDefConverter:
         self._scopes = PathScopes(self.build)
         order = self._order()
         self._paths = self._scope_paths()
-        self._scopes.tell(self._paths)
+        named = zip(self._paths, self._ops, strict=True)
+        self._scopes.tell(self._paths, [path for path, op in named if "class" in op.facts])
         for index in order:
             self._add(index)
 
@@ -227,13 +229,16 @@ class _GraphDefConverter:
         return len(op.reads) == 1 and (op.op in _OUTPUTS or op.op == _IO)
 
     def _describe(self, index: int) -> None:
-        """Copy the class and the mode in a node's attributes to the enclosing call."""
+        """Copy the facts of a module in a node's attributes to the enclosing call."""
         op = self._ops[index]
         scope = self._scopes.of(self._paths[index])
         class_name = _text_of(op, "class", "")
         if scope in self._scopes.calls and class_name:
             call = self._scopes.calls[scope]
             call.class_name, call.training = class_name, op.facts.get("training") is True
+            call.defined = _source(op, "defined")
+            if op.op == _CARD:
+                call.hyperparameters = self._own_facts(op)
 
     def _made(self, op: Op) -> Nest:
         values = [self._nest(read) for read in op.reads]
@@ -275,7 +280,7 @@ class _GraphDefConverter:
                 _text_of(op, "name", full),
                 self._scopes.of(path),
             )
-            self._add_facts(node, op)
+            node.attributes = self._own_facts(op)
             self._add_values(index, node, least=1)
             value = self._owned[path, attribute] = node.outputs[0]
         self._outputs[index] = [value]
@@ -287,7 +292,7 @@ class _GraphDefConverter:
             self._outputs[index] = [value]
             return
         node = self.build.append_source("constant", None, self._scopes.of(self._paths[index]))
-        self._add_facts(node, op)
+        node.attributes = self._own_facts(op)
         self._add_values(index, node, least=1)
 
     def _add_op(self, index: int) -> None:
@@ -303,26 +308,31 @@ class _GraphDefConverter:
             control_inputs=[
                 self._nodes[self._at[name]] for name in op.waits if self._at[name] in self._nodes
             ],
-            source=_source(op),
+            source=_source(op, "source"),
         )
-        self._add_facts(node, op)
+        node.attributes = self._own_facts(op)
         if op.op == _CONSTANT:
             node.op, node.kernels, node.role = "constant", [], "maker"
         self._add_values(index, node)
         if label and label != node.op and not label.isdigit() and "name" not in op.facts:
             node.attributes["name"] = op.name
         node.measured = self._figures.get(op.name)
-        flops = op.facts.get("flops")
-        if type(flops) is int and flops >= 0:
-            node.flops = flops
+        flops = worth_of_number(op.facts.get("flops"))
+        if flops is not None and flops >= 0:
+            node.flops = int(flops)
+        if missing := _text_of(op, "flops_not_counted", ""):
+            uncounted = dict.fromkeys(names_counted(missing), "its drawing has no FLOPs of it")
+            self.build.graph.uncounted.update(uncounted)
         self._describe(index)
 
-    def _add_facts(self, node: Node, op: Op) -> None:
-        for name, fact in op.facts.items():
-            if "scope" in op.facts and name in _DRAWN:
-                continue
-            if name not in _TOLD or (name == "attr" and fact not in ("", "{}")):
-                node.attributes[name] = fact
+    def _own_facts(self, op: Op) -> dict[str, Nest]:
+        """Return the attributes of a node that the graph does not contain elsewhere."""
+        left_out = _TOLD | _DRAWN if "scope" in op.facts else _TOLD
+        return {
+            name: fact
+            for name, fact in op.facts.items()
+            if name not in left_out or (name == "attr" and fact not in ("", "{}"))
+        }
 
     def _add_values(self, index: int, node: Node, least: int = 0) -> None:
         """Add the outputs of a node: the recorded ones, and those that other nodes read."""
@@ -330,8 +340,10 @@ class _GraphDefConverter:
         count = max(least, len(op.shapes), self._read.get(index, 0))
         # The number is limited: an input may name any output.
         for output_index in range(min(count, _MOST_OUTPUTS)):
-            shape = op.shapes[output_index] if output_index < len(op.shapes) else None
-            self.build.add_value(node, shape, op.dtype, op.device)
+            known = output_index < len(op.shapes)
+            shape = op.shapes[output_index] if known else None
+            dtype = op.dtypes[output_index if known else 0]
+            self.build.add_value(node, shape, dtype, op.device)
         self._outputs[index] = [*node.outputs]
         self._nodes[index] = node
 
@@ -345,10 +357,24 @@ class _GraphDefConverter:
             if op.op == _IO:
                 name = re.sub(r"output(\.[0-9]+)?", "out", name)
             value = self._nest(op.reads[0])
+            if op.drawn and isinstance(value, Value) and (views := _text_of(op, "via", "")):
+                value = self._viewed(value, views, op)
             whole = "" if isinstance(value, dict) else name.replace("/", ".") or "out"
             for path, leaf in walk(value, whole):
                 if isinstance(leaf, Value):
                     self.build.add_output(path, leaf)
+
+    def _viewed(self, value: Value, views: str, op: Op) -> Value:
+        """Add the views that a drawing has left out before an output, each as a node."""
+        *_, root = [None, *self_and_ancestors(value.producer.scope)]
+        for text in views.split(" > "):
+            name, _, constants = text.partition("(")
+            arguments: list[Nest] = [value]
+            if name and (constants := constants.removesuffix(")")):
+                arguments.append(Constant(constants))
+            value = self.build.add_op(name or text, arguments, None, scope=root, role="view")
+        value.shape, value.dtype, value.device = op.shapes[0], op.dtypes[0], op.device
+        return value
 
     def _add_notes(self) -> None:
         notes = self.build.graph.notes
@@ -387,10 +413,10 @@ def _text_of(op: Op, fact: str, default: str) -> str:
 def _kernels(op: Op) -> list[str]:
     kernels = op.facts.get("kernels")
     if isinstance(kernels, str) and "scope" in op.facts:
-        return kernels.split(", ")
+        return names_counted(kernels)
     return [op.op] if "::" in op.op else []
 
 
-def _source(op: Op) -> Source | None:
-    match = _SOURCE.fullmatch(str(op.facts.get("source", "")))
+def _source(op: Op, fact: str) -> Source | None:
+    match = _SOURCE.fullmatch(str(op.facts.get(fact, "")))
     return Source(match[1], int(match[2]), match[3]) if match else None

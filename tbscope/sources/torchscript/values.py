@@ -52,7 +52,7 @@ class ScriptObject:
     name: str | None
     kind: str
     handle: Any = None
-    attributes: dict[str, Content] = field(default_factory=dict)
+    attributes: dict[Any, Content] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False)

@@ -490,9 +490,7 @@ _PLUMBING: dict[str, Callable[[ScriptNode, list[Content]], list[Content]]] = {
         ScriptObject(None, node.output().type().annotation_str)
     ],
     **dict.fromkeys(
-        (
-            *("prim::Print", "prim::RaiseException", "prim::Enter", "prim::Exit", "aten::warn"),
-        ),
+        (*("prim::Print", "prim::RaiseException", "prim::Enter", "prim::Exit", "aten::warn"),),
         lambda node, args: [None] * node.outputsSize(),
     ),
     **dict.fromkeys(
