@@ -288,5 +288,5 @@ def test_a_watched_model_takes_keywords_of_any_name(tmp_path):
 
 
 def test_a_captured_model_takes_keywords_of_any_name():
-    graphs = tbscope.compile_graphs(Named(), module=X, number=1)
+    graphs = tbscope.compile_graphs(Named(), kwargs={"module": X, "number": 1})
     assert len(graphs) == 1

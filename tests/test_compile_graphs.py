@@ -30,7 +30,7 @@ def ops(graph):
 def test_a_captured_model_tells_what_an_eager_call_tells(name):
     model, args, kwargs, eager = example(name)
 
-    graphs = tbscope.compile_graphs(model, *args, training=None, **kwargs)
+    graphs = tbscope.compile_graphs(model, args, kwargs=kwargs, training=None)
 
     (graph,) = graphs.values()
     check_whole(graph)
@@ -46,7 +46,7 @@ def test_a_captured_model_tells_what_an_eager_call_tells(name):
 def test_a_real_model_tells_what_an_eager_call_tells(name):
     model, args, kwargs, eager = example(name)
 
-    graphs = tbscope.compile_graphs(model, *args, training=None, **kwargs)
+    graphs = tbscope.compile_graphs(model, args, kwargs=kwargs, training=None)
 
     (title,) = graphs
     assert title == f"0 {type(model).__name__}.forward"
@@ -58,7 +58,7 @@ def test_an_lstm_is_told_once_the_compiler_takes_it():
     config = importlib.import_module("torch._dynamo").config
 
     with config.patch(allow_rnn=True):
-        graphs = tbscope.compile_graphs(model, *args, training=None, **kwargs)
+        graphs = tbscope.compile_graphs(model, args, kwargs=kwargs, training=None)
 
     assert disagreements(eager, graphs.overview) == {}
 
@@ -66,7 +66,7 @@ def test_an_lstm_is_told_once_the_compiler_takes_it():
 def test_a_model_that_is_left_to_python_is_a_break_between_its_inputs_and_results():
     model, args, _, _ = example("lstm")
 
-    graphs = tbscope.compile_graphs(model, *args)
+    graphs = tbscope.compile_graphs(model, args)
 
     assert list(graphs) == []
     assert [gap.skipped for gap in graphs.breaks] == ["Recurrent.forward"]
@@ -128,7 +128,7 @@ def test_what_flows_between_graphs_is_told_by_the_tensors_that_flow():
         torch._dynamo.graph_break()
         return {"both": y + other, "given": x}
 
-    overview = tbscope.compile_graphs(model, torch.ones(2), torch.zeros(2)).overview
+    overview = tbscope.compile_graphs(model, (torch.ones(2), torch.zeros(2))).overview
 
     add = next(node for node in overview.nodes if node.op == "add")
     assert [value.producer.op for value in add.inputs] == ["sin", "input"]
@@ -303,6 +303,57 @@ def test_of_a_function_with_a_backward_pass_of_its_own_the_forward_pass_is_told(
     linear, mul = [node for node in graph.nodes if node.kind == "op"]
     assert (mul.op, mul.inputs) == ("mul", [*linear.outputs] * 2)
     assert graph.outputs[0].value is mul.outputs[0]
+
+
+class Named(nn.Module):
+    """Has parts and tensors whose names are no identifiers."""
+
+    def __init__(self):
+        super().__init__()
+        self.parts = nn.ModuleDict({key: nn.Linear(4, 4) for key in ("conv-1", "conv-2", "a b")})
+        self.add_module("a/b", nn.Sequential(nn.Linear(4, 4), nn.ModuleDict({"c-d": nn.ReLU()})))
+        self.register_parameter("p/q", nn.Parameter(torch.ones(4)))
+
+    def forward(self, x):
+        for part in self.parts.values():
+            x = part(x)
+        inner = getattr(self, "a/b")
+        return inner[1]["c-d"](inner[0](x)) * getattr(self, "p/q")
+
+
+class Keeps(nn.Module):
+    """Sets a buffer, and returns inputs, a parameter and one result twice."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(4))
+        self.register_buffer("last", torch.zeros(4))
+
+    def forward(self, a, unread, b, again=None):
+        self.last = self.last + b
+        y = b * a
+        return y, {"same": y}, self.weight, b
+
+
+@pytest.mark.parametrize(
+    ("model", "inputs", "kwargs"),
+    [
+        (Named(), X, None),
+        (Keeps(), (torch.ones(4), torch.ones(2), torch.zeros(4)), None),
+        (Keeps(), [torch.ones(4)] * 3, {"again": torch.zeros(1)}),
+        (Keeps(), {"b": torch.ones(4), "unread": torch.ones(2)}, {"a": torch.ones(4)}),
+    ],
+)
+def test_a_whole_capture_prints_as_a_trace(model, inputs, kwargs):
+    graphs = tbscope.compile_graphs(model, inputs, kwargs=kwargs)
+
+    assert str(graphs.overview) == str(tbscope.trace(model, inputs, kwargs=kwargs))
+
+
+def test_inputs_are_made_of_sizes():
+    graph = tbscope.compile_graphs(Linear(), input_size=(2, 4)).overview
+
+    assert str(graph) == str(tbscope.trace(Linear(), input_size=(2, 4)))
 
 
 # -- errors ----------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ def _traced(name):
 def test_a_traced_module_with_inputs_tells_what_an_eager_call_tells(name):
     _, args, _, eager = example(name)
 
-    graph = tbscope.from_fx(_traced(name), *args)
+    graph = tbscope.from_fx(_traced(name), args)
 
     check_whole(graph)
     assert disagreements(eager, graph) == {}
@@ -398,12 +398,13 @@ def test_what_only_a_run_can_tell_is_run(tmp_path):
 @pytest.mark.parametrize("inputs", [(torch.ones(1), torch.ones(1))])
 def test_too_many_inputs_are_refused(inputs):
     with pytest.raises(tbscope.InputError) as caught:
-        tbscope.from_fx(torch.fx.symbolic_trace(nn.ReLU()), *inputs)
+        tbscope.from_fx(torch.fx.symbolic_trace(nn.ReLU()), inputs)
 
     assert str(caught.value) == (
-        "2 inputs are given for the 1 of the graph module\n"
-        "  why: it takes input\n"
-        "  fix: tbscope.from_fx(graph_module, *inputs), or no inputs at all"
+        "ReLU.forward() cannot be called: too many positional arguments\n"
+        "  why: forward(input) was given (Tensor(1), Tensor(1))\n"
+        "  fix: give input_to_model=input, and leave out what it does not take; to give all of it "
+        "as one argument, wrap it: input_to_model=(inputs,)"
     )
 
 
@@ -505,7 +506,7 @@ def test_slices_have_shapes_also_those_between_numbers_made_of_sizes():
     module = torch.fx.symbolic_trace(Slicing())
     inputs = torch.ones(2, 3, 4), torch.tensor([0, 1])
 
-    graph = tbscope.from_fx(module, *inputs)
+    graph = tbscope.from_fx(module, inputs)
 
     assert [output.value.shape for output in graph.outputs] == [
         tuple(each.shape) for each in Slicing()(*inputs)
@@ -663,7 +664,7 @@ def test_containers_lead_where_an_eager_call_tells(name):
     module = _module_of(forward)
     eager = tbscope.trace(module, (given(),))
 
-    graph = tbscope.from_fx(module, given())
+    graph = tbscope.from_fx(module, (given(),))
 
     check_whole(graph)
     assert disagreements(eager, graph) == {}
@@ -687,8 +688,8 @@ def test_containers_lose_no_edge_where_nothing_tells_what_they_hold(name):
 def test_the_containers_that_are_given_stay_as_they_are():
     batch, xs = two(), three()
 
-    tbscope.from_fx(_module_of(updated), batch)
-    graph = tbscope.from_fx(_module_of(grown), xs)
+    tbscope.from_fx(_module_of(updated), (batch,))
+    graph = tbscope.from_fx(_module_of(grown), (xs,))
 
     assert list(batch) == ["a", "b"]
     assert len(xs) == 3
@@ -731,7 +732,7 @@ def test_functions_of_containers_are_no_operations(name):
     given, *calls = FUNCTIONS[name]
     module = _with_calls(*calls)
 
-    graph = tbscope.from_fx(module, given())
+    graph = tbscope.from_fx(module, (given(),))
 
     assert disagreements(tbscope.trace(module, (given(),)), graph) == {}
     assert {node.op for node in graph.nodes if node.kind == "op"} <= {"Linear", "stack"}
@@ -740,7 +741,7 @@ def test_functions_of_containers_are_no_operations(name):
 def test_a_key_that_only_a_run_shows_leads_to_all_there_are():
     module = _with_calls((operator.getitem, "no such key"))
 
-    graph = tbscope.from_fx(module, two())
+    graph = tbscope.from_fx(module, (two(),))
 
     (entry,) = [node for node in graph.nodes if node.op == "getitem"]
     assert entry.inputs == [node.outputs[0] for node in graph.inputs]
@@ -758,7 +759,7 @@ def pick_and_add(batch):
 def test_a_function_of_the_user_is_one_operation_that_gives_tensors_of_known_shapes(function):
     module = _with_calls((function,), (operator.getitem, "first"))
 
-    graph = tbscope.from_fx(module, two())
+    graph = tbscope.from_fx(module, (two(),))
 
     ops = [node.op for node in graph.nodes if node.kind == "op"]
     assert ops == [function.__name__, "Linear"]
@@ -773,7 +774,7 @@ def test_a_list_that_holds_itself_is_read():
     graph.call_function(torch.cat, (given,))
     graph.output(given)
 
-    read = tbscope.from_fx(torch.fx.GraphModule(nn.Module(), graph), three())
+    read = tbscope.from_fx(torch.fx.GraphModule(nn.Module(), graph), (three(),))
 
     assert [output.name for output in read.outputs] == ["out.0", "out.1", "out.2"]
 

@@ -34,7 +34,7 @@ def test_a_trace_tells_what_an_eager_call_tells(name):
 def test_a_script_tells_what_an_eager_call_tells(name):
     _, args, _, eager = example(name)
 
-    graph = tbscope.from_torchscript(scripted(name), *args)
+    graph = tbscope.from_torchscript(scripted(name), args)
 
     check_whole(graph)
     assert disagreements(eager, graph) == {}
@@ -177,7 +177,7 @@ def test_a_scripted_function_runs_its_defaults():
         ("mul", None),
         ("relu", None),
     ]
-    other = tbscope.from_torchscript(torch.jit.script(scaled), torch.ones(3), 1)
+    other = tbscope.from_torchscript(torch.jit.script(scaled), (torch.ones(3), 1))
     assert [node.op for node in other.nodes if node.kind == "op"] == ["relu"]
 
 
@@ -240,7 +240,7 @@ def test_a_traced_function_tells_its_shapes_without_inputs():
 def test_what_frozen_code_runs_stands_in_the_model_with_its_constants(made):
     frozen = torch.jit.freeze(scripted("resnet") if made == "script" else traced("resnet"))
 
-    graph = tbscope.from_torchscript(frozen, *example("resnet")[1])
+    graph = tbscope.from_torchscript(frozen, example("resnet")[1])
 
     check_whole(graph)
     assert sum("conv" in node.op for node in graph.nodes) == 5
@@ -264,7 +264,7 @@ def test_modules_and_parameters_are_those_of_the_model(name):
 
 
 def test_a_write_into_a_buffer_is_told():
-    graph = tbscope.from_torchscript(scripted("buffers"), *example("buffers")[1])
+    graph = tbscope.from_torchscript(scripted("buffers"), example("buffers")[1])
 
     written = {
         value.producer.name
@@ -295,7 +295,7 @@ def test_an_attribute_that_is_set_holds_what_it_was_set_to():
 
 
 def test_a_layer_reads_its_weights_from_a_list():
-    graph = tbscope.from_torchscript(scripted("lstm"), *example("lstm")[1])
+    graph = tbscope.from_torchscript(scripted("lstm"), example("lstm")[1])
 
     (lstm,) = [node for node in graph.nodes if node.op == "lstm"]
     names = [value.producer.name for value in lstm.inputs if value.producer.kind == "parameter"]
@@ -374,7 +374,7 @@ def test_what_is_given_is_told_from_none():
     script = torch.jit.script(Net())
 
     alone = tbscope.from_torchscript(script, torch.ones(2))
-    given = tbscope.from_torchscript(script, torch.ones(2), (torch.ones(2), torch.ones(2)))
+    given = tbscope.from_torchscript(script, (torch.ones(2), (torch.ones(2), torch.ones(2))))
 
     assert [node.op for node in alone.nodes if node.kind == "op"] == ["sin", "cos", "add"]
     assert [node.op for node in given.nodes if node.kind == "op"] == ["add"]
@@ -606,7 +606,7 @@ def test_what_a_branch_makes_of_another_element_type_has_none_that_is_known():
 
 def test_a_row_has_its_shape_whichever_it_is():
     script = torch.jit.CompilationUnit("def f(x, y):\n    return x[int(y)] * 2\n").f
-    graph = tbscope.from_torchscript(script, torch.ones(6, 4), torch.ones(()))
+    graph = tbscope.from_torchscript(script, (torch.ones(6, 4), torch.ones(())))
     assert [output.value.shape for output in graph.outputs] == [(4,)]
 
 
@@ -622,8 +622,8 @@ def test_inputs_have_their_paths():
 
 @pytest.mark.parametrize("inputs", [(torch.ones(1, 4), 1), (1, 2, 3)])
 def test_more_inputs_than_it_takes_are_refused(inputs):
-    with pytest.raises(tbscope.InputError, match=r"Block\(\) cannot .* too many positional"):
-        tbscope.from_torchscript(torch.jit.script(example("called twice")[0].block), *inputs)
+    with pytest.raises(tbscope.InputError, match=r"forward\(\) cannot .* too many positional"):
+        tbscope.from_torchscript(torch.jit.script(example("called twice")[0].block), inputs)
 
 
 def test_fewer_inputs_than_it_takes_are_refused():
@@ -634,8 +634,8 @@ def test_fewer_inputs_than_it_takes_are_refused():
 
     assert str(caught.value) == (
         "lambda_of_two() cannot be called: missing a required argument: 'y'\n"
-        "  why: it takes x, y\n"
-        "  fix: pass all inputs that have no default, or no inputs at all"
+        "  why: lambda_of_two(x, y) was given (Tensor(1))\n"
+        "  fix: give input_to_model=(x, y)"
     )
 
 

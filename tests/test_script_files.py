@@ -48,7 +48,7 @@ def test_a_scripted_file_tells_what_an_eager_call_tells(name, tmp_path):
     path = tmp_path / "model.pt"
     scripted(name).save(path)
 
-    graph = tbscope.from_torchscript(path, *example(name)[1])
+    graph = tbscope.from_torchscript(path, example(name)[1])
 
     check_whole(graph)
     assert disagreements(example(name)[3], graph) == {}

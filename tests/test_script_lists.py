@@ -10,7 +10,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 def operations(function, *inputs):
     """Give the names of the operations in the graph of a scripted function."""
-    graph = tbscope.from_torchscript(torch.jit.script(function), *inputs)
+    graph = tbscope.from_torchscript(torch.jit.script(function), inputs or None)
     return [node.op for node in graph.nodes if node.kind == "op"]
 
 
@@ -322,7 +322,7 @@ def stacked_twice(x, n: int):
     [(stacked, None, "stack([%1, ...])"), (stacked_twice, (2, 4), "stack([%1, %2])")],
 )
 def test_how_many_tensors_a_loop_has_added_nobody_claims_to_know(function, shape, told):
-    graph = tbscope.from_torchscript(torch.jit.script(function), torch.ones(4), 3)
+    graph = tbscope.from_torchscript(torch.jit.script(function), (torch.ones(4), 3))
 
     (stack,) = (node for node in graph.nodes if node.op == "stack")
     assert stack.outputs[0].shape == shape
@@ -361,7 +361,7 @@ def test_the_only_tensor_of_an_open_list_is_what_is_taken_out_of_it():
 
     assert operations(last) == ["exp", "sin"]
     assert operations(one_of_two) == ["exp", "getitem", "sin"]
-    graph = tbscope.from_torchscript(torch.jit.script(one_of_two), torch.ones(4), 3)
+    graph = tbscope.from_torchscript(torch.jit.script(one_of_two), (torch.ones(4), 3))
     (taken,) = (node for node in graph.nodes if node.op == "getitem")
     assert [value.producer.op for value in taken.inputs] == ["exp", "input"]
 

@@ -1,5 +1,7 @@
 """The table of sources: what can be drawn, and how it becomes a graph."""
 
+import functools
+
 import pytest
 import torch
 from build import chain
@@ -52,3 +54,50 @@ def test_each_thing_is_of_the_first_kind_that_takes_it():
 def test_what_cannot_be_run_is_refused():
     with pytest.raises(tbscope.ArgumentError):
         graph_of(3, None, {})
+
+
+class Sum(torch.nn.Module):
+    def forward(self, x, y):
+        return x.exp() + y
+
+
+def saved_script(folder):
+    torch.jit.script(Sum()).save(folder / "sum.pt")
+    return folder / "sum.pt"
+
+
+DOORS = {
+    "trace": lambda folder: functools.partial(tbscope.trace, Sum()),
+    "compile_graphs": lambda folder: (
+        lambda *args, **inputs: tbscope.compile_graphs(Sum(), *args, **inputs).overview
+    ),
+    "from_fx": lambda folder: functools.partial(tbscope.from_fx, torch.fx.symbolic_trace(Sum())),
+    "from_torchscript": lambda folder: functools.partial(
+        tbscope.from_torchscript, torch.jit.script(Sum())
+    ),
+    "a file": lambda folder: functools.partial(tbscope.from_torchscript, saved_script(folder)),
+}
+X, Y = torch.ones(2, 3), torch.ones(3)
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.filterwarnings("ignore")
+def test_all_doors_take_inputs_alike(door, tmp_path):
+    read = DOORS[door](tmp_path)
+
+    graphs = [
+        read((X, Y)),
+        read([X, Y]),
+        read({"y": Y, "x": X}),
+        read(X, kwargs={"y": Y}),
+        read(kwargs={"y": Y, "x": X}),
+        read(input_size=[(2, 3), (3,)]),
+        read(input_size={"x": (2, 3)}, dtypes="float32", kwargs={"y": Y}),
+    ]
+
+    for graph in graphs:
+        typed = [(node.name, node.outputs[0].shape) for node in graph.inputs]
+        assert typed == [("x", (2, 3)), ("y", (3,))]
+        assert graph.outputs[0].value.shape == (2, 3)
+    with pytest.raises(tbscope.InputError, match="cannot be called: missing a required argument"):
+        read(X)

@@ -15,7 +15,6 @@ from tbscope.sources.file_kind import file_kind, read_whole, reason_unopened
 from tbscope.sources.files import ELSEWHERE
 from tbscope.sources.fx.detect import is_exported, is_graph_module, is_program_file
 from tbscope.sources.onnx.loading import is_model
-from tbscope.sources.torch.calling.bind import bind_inputs
 from tbscope.sources.torchscript.detect import is_script, is_script_file
 from tbscope.utils.files import path_of
 
@@ -117,19 +116,14 @@ def _exported(program: object) -> Graph:
     return from_export(program)
 
 
-def _traced_by_fx(module: Any, input_to_model: Any, run: Mapping[str, object]) -> Graph:
+def _traced_by_fx(module: Any, input_to_model: Any, run: Mapping[str, Any]) -> Graph:
     """Read a graph module; run it if an option asks for results that only a run has."""
-    if _asks_for_run(run) or run.get("kwargs"):
+    if _asks_for_run(run):
         return _run(module, input_to_model, run)
     # Imported late, as in `_onnx`.
     from tbscope.sources.fx.graph_modules import from_fx
 
-    if input_to_model is None:
-        return from_fx(module)
-    args, keywords = bind_inputs(module, input_to_model, None)
-    if keywords:
-        return _run(module, input_to_model, run)
-    return from_fx(module, *args)
+    return from_fx(module, input_to_model, kwargs=run.get("kwargs"))
 
 
 def _asks_for_run(run: Mapping[str, object]) -> bool:
@@ -143,13 +137,10 @@ def _scripted(script: Any, input_to_model: Any, run: Mapping[str, Any]) -> Graph
     if _asks_for_run(run):
         return _run(script, input_to_model, run)
     # Imported late, as in `_onnx`.
-    from tbscope.sources.torchscript.scripts import graph_of_script
+    from tbscope.sources.torchscript.scripts import from_torchscript
 
     training, kwargs = run.get("training"), run.get("kwargs")
-    if input_to_model is None and not kwargs:
-        return graph_of_script(script, None, {}, training=training)
-    args, keywords = bind_inputs(script, input_to_model, kwargs)
-    return graph_of_script(script, args, keywords, training=training)
+    return from_torchscript(script, input_to_model, kwargs=kwargs, training=training)
 
 
 def _script_file(path: object) -> Graph:

@@ -24,7 +24,7 @@ from tbscope.sources.compiled.break_reasons import (
 from tbscope.sources.compiled.results import GraphBreak
 from tbscope.sources.compiled.user_names import FrameNames, ModelNames
 from tbscope.sources.fx.aliasing import Types, types_of_metadata
-from tbscope.sources.fx.scopes import is_call
+from tbscope.sources.fx.scopes import is_call, without_call_number
 from tbscope.sources.fx.source_lines import own_line
 from tbscope.sources.fx.walk import attribute_at
 from tbscope.sources.torch.compat.compiler import (
@@ -38,7 +38,7 @@ from tbscope.sources.torch.compat.compiler import (
 )
 from tbscope.sources.torch.source_location import is_foreign_file
 
-__all__ = ["Capture", "CapturedGraph", "GraphInput"]
+__all__ = ["Capture", "CapturedGraph", "GraphInput", "Origin"]
 
 
 @dataclass(slots=True)
@@ -110,7 +110,8 @@ class Capture:
         codes: The code objects of the frames that the compiler has met.
         alone: The argument `alone`.
         inputs: The types of the model's inputs, by path.
-        passed: The path of an input that the model returned unchanged, by the path in the result.
+        also: The further paths of an input, by its first path.
+        results: The origin of each tensor in the model's result, by path, as far as it is known.
         running: Returns a context manager in which each graph runs.
     """
 
@@ -128,7 +129,8 @@ class Capture:
         self.events: list[CapturedGraph | GraphBreak] = []
         self.codes: set[CodeType] = set()
         self.inputs: dict[str, Types] = {}
-        self.passed: dict[str, str] = {}
+        self.also: dict[str, list[str]] = {}
+        self.results: dict[str, Origin] = {}
         self._seen: dict[CodeType, int] = {}
         self._known: dict[int, tuple[weakref.ref[torch.Tensor], Origin]] = {}
         self.running: Callable[[], AbstractContextManager[object]] = nullcontext
@@ -140,6 +142,10 @@ class Capture:
 
     def know(self, path: str, tensor: torch.Tensor) -> None:
         """Record an input of the model."""
+        first = self._origin(tensor)
+        if isinstance(first, str):
+            self.also.setdefault(first, []).append(path)
+            return
         self.inputs[path] = types_of_metadata(tensor)
         self._note(tensor, path)
 
@@ -148,13 +154,13 @@ class Capture:
         graphs = self.graphs
         for path, tensor in leaves:
             origin = self._origin(tensor)
-            if isinstance(origin, str):
-                self.passed[path] = origin
-            elif origin is not None:
+            if origin is None:
+                continue
+            self.results[path] = origin
+            if not isinstance(origin, str):
                 number, index = origin
                 outputs = graphs[number].outputs
-                if index < len(outputs) and outputs[index] is None:
-                    outputs[index] = path
+                outputs[index] = outputs[index] or path
 
     # -- calls by the compiler ------------------------------------------------------------
 
@@ -320,7 +326,7 @@ def _named(stack: Mapping[str, object], name_of: Callable[[str], str]) -> dict[s
     named: dict[str, Any] = {}
     for key, entry in stack.items():
         if is_call(entry):
-            text = entry[0].partition("@")[0]
+            text = without_call_number(entry[0])
             # A module that is called by two names has one key in the stack: the name is added to
             # it.
             named[f"{key}:{text}"] = (name_of(text), entry[1])

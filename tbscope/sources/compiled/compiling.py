@@ -1,6 +1,6 @@
 """Capture of a model by torch.compile, and a backend that records graphs for another backend."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -18,8 +18,7 @@ from tbscope.sources.eager.measure.meter_modes import WriteWatch
 from tbscope.sources.eager.restore.preserve import Snapshot
 from tbscope.sources.eager.thread_state import suspend_watchers, trace_lock
 from tbscope.sources.eager.trace import name_of, owner_of, trace
-from tbscope.sources.fx.aliasing import types_of_metadata
-from tbscope.sources.torch.calling.bind import bind_inputs
+from tbscope.sources.torch.calling.bind import DummyInputs, bind_inputs
 from tbscope.sources.torch.calling.pytree import result_leaves, tensor_leaves
 from tbscope.sources.torch.calling.signatures import argument_names
 from tbscope.sources.torch.compat.compiler import (
@@ -35,20 +34,22 @@ from tbscope.sources.torch.compat.compiler import (
 from tbscope.sources.torch.compat.modules import uncompiled
 from tbscope.sources.torch.compat.tensors import quiet_fake_mode
 from tbscope.utils.gc_pause import collecting_rarely
-from tbscope.utils.validation import attribute_of, check_truth
+from tbscope.utils.validation import Dtypes, InputSize, attribute_of, check_truth
 
 __all__ = ["CompileBackend", "compile_backend", "compile_graphs"]
 
 
 def compile_graphs(
     model: Callable[..., Any],
-    /,
-    *args: object,
+    input_to_model: Any = None,
+    *,
+    kwargs: Mapping[str, Any] | None = None,
+    input_size: InputSize | None = None,
+    dtypes: Dtypes | None = None,
     dynamic: bool | None = None,
     fullgraph: bool = False,
     training: bool | None = False,
     grad: bool = False,
-    **kwargs: object,
 ) -> CompiledGraphs:
     """Return the graphs that torch.compile captures of one call of a model.
 
@@ -57,12 +58,14 @@ def compile_graphs(
 
     Args:
         model: A module or any other callable; a compiled one is captured anew.
-        args: The positional arguments of the call.
+        input_to_model: The inputs, as for `trace`; so are `kwargs`, `input_size` and `dtypes`.
+        kwargs: Further keyword arguments.
+        input_size: The sizes of generated inputs.
+        dtypes: Their element types.
         dynamic: As for `torch.compile`: whether sizes are symbolic.
         fullgraph: As for `torch.compile`: whether a graph break is an error.
         training: Whether the model runs in training mode; None for its present mode.
         grad: Whether gradients are recorded.
-        kwargs: The keyword arguments of the call.
     Raises:
         ArgumentError: An option has no valid value, or nothing was captured.
         InputError: The arguments do not fit the model.
@@ -73,13 +76,14 @@ def compile_graphs(
     check_truth("fullgraph", fullgraph)
     check_truth("grad", grad)
     model = uncompiled(model) if isinstance(model, torch.nn.Module) else model
-    args, kwargs = bind_inputs(model, args, kwargs)
+    made = DummyInputs(input_size, dtypes)
+    args, keywords = bind_inputs(model, input_to_model, kwargs, made=made)
     try:
         with trace_lock(), collecting_rarely(), suspend_watchers():
             return _captured(
                 model,
                 args,
-                kwargs,
+                keywords,
                 dynamic=dynamic,
                 fullgraph=fullgraph,
                 training=training,
@@ -87,7 +91,7 @@ def compile_graphs(
             )
     except _RaisedError as raised:
         # `trace` raises the model's own error, with the scope of the operation.
-        trace(model, args, kwargs=kwargs, training=training, grad=grad)
+        trace(model, args, kwargs=keywords, training=training, grad=grad)
         raise _error(raised.error, model, fullgraph=fullgraph) from raised.error
 
 
@@ -159,8 +163,7 @@ def _captured(
                 why="no function of the user's with an operation on a tensor ran",
                 fix=f"tbscope.trace({title}, ...) draws the model without it",
             )
-        types = [(path, types_of_metadata(tensor)) for path, tensor in leaves]
-        graphs = graphs_of(capture, title, types)
+        graphs = graphs_of(capture, title, leaves)
     graphs.overview.notes += map(Note, preserved.left)
     return graphs
 

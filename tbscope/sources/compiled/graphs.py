@@ -8,10 +8,17 @@ import torch
 
 from tbscope.ir.graph import Argument, Constant, Graph, Node, Note
 from tbscope.ir.scopes import Scope
-from tbscope.sources.compiled.capture import Capture, CapturedGraph, GraphInput
+from tbscope.sources.compiled.capture import Capture, CapturedGraph, GraphInput, Origin
 from tbscope.sources.compiled.results import CompiledGraphs, GraphBreak
 from tbscope.sources.compiled.user_names import ModelNames
-from tbscope.sources.fx.aliasing import UNKNOWN, Content, Slot, TensorType, slots_in
+from tbscope.sources.fx.aliasing import (
+    UNKNOWN,
+    Content,
+    Slot,
+    TensorType,
+    slots_in,
+    types_of_metadata,
+)
 from tbscope.sources.fx.reader import Reader
 from tbscope.sources.fx.scopes import ProgramScopes, class_name_of
 from tbscope.sources.fx.walk import Walk, class_in, hyperparameters_of
@@ -20,14 +27,14 @@ __all__ = ["graphs_of"]
 
 
 def graphs_of(
-    capture: Capture, title: str, results: Sequence[tuple[str, object]] = ()
+    capture: Capture, title: str, results: Sequence[tuple[str, torch.Tensor]] = ()
 ) -> CompiledGraphs:
     """Return the graphs of a capture.
 
     Args:
         capture: The capture.
         title: The name of the model, if it is a function.
-        results: The types of the model's results, by path.
+        results: The tensors in the model's result, by path.
     """
     names = capture.names or ModelNames(None)
     whole = _is_whole(capture)
@@ -101,20 +108,31 @@ class _Overview:
         self._capture = capture
         self._reading = CaptureConverter(names, title, inputs)
         self._whole = _is_whole(capture)
-        self._inputs: dict[str, Slot] = {}
-        self._gave: dict[tuple[int, int], Slot] = {}
+        # An input has the type that the first graph that reads it records: its sizes are symbolic.
+        types = {
+            origin: each.type
+            for captured in reversed(capture.graphs)
+            for origin, each in zip(captured.origins, captured.inputs, strict=False)
+            if origin in capture.inputs and isinstance(each.type, TensorType)
+        }
+        # The inputs of the model, and the outputs of graphs.
+        self._slots: dict[Origin, Slot] = {}
+        for path, typed in capture.inputs.items():
+            slot = self._slots[path] = self._reading.add_input(path, types.get(path, typed))
+            if path in capture.also:
+                slot.read().producer.attributes["also"] = ", ".join(capture.also[path])
         # The results of the latest graph, the breaks behind it, and the latest node of Python code.
         self._loose: list[Slot] | None = None
         self._gaps: list[GraphBreak] = []
         self._last: Node | None = None
 
-    def graph(self, results: Sequence[tuple[str, object]]) -> Graph:
+    def graph(self, results: Sequence[tuple[str, torch.Tensor]]) -> Graph:
         """Return the overview.
 
         Args:
-            results: The types of the model's results, by path.
+            results: The tensors in the model's result, by path.
         """
-        outputs: dict[str, Slot] = {}
+        tensors: list[tuple[int, Slot]] = []
         notes: list[Note] = []
         for event in self._capture.events:
             if isinstance(event, GraphBreak):
@@ -124,21 +142,21 @@ class _Overview:
             tensors = self._read(event)
             self._loose = [slot for _, slot in tensors]
             for index, slot in tensors:
-                self._gave.setdefault((event.number, index), slot)
-            paths = event.outputs
-            if not self._whole:
-                tensors = [
-                    (index, slot) for index, slot in tensors if index < len(paths) and paths[index]
-                ]
-            outputs.update(_outputs(tensors, paths))
-        for path, name in self._capture.passed.items():
-            outputs[path] = self._input(name, self._capture.inputs[name])
-        rest = [(path, typed) for path, typed in results if path not in outputs]
+                self._slots.setdefault((event.number, index), slot)
+        if self._capture.alone:
+            origins = self._capture.results.items()
+            outputs = {
+                path: self._slots[origin] for path, origin in origins if origin in self._slots
+            }
+        else:
+            outputs = dict(_outputs(tensors, ())) if self._whole else self._unread()
+        state = self._reading.reader.state
+        rest = [(path, tensor) for path, tensor in results if path not in outputs]
+        outputs |= {path: state.slot(name) for path, each in rest if (name := state.name_of(each))}
+        rest = [(path, tensor) for path, tensor in rest if path not in outputs]
         if self._gaps or rest:
-            slots = self._in_python([typed for _, typed in rest])
+            slots = self._in_python([types_of_metadata(tensor) for _, tensor in rest])
             outputs.update((path, slot) for (path, _), slot in zip(rest, slots, strict=True))
-        if not self._capture.alone and not self._whole:
-            outputs |= self._unread()
         order = {path: position for position, (path, _) in enumerate(results)}
         named = sorted(outputs.items(), key=lambda pair: order.get(pair[0], len(order)))
         graph = self._reading.finish(named, whole=self._whole)
@@ -174,8 +192,8 @@ class _Overview:
         nodes = self._reading.reader.graph.nodes
         read = {value for node in nodes for value in node.inputs}
         return {
-            f"{number}.out.{index}": slot
-            for (number, index), slot in self._gave.items()
+            f"{origin[0]}.out.{origin[1]}": slot
+            for origin, slot in self._slots.items()
             if slot.read() not in read
         }
 
@@ -192,15 +210,7 @@ class _Overview:
         if each.kind != "input":
             return self._reading.content_of(each)
         origin = captured.origins[at] if at < len(captured.origins) else None
-        if isinstance(origin, str):
-            return self._input(origin, each.type)
-        return None if origin is None else self._gave.get(origin)
-
-    def _input(self, path: str, example: object) -> Slot:
-        slot = self._inputs.get(path)
-        if slot is None:
-            slot = self._inputs[path] = self._reading.add_input(path, example)
-        return slot
+        return None if origin is None else self._slots.get(origin)
 
     def _in_python(self, examples: Sequence[object]) -> list[Slot]:
         """Append the Python code that ran since the latest graph; return its results.
@@ -210,7 +220,7 @@ class _Overview:
         """
         read = self._loose
         if read is None:
-            read = [self._input(path, typed) for path, typed in self._capture.inputs.items()]
+            read = [*self._slots.values()]
         reader, slots = self._reading.reader, []
         gaps: list[GraphBreak | None] = [*self._gaps] or [None]
         for number, gap in enumerate(gaps):

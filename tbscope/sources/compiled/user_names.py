@@ -20,8 +20,12 @@ from tbscope.sources.torch.source_location import is_foreign_file
 
 __all__ = ["FrameNames", "ModelNames", "modules_reached"]
 
-_START = re.compile(r"(?P<where>[LG])\[(?P<quote>['\"])(?P<name>.*?)(?P=quote)\]")
-_STEP = re.compile(r"\[(['\"])(?P<key>.*?)\1\]|\[(?P<index>-?\d+)\]|\.(?P<attribute>\w+)")
+_START = re.compile(r"(?:getattr\()*(?P<where>[LG])\[(?P<quote>['\"])(?P<name>.*?)(?P=quote)\]")
+# An attribute that is no identifier is a call (`getattr(L['self'], 'a/b')`), or written as is.
+_STEP = re.compile(
+    r"\[(['\"])(?P<key>.*?)\1\]|\[(?P<index>-?\d+)\]|, (['\"])(?P<name>.*?)\4\)"
+    r"|\.(?P<attribute>.+?)(?=[.\[]|, ['\"]|$)"
+)
 # Tables of a module through which the compiler reaches submodules and tensors.
 _TABLES = frozenset({"_modules", "_parameters", "_buffers", "__dict__"})
 # Attributes of partials and methods through which the compiler reaches their contents.
@@ -119,7 +123,7 @@ class FrameNames:
         )
         was_there = start["where"] == "G" or start["name"] in self._around or _is_module(value)
         for step in _STEP.finditer(text, start.end()):
-            key = step["key"] or step["index"] or step["attribute"]
+            key = step["key"] or step["index"] or step["name"] or step["attribute"]
             if key in _TABLES:
                 continue
             value = _part(value, key)

@@ -1,10 +1,11 @@
 """Graphs of graph modules, which torch.fx traced by itself or for other tools."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 
-from tbscope.errors import ArgumentError, InputError
+from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Graph
 from tbscope.sources.fx.aliasing import (
     UNKNOWN,
@@ -18,14 +19,23 @@ from tbscope.sources.fx.reader import Reader
 from tbscope.sources.fx.scopes import ProgramScopes
 from tbscope.sources.fx.state import state_of
 from tbscope.sources.fx.walk import Walk, class_in, classes_in
+from tbscope.sources.torch.calling.bind import DummyInputs, given_inputs
 from tbscope.sources.torch.calling.signatures import describe_type
 from tbscope.sources.torch.compat.tensors import flat, is_guard, tree_specs_of
 from tbscope.utils.gc_pause import collecting_rarely
+from tbscope.utils.validation import Dtypes, InputSize
 
 __all__ = ["from_fx"]
 
 
-def from_fx(graph_module: torch.fx.GraphModule, *inputs: object) -> Graph:
+def from_fx(
+    graph_module: torch.fx.GraphModule,
+    input_to_model: Any = None,
+    *,
+    kwargs: Mapping[str, Any] | None = None,
+    input_size: InputSize | None = None,
+    dtypes: Dtypes | None = None,
+) -> Graph:
     """Return the graph of a graph module; no content of a tensor is computed.
 
     Scopes come from the module stacks of nodes, and from the modules that nodes call. Shapes come
@@ -35,11 +45,15 @@ def from_fx(graph_module: torch.fx.GraphModule, *inputs: object) -> Graph:
     Args:
         graph_module: The result of `torch.fx.symbolic_trace`, `make_fx`, `ExportedProgram.module()`
             or any other tool of torch.fx.
-        inputs: The positional arguments; tensors on "meta" suffice. No inputs are needed if nodes
-            have shapes, or shapes may stay unknown.
+        input_to_model: The inputs, as for `trace`; so are `kwargs`, `input_size` and `dtypes`.
+            Tensors on "meta" suffice. No inputs are needed if nodes have shapes, or shapes may stay
+            unknown.
+        kwargs: Further keyword arguments.
+        input_size: The sizes of generated inputs.
+        dtypes: Their element types.
     Raises:
         ArgumentError: The argument is no graph module.
-        InputError: The inputs are more, or fewer, than the graph module takes.
+        InputError: The inputs do not fit the parameters of the graph module.
     """
     if not is_graph_module(graph_module):
         raise ArgumentError(
@@ -48,10 +62,13 @@ def from_fx(graph_module: torch.fx.GraphModule, *inputs: object) -> Graph:
             fix="tbscope.from_fx(torch.fx.symbolic_trace(model), x)",
         )
     with collecting_rarely():
-        return _graph_of(graph_module, inputs)
+        made = DummyInputs(input_size, dtypes, fake=True)
+        return _graph_of(graph_module, given_inputs(graph_module, input_to_model, kwargs, made))
 
 
-def _graph_of(module: torch.fx.GraphModule, inputs: Sequence[object]) -> Graph:
+def _graph_of(
+    module: torch.fx.GraphModule, inputs: tuple[tuple[Any, ...], dict[str, Any]] | None
+) -> Graph:
     """Return the graph of a graph module."""
     modules = dict(module.named_modules(remove_duplicate=False))
     parts = {
@@ -84,19 +101,18 @@ def _graph_of(module: torch.fx.GraphModule, inputs: Sequence[object]) -> Graph:
     return reader.finish(result_paths(result), result, parts)
 
 
-def _values_of(nodes: list[torch.fx.Node], plan: object, inputs: Sequence[object]) -> list[Content]:
+def _values_of(
+    nodes: list[torch.fx.Node],
+    plan: object,
+    inputs: tuple[tuple[Any, ...], dict[str, Any]] | None,
+) -> list[Content]:
     """Return the input of each placeholder, or `_NOTHING` for a placeholder without input."""
-    if not inputs:
-        return [_NOTHING] * len(nodes)
-    values = flat((tuple(inputs), {})) if plan is not None else list(inputs)
-    required = sum(1 for node in nodes if not node.args)
-    if not required <= len(values) <= len(nodes):
-        raise InputError(
-            f"{len(values)} inputs are given for the {len(nodes)} of the graph module",
-            why=f"it takes {', '.join(str(node.target) for node in nodes) or 'none'}",
-            fix="tbscope.from_fx(graph_module, *inputs), or no inputs at all",
-        )
-    return values + [_NOTHING] * (len(nodes) - len(values))
+    args, kwargs = inputs or ((), {})
+    values: list[Content] = [*args]
+    if inputs is not None and plan is not None:
+        values = flat(inputs)
+    further = nodes[len(values) :]
+    return values + [kwargs.get(str(node.target), _NOTHING) for node in further]
 
 
 _NOTHING: object = object()

@@ -13,7 +13,14 @@ from tbscope.ir.builder import GraphBuilder
 from tbscope.ir.graph import Call, Source
 from tbscope.ir.scopes import Scope
 
-__all__ = ["ModuleStack", "ProgramScopes", "class_name_of", "is_call", "label_of"]
+__all__ = [
+    "ModuleStack",
+    "ProgramScopes",
+    "class_name_of",
+    "is_call",
+    "label_of",
+    "without_call_number",
+]
 
 ModuleStack: TypeAlias = Mapping[str, object]
 """Enclosing calls of a node, outermost first: the name and class of a module, by torch's key."""
@@ -21,6 +28,7 @@ ModuleStack: TypeAlias = Mapping[str, object]
 _Stack: TypeAlias = tuple[tuple[object, object], ...]
 _NOT_ASKED = (object(), None)
 # Prefix of module names in a function that the model passes to an operator (`cond`).
+_CALL_NUMBER = re.compile(r"@\d+$")
 _OF_ROOT = re.compile(r"^_export_root(?:\.|$)")
 
 
@@ -44,6 +52,11 @@ def is_call(entry: object) -> TypeGuard[tuple[str, str | type]]:
         and isinstance(entry[0], str)
         and isinstance(entry[1], str | type)
     )
+
+
+def without_call_number(text: str) -> str:
+    """Return a name or a key of a module stack without the number of its call (`fc@1`)."""
+    return _CALL_NUMBER.sub("", text)
 
 
 class ProgramScopes:
@@ -154,7 +167,7 @@ class ProgramScopes:
         scope, open_calls = cached
         for end, (key, entry) in enumerate(keys[length:], length + 1):
             if isinstance(key, str) and is_call(entry):
-                recorded, kind = _OF_ROOT.sub("", entry[0].partition("@")[0]), entry[1]
+                recorded, kind = _OF_ROOT.sub("", without_call_number(entry[0])), entry[1]
                 # torch records an entry of equal key, name and class for its own operations outside
                 # of modules.
                 if recorded and not (recorded == key == kind):
@@ -162,7 +175,7 @@ class ProgramScopes:
                     scope = self._call(key, name, class_name_of(kind), open_calls, scope, source)
                     scope = bodies.get(scope, scope)
                     open_calls = {**open_calls, name: scope}
-                    first = self._first_names.setdefault(key.partition("@")[0], recorded)
+                    first = self._first_names.setdefault(without_call_number(key), recorded)
                     if first != name:
                         self._others[scope] = first, name
             cache[keys[:end]] = scope, open_calls

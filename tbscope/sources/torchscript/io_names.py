@@ -1,7 +1,6 @@
 """Inputs of a TorchScript program: names, types, and the containers that they are in."""
 
 from collections.abc import Mapping, Sequence
-from inspect import Signature
 from typing import Any
 
 import torch
@@ -11,7 +10,7 @@ from tbscope.messages import shown
 from tbscope.sources.fx.aliasing import Content, Types, slots_of, types_in, types_of_metadata
 from tbscope.sources.torch.calling.bind import require_made
 from tbscope.sources.torch.calling.pytree import tensor_leaves
-from tbscope.sources.torch.calling.signatures import signature_of
+from tbscope.sources.torch.calling.signatures import argument_names
 from tbscope.sources.torchscript.types import (
     ScriptType,
     ScriptValue,
@@ -27,8 +26,7 @@ def inputs_of(
     name: str,
     method: Any,
     values: Sequence[ScriptValue],
-    args: Sequence[object] | None,
-    kwargs: Mapping[str, object],
+    given: tuple[Sequence[object], Mapping[str, object]] | None,
     traced_with: Sequence[Types] | None,
 ) -> tuple[dict[str, Content], bool]:
     """Return the inputs of a method or a function, by name.
@@ -37,29 +35,20 @@ def inputs_of(
         name: The name of the module or function, for errors.
         method: The method or function, with a schema.
         values: The inputs of its graph, without `self`.
-        args: The positional arguments; None if there are no inputs.
-        kwargs: The keyword arguments.
+        given: The positional and the keyword arguments; None if there are no inputs.
         traced_with: The inputs of the trace as types, used if there are no arguments; None if
             they are unknown.
     Returns:
         The inputs, and whether the types in the graph are valid for them.
     Raises:
-        InputError: Arguments are missing, too many, or of the wrong type.
+        InputError: An argument has the wrong type.
     """
     # The schema of a method begins with `self`, which is not among the values.
     parameters = list(method.schema.arguments)[-len(values) :] if values else []
     bound: Mapping[str, object] = {}
-    if args or kwargs:
+    if given is not None:
         traced_with = None
-        try:
-            bound = (signature_of(method) or Signature()).bind(*args or (), **kwargs).arguments
-        except TypeError as error:
-            names = ", ".join(parameter.name for parameter in parameters)
-            raise InputError(
-                f"{name}() cannot be called: {error}",
-                why=f"it takes {names or 'none'}",
-                fix="pass all inputs that have no default, or no inputs at all",
-            ) from error
+        bound = dict(argument_names(method, *given))
     inputs: dict[str, Content] = {}
     as_traced = True
     traced_types = [*(traced_with or ()), *[None] * len(values)]

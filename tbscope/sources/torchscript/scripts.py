@@ -2,7 +2,8 @@
 
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from tbscope.messages import error_text, shown
 from tbscope.sources.fx.io_names import result_paths
 from tbscope.sources.fx.scopes import ProgramScopes
 from tbscope.sources.fx.state import state_of
+from tbscope.sources.torch.calling.bind import DummyInputs, given_inputs
 from tbscope.sources.torch.calling.signatures import describe_type
 from tbscope.sources.torch.compat.modules import (
     script_children,
@@ -29,11 +31,20 @@ from tbscope.sources.torchscript.reader import ScriptReader
 from tbscope.sources.torchscript.values import ScriptObject, UnknownValue, class_name, lowered
 from tbscope.sources.torchscript.walk import ScriptFrame, ScriptWalk
 from tbscope.utils.gc_pause import collecting_rarely
+from tbscope.utils.validation import Dtypes, InputSize, check_truth
 
-__all__ = ["from_torchscript", "graph_of_script"]
+__all__ = ["from_torchscript"]
 
 
-def from_torchscript(script_or_path: object, *inputs: object) -> Graph:
+def from_torchscript(
+    script_or_path: object,
+    input_to_model: Any = None,
+    *,
+    kwargs: Mapping[str, Any] | None = None,
+    input_size: InputSize | None = None,
+    dtypes: Dtypes | None = None,
+    training: bool | None = None,
+) -> Graph:
     """Return the graph of a traced or scripted module or function; its forward never runs.
 
     Each call of a module has a scope of its own; parameters, buffers and constants have their
@@ -45,32 +56,20 @@ def from_torchscript(script_or_path: object, *inputs: object) -> Graph:
         script_or_path: The result of `torch.jit.trace`, `torch.jit.script` or `torch.jit.freeze`,
             or the path of a file that `torch.jit.save` has written. torch loads the file, and
             runs code in it: the file is trusted as by `torch.jit.load`.
-        inputs: The positional arguments; tensors on "meta" suffice. No inputs are needed if the
-            graph has shapes, or if shapes may stay unknown.
+        input_to_model: The inputs, as for `trace`; so are `kwargs`, `input_size` and `dtypes`.
+            Tensors on "meta" suffice. No inputs are needed if the graph has shapes, or if shapes
+            may stay unknown.
+        kwargs: Further keyword arguments.
+        input_size: The sizes of generated inputs.
+        dtypes: Their element types.
+        training: Whether modules are read in training mode; None for the mode of each module.
+            Traced code stays in the mode of its trace.
     Raises:
         ArgumentError: The argument is neither a script nor a path, torch cannot load the file, or
             this torch has no TorchScript.
         InputError: The inputs are too many, too few, or of the wrong type.
     """
-    return graph_of_script(script_or_path, inputs or None, {})
-
-
-def graph_of_script(
-    script_or_path: object,
-    args: Sequence[object] | None,
-    kwargs: Mapping[str, object],
-    *,
-    training: bool | None = None,
-) -> Graph:
-    """Return the graph of a module, function or file of TorchScript.
-
-    Args:
-        script_or_path: As for `from_torchscript`.
-        args: The positional arguments; None if there are none.
-        kwargs: The keyword arguments.
-        training: Whether modules are read in training mode; None for the mode of each module.
-            Traced code stays in the mode of its trace.
-    """
+    check_truth("training", training, none="the mode of each module")
     script = script_or_path
     if not has_torchscript():
         raise ArgumentError(
@@ -95,7 +94,11 @@ def graph_of_script(
             )
         try:
             with collecting_rarely():
-                return _graph_of(loaded, training, args, kwargs)
+                made = DummyInputs(input_size, dtypes, fake=True)
+                given = partial(
+                    given_inputs, input_to_model=input_to_model, kwargs=kwargs, made=made
+                )
+                return _graph_of(loaded, training, given)
         except TbscopeError:
             raise
         except RuntimeError as error:
@@ -115,8 +118,7 @@ def graph_of_script(
 def _graph_of(
     loaded: Loaded,
     training: bool | None,
-    args: Sequence[object] | None,
-    kwargs: Mapping[str, object],
+    given: Callable[[Any], tuple[tuple[Any, ...], dict[str, Any]] | None],
 ) -> Graph:
     """Read a module or a function with its inputs; return its graph."""
     script = loaded.module
@@ -138,7 +140,7 @@ def _graph_of(
     # The first input of a method is `self`.
     values = list(graph.inputs())[0 if root is None else 1 :]
     inputs, as_traced = inputs_of(
-        reader.graph.name, method, values, args, kwargs, loaded.traced_with
+        reader.graph.name, method, values, given(method), loaded.traced_with
     )
     arguments = {name: lowered(content) for name, content in inputs.items()}
     input_slots = {

@@ -18,7 +18,8 @@ from tbscope.sources.onnx.export.modules_to_functions import (
     selector,
 )
 from tbscope.sources.onnx.optional_deps import import_extra
-from tbscope.utils.validation import check_truth
+from tbscope.sources.torch.calling.bind import DummyInputs, bind_inputs
+from tbscope.utils.validation import Dtypes, InputSize, check_truth
 
 if TYPE_CHECKING:
     from torch.onnx import ONNXProgram
@@ -30,10 +31,12 @@ _MOST_BYTES = 1 << 30
 
 def export_onnx(
     model: torch.nn.Module,
-    args: object = (),
-    kwargs: Mapping[str, object] | None = None,
+    input_to_model: Any = None,
+    kwargs: Mapping[str, Any] | None = None,
     path: str | os.PathLike[str] | None = None,
     *,
+    input_size: InputSize | None = None,
+    dtypes: Dtypes | None = None,
     modules: Modules = None,
     domain: str = "modules",
     training: bool | None = False,
@@ -46,10 +49,12 @@ def export_onnx(
 
     Args:
         model: The module.
-        args: Its positional arguments; any object but a tuple or list is the only argument.
-        kwargs: Its keyword arguments.
+        input_to_model: The inputs, as for `trace`; so are `kwargs`, `input_size` and `dtypes`.
+        kwargs: Further keyword arguments.
         path: The path of the file to write; None to write no file. A model of more than 1 GiB
             has its data in a second file, named like the first with `.data`.
+        input_size: The sizes of generated inputs.
+        dtypes: Their element types.
         modules: Which modules become functions, as for `modules_to_functions`.
         domain: The domain of the functions.
         training: Whether the model is exported in training mode; None for its present mode.
@@ -78,9 +83,10 @@ def export_onnx(
     _check_path(path)
     domain = check_domain(domain)
     selector(modules)
-    positional = tuple(args) if isinstance(args, tuple | list) else (args,)
-    record = trace(model, positional, kwargs=kwargs, training=training)
-    program = _export(model, positional, dict(kwargs or {}), training, {**options, "dynamo": True})
+    made = DummyInputs(input_size, dtypes)
+    args, keywords = bind_inputs(model, input_to_model, kwargs, made=made)
+    record = trace(model, args, kwargs=keywords, training=training)
+    program = _export(model, args, keywords, training, {**options, "dynamo": True})
     result = modules_to_functions(program, modules, domain=domain, record=record)
     if path is not None:
         tensors = [value.const_value for value in result.model.graph.initializers.values()]

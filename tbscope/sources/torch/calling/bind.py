@@ -28,6 +28,7 @@ __all__ = [
     "DummyInputs",
     "bind_inputs",
     "callee_name",
+    "given_inputs",
     "require_made",
     "require_model",
     "require_whole",
@@ -127,6 +128,18 @@ def bind_inputs(
     return binding.checked(*binding.spread(input_to_model))
 
 
+def given_inputs(
+    model: Callable[..., object],
+    input_to_model: object,
+    kwargs: Mapping[str, object] | None,
+    made: DummyInputs,
+) -> tuple[_Args, _Kwargs] | None:
+    """Return the arguments as `bind_inputs` does, or None if no inputs are given."""
+    if input_to_model is None and not kwargs and made.input_size is None and made.dtypes is None:
+        return None
+    return bind_inputs(model, input_to_model, kwargs, made=made)
+
+
 def require_model(model: object) -> None:
     """Check that a model can be called at all.
 
@@ -195,7 +208,8 @@ def callee_name(model: Callable[..., object]) -> str:
     """Return the name of the function that is called, as its author wrote it (`Net.forward`)."""
     function = entry_point(model)
     function = attribute_of(function, "func", function)
-    name = attribute_of(function, "__name__") or attribute_of(function, "name")
+    schema = attribute_of(function, "schema")
+    name = attribute_of(schema, "name") or attribute_of(function, "__name__")
     owner = attribute_of(function, "__self__")
     if isinstance(model, torch.nn.Module):
         owner = uncompiled(model)
