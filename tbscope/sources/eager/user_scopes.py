@@ -11,9 +11,13 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import ParamSpec, TypeVar
 
+from torch.compiler import is_dynamo_compiling
+
 from tbscope.errors import ArgumentError
 from tbscope.messages import shown
 from tbscope.sources.eager.thread_state import watching
+from tbscope.sources.torch.captured_scopes import close_captured, open_captured
+from tbscope.sources.torch.compat.compiler import is_captured
 from tbscope.utils.validation import attribute_of
 
 __all__ = ["pop_scope", "push_scope", "scope"]
@@ -42,6 +46,8 @@ class scope:  # noqa: N801 (used as a statement, like contextlib.suppress)
         self.name = name
 
     def __enter__(self) -> "scope":
+        if is_captured():
+            open_captured(self.name, is_dynamo_compiling())
         for recorder in watching.recorders:
             if not recorder.suspended:
                 recorder.events.scope_opened(self.name)
@@ -53,9 +59,7 @@ class scope:  # noqa: N801 (used as a statement, like contextlib.suppress)
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        for recorder in watching.recorders:
-            if not recorder.suspended:
-                recorder.events.scope_closed(self.name, failed=error is not None)
+        _close(self.name, failed=error is not None)
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Wrap a function so that each of its calls runs in this scope.
@@ -74,9 +78,10 @@ class scope:  # noqa: N801 (used as a statement, like contextlib.suppress)
 
         @functools.wraps(function, assigned=copied)
         def scoped(*args: P.args, **kwargs: P.kwargs) -> R:
-            if not watching.recorders:
+            if not (is_captured() or watching.recorders):
                 return function(*args, **kwargs)
-            with self:
+            # Dynamo enters no object from outside of the code that it compiles.
+            with scope(self.name):
                 return function(*args, **kwargs)
 
         return scoped
@@ -105,9 +110,15 @@ def pop_scope(name: str | None = None) -> None:
     """
     if name is not None and type(name) is not str:
         raise _bad_name(name)
+    _close(name)
+
+
+def _close(name: str | None, *, failed: bool = False) -> None:
+    if is_captured():
+        close_captured(name, is_dynamo_compiling())
     for recorder in watching.recorders:
         if not recorder.suspended:
-            recorder.events.scope_closed(name)
+            recorder.events.scope_closed(name, failed=failed)
 
 
 def _bad_name(name: object) -> ArgumentError:

@@ -42,6 +42,7 @@ from tbscope.sources.fx.source_lines import source_of
 from tbscope.sources.fx.state import State, StateKind
 from tbscope.sources.torch.calling.argument_values import FILLED, ArgumentConverter
 from tbscope.sources.torch.calling.pytree import children, fields_of, key_text
+from tbscope.sources.torch.captured_scopes import scopes_in_trace
 from tbscope.sources.torch.operations import (
     RANDOM,
     KernelInfo,
@@ -103,6 +104,7 @@ class Reader:
         results: The result of each node that has been read.
         between: The enclosing calls of nodes without a module stack, from the stacks of other
             nodes.
+        around: The scopes of the user around the operator whose body is read, as in `blocks`.
     """
 
     def __init__(
@@ -119,6 +121,7 @@ class Reader:
         self.read_out: list[tuple[Slot, str, Source | None]] = []
         self.results: dict[torch.fx.Node, Content] = {}
         self.between: dict[ProgramNode, ModuleStack] = {}
+        self.around: dict[Any, int] = {}
         # The latest node whose scope and line were looked up, and these.
         self._node: ProgramNode = None
         self._location: tuple[Scope | None, Source | None] | None = None
@@ -247,9 +250,23 @@ class Reader:
     ) -> tuple[Scope | None, Source | None]:
         """Place a node in the calls of a stack, even if its metadata has another stack."""
         source = self.line(node)
+        blocks = self.blocks(node)
+        if blocks:
+            calls = list((stack or {}).items())
+            for block, depth in reversed(blocks.items()):
+                calls.insert(depth, (block, None))
+            stack = dict(calls)
         location = self.places.scope_of(stack, source), source
         self._node, self._location = node, location
         return location
+
+    def blocks(self, node: ProgramNode) -> dict[Any, int]:
+        """Return the scopes of the user around a node, with the number of calls around each."""
+        blocks = scopes_in_trace(node.meta.get("stack_trace"))
+        if not blocks:
+            return self.around
+        depth = len(node.meta.get("nn_module_stack") or ())
+        return self.around | {(name, at): max(depth - inside, 0) for name, at, inside in blocks}
 
     def enter(self, node: ProgramNode) -> tuple[Scope | None, Source | None]:
         """Return the scope and the line of a node that is appended next; mark its scopes used."""

@@ -92,6 +92,8 @@ class ProgramScopes:
         self._around: dict[_Stack, tuple[Scope | None, dict[str, Scope | None]]] = {}
         # The scope of each call, by the enclosing scope, torch's key and the name of the module.
         self._calls: dict[tuple[Scope | None, str, str], Scope] = {}
+        # The scope of each block of the user, by the enclosing scope.
+        self._blocks: dict[tuple[Scope | None, tuple[str, int]], Scope] = {}
         # The latest scope of each module, called or not, by the enclosing scope.
         self._latest: dict[tuple[Scope | None, str], Scope] = {}
         # The first scope of each module: its parameters are placed there.
@@ -118,7 +120,8 @@ class ProgramScopes:
 
         Args:
             stack: The enclosing calls, outermost first: the key of each call, with the qualified
-                name of the module and its class.
+                name of the module and its class. The key of a scope of the user is its name with a
+                number.
             source: The line of the node.
         """
         if stack is self._asked[0]:
@@ -178,8 +181,22 @@ class ProgramScopes:
                     first = self._first_names.setdefault(without_call_number(key), recorded)
                     if first != name:
                         self._others[scope] = first, name
+            elif isinstance(key, tuple):
+                around, scope = scope, self._block(key, scope)
+                open_calls = {
+                    name: scope if opened is around else opened
+                    for name, opened in open_calls.items()
+                }
             cache[keys[:end]] = scope, open_calls
         return scope
+
+    def _block(self, key: tuple[str, int], around: Scope | None) -> Scope:
+        """Return the scope that the user opened in another scope, or its body that is read."""
+        scope = self._blocks.get((around, key))
+        if scope is None:
+            scope = self.builder.new_scope(key[0], parent=around, kind="hand")
+            self._blocks[around, key] = scope
+        return self._inside.get(scope, scope)
 
     def _name_in(self, caller: Scope | None, recorded: str) -> str:
         """Return the name of a module below the name by which its enclosing module was called.

@@ -192,22 +192,24 @@ class Walk:
             bodies = bodies[:1]
         types = reader.type_of(node)
         if name in _TRANSPARENT and len(bodies) == 1:
-            results = self._read_body(bodies[0], operands)
+            results = self._read_body(node, bodies[0], operands)
             return results[0] if isinstance(types, TensorType) and len(results) == 1 else results
         scope, _ = reader.enter(node)
         returned: dict[Slot, None] = {}
         for body in bodies:
             with reader.places.body(body.name, scope):
-                returned.update(dict.fromkeys(slots_in(self._read_body(body, operands))))
+                returned.update(dict.fromkeys(slots_in(self._read_body(node, body, operands))))
         arguments, read = reader.arguments(_named(call_args))
         appended = reader.append(name, node, arguments, read, OpEffects((kernel.name,), flops=0))
         appended.inputs += [slot.read() for slot in returned if slot not in read]
         return reader.add_outputs(appended, types, read)
 
-    def _read_body(self, body: _Subgraph, operands: list[Content]) -> list[Content]:
-        """Read the nodes of a body with its operands as inputs; return its results as a list."""
+    def _read_body(
+        self, node: torch.fx.Node, body: _Subgraph, operands: list[Content]
+    ) -> list[Content]:
+        """Read the nodes of a node's body with its operands as inputs; return its results."""
         reader = self.reader
-        placeholders = [node for node in body.module.graph.nodes if node.op == "placeholder"]
+        placeholders = [each for each in body.module.graph.nodes if each.op == "placeholder"]
         # The first operands may belong to the operator itself, as the predicate of `cond`.
         last = operands[-len(placeholders) :]
         for index, placeholder in enumerate(placeholders):
@@ -225,7 +227,10 @@ class Walk:
                     # The body takes a part of the operand in each iteration.
                     operand = Slot(typed, slot.read(), writes=slot.writes, at=slot.at)
             reader.results[placeholder] = operand
-        return self.read(body.module)
+        around, reader.around = reader.around, reader.blocks(node)
+        results = self.read(body.module)
+        reader.around = around
+        return results
 
 
 def attribute_at(module: object, path: str) -> Any:

@@ -18,7 +18,7 @@ from tbscope.ir.graph import Argument, Nest, Source, Value
 from tbscope.ir.scopes import Scope
 from tbscope.messages import shown
 from tbscope.sources.onnx.call_instances import CallFinder
-from tbscope.sources.onnx.metadata import ModuleRef, Origin, any_origin, properties
+from tbscope.sources.onnx.metadata import STACK, ModuleRef, Origin, any_origin, properties
 from tbscope.sources.onnx.operations import (
     NO_FORMULA,
     UNCOUNTED,
@@ -55,7 +55,6 @@ __all__ = [
 _MOST_NODES = 200_000
 _MOST_DEPTH = 100
 _FRAME_OF_STACK = re.compile(r'File "(.+)", line ([0-9]+), in (\S+)')
-_STACK = "pkg.torch.onnx.stack_trace"
 
 
 FunctionKey: TypeAlias = tuple[str, str, str]
@@ -241,7 +240,7 @@ class BodyReader:
             arguments,
             scope=scope,
             kernels=[kernel],
-            source=_source(properties(node.metadata_props).get(_STACK, "")),
+            source=_source(properties(node.metadata_props).get(STACK, "")),
             role=None if bodies else role_of(node.op_type, reads=bool(values)),
             random=is_random(node.op_type, attributes),
             flops=flops_of(node.op_type, shapes, output, attributes),

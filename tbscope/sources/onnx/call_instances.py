@@ -53,7 +53,7 @@ class CallFinder:
     def of(self, origin: Origin) -> ModuleCall | None:
         """Return the innermost call of the next node, or None for a node outside of all modules."""
         numbers = self._numbers.get(origin.name)
-        if numbers is not None and len(numbers) == len(origin.levels):
+        if numbers is not None and len(numbers) == sum(not it.by_hand for it in origin.levels):
             path = self._exact(origin.levels, numbers)
         else:
             path = self._inferred(origin)
@@ -65,7 +65,9 @@ class CallFinder:
 
     def _exact(self, levels: Sequence[ModuleRef], numbers: Sequence[int]) -> list[ModuleCall]:
         path: list[ModuleCall] = []
-        for level, number in zip(levels, numbers, strict=True):
+        of_module = iter(numbers)
+        for level in levels:
+            number = 0 if level.by_hand else next(of_module)
             parent = path[-1] if path else None
             call = self._known.get((parent, level, number))
             if call is None:
@@ -84,7 +86,8 @@ class CallFinder:
                 continue
             is_open = False
             call = self._last.get((parent, level))
-            if call is None or (*names[depth + 1 :], origin.target) in call.done:
+            again = not level.by_hand and (*names[depth + 1 :], origin.target)
+            if call is None or again in call.done:
                 number = self._count.get(level, 0)
                 self._count[level] = number + 1
                 call = self._last[parent, level] = ModuleCall(level, parent, number)

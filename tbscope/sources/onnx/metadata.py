@@ -12,9 +12,11 @@ their scopes: `/layers/layers.0/q/MatMul`.
 """
 
 import ast
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
+
+from tbscope.sources.torch.captured_scopes import scopes_in_trace
 
 if TYPE_CHECKING:
     from onnx import StringStringEntryProto
@@ -24,6 +26,7 @@ __all__ = [
     "FOLDED",
     "NAMES",
     "NAMESPACE",
+    "STACK",
     "ModuleRef",
     "Origin",
     "any_origin",
@@ -37,24 +40,36 @@ __all__ = [
 
 NAMES = "pkg.torch.onnx.name_scopes"
 CLASSES = "pkg.torch.onnx.class_hierarchy"
+STACK = "pkg.torch.onnx.stack_trace"
 NAMESPACE = "namespace"
 FOLDED = "pkg.onnxscript.optimizer.folded_from"
 """Metadata key of a tensor that was folded from others before it was written: their names."""
 
+_BY_HAND = "tbscope.scope "
 # The name that torch.export writes for an operation of its own, as for the size of an input.
 _NOWHERE = "_empty_nn_module_stack"
 
 
 class ModuleRef(NamedTuple):
-    """One enclosing module of a node.
+    """One enclosing module of a node, or a scope of the user.
 
     Attributes:
-        name: Its qualified name (`layers.0`); empty for the model itself.
-        class_name: The full name of its class; None if the file has none.
+        name: Its qualified name (`layers.0`), empty for the model itself; or the name of the scope.
+        class_name: The full name of its class; None if the file has none. For a scope of the user
+            `tbscope.scope`, with a number that separates scopes of one name.
     """
 
     name: str
     class_name: str | None
+
+    @property
+    def by_hand(self) -> bool:
+        """Whether it is a scope of the user."""
+        return (self.class_name or "").startswith(_BY_HAND)
+
+    def renamed(self, name_of: Callable[[str], str]) -> "ModuleRef":
+        """Return the module by another name; a scope of the user keeps its name."""
+        return self if self.by_hand else self._replace(name=name_of(self.name))
 
 
 class Origin(NamedTuple):
@@ -93,7 +108,11 @@ def any_origin(metadata: Mapping[str, str]) -> Origin | None:
     names, classes = texts_of(metadata.get(NAMES, "")), texts_of(metadata.get(CLASSES, ""))
     if not names or len(names) != len(classes):
         return None
-    return Origin(tuple(map(ModuleRef, names[:-1], classes[:-1])), names[-1], classes[-1])
+    levels = list(map(ModuleRef, names[:-1], classes[:-1]))
+    depth = len(levels)
+    for scope in reversed(scopes_in_trace(metadata.get(STACK))):
+        levels.insert(max(depth - scope.inside, 0), ModuleRef(scope.name, f"{_BY_HAND}{scope.at}"))
+    return Origin(tuple(levels), names[-1], classes[-1])
 
 
 def origin_metadata(origin: Origin) -> dict[str, str]:

@@ -1,6 +1,7 @@
 """Origins of the nodes of an ONNX model: from their metadata, names, parameters or neighbours."""
 
 from collections.abc import Callable, Iterable, Sequence, Set
+from functools import partial
 from itertools import takewhile
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -88,7 +89,7 @@ def origin_in_function(module: str, node: "NodeProto") -> Origin | None:
     if origin is None:
         return None
     # The first level is the module of the function itself.
-    levels = [level._replace(name=join_name(module, level.name)) for level in origin.levels[1:]]
+    levels = [level.renamed(partial(join_name, module)) for level in origin.levels[1:]]
     return origin._replace(levels=tuple(levels))
 
 

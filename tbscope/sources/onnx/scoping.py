@@ -60,7 +60,8 @@ class ModuleScopes:
     def learn(self, levels: Iterable[ModuleRef]) -> None:
         """Record modules before any is opened: a container's class follows from its members."""
         for level in levels:
-            self._classes[level.name] = level.class_name or self._classes.get(level.name)
+            if not level.by_hand:
+                self._classes[level.name] = level.class_name or self._classes.get(level.name)
 
     def owner(self, name: str, reader: Scope | None) -> Scope | None:
         """Return the scope of the module that owns a parameter, or the reader's scope if none does.
@@ -84,6 +85,8 @@ class ModuleScopes:
         return self._build.new_scope(label, parent=around, kind="function")
 
     def _open(self, level: ModuleRef, around: Scope | None) -> Scope:
+        if level.by_hand:
+            return self._new(level.name, None, around, "hand", None)
         parent_name = _name_around(around)
         relative_name = level.name
         if parent_name and relative_name.startswith(f"{parent_name}."):

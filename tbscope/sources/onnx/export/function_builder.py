@@ -4,6 +4,7 @@ import itertools
 import re
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from tbscope.sources.onnx.export.subgraph_extract import NodeRegion, reads
@@ -30,7 +31,7 @@ OnnxAttribute: TypeAlias = int | float | str | list[int] | list[float] | list[st
 """Value of an attribute of a node."""
 
 # Keys of the values of a region, which depend on their positions alone.
-_Ids: TypeAlias = "dict[ir.Value, Hashable]"
+_Ids: TypeAlias = "dict[ir.Value | ModuleRef, Hashable]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,8 +195,7 @@ class FunctionBuilder:
         if origin is None:
             return
         inner_levels = tuple(
-            level._replace(name=_relative(level.name, name))
-            for level in origin.levels[len(levels) :]
+            level.renamed(partial(_relative, outer=name)) for level in origin.levels[len(levels) :]
         )
         own_name = _relative(origin.name, name) if calls else origin.name
         top = ModuleRef("", levels[-1].class_name)
@@ -230,7 +230,13 @@ class FunctionBuilder:
             ids[value] = ("node", len(ids), index)
         origin = origin_by_metadata(node.metadata_props)
         inner_levels = origin.levels[len(levels) :] if origin else ()
-        scopes = tuple((_relative(level.name, name), level.class_name) for level in inner_levels)
+        # The number of a scope of the user differs between calls: its order of appearance counts.
+        scopes = tuple(
+            (level.name, ids.setdefault(level, len(ids)))
+            if level.by_hand
+            else level.renamed(partial(_relative, outer=name))
+            for level in inner_levels
+        )
         called = _relative(origin.name, name) if origin and node in self._calls else ""
         return (
             node.domain,

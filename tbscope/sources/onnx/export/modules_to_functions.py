@@ -167,7 +167,8 @@ class _Regrouping:
             for call in innermost.path() if innermost else []:
                 if call not in self._nodes:
                     self._nodes[call] = {}
-                    self._all.append(call)
+                    if not call.level.by_hand:
+                        self._all.append(call)
                 self._nodes[call][node] = None
 
     def _make_order(self, record: Graph, program: Any) -> CallOrder:

@@ -15,18 +15,22 @@ from types import CodeType, FrameType
 from typing import Any, NamedTuple, TypeVar
 
 import torch
+from torch.compiler import is_dynamo_compiling
+from torch.fx import Graph, Tracer, _symbolic_trace
 
 from tbscope.sources.torch.compat.tensors import quiet
 
 __all__ = [
     "Compiling",
     "Reason",
+    "captured_program",
     "compiling",
     "context_with",
     "differs_when_compiled",
     "disable_module_compile",
     "example_of",
     "find_backend",
+    "is_captured",
     "is_of_compiler",
     "is_unsupported",
     "isolated_compiler",
@@ -35,6 +39,7 @@ __all__ = [
     "original_of",
     "quiet_compiler",
     "reason_of",
+    "runs_in_compiler",
     "source_text",
     "stack_of",
 ]
@@ -84,6 +89,47 @@ def compiling() -> Compiling:
     # The compiler says "Unable to find" if all earlier graphs belong to another backend.
     recompiled = None if reason is None or "Unable to find" in reason else str(reason)
     return Compiling(output.root_tx.f_code, output.local_scope, output.global_scope, recompiled)
+
+
+_fx: Any = _symbolic_trace
+
+
+def is_captured() -> bool:
+    """Whether Dynamo interprets the caller, or a tracer of torch.fx may capture it (`make_fx`)."""
+    return is_dynamo_compiling() or _fx._is_fx_tracing_flag
+
+
+def captured_program(compiled: bool) -> tuple[Graph, Mapping[str, object]]:
+    """Return the graph that the innermost capture makes, and the module calls that are running.
+
+    Args:
+        compiled: Whether Dynamo captures, and not a tracer of torch.fx.
+    Raises:
+        AttributeError: No capture runs in this thread, or this torch has another form.
+    """
+    if compiled:
+        from torch._dynamo.symbolic_convert import InstructionTranslatorBase
+
+        translator: Any = _caller(lambda _, self: isinstance(self, InstructionTranslatorBase))
+        return translator.output.graph, translator.nn_module_stack
+    # Dynamo wraps the function.
+    code = inspect.unwrap(Tracer.trace).__code__
+    tracer: Any = _caller(lambda running, _: running is code)
+    return tracer.graph, tracer.module_stack
+
+
+def _caller(found: Callable[[CodeType, object], bool]) -> object:
+    """Return the `self` of the innermost frame that is found by its code and its `self`."""
+    frame: Any = sys._getframe(1)
+    while not found(frame.f_code, frame.f_locals.get("self")):
+        frame = frame.f_back
+    return frame.f_locals["self"]
+
+
+def runs_in_compiler(function: _Function) -> _Function:
+    """Make Dynamo call a function while it compiles, with constants, and capture nothing of it."""
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function
 
 
 def source_text(placeholder: torch.fx.Node) -> str:

@@ -1,0 +1,77 @@
+"""Scopes of the user in a program that torch captures (torch.export, torch.compile, torch.fx).
+
+Such a program records the calls of modules, and nothing of scopes. So when a scope closes, each
+node that the program has got since the scope opened gets a line at the head of its stack trace.
+Unlike other metadata, stack traces reach decomposed programs, `.pt2` files and ONNX files.
+"""
+
+import json
+import re
+from contextlib import suppress
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
+
+from torch.fx import Graph, Node
+
+from tbscope.sources.torch.compat.compiler import captured_program, runs_in_compiler
+
+__all__ = ["CapturedScope", "close_captured", "open_captured", "scopes_in_trace"]
+
+_MARK = "tbscope.scope "
+_LINE = re.compile(f"^{_MARK}(.*)$", re.MULTILINE)
+
+
+class CapturedScope(NamedTuple):
+    """A scope of the user around a node of a program.
+
+    Attributes:
+        name: Its name.
+        at: The number of nodes before it, which separates scopes of one name.
+        inside: The number of module calls around the node that run in the scope.
+    """
+
+    name: str
+    at: int
+    inside: int
+
+
+# The open scopes of each program: the name, the last node before, the number of nodes and of calls.
+_OPEN: WeakKeyDictionary[Graph, list[tuple[str, Node | None, int, int]]] = WeakKeyDictionary()
+
+
+@runs_in_compiler
+def open_captured(name: str, compiled: bool) -> None:
+    """Record that a scope opens in the program that is captured.
+
+    Args:
+        name: The name of the scope.
+        compiled: Whether Dynamo interprets the caller.
+    """
+    with suppress(Exception):  # The user's code runs without its scopes, too.
+        graph, calls = captured_program(compiled)
+        entry = name, next(iter(reversed(graph.nodes)), None), len(graph.nodes), len(calls)
+        _OPEN.setdefault(graph, []).append(entry)
+
+
+@runs_in_compiler
+def close_captured(name: str | None, compiled: bool) -> None:
+    """Mark the nodes of the innermost scope of a name, or of any name, and of scopes open in it."""
+    with suppress(Exception):
+        graph, _ = captured_program(compiled)
+        closed = None
+        while closed is None:
+            closed, last, at, calls = _OPEN[graph].pop()
+            for node in reversed(graph.nodes):
+                if last is not None and not last < node:
+                    break
+                inside = len(node.meta.get("nn_module_stack") or ()) - calls
+                mark = json.dumps([closed, at, max(inside, 0)])
+                node.meta["stack_trace"] = f"{_MARK}{mark}\n{node.meta.get('stack_trace') or ''}"
+            closed = closed if name in (None, closed) else None
+
+
+def scopes_in_trace(trace: object) -> list[CapturedScope]:
+    """Return the scopes of the user in the stack trace of a node, outermost first."""
+    if not isinstance(trace, str) or _MARK not in trace:
+        return []
+    return [CapturedScope(*json.loads(line)) for line in _LINE.findall(trace)]
