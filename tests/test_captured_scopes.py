@@ -1,4 +1,4 @@
-"""A scope of the user is in the graph of every source, where it is in the graph of an eager call."""
+"""Scopes of the user are in the graph of every source, as in the graph of an eager call."""
 
 import io
 

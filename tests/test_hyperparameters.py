@@ -2,7 +2,9 @@
 
 import inspect
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 import torch
@@ -245,3 +247,71 @@ class TestSources:
         )
         done = run_warm(script)
         assert done.stdout == "5\n", done.stderr
+
+
+class Kind(Enum):
+    FAST = 1
+
+
+class Declared(nn.Module):
+    shared: str = "of the base"
+    __constants__ = ("limit",)
+    limit = 3
+
+
+class Declaring(Declared):
+    alpha: float
+    sizes: tuple[int, ...]
+    kind: Kind
+    dtype: torch.dtype
+    own: int = 7
+    text: str
+    weight: torch.Tensor
+    part: nn.Module
+    lists: list[int]
+    nothing: float | None = None
+    unset: int
+    counted: ClassVar[int] = 2
+    _private: int = 1
+
+    def __init__(self):
+        super().__init__()
+        self.alpha, self.sizes, self.kind, self.dtype = 0.5, (1, 2), Kind.FAST, torch.float16
+        self.text, self.weight, self.lists = "x" * 2_000, torch.ones(2), [1]
+        self.part, self.undeclared = nn.Linear(1, 1), 4
+
+
+def test_declared_attributes_are_settings():
+    expected = {"alpha": 0.5, "sizes": (1, 2), "kind": "FAST", "dtype": "torch.float16", "own": 7}
+    assert hyperparameters(Declaring()) == {"limit": 3, **expected}
+
+
+def test_what_extra_repr_tells_comes_first_and_is_not_told_twice():
+    class Printing(Declaring):
+        def extra_repr(self):
+            return "width=2, alpha=0.25"
+
+    found = hyperparameters(Printing())
+    assert list(found)[:2] == ["width", "alpha"]
+    assert found["alpha"] == 0.25
+    assert "own" not in found
+
+
+def test_fields_of_a_dataclass_are_settings():
+    @dataclass(eq=False)
+    class Scaled(nn.Module):
+        factor: float
+        axis: int = -1
+
+        def __post_init__(self):
+            super().__init__()
+
+    assert hyperparameters(Scaled(2.0)) == {"factor": 2.0, "axis": -1}
+
+
+def test_models_of_transformers_are_not_flooded():
+    sizes = {"hidden_size": 4, "num_attention_heads": 1, "intermediate_size": 4}
+    config = modeling_bert.BertConfig(num_hidden_layers=1, vocab_size=4, **sizes)
+    model = modeling_bert.BertModel(config)
+    found = {name for module in model.modules() for name in hyperparameters(module)}
+    assert found.isdisjoint({"main_input_name", "base_model_prefix", "input_modalities"})

@@ -2,6 +2,7 @@
 
 import onnx
 import onnx.inliner
+import onnx_ir
 import pytest
 import torch
 from onnx_build import export, feeds_of, operators, run, same_numbers
@@ -302,3 +303,60 @@ def test_what_does_not_fit_is_refused_before_the_model_runs(options, text):
     with pytest.raises(tbscope.ArgumentError) as raised:
         tbscope.export_onnx(Never(), torch.ones(1), **options)
     assert str(raised.value).startswith(text)
+
+
+class Gate(nn.Module):
+    """Differs from others in constants: an input, an attribute of an operator, or neither."""
+
+    slope: float
+    scale: float
+
+    def __init__(self, slope, scale, hidden=None):
+        super().__init__()
+        self.slope, self.scale, self.hidden = slope, scale, hidden or slope
+        self.act = nn.LeakyReLU(slope)
+
+    def forward(self, x):
+        return nn.functional.leaky_relu(self.act(x * self.scale), self.hidden)
+
+
+def gates(*settings):
+    """Give the functions of gates in a row, and the references in the body of the first one."""
+    model = nn.Sequential(*(Gate(*one) for one in settings)).eval()
+    (x,) = tensors(1, 2, 4)
+    feeds = {"input": x.numpy()}
+    result = tbscope.export_onnx(model, (x,), modules=[Gate, nn.LeakyReLU])
+    message = onnx_ir.to_proto(result.model)
+    onnx.checker.check_model(message, full_check=True)
+    assert abs(run(message, feeds)[0] - model(x).numpy()).max() < 1e-6
+    graph = tbscope.from_onnx(message)
+    slopes = [node.arguments[-1].nest for node in graph.nodes if node.op == "LeakyRelu"]
+    expected = [slope for one in model for slope in (one.slope, one.hidden)]
+    assert slopes == pytest.approx(expected)
+    body = next(one for one in message.functions if one.name == "Gate")
+    return result.functions, [item.ref_attr_name for node in body.node for item in node.attribute]
+
+
+@torch.no_grad()
+def test_modules_that_differ_in_constants_alone_share_a_function():
+    functions, references = gates((0.1, 2.0), (0.1, 3.0), (0.2, 4.0), (0.3, 4.0))
+    assert functions == [
+        "modules::LeakyReLU(%input; negative_slope) -> (%leaky_relu), 4 uses",
+        "modules::Gate(%x, %val_0; slope, scale) -> (%leaky_relu_1), 4 uses",
+    ]
+    assert references == ["slope", "slope"]
+
+
+@torch.no_grad()
+def test_a_constant_that_no_attribute_of_the_call_has_is_of_another_function():
+    functions, references = gates((0.1, 2.0), (0.2, 2.0, 0.7), (0.3, 2.0))
+    assert [one.rpartition(", ")[2] for one in functions] == ["3 uses", "2 uses", "1 use"]
+    assert references == ["slope", "slope"]
+    assert gates((0.1, 2.0), (0.1, 3.0))[1] == ["", ""]
+
+
+@torch.no_grad()
+def test_a_call_shares_no_attribute_that_equals_a_constant_by_chance():
+    # The first two calls share `slope`; a third has the slope of the first, and another constant.
+    functions, _ = gates((0.1, 2.0), (0.2, 3.0), (0.1, 2.0, 0.2), (0.2, 3.0, 0.1))
+    assert [one.rpartition(", ")[2] for one in functions] == ["4 uses", "2 uses", "1 use", "1 use"]

@@ -36,7 +36,9 @@ def own_line(lines: Iterable[tuple[str, str | int, str]]) -> Source | None:
         lines: The file, the number and the function of each line.
     """
     for file, line, function in lines:
-        if not file.startswith("<") and not is_foreign_file(file):
+        # A program of another machine has the paths of its torch.
+        is_torch = "site-packages/torch/" in file or is_foreign_file(file)
+        if not file.startswith("<") and not is_torch:
             return Source(short_path(file), int(line), function)
     return None
 

@@ -6,7 +6,6 @@ function finds only its inputs there.
 """
 
 import functools
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
@@ -14,9 +13,10 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from tbscope.errors import ArgumentError
 from tbscope.ir.builder import GraphBuilder
-from tbscope.ir.graph import Argument, Nest, Source, Value
+from tbscope.ir.graph import Argument, Nest, Value
 from tbscope.ir.scopes import Scope
 from tbscope.messages import shown
+from tbscope.sources.fx.source_lines import source_of
 from tbscope.sources.onnx.call_instances import CallFinder
 from tbscope.sources.onnx.metadata import STACK, ModuleRef, Origin, any_origin, properties
 from tbscope.sources.onnx.operations import (
@@ -54,7 +54,6 @@ __all__ = [
 # Each function that calls the next one twice doubles the number of nodes.
 _MOST_NODES = 200_000
 _MOST_DEPTH = 100
-_FRAME_OF_STACK = re.compile(r'File "(.+)", line ([0-9]+), in (\S+)')
 
 
 FunctionKey: TypeAlias = tuple[str, str, str]
@@ -240,7 +239,7 @@ class BodyReader:
             arguments,
             scope=scope,
             kernels=[kernel],
-            source=_source(properties(node.metadata_props).get(STACK, "")),
+            source=source_of(properties(node.metadata_props).get(STACK, "")),
             role=None if bodies else role_of(node.op_type, reads=bool(values)),
             random=is_random(node.op_type, attributes),
             flops=flops_of(node.op_type, shapes, output, attributes),
@@ -457,14 +456,3 @@ def set_symbolic_shape(attributes: dict[str, Nest], kinds: Sequence[ValueType]) 
     texts = [value_type.symbols for value_type in kinds]
     if any(texts):
         attributes["symbolic_shape"] = ", ".join(text or "known" for text in texts)
-
-
-@functools.lru_cache(maxsize=4096)
-def _source(stack: str) -> Source | None:
-    """Return the innermost line outside of torch in a stack trace, or None."""
-    lines = _FRAME_OF_STACK.findall(stack)
-    user_lines = [line for line in lines if "site-packages/torch/" not in line[0]]
-    if not user_lines:
-        return None
-    file, line, function = user_lines[-1]
-    return Source(file, int(line), function)

@@ -2,7 +2,7 @@
 
 import itertools
 import re
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
@@ -29,6 +29,9 @@ __all__ = ["FunctionRequest", "FunctionBuilder", "NewFunction", "OnnxAttribute"]
 
 OnnxAttribute: TypeAlias = int | float | str | list[int] | list[float] | list[str]
 """Value of an attribute of a node."""
+
+_Plain: TypeAlias = "tuple[ir.AttributeType, object]"
+"""Type and value of an attribute that is a number, a text or a list of these."""
 
 # Keys of the values of a region, which depend on their positions alone.
 _Ids: TypeAlias = "dict[ir.Value | ModuleRef, Hashable]"
@@ -57,11 +60,32 @@ class NewFunction:
 
     Attributes:
         function: The `onnx_ir.Function`.
+        plain: The plain attributes in the body of the first call, by node and name.
         uses: The qualified name of the module of each call.
+        attributes: The attributes of each call, by name.
+        references: The attributes in the body that refer to an attribute of the call, which the
+            calls differ in.
     """
 
     function: "ir.Function"
+    plain: "dict[tuple[int, str], _Plain]"
     uses: list[str] = field(default_factory=list)
+    attributes: "list[dict[str, _Plain]]" = field(default_factory=list)
+    references: dict[tuple[int, str], str] = field(default_factory=dict)
+
+    def references_with(
+        self, plain: "dict[tuple[int, str], _Plain]", attributes: "dict[str, _Plain]"
+    ) -> dict[tuple[int, str], str] | None:
+        """Return the references with which a further call can share the function, or None."""
+        references = self.references.copy()
+        for key, value in plain.items():
+            if key not in references and value != self.plain[key]:
+                for name, own in attributes.items():
+                    if own == value and all(it[name] == self.plain[key] for it in self.attributes):
+                        references[key] = name
+            if attributes.get(references.get(key, ""), self.plain[key]) != value:
+                return None
+        return references
 
     def __str__(self) -> str:
         function = self.function
@@ -79,31 +103,46 @@ class FunctionBuilder:
     Args:
         model: The `onnx_ir.Model`, to which functions are added.
         domain: The domain of the functions.
+
+    Attributes:
+        made: The new functions, in the order of their first calls.
     """
 
     def __init__(self, model: "ir.Model", domain: str) -> None:
         self._ir = import_extra("onnx_ir")
         self._model = model
         self._domain = domain
-        self._by_key: dict[Hashable, NewFunction] = {}
+        self._by_key: dict[Hashable, list[NewFunction]] = {}
+        self.made: list[NewFunction] = []
         self._names = {name for _, name, _ in model.functions}
         self._calls: set[ir.Node] = set()
         self._node_names = {str(node.name) for node in model.graph}
 
-    @property
-    def made(self) -> list[NewFunction]:
-        """The new functions, in the order of their first calls."""
-        return list(self._by_key.values())
-
     def call(self, wanted: FunctionRequest) -> "ir.Node":
         """Return a node that calls the function of a region; the region stays in the graph."""
-        key = self._key(wanted)
-        made = self._by_key.get(key)
-        if made is None:
-            class_name = wanted.levels[-1].class_name or "Module"
-            made = self._by_key[key] = NewFunction(self._function(wanted, class_name))
+        alike = self._by_key.setdefault(self._key(wanted), [])
+        plain = {
+            (index, name): value
+            for index, node in enumerate(wanted.region.nodes)
+            for name, value in _plain(node.attributes.values()).items()
+        }
+        attributes = _plain(self._ir.convenience.convert_attributes(wanted.attributes))
+        for made in alike:
+            references = made.references_with(plain, attributes)
+            if references is not None:
+                nodes = list(made.function)
+                for (index, key), name in references.items():
+                    kind = plain[index, key][0]
+                    nodes[index].attributes[key] = self._ir.RefAttr(key, name, kind)
+                made.references = references
+                _keep_common_types(made.function, wanted.region.nodes)
+                break
         else:
-            _keep_common_types(made.function, wanted.region.nodes)
+            class_name = wanted.levels[-1].class_name or "Module"
+            made = NewFunction(self._function(wanted, class_name), plain)
+            alike.append(made)
+            self.made.append(made)
+        made.attributes.append(attributes)
         made.uses.append(wanted.levels[-1].name)
         return self._node(made, wanted, wanted.region)
 
@@ -222,8 +261,10 @@ class FunctionBuilder:
     def _node_key(self, node: "ir.Node", ids: _Ids, levels: Sequence[ModuleRef]) -> Hashable:
         name = levels[-1].name
         read = tuple(None if value is None else ids.get(value, "free") for value in node.inputs)
+        # Calls that differ in a plain attribute may share a function (`references_with`).
+        plain = _plain(node.attributes.values()) if node.graph is self._model.graph else {}
         attributes = tuple(
-            (key, self._attribute_key(attribute, ids, levels))
+            (key, plain[key][0] if key in plain else self._attribute_key(attribute, ids, levels))
             for key, attribute in sorted(node.attributes.items())
         )
         for index, value in enumerate(node.outputs):
@@ -273,6 +314,16 @@ class FunctionBuilder:
         )
         nodes = tuple(self._node_key(node, ids, levels) for node in graph)
         return types, contents, nodes, tuple(ids.get(value) for value in graph.outputs)
+
+
+def _plain(attributes: "Iterable[ir.Attr]") -> "dict[str, _Plain]":
+    """Return the attributes that are numbers, texts, or lists of these, by name."""
+    return {
+        attribute.name: (attribute.type, attribute.value)
+        for attribute in attributes
+        if attribute.type.name.removesuffix("S") in ("INT", "FLOAT", "STRING")
+        and not attribute.is_ref()
+    }
 
 
 def _unique(name: str, taken: set[str] | set[str | None]) -> str:

@@ -1,7 +1,8 @@
 """Hyper-parameters of modules by name, from `extra_repr`, and the source lines of classes.
 
 `extra_repr` is the text that a module prints between its brackets, `3, 8, kernel_size=(3, 3)`:
-leading values in the order of the parameters of `__init__`, then names with values.
+leading values in the order of the parameters of `__init__`, then names with values. Classes outside
+of torch declare further ones by annotations (`alpha: float`) and in `__constants__`.
 """
 
 import ast
@@ -12,6 +13,7 @@ import re
 import sys
 import warnings
 from collections.abc import Iterator
+from enum import Enum
 from types import FunctionType
 from weakref import WeakKeyDictionary
 
@@ -30,7 +32,7 @@ _MOST_TEXT = 1_000
 
 
 def hyperparameters(module: torch.nn.Module) -> dict[str, object]:
-    """Return the hyper-parameters of a module by name, from its `extra_repr`.
+    """Return the hyper-parameters of a module by name: printed ones, then declared ones.
 
     Args:
         module: Any module; its `extra_repr` is called, and an error in it is passed on.
@@ -43,9 +45,50 @@ def hyperparameters(module: torch.nn.Module) -> dict[str, object]:
     text = module.extra_repr()
     if not isinstance(text, str):
         raise TypeError(f"extra_repr() returned {type(text).__name__} instead of a str")
-    text = str.__str__(text)
-    if not text:
-        return {}
+    settings = _printed(module, str.__str__(text)) if text else {}
+    cls: type = type(module)
+    for name, default in _declared(cls).items():
+        value = _setting(vars(module).get(name, default))
+        if value is not None:
+            settings.setdefault(name, value)
+    return settings
+
+
+@functools.lru_cache(maxsize=4096)
+def _declared(cls: type) -> dict[str, object]:
+    """Return the public attributes that a class declares, each with its value in the class.
+
+    The value is None where a base class declares an attribute by annotation: such values are flags
+    of a framework more often than settings.
+    """
+    declared: dict[str, object] = {}
+    for base in reversed(cls.__mro__):
+        # Layers of torch print the settings that matter.
+        if base.__module__.partition(".")[0] != "torch":
+            constants = vars(base).get("__constants__", ())
+            kinds = inspect.get_annotations(base)
+            for name in [*kinds, *constants]:
+                if name[0] != "_" and "ClassVar" not in str(kinds.get(name)):
+                    is_own = base is cls or name in constants
+                    declared[name] = vars(base).get(name) if is_own else None
+    return declared
+
+
+def _setting(value: object) -> object:
+    """Return an attribute as a plain constant, or None for other objects, as a tensor or a list."""
+    if isinstance(value, tuple):
+        entries = tuple(map(_setting, value))
+        return None if None in entries else entries
+    if isinstance(value, Enum):
+        return value.name
+    if isinstance(value, torch.dtype | torch.device):
+        return str(value)
+    is_long = type(value) is str and len(value) > _MOST_TEXT
+    return value if type(value) in _PLAIN and not is_long else None
+
+
+def _printed(module: torch.nn.Module, text: str) -> dict[str, object]:
+    """Return the hyper-parameters in the text of an `extra_repr`."""
     # Many layers of a model have equal texts, so the parsed texts are cached by class.
     parsed = _PARSED.setdefault(type(module), {})
     if text not in parsed:
