@@ -130,8 +130,8 @@ def test_a_way_to_a_module_is_no_parameter_and_a_block_no_module():
     for way, name in zip(message.node, ("fc", "weight"), strict=False):
         way.attr["attr"].s = f"{{ name : {name}}}".encode()
     graph = tbscope.from_graph_def(message)
-    assert [one.name for one in graph.nodes if one.kind == "parameter"] == ["Net.weight"]
-    assert {scope.qualified_name for scope in graph.scopes()} == {None}
+    assert [one.name for one in graph.nodes if one.kind == "parameter"] == ["weight"]
+    assert [scope.qualified_name for scope in graph.scopes()] == ["", None]
 
 
 def test_what_stands_in_the_library_is_no_node():

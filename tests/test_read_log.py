@@ -22,6 +22,7 @@ import tbscope
 from tbscope.formats.compressed import RECORD_FIELD, graph_of_record, record_of
 from tbscope.formats.json import compact_json
 from tbscope.graphdef.wire import delimited, varint
+from tests.agreement import disagreements
 
 SMALL = graph_def("x: Placeholder()", "y: Relu(x)")
 
@@ -134,6 +135,40 @@ def test_a_log_of_torchs_is_drawn_right_by_reading_and_writing_it(module, tmp_pa
     assert owned == {n.name for n in eager.nodes if n.kind in ("parameter", "buffer")}
     assert "left out, as no node has these names" in again.notes[0].text
     assert tbscope.lint(tbscope.to_graph_def(again)) == []
+
+
+class Owner(nn.Module):
+    """Has parameters of its own and in lists, which torch never calls."""
+
+    def __init__(self, inner=None):
+        super().__init__()
+        self.w = nn.Parameter(torch.ones(2))
+        self.several = nn.ParameterList([nn.Parameter(torch.ones(2))])
+        self.named = nn.ParameterDict({"a": nn.Parameter(torch.ones(2))})
+        self.inner = inner
+
+    def forward(self, x):
+        x = (x * self.w + self.several[0]) * self.named["a"]
+        return x if self.inner is None else self.inner(x)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("module", [torch.utils.tensorboard, tensorboardX])
+@pytest.mark.parametrize("inner", [None, Owner()])
+def test_parameters_of_the_model_itself_and_of_lists_have_their_names(module, inner, tmp_path):
+    model, x = Owner(inner), torch.ones(3, 2)
+    with module.SummaryWriter(str(tmp_path)) as writer:
+        writer.add_graph(model, x)
+
+    graph = tbscope.load(tmp_path)
+    owned = {node.name for node in graph.nodes if node.kind == "parameter"}
+    assert owned == {name for name, _ in model.named_parameters()}
+    eager = tbscope.trace(model, x)
+    for one in (eager, graph):
+        # torch's logs have the class of a module without its Python module.
+        for call in one.calls:
+            call.class_name = call.class_name.rpartition(".")[2]
+    assert disagreements(eager, graph) == {}
 
 
 def test_the_times_of_a_log_stand_at_the_nodes(tmp_path):

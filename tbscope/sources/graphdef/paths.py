@@ -63,6 +63,11 @@ def _without_lists(path: Path) -> Path:
     return tuple(part for part in path if part.label not in _LISTS)
 
 
+def _called(path: Path) -> Path:
+    """Return the path of the innermost module that torch calls: a ParameterList is inside of it."""
+    return _called(path[:-1]) if path and path[-1].label in _LISTS else path
+
+
 def restore_lists(paths: Iterable[tuple[Path, Iterable[Path]]]) -> list[Path]:
     """Return scope paths with the lists that torch has left out.
 
@@ -74,7 +79,7 @@ def restore_lists(paths: Iterable[tuple[Path, Iterable[Path]]]) -> list[Path]:
             reads.
     """
     rows = [
-        (path, [owner for owner in owners if _without_lists(owner) == path])
+        (path, [_called(owner) for owner in owners if _without_lists(owner) == path])
         for path, owners in paths
     ]
     full_paths: dict[Path, dict[Path, None]] = {}
@@ -146,17 +151,15 @@ class PathScopes:
         self._roots: set[ScopePart] = set()
         self.calls: dict[Scope, Call] = {}
 
-    def tell(self, paths: Iterable[Path], called: Iterable[Path]) -> None:
+    def tell(self, paths: Iterable[Path], models: Iterable[Path]) -> None:
         """Register all paths before their use: a top scope that encloses a module is a module.
 
         Args:
             paths: The paths of all nodes.
-            called: The paths of nodes that record the class of a module.
+            models: Paths that begin with the model.
         """
-        self._roots.update(path[0] for path in called if len(path) == 1)
-        for path in paths:
-            if len(path) > 1 and any(part.attribute is not None for part in path[1:]):
-                self._roots.add(path[0])
+        outer = [path for path in paths if any(part.attribute is not None for part in path[1:])]
+        self._roots.update(path[0] for path in (*outer, *models) if path)
 
     def of(self, path: Path) -> Scope | None:
         """Return the scope of a path, or None for the top level."""

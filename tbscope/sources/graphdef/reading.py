@@ -129,8 +129,13 @@ class _GraphDefConverter:
         self._scopes = PathScopes(self.build)
         order = self._order()
         self._paths = self._scope_paths()
-        named = zip(self._paths, self._ops, strict=True)
-        self._scopes.tell(self._paths, [path for path, op in named if "class" in op.facts])
+        # torch's attribute accesses begin with the model, and our nodes record the class of a module.
+        models = [
+            path
+            for path, op in zip(self._paths, self._ops, strict=True)
+            if op.op == _GET or ("class" in op.facts and len(path) == 1)
+        ]
+        self._scopes.tell(self._paths, models)
         for index in order:
             self._add(index)
 
@@ -271,7 +276,8 @@ class _GraphDefConverter:
         value = self._owned.get((path, attribute))
         if value is None:
             steps = [part.attribute or "" for part in path]
-            if not any(steps):
+            if not any(steps) and kind != _GET:
+                # The first step of torch's names is the model itself.
                 steps = [part.label for part in path]
             full = ".".join(filter(None, [*steps, attribute]))
             is_buffer = kind in _BUFFERS or (kind == _GET and attribute in _RUNNING)
