@@ -129,7 +129,7 @@ class _GraphDefConverter:
         self._scopes = PathScopes(self.build)
         order = self._order()
         self._paths = self._scope_paths()
-        # torch's attribute accesses begin with the model, and our nodes record the class of a module.
+        # torch's attribute accesses begin with the model, and our nodes record classes of modules.
         models = [
             path
             for path, op in zip(self._paths, self._ops, strict=True)

@@ -33,6 +33,7 @@ from tbscope.sources.onnx.origins import (
     fill_from_neighbours,
     is_module,
     join_name,
+    nodes_in,
     origin_in_function,
 )
 from tbscope.sources.onnx.scoping import ModuleScopes
@@ -79,6 +80,8 @@ class ModelState:
         scopes: The scopes of the graph.
         functions: The functions of the model, by domain, name and overload.
         versions: The opset version of each domain of operators.
+        numbers: The numbers of the calls around a node, by its name; None if its metadata has
+            its modules.
         calls: The calls of functions: scope, arguments and results.
     """
 
@@ -87,6 +90,7 @@ class ModelState:
     scopes: ModuleScopes
     functions: "Mapping[FunctionKey, FunctionProto]"
     versions: Mapping[str, int]
+    numbers: Mapping[str, Sequence[int]] | None
     calls: list[tuple[Scope, list[Argument], Nest]] = field(default_factory=list)
 
 
@@ -117,11 +121,10 @@ class BodyReader:
     outer: "BodyReader | None" = None
     outer_names: Mapping[str, str] | None = None
     base: str = ""
-    _places: CallFinder = field(default_factory=CallFinder)
 
-    def origins(self, nodes: "Sequence[NodeProto]") -> list[Origin | None]:
-        """Return the origin of each node; `fill_from_neighbours` infers the missing ones."""
-        return fill_from_neighbours([self.way(node) or self._of_call(node) for node in nodes])
+    def origin(self, node: "NodeProto") -> Origin | None:
+        """Return the origin of a node in the file, or None."""
+        return self.way(node) or self._of_call(node)
 
     def _of_call(self, node: "NodeProto") -> Origin | None:
         """Return the origin of a call of a module's function, even outside modules; else None."""
@@ -135,25 +138,24 @@ class BodyReader:
 
     def add(self, nodes: "Iterable[NodeProto]") -> None:
         """Add nodes, in order."""
-        listed = list(nodes)
-        origins = self.origins(listed)
+        listed = [node for node in nodes if not self.initializers.keys() & set(node.output)]
+        values = [(_names_read(node), node.output) for node in listed]
+        origins = fill_from_neighbours([*map(self.origin, listed)], values)
         scopes = self.reading.scopes
         module_calls = [origin for origin in map(self._of_call, listed) if origin]
         # A ModuleList is recognized by the numbers of its modules, some of which may be functions.
         scopes.learn(ModuleRef(join_name(self.base, origin.name), None) for origin in module_calls)
         scopes.learn([level for origin in origins if origin for level in origin.levels])
-        for node, origin in zip(listed, origins, strict=True):
-            scope, levels = self.around, self.levels
-            if origin is not None:
-                levels = origin.levels
-                inner_levels = levels[len(common(levels, self.levels)) :]
-                if inner_levels:
-                    scope = scopes.of(
-                        self._places.of(origin._replace(levels=inner_levels)), self.around
-                    )
+        inner = [origin or Origin(self.levels, "", "") for origin in origins]
+        numbers = self.reading.numbers
+        finder = CallFinder(numbers, apart=numbers is not None)
+        for node, origin, (reads, results) in zip(listed, inner, values, strict=True):
+            inside = origin.levels[len(common(origin.levels, self.levels)) :]
+            call = finder.of(origin._replace(levels=inside), reads, results)
+            scope = scopes.of(call, self.around)
             function = self._function(node)
             if function is None:
-                self._add(node, scope, levels)
+                self._add(node, scope, origin.levels)
             else:
                 self._call(node, function, scope)
 
@@ -370,6 +372,10 @@ class BodyReader:
             scope=scope,
             kernels=[f"onnx::{operator}"],
         )
+
+
+def _names_read(node: "NodeProto") -> list[str]:
+    return [name for inner_node in nodes_in([node]) for name in inner_node.input if name]
 
 
 def function_key(domain: str, name: str, message: object) -> FunctionKey:

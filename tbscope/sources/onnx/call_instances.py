@@ -2,10 +2,13 @@
 
 The file has the module of each node, but not the call of the module. Nodes are in the order in
 which they ran: a node that returns to a module after nodes elsewhere continues the latest call of
-it, or begins another call if the latest call has already run the operation of the node.
+it, or begins another call if the latest call has already run the operation of the node, or if the
+node depends on the latest call through nodes outside of it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias
 
 from tbscope.sources.onnx.metadata import ModuleRef, Origin
 
@@ -35,61 +38,98 @@ class ModuleCall:
         return [*(self.parent.path() if self.parent else []), self]
 
 
+Box: TypeAlias = ModuleCall | int
+"""A call, or the number of a node."""
+
+
 class CallFinder:
     """The calls of one model, found node by node.
 
     Args:
         numbers: The call numbers of the enclosing modules, outermost first, by the name of an
             operation (`linear_1`); other operations are placed by their order.
+        apart: Whether another call begins where a node depends on the latest call through nodes
+            outside of it.
     """
 
-    def __init__(self, numbers: Mapping[str, Sequence[int]] | None = None) -> None:
+    def __init__(
+        self,
+        numbers: Mapping[str, Sequence[int]] | None = None,
+        *,
+        apart: bool = False,
+    ) -> None:
         self._numbers = numbers or {}
+        self._apart = apart
+        # The calls around the previous node, and around the previous node of any module.
+        self._previous: list[ModuleCall] = []
         self._before: list[ModuleCall] = []
         self._last: dict[tuple[ModuleCall | None, ModuleRef], ModuleCall] = {}
         self._known: dict[tuple[ModuleCall | None, ModuleRef, int], ModuleCall] = {}
-        self._count: dict[ModuleRef, int] = {}
+        self._count: Counter[ModuleRef] = Counter()
+        # The calls that were left and entered again.
+        self._returned: set[Box] = set()
+        self._nodes = 0
+        # The calls around the node of each value, and the node.
+        self._boxes: dict[str, list[Box]] = {}
+        # The boxes that a box reads, of those in the same call.
+        self._reads: dict[Box, set[Box]] = defaultdict(set)
 
-    def of(self, origin: Origin) -> ModuleCall | None:
-        """Return the innermost call of the next node, or None for a node outside of all modules."""
-        numbers = self._numbers.get(origin.name)
-        if numbers is not None and len(numbers) == sum(not it.by_hand for it in origin.levels):
-            path = self._exact(origin.levels, numbers)
-        else:
-            path = self._inferred(origin)
+    def of(
+        self, origin: Origin, reads: Iterable[str] = (), results: Sequence[str] = ()
+    ) -> ModuleCall | None:
+        """Return the innermost call of the next node, or None for a node outside of all modules.
+
+        Args:
+            origin: The origin of the node.
+            reads: The names of the values that it reads.
+            results: The names of the values that it computes.
+        """
         names = [level.name for level in origin.levels]
-        for depth, call in enumerate(path):
-            call.done.add((*names[depth + 1 :], origin.target))
-        self._before = path
+        modules = [level for level in origin.levels if not level.by_hand]
+        numbers = self._numbers.get(origin.name, ())
+        exact = {}
+        if len(numbers) >= len(modules):
+            # A body has only the innermost modules of its nodes.
+            exact = dict(zip(reversed(modules), reversed(numbers), strict=False))
+        sources = [self._boxes[name] for name in reads if name in self._boxes]
+        path: list[ModuleCall] = []
+        for depth, level in enumerate(origin.levels):
+            parent, operation = path[-1] if path else None, (*names[depth + 1 :], origin.target)
+            if exact:
+                number = exact.get(level, 0)
+                call = self._known.get((parent, level, number))
+            else:
+                number, call = self._count[level], self._last.get((parent, level))
+                # A call that was not left runs an operation of one name again.
+                again = call not in self._before and not level.by_hand
+                if again and call is not None and operation in call.done:
+                    call = None
+            if call is not None and call not in self._previous:
+                self._returned.add(call)
+            inner = {source[depth] for source in sources if source[:depth] == path}
+            if call is None or self._returns(call, inner - {call}):
+                call = ModuleCall(level, parent, number)
+                self._count[level] += 1
+                self._known[parent, level, number] = call
+            self._last[parent, level] = call
+            call.done.add(operation)
+            path.append(call)
+        self._previous, self._before = path, path or self._before
+        if self._apart:
+            self._nodes += 1
+            boxes: list[Box] = [*path, self._nodes]
+            self._boxes.update(dict.fromkeys(results, boxes))
+            for source in sources:
+                pairs = zip(boxes, source, strict=False)
+                box, other = next(pair for pair in pairs if pair[0] != pair[1])
+                self._reads[box].add(other)
         return path[-1] if path else None
 
-    def _exact(self, levels: Sequence[ModuleRef], numbers: Sequence[int]) -> list[ModuleCall]:
-        path: list[ModuleCall] = []
-        of_module = iter(numbers)
-        for level in levels:
-            number = 0 if level.by_hand else next(of_module)
-            parent = path[-1] if path else None
-            call = self._known.get((parent, level, number))
-            if call is None:
-                call = self._known[parent, level, number] = ModuleCall(level, parent, number)
-            path.append(call)
-        return path
-
-    def _inferred(self, origin: Origin) -> list[ModuleCall]:
-        path: list[ModuleCall] = []
-        is_open = True
-        names = [level.name for level in origin.levels]
-        for depth, level in enumerate(origin.levels):
-            parent = path[-1] if path else None
-            if is_open and depth < len(self._before) and self._before[depth].level == level:
-                path.append(self._before[depth])
-                continue
-            is_open = False
-            call = self._last.get((parent, level))
-            again = not level.by_hand and (*names[depth + 1 :], origin.target)
-            if call is None or again in call.done:
-                number = self._count.get(level, 0)
-                self._count[level] = number + 1
-                call = self._last[parent, level] = ModuleCall(level, parent, number)
-            path.append(call)
-        return path
+    def _returns(self, call: ModuleCall, seen: set[Box]) -> bool:
+        """Whether one of these boxes outside of a call depends on the call."""
+        pending = [*seen] if call in self._returned else []
+        while pending and call not in seen:
+            further = self._reads[pending.pop()] - seen
+            seen |= further
+            pending += further
+        return call in seen

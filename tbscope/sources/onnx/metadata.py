@@ -12,6 +12,8 @@ their scopes: `/layers/layers.0/q/MatMul`.
 """
 
 import ast
+import math
+import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
@@ -30,6 +32,7 @@ __all__ = [
     "ModuleRef",
     "Origin",
     "any_origin",
+    "calls_in_names",
     "origin_by_metadata",
     "origin_by_name",
     "origin_by_parameters",
@@ -48,6 +51,10 @@ FOLDED = "pkg.onnxscript.optimizer.folded_from"
 _BY_HAND = "tbscope.scope "
 # The name that torch.export writes for an operation of its own, as for the size of an input.
 _NOWHERE = "_empty_nn_module_stack"
+# The name of a scope and the number of a further call, as torch's earlier exporter writes both.
+_AGAIN = re.compile(r"(.+)_([1-9][0-9]{0,8})")
+# Additions to the name of a node that ONNX Runtime has made of several.
+_FUSED = re.compile(r"^fused |/\w+Fusion/?$")
 
 
 class ModuleRef(NamedTuple):
@@ -95,12 +102,13 @@ def origin_by_metadata(metadata: Mapping[str, str]) -> Origin | None:
     """Return the origin that torch's exporter wrote for a node.
 
     Returns:
-        The origin, or None if the exporter wrote none, or if the node is in no module.
+        The origin, without levels for a node of the model itself; None if the exporter wrote none.
     """
     origin = any_origin(metadata)
-    if origin is None or not origin.levels or origin.levels[0].name.startswith(_NOWHERE):
+    if origin is None or not origin.levels:
         return None
-    return origin
+    is_in_module = not origin.levels[0].name.startswith(_NOWHERE)
+    return origin if is_in_module else origin._replace(levels=())
 
 
 def any_origin(metadata: Mapping[str, str]) -> Origin | None:
@@ -128,26 +136,84 @@ def origin_by_name(name: str, operation: str) -> Origin | None:
 
     A step may begin with a class (`torch.nn.modules.conv.Conv2d::conv1`).
     """
-    steps = [step for step in name.split("/") if step]
-    if len(steps) < 2:
+    steps = [step for step in _plain(name).split("/")[:-1] if step]
+    if not steps and not name.startswith("/"):
         return None
     levels: list[ModuleRef] = []
-    for step in steps[:-1]:
+    for step in steps:
         class_name, _, own_name = step.rpartition("::")
+        if "." not in class_name:
+            # torch writes classes with their Python module; other tools join names so, too.
+            class_name, own_name = "", step
         parent = levels[-1].name if levels else ""
         # The step of a module in a list repeats the name of the list: `layer1/layer1.0`.
         last = parent.rpartition(".")[2]
         if levels and last and own_name.startswith(f"{last}."):
             own_name = own_name[len(last) + 1 :]
         levels.append(ModuleRef(f"{parent}.{own_name}" if parent else own_name, class_name or None))
-    return Origin(tuple(levels), steps[-1], operation)
+    return Origin(tuple(levels), name, operation)
+
+
+def calls_in_names(
+    names: Iterable[str], parameters: Iterable[str]
+) -> tuple[dict[str, str], dict[str, tuple[int, ...]]]:
+    """Return the modules and the calls in the names that torch's earlier exporter has written.
+
+    The exporter numbers the calls of a module (`/b/b.0_1/Gemm`, the second call of `b.0`), but in
+    the name of the innermost module alone. The number of the call of an outer module follows from
+    the number of its calls, or from those of its parts if it has no operations of its own.
+
+    Args:
+        names: The names of the nodes.
+        parameters: The names of parameters, which differ between modules (`conv_1.weight`).
+    Returns:
+        By the name of a node, its name in the first call; and the numbers of the enclosing calls,
+        outermost first.
+    """
+    owners = {owner for name in parameters for owner in _prefixes(name, ".")}
+    parted = {name: _plain(name).rpartition("/") for name in names}
+    scopes = {scope for scope, _, _ in parted.values() if scope.startswith("/")}
+    counts = dict.fromkeys((outer for scope in scopes for outer in _prefixes(scope, "/")), 0)
+    calls: dict[str, tuple[str, int]] = {}
+    for scope in scopes:
+        match, origin = _AGAIN.fullmatch(scope), origin_by_name(f"{scope}/", "")
+        calls[scope] = base, number = (match[1], int(match[2])) if match else (scope, 0)
+        if base not in counts or (origin is not None and origin.levels[-1].name in owners):
+            calls[scope] = base, number = scope, 0
+        counts[base] = max(counts[base], number + 1)
+    parts: dict[str, int] = {}
+    for scope in sorted(counts, key=len, reverse=True):
+        counts[scope] = counts[scope] or parts.get(scope, 1)
+        outer = scope.rpartition("/")[0]
+        parts[outer] = math.gcd(parts.get(outer, 0), counts[scope])
+    first, numbers = {}, {}
+    for name, (scope, _, operation) in parted.items():
+        if scope in calls:
+            base, number = calls[scope]
+            first[name] = f"{base}/{operation}"
+            around = [counts[outer] for outer in _prefixes(base, "/")]
+            if not any(counts[base] % count for count in around):
+                numbers[name] = tuple(number * count // counts[base] for count in around)
+    return first, numbers
+
+
+def _plain(name: str) -> str:
+    """Return the name of a node without the names of other nodes that tools have joined to it."""
+    return _FUSED.sub("", name.partition(";")[0])
+
+
+def _prefixes(name: str, separator: str) -> list[str]:
+    """Return the names of all that encloses an object, outermost first, and its own name."""
+    return [name[:at] for at, mark in enumerate(name + separator) if mark == separator and at]
 
 
 def origin_by_parameters(parameters: Iterable[str], operation: str) -> Origin | None:
     """Return the origin of a node that reads a parameter (`layer1.0.conv1.weight`), or None."""
     for parameter in parameters:
-        owner = parameter.rpartition(".")[0]
-        if owner and "/" not in parameter and not owner.startswith("."):
+        owner, _, attribute = parameter.rpartition(".")
+        # A number ends the names of tensors that Paddle's exporter has computed.
+        is_owned = owner and "/" not in parameter and not owner.startswith(".")
+        if is_owned and not attribute.isdecimal():
             steps = owner.split(".")
             names = [".".join(steps[: index + 1]) for index in range(len(steps))]
             return Origin(tuple(ModuleRef(name, None) for name in names), operation, operation)

@@ -1,13 +1,14 @@
 """Origins of the nodes of an ONNX model: from their metadata, names, parameters or neighbours."""
 
-from collections.abc import Callable, Iterable, Sequence, Set
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from functools import partial, reduce
 from itertools import takewhile
 from typing import TYPE_CHECKING, TypeAlias
 
 from tbscope.sources.onnx.metadata import (
     ModuleRef,
     Origin,
+    calls_in_names,
     origin_by_metadata,
     origin_by_name,
     origin_by_parameters,
@@ -24,6 +25,7 @@ __all__ = [
     "fill_from_neighbours",
     "is_module",
     "join_name",
+    "nodes_in",
     "origin_finder",
     "origin_in_function",
 ]
@@ -39,6 +41,10 @@ Way: TypeAlias = "Callable[[NodeProto], Origin | None]"
 """Function that returns the origin of a node, or None."""
 
 
+Levels: TypeAlias = tuple[ModuleRef, ...]
+"""The modules around a node, outermost first."""
+
+
 def join_name(outer: str, inner: str) -> str:
     """Return the qualified name of an object from its name inside of a module.
 
@@ -48,10 +54,18 @@ def join_name(outer: str, inner: str) -> str:
     return ".".join(filter(None, [outer, inner]))
 
 
+def nodes_in(nodes: "Iterable[NodeProto]") -> "Iterator[NodeProto]":
+    """Yield nodes, and those in their bodies."""
+    for node in nodes:
+        yield node
+        for attribute in node.attribute:
+            yield from nodes_in(attribute.g.node)
+
+
 def origin_finder(
     nodes: "Iterable[NodeProto]", functions: "Iterable[FunctionProto]", parameters: Set[str]
-) -> Way:
-    """Return the function that finds the origins of a model's nodes.
+) -> tuple[Way, Mapping[str, Sequence[int]] | None]:
+    """Return the function that finds the origins of a model's nodes, and the numbers of calls.
 
     Metadata, node names and parameters are tried in this order: the first that has the origin of
     any node is used for all. A model with a function that is a module uses metadata only.
@@ -60,13 +74,19 @@ def origin_finder(
         nodes: Its nodes.
         functions: Its functions.
         parameters: The names of its parameters.
+    Returns:
+        The function, and the numbers of the calls around a node, by its name, as far as names have
+        them; None for origins from metadata.
     """
+    listed = list(nodes_in(nodes))
+    first, numbers = calls_in_names([node.name for node in listed], parameters)
 
     def by_metadata(node: "NodeProto") -> Origin | None:
         return origin_by_metadata(properties(node.metadata_props))
 
     def by_name(node: "NodeProto") -> Origin | None:
-        return origin_by_name(node.name, node.op_type)
+        origin = origin_by_name(first.get(node.name, node.name), node.op_type)
+        return origin and origin._replace(name=node.name)
 
     def by_parameters(node: "NodeProto") -> Origin | None:
         read = [name for name in node.input if name in parameters]
@@ -74,8 +94,13 @@ def origin_finder(
 
     ways = (by_metadata, by_name, by_parameters)
     if any(map(is_module, functions)):
-        return by_metadata
-    return next((way for way in ways if any(map(way, nodes))), by_metadata)
+        return by_metadata, None
+    way = next((way for way in ways if any(map(_has_levels, map(way, listed)))), by_metadata)
+    return way, None if way is by_metadata else numbers
+
+
+def _has_levels(origin: Origin | None) -> bool:
+    return origin is not None and bool(origin.levels)
 
 
 def origin_in_function(module: str, node: "NodeProto") -> Origin | None:
@@ -98,27 +123,43 @@ def is_module(function: "FunctionProto") -> bool:
     return any(entry.key == OF_MODULE for entry in function.metadata_props)
 
 
-def fill_from_neighbours(known: Sequence[Origin | None]) -> list[Origin | None]:
-    """Return origins; a missing origin has the modules that both neighbours have in common.
+def fill_from_neighbours(
+    known: Sequence[Origin | None], values: Sequence[tuple[Iterable[str], Iterable[str]]]
+) -> list[Origin | None]:
+    """Return origins; a missing origin is the innermost module on both sides of the node.
 
-    A node that an exporter inserted between two nodes of a module belongs to that module.
+    A node that a tool inserted between two nodes of a module belongs to that module, wherever it is
+    in the file. Sides are the nearest nodes with an origin along the data flow.
+
+    Args:
+        known: The origins of the nodes, in order.
+        values: The names of the values that each node reads, and of those that it computes.
     """
-    origins = list(known)
-    next_origins: list[Origin | None] = []
-    next_origin: Origin | None = None
-    for origin in reversed(known):
-        next_origins.append(next_origin)
-        next_origin = origin or next_origin
-    previous: Origin | None = None
-    for index, (origin, later) in enumerate(zip(known, reversed(next_origins), strict=True)):
-        if origin is None and (previous is not None or later is not None):
-            if previous is not None and later is not None:
-                levels = common(previous.levels, later.levels)
-            else:
-                # A node with one neighbour alone is placed in the outermost module.
-                levels = (previous or later or Origin((), "", "")).levels[:1]
+    first = next((origin.levels[:1] for origin in known if origin and origin.levels), ())
+    model = first if first and not first[0].name else ()
+    origins = [origin and origin._replace(levels=origin.levels or model) for origin in known]
+    producers = {name: index for index, (_, results) in enumerate(values) for name in results}
+    links = [
+        (producers[name], index)
+        for index, (reads, _) in enumerate(values)
+        for name in reads
+        if name in producers
+    ]
+    before: list[set[Levels]] = [set() for _ in known]
+    after: list[set[Levels]] = [set() for _ in known]
+    for source, index in links:
+        before[index] |= {origin.levels} if (origin := origins[source]) else before[source]
+    for source, index in reversed(links):
+        after[source] |= {origin.levels} if (origin := origins[index]) else after[index]
+    for index, origin in enumerate(known):
+        if origin is None:
+            outer = {levels[:depth] for levels in before[index] for depth in range(len(levels) + 1)}
+            inner = {levels[:depth] for levels in after[index] for depth in range(len(levels) + 1)}
+            # A node that reads none of the others is in the modules of all its readers.
+            levels = max(outer & inner, key=len, default=model)
+            if inner and not outer:
+                levels = reduce(common, after[index])
             origins[index] = Origin(levels, "", "") if levels else None
-        previous = origin or previous
     return origins
 
 

@@ -71,14 +71,10 @@ def _read(model: "ModelProto", title: str) -> Graph:
     build = GraphBuilder(model.graph.name or title or "graph")
     scopes = ModuleScopes(build)
     versions = {entry.domain: entry.version for entry in model.opset_import}
-    reading = ModelState(model, build, scopes, functions, versions)
-    body = BodyReader(
-        reading,
-        origin_finder(inferred.nodes, model.functions, parameters),
-        inferred.types,
-        initializers,
-    )
-    for origin in body.origins(inferred.nodes):
+    way, numbers = origin_finder(inferred.nodes, model.functions, parameters)
+    reading = ModelState(model, build, scopes, functions, versions, numbers)
+    body = BodyReader(reading, way, inferred.types, initializers)
+    for origin in map(body.origin, inferred.nodes):
         # The module with an empty name is the model: its class names the graph.
         if origin is not None and not [*(level.name for level in origin.levels), origin.name][0]:
             class_name = origin.levels[0].class_name if origin.levels else origin.target

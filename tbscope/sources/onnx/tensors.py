@@ -48,12 +48,21 @@ class Initializer(NamedTuple):
 
 
 def initializers_of(graph: "GraphProto") -> dict[str, Initializer]:
-    """Return the initializers of a graph by value name, sparse ones too."""
+    """Return the initializers of a graph by value name, sparse ones too.
+
+    torch's earlier exporter writes one of several equal parameters, and an Identity of it for each
+    further one: these are initializers, too.
+    """
     metadata = {entry.name: properties(entry.metadata_props) for entry in graph.value_info}
     tensors = {
         tensor.name: _initializer(tensor.name, tensor, metadata.get(tensor.name, {}))
         for tensor in graph.initializer
     }
+    by_name = {tensor.name: tensor for tensor in graph.initializer}
+    for node in graph.node:
+        if node.op_type == "Identity" and node.input and node.input[0] in by_name:
+            name = node.output[0]
+            tensors[name] = _initializer(name, by_name[node.input[0]], metadata.get(name, {}))
     for sparse in graph.sparse_initializer:
         tensor = sparse.values
         dtype = dtype_name(tensor.data_type)

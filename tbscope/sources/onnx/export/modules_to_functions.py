@@ -156,7 +156,14 @@ class _Regrouping:
         # The nodes of each call in order; a dict serves as a set with order, as nodes are removed.
         self._nodes: dict[ModuleCall, dict[ir.Node, None]] = {}
         self._all: list[ModuleCall] = []
-        for node, origin in zip(nodes, fill_from_neighbours(origins), strict=True):
+        values = [
+            (
+                [str(value.name) for value in node.inputs if value],
+                [str(value.name) for value in node.outputs],
+            )
+            for node in nodes
+        ]
+        for node, origin in zip(nodes, fill_from_neighbours(origins, values), strict=True):
             self._origins[node] = origin
             if origin is not None and not origin.name:
                 # The modules follow from the neighbours, which may change: write them down now.
