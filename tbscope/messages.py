@@ -21,6 +21,7 @@ __all__ = [
     "text_of",
     "visible",
     "without_addresses",
+    "tag_text",
 ]
 
 _MOST_SHOWN = 100
@@ -155,3 +156,8 @@ def did_you_mean(
 
 def _class(error: BaseException) -> str:
     return cut(type(error).__name__, _MOST_NAME)
+
+
+def tag_text(tag: str | None) -> str:
+    """Return a tag as the page shows it: the graph of the run has no tag, and is `Default`."""
+    return "Default" if tag is None else tag

@@ -117,6 +117,7 @@ def test_what_is_no_log_is_refused():
 )
 def test_a_graph_of_a_log_is_named_by_its_tag_and_its_step(target, length):
     assert text_of(target) == f"{chain(length)}\n"
+    assert str(library.load(target)) == str(chain(length))
 
 
 def test_where_one_run_has_a_graph_of_its_own_that_one_is_meant():

@@ -796,3 +796,31 @@ def test_a_class_that_ends_with_an_effect_is_not_copied():
 
     assert graph.outputs[0].value.shape == (2, 4)
     assert ended == []
+
+
+class Repeated(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.block = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+        self.parts = nn.ModuleList([nn.Linear(4, 4)])
+        self.register_buffer("count", torch.zeros(4))
+
+    def forward(self, batch, scale=None):
+        self.count.add_(1)
+        x = self.block(self.block(batch["x"]))
+        return {"y": self.parts[0](x) * scale + self.count}
+
+
+@pytest.mark.parametrize("kept", [(), ("block", "parts.0")])
+@pytest.mark.filterwarnings("ignore")
+def test_an_unflattened_program_is_read_as_the_program(kept):
+    args, kwargs = ({"x": torch.ones(2, 4)},), {"scale": torch.ones(4)}
+    program = torch.export.export(Repeated(), args, kwargs, preserve_module_call_signature=kept)
+    module = torch.export.unflatten(program)
+
+    graph = tbscope.from_fx(module)
+
+    check_whole(graph)
+    assert str(graph) == str(tbscope.from_export(torch.export.export(Repeated(), args, kwargs)))
+    assert str(tbscope.load(module)) == str(graph)
+    assert str(tbscope.from_fx(module, args, kwargs=kwargs)) == str(graph)

@@ -116,3 +116,48 @@ def test_a_program_on_another_machine_is_told_from_one_that_is_not_there(tmp_pat
     with pytest.raises(tbscope.ArgumentError) as raised:
         tbscope.read_log("unknown://runs")
     assert "no record with a checksum" not in raised.value.why
+
+
+def program(path):
+    torch.export.save(torch.export.export(nn.Linear(9, 9), (torch.ones(1, 9),)), path)
+
+
+def script(path):
+    torch.jit.trace(nn.Linear(9, 9), torch.ones(1, 9)).save(path)
+
+
+@pytest.mark.parametrize("part", [0.02, 0.5, 0.99])
+@pytest.mark.parametrize(
+    ("write", "read"), [(program, tbscope.from_export), (script, tbscope.from_torchscript)]
+)
+@pytest.mark.filterwarnings("ignore")
+def test_a_file_that_is_cut_off_has_one_error_at_all_doors(tmp_path, write, read, part):
+    whole, cut = tmp_path / "whole.pt2", str(tmp_path / "cut.bin")
+    write(str(whole))
+    content = whole.read_bytes()
+    with open(cut, "wb") as file:
+        file.write(content[: int(len(content) * part)])
+
+    texts = []
+    for door in (read, tbscope.load, lambda path: tbscope.diff(path, path)):
+        with pytest.raises(tbscope.ArgumentError) as raised:
+            door(cut)
+        texts.append(str(raised.value))
+
+    assert len(set(texts)) == 1
+    assert texts[0].endswith("fix: it is cut off or damaged: copy or write it again")
+
+
+def test_an_empty_file_is_told(tmp_path):
+    (tmp_path / "net.pt2").touch()
+    with pytest.raises(tbscope.ArgumentError, match="why: it is empty"):
+        tbscope.load(tmp_path / "net.pt2")
+
+
+def test_a_saved_model_of_tensorflow_is_told(tmp_path):
+    path = tmp_path / "saved_model.pb"
+    path.write_bytes(b"\x08\x01\x12\x80\x01\x0a\x05" + b"x" * 140)
+    for given in (tmp_path, str(path)):
+        with pytest.raises(tbscope.ArgumentError, match="it is a SavedModel of TensorFlow"):
+            tbscope.load(given)
+    assert kind_of_content(b"\x08\x01\x12\x07pytorch:", 200) == "onnx"

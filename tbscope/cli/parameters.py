@@ -48,9 +48,6 @@ DTYPES = (
 
 _INPUT = re.compile(r"(?:([^\W\d]\w*)=)?(scalar|\d{1,18}(?:x\d{1,18})*)(?::(\w+))?", re.ASCII)
 
-# A colon before digits and a slash is followed by the port of a host, not by a tag.
-_REMOTE = re.compile(r"(\w[\w+.-]*://(?:[^:]|:[0-9]+(?=/))*)(?::(.+))?", re.DOTALL)
-
 
 class ModelSpec(NamedTuple):
     """The target `package.module:make_model` or `path/to/file.py:make_model`.
@@ -153,29 +150,14 @@ def parse_target(text: str) -> Target:
     """
     if text.startswith("hf:") and text.strip() != "hf:":
         return HubConfig(text.removeprefix("hf:"))
-    match = _REMOTE.fullmatch(text)
-    if match:
-        return GraphPath(*match.groups())
-    if os.path.exists(text) and not text.endswith(".py"):
-        return GraphPath(text)
-    for colon in re.finditer(":", text):
-        path, tag = text[: colon.start()], text[colon.end() :]
-        if tag and _holds_tags(path):
-            return GraphPath(path, tag)
+    from tbscope.sources.file_kind import split_tag
+
+    path, tag = split_tag(text)
+    if tag or "://" in path or (os.path.exists(path) and not path.endswith(".py")):
+        return GraphPath(path, tag)
     return _parse_named(
         text, "package.module:make_model or path/to/file.py:make_model, and is no file with a graph"
     )
-
-
-def _holds_tags(path: str) -> bool:
-    """Whether a path may be a log, and not a Python package."""
-    if os.path.isdir(path):
-        return not os.path.exists(os.path.join(path, "__init__.py"))
-    if not os.path.exists(path):
-        return False
-    from tbscope.sources.file_kind import file_kind
-
-    return file_kind(path) == "events"
 
 
 def parse_input(text: str) -> InputSpec:

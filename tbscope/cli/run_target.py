@@ -262,7 +262,7 @@ def refuse_run_options(target: GraphPath, options: Mapping[str, Any]) -> None:
 
 
 def _read_graph(target: GraphPath) -> "Graph":
-    from tbscope.cli.target import logged_graph
+    from tbscope.sources.logs.reading import logged_graph
     from tbscope.sources.registry import load
 
     with in_command_words(), warnings.catch_warnings(record=True) as warned:

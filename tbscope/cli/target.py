@@ -8,7 +8,6 @@ import contextlib
 import importlib
 import importlib.util
 import logging
-import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,13 +15,11 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from tbscope.cli.parameters import HubConfig, InputSpec, ModelSpec
-from tbscope.errors import ArgumentError, NotFoundError
+from tbscope.errors import ArgumentError
 from tbscope.messages import did_you_mean, error_text, shown
 
 if TYPE_CHECKING:
     import torch
-
-    from tbscope.ir.graph import Graph
 
 __all__ = [
     "example_input",
@@ -32,13 +29,10 @@ __all__ = [
     "load_inputs",
     "load_loss",
     "load_model",
-    "logged_graph",
     "make_inputs",
-    "tag_text",
 ]
 
 _SEE_WHERE = "add --debug to see where"
-_AT_STEP = re.compile(r"(.+)@(-?[0-9]{1,18})", re.DOTALL)
 
 
 # -- code ---------------------------------------------------------------------------------------
@@ -365,55 +359,3 @@ def make_inputs(
         else:
             named[spec.name] = tensor
     return (tuple(positional) if specs else None), named
-
-
-# -- logs ---------------------------------------------------------------------------------------
-
-
-def logged_graph(path: str, tag: str) -> "Graph":
-    """Return the graph of a log with a tag, at a step or the latest.
-
-    Args:
-        path: An event file, or a log directory of one run.
-        tag: A tag, or a tag and a step: `large`, `large@7`, `Default`. A tag whose own name is
-            `large@7` is found only if the tag `large` has no step 7, so each graph has a name
-            (the other one is `large@7@STEP`).
-    Raises:
-        ArgumentError: The path is no log, or several of its runs have the graph.
-        NotFoundError: The log does not contain the graph.
-    """
-    from tbscope.sources.logs.reading import read_log
-
-    logged = read_log(path)
-    at_step = _AT_STEP.fullmatch(tag)
-    name, step = (at_step[1], int(at_step[2])) if at_step else (None, 0)
-    same = [entry for entry in logged if tag_text(entry.tag) == name]
-    graphs = [entry for entry in same if entry.step == step] or [
-        entry for entry in logged if tag_text(entry.tag) == tag
-    ]
-    runs = list(dict.fromkeys(entry.run for entry in graphs))
-    if len(runs) > 1:
-        raise ArgumentError(
-            f"several runs of {shown(path)} have a graph {shown(tag)}",
-            why=f"{', '.join(runs[:8])}{' and more' if len(runs) > 8 else ''} have one",
-            fix=f"give the directory of one: {path.rstrip('/')}/{runs[-1]}:{tag}",
-        )
-    if graphs:
-        return max(enumerate(graphs), key=lambda pair: (pair[1].step, pair[0]))[1].graph
-    if same:
-        steps = ", ".join(map(str, dict.fromkeys(entry.step for entry in same[:8])))
-        raise NotFoundError(
-            f"the tag {shown(name)} has no graph of step {step} in {shown(path)}",
-            why=f"its steps are {steps}{' and more' if len(same) > 8 else ''}",
-            fix=f"tbscope ls {path} lists them",
-        )
-    tags = dict.fromkeys(tag_text(entry.tag) for entry in logged)
-    raise NotFoundError(
-        f"no graph is tagged {shown(tag)} in {shown(path)}",
-        fix=did_you_mean(tag, tags, f"tbscope ls {path} lists all"),
-    )
-
-
-def tag_text(tag: str | None) -> str:
-    """Return a tag as the page shows it: the graph of the run has no tag, and is `Default`."""
-    return "Default" if tag is None else tag

@@ -4,12 +4,13 @@ The first bytes of a file determine its kind, and so the source that reads it; n
 """
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
 from tbscope.messages import error_text
-from tbscope.sources.files import FileKind, kind_of_content, unreadable
+from tbscope.sources.files import FileKind, kind_of_archive, kind_of_content, unreadable
 from tbscope.utils.files import path_of
 
 __all__ = [
@@ -18,9 +19,12 @@ __all__ = [
     "open_file",
     "read_whole",
     "reason_unopened",
+    "split_tag",
 ]
 
 _HEAD_BYTES = 512
+# A colon before digits and a slash is followed by the port of a host, not by a tag.
+_REMOTE = re.compile(r"(\w[\w+.-]*://(?:[^:]|:[0-9]+(?=/))*)(?::(.+))?", re.DOTALL)
 
 
 class Readable(Protocol):
@@ -39,9 +43,33 @@ def file_kind(obj: object) -> FileKind | None:
         if _is_directory(path):
             return "directory"
         with open_file(path) as (file, size):
-            return kind_of_content(file.read(_HEAD_BYTES), size)
+            head = file.read(_HEAD_BYTES)
+        return kind_of_content(head, size) or kind_of_archive(path, head)
     except Exception:  # noqa: BLE001  The next reader of the file reports the error.
         return None
+
+
+def split_tag(text: str) -> tuple[str, str | None]:
+    """Return the path of a log and the tag behind it, or the whole path and None.
+
+    >>> split_tag("s3://room:9000/runs/net:large@7")
+    ('s3://room:9000/runs/net', 'large@7')
+    """
+    match = _REMOTE.fullmatch(text)
+    if match:
+        return match[1], match[2]
+    for colon in () if os.path.exists(text) else re.finditer(":", text):
+        path, tag = text[: colon.start()], text[colon.end() :]
+        if tag and _holds_tags(path):
+            return path, tag
+    return text, None
+
+
+def _holds_tags(path: str) -> bool:
+    """Whether a path may be a log, and not a Python package."""
+    if os.path.isdir(path):
+        return not os.path.exists(os.path.join(path, "__init__.py"))
+    return file_kind(path) == "events"
 
 
 def reason_unopened(path: str) -> str:

@@ -6,23 +6,41 @@ No file is loaded to find its kind.
 import os
 import re
 import struct
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from tbscope.errors import ArgumentError
 from tbscope.formats.json import is_json
 from tbscope.messages import error_text, shown
-from tbscope.utils.files import masked_crc, path_of
+from tbscope.utils.files import masked_crc
+
+if TYPE_CHECKING:
+    import zipfile
 
 __all__ = [
+    "DAMAGED",
     "ELSEWHERE",
+    "SAVED_MODEL",
     "FileKind",
-    "archive_entries",
+    "holds_model",
+    "holds_script",
+    "kind_of_archive",
     "kind_of_content",
     "local_file",
+    "open_archive",
     "unreadable",
 ]
 
-FileKind: TypeAlias = Literal["directory", "events", "graph_def", "graph_def_text", "json", "onnx"]
+FileKind: TypeAlias = Literal[
+    "directory",
+    "events",
+    "graph_def",
+    "graph_def_text",
+    "json",
+    "onnx",
+    "program",
+    "torchscript",
+    "saved_model",
+]
 """Kind of the content at a path: a directory, or the format of a file."""
 
 _TEXT_HEAD = re.compile(rb"(?:\s|#[^\n]*\n)*(?:node|library|versions?)\s*[:{<]")
@@ -35,6 +53,13 @@ _VERSION, _IN_MODEL = 0x08, frozenset((0x12, 0x1A, 0x22, 0x28, 0x32, 0x3A, 0x42,
 # Flatbuffers of ONNX Runtime, LiteRT, ExecuTorch and mobile TorchScript: an identifier of four
 # bytes comes after the offset of the first table.
 _FLATBUFFER = re.compile(rb"..\0\0(ORTM|TFL3|ET[0-9]{2}|PTMF)", re.DOTALL)
+# A SavedModel: its version 1, and a MetaGraphDef that begins with a message.
+_SAVED_MODEL = re.compile(rb"\x08\x01\x12[\x80-\xff]*[\0-\x7f]\x0a", re.DOTALL)
+# Entries of archives: the description of a program; the first entry of TorchScript at the start of
+# a file, and its constants.
+_MODEL = re.compile(r"(^|/)(models/[^/]+\.json|serialized_exported_program\.json)$")
+_SCRIPT = re.compile(rb"PK\x03\x04.{26}[^/]+/data(\.pkl|/[0-9])", re.DOTALL)
+_CONSTANTS = re.compile(r"[^/]*/constants\.pkl")
 
 
 def kind_of_content(head: bytes, size: int) -> FileKind | None:
@@ -58,6 +83,8 @@ def kind_of_content(head: bytes, size: int) -> FileKind | None:
 def _kind_of_message(head: bytes) -> FileKind | None:
     if len(head) < 4 or _FLATBUFFER.match(head):
         return None
+    if _SAVED_MODEL.match(head):
+        return "saved_model"
     if head[0] == _VERSION and head[1] < 0x80 and head[2] in _IN_MODEL:
         return "onnx"
     if head[0] == _NODE:
@@ -71,22 +98,53 @@ def _kind_of_message(head: bytes) -> FileKind | None:
     return "graph_def" if head[0] in _GRAPH_DEF else None
 
 
-def archive_entries(obj: object) -> list[str]:
-    """Return the names of the entries of a zip archive; empty for other files and objects.
+def kind_of_archive(path: str, head: bytes) -> FileKind | None:
+    """Return the kind of a zip file from the names of its entries, or None for any other file.
 
     Args:
-        obj: The path of a file; any other object has no entries.
+        path: The path of the file.
+        head: Its first bytes.
     """
-    path = path_of(obj)
-    if path is None:
-        return []
     import zipfile
 
     try:
-        with zipfile.ZipFile(path) as archive:
-            return archive.namelist()
+        with open_archive(path) as archive:
+            names = archive.namelist()
     except (OSError, ValueError, zipfile.BadZipFile, NotImplementedError):
-        return []
+        # A file that is cut off lacks the list of its entries, but not the first of them.
+        if head.startswith(b"PK"):
+            return "torchscript" if _SCRIPT.match(head) else "program"
+        return None
+    if any(map(holds_model, names)):
+        return "program"
+    return "torchscript" if holds_script(names) else None
+
+
+def open_archive(file: Any) -> "zipfile.ZipFile":
+    """Open a zip file from its path, or from the open file.
+
+    Raises:
+        BadZipFile: The file is not whole. If it is cut off behind an archive among its entries, it
+            ends with the list of the entries of that archive.
+    """
+    import zipfile
+
+    archive = zipfile.ZipFile(file)
+    if min((entry.header_offset for entry in archive.infolist()), default=0):
+        archive.close()
+        raise zipfile.BadZipFile("File is not a zip file")
+    return archive
+
+
+def holds_model(name: str) -> bool:
+    """Whether an entry with this name in an archive describes a program."""
+    return _MODEL.search(name) is not None
+
+
+def holds_script(names: list[str]) -> bool:
+    """Whether an archive has the entries of TorchScript: `constants.pkl`, and `code/` beside it."""
+    roots = [name.removesuffix("constants.pkl") for name in names if _CONSTANTS.fullmatch(name)]
+    return any(name.startswith(f"{root}code/") for root in roots for name in names)
 
 
 # -- files on this machine ---------------------------------------------------------------------
@@ -96,6 +154,15 @@ ELSEWHERE = (
     "copy it to this machine, and give the path of the copy",
 )
 """Reason why other kinds of remote files are not read, and the fix."""
+
+SAVED_MODEL = (
+    "it is a SavedModel of TensorFlow, whose graphs are in its functions",
+    "tbscope.from_graph_def(tf.saved_model.load(path).signatures[name].graph.as_graph_def())",
+)
+"""Reason why a SavedModel is not read, and the fix."""
+
+DAMAGED = "it is cut off or damaged: copy or write it again"
+"""Fix for a file that is not whole."""
 
 
 def local_file(path_like: Any, doing: str) -> str:

@@ -11,11 +11,11 @@ from tbscope.messages import shown
 from tbscope.run_options import RUNNING, WORLD
 from tbscope.sources.compiled.results import CompiledGraphs
 from tbscope.sources.eager.trace import trace
-from tbscope.sources.file_kind import file_kind, read_whole, reason_unopened
-from tbscope.sources.files import ELSEWHERE
-from tbscope.sources.fx.detect import is_exported, is_graph_module, is_program_file
+from tbscope.sources.file_kind import file_kind, read_whole, reason_unopened, split_tag
+from tbscope.sources.files import DAMAGED, ELSEWHERE, SAVED_MODEL, FileKind
+from tbscope.sources.fx.detect import is_exported, is_graph_module
 from tbscope.sources.onnx.loading import is_model
-from tbscope.sources.torchscript.detect import is_script, is_script_file
+from tbscope.sources.torchscript.detect import is_script
 from tbscope.utils.files import path_of
 
 _INPUTS = ("kwargs", "input_size", "dtypes")
@@ -37,11 +37,13 @@ class GraphSource:
         takes: Returns whether an object is of this kind.
         graph: Returns the graph of an object, from the object, its inputs, and the options of a
             run.
+        files: The kinds of files that are read, too.
     """
 
     name: str
     takes: Callable[[object], bool]
     graph: Callable[[Any, Any, Mapping[str, object]], Graph]
+    files: tuple[FileKind, ...] = ()
 
     def __str__(self) -> str:
         return self.name
@@ -57,8 +59,12 @@ def graph_of(model: object, input_to_model: object, run: Mapping[str, object]) -
     Raises:
         ArgumentError: An option does not fit the kind of object.
     """
-    source = next(source for source in SOURCES if source.takes(model))
-    return source.graph(model, input_to_model, run)
+    return _source_of(model).graph(model, input_to_model, run)
+
+
+def _source_of(obj: object) -> GraphSource:
+    kind = file_kind(obj)
+    return next(source for source in SOURCES if kind in source.files or source.takes(obj))
 
 
 def runs(obj: object) -> bool:
@@ -75,13 +81,14 @@ def load(thing: object) -> Graph:
             an ONNX model, a `GraphDef`; or the path of a file that `graph.save`, torch.export.save
             or torch.jit.save wrote, of an ONNX model, of a GraphDef in binary form or as text, of
             an event file, of a log directory with one graph, or of a log directory with one run
-            that has a graph of its own. The content of a file decides its kind; the suffix `.onnx`
-            counts only if the content is of no kind.
+            that has a graph of its own. A tag, and a step, may follow the path of a log
+            (`runs/net:large@7`). The content of a file decides its kind; the suffix `.onnx` counts
+            only if the content is of no kind.
     Raises:
         ArgumentError: The object contains no graph, as a model that has yet to run, or several
             graphs; or it is damaged.
     """
-    source = next(source for source in SOURCES if source.takes(thing))
+    source = _source_of(thing)
     if source is SOURCES[-1]:
         why, fix = _without_graph(thing)
         what = f"load was given {shown(thing)}, which contains no graph"
@@ -97,6 +104,10 @@ def _without_graph(obj: object) -> tuple[str, str]:
         return (
             (reason, "give the path of a file that TensorBoard can open") if reason else ELSEWHERE
         )
+    if file_kind(obj) == "saved_model":
+        return SAVED_MODEL
+    if os.path.isfile(path) and not os.path.getsize(path):
+        return "it is empty", DAMAGED
     if _is_missing(obj):
         return "there is no such file", _RUN_IT
     if runs(obj):
@@ -189,21 +200,20 @@ def _is_missing(obj: object) -> bool:
     return not os.path.exists(path)
 
 
-def _is_log(obj: object) -> bool:
-    return file_kind(obj) in ("events", "directory")
+def _has_tag(obj: object) -> bool:
+    return split_tag(path_of(obj) or "")[1] is not None
 
 
-def _logged(path: object) -> Graph:
+def _logged(obj: object) -> Graph:
     # Imported late, as in `_onnx`.
-    from tbscope.sources.logs.reading import graph_in_log
+    from tbscope.sources.logs.reading import graph_in_log, logged_graph
 
-    return graph_in_log(path)
+    path, tag = split_tag(path_of(obj) or "")
+    return graph_in_log(obj) if tag is None else logged_graph(path, tag)
 
 
 def _is_graph_def(obj: object) -> bool:
-    if type(obj).__name__ == "GraphDef" and hasattr(obj, "SerializeToString"):
-        return True
-    return file_kind(obj) in ("graph_def", "graph_def_text")
+    return type(obj).__name__ == "GraphDef" and hasattr(obj, "SerializeToString")
 
 
 def _drawn(obj: object) -> Graph:
@@ -211,10 +221,6 @@ def _drawn(obj: object) -> Graph:
     from tbscope.sources.graphdef.reading import from_graph_def
 
     return from_graph_def(obj)
-
-
-def _is_saved(obj: object) -> bool:
-    return file_kind(obj) == "json"
 
 
 def _saved(path: object) -> Graph:
@@ -239,6 +245,10 @@ def _run(model: Any, input_to_model: Any, run: Mapping[str, Any]) -> Graph:
     return trace(model, input_to_model, **run)
 
 
+def _never(_: object) -> bool:
+    return False
+
+
 SOURCES = (
     GraphSource("a graph that is made already", lambda obj: isinstance(obj, Graph), _as_it_is),
     GraphSource(
@@ -246,15 +256,27 @@ SOURCES = (
         lambda obj: isinstance(obj, CompiledGraphs),
         _read(lambda graphs: graphs.overview),
     ),
-    GraphSource("the path of a file that graph.save wrote", _is_saved, _read(_saved)),
-    GraphSource("that of an event file, or of a log directory", _is_log, _read(_logged)),
-    GraphSource("a GraphDef, or the path of one", _is_graph_def, _read(_drawn)),
+    GraphSource("the path of a file that graph.save wrote", _never, _read(_saved), ("json",)),
+    GraphSource(
+        "that of an event file, or of a log directory",
+        _has_tag,
+        _read(_logged),
+        ("events", "directory"),
+    ),
+    GraphSource(
+        "a GraphDef, or the path of one",
+        _is_graph_def,
+        _read(_drawn),
+        ("graph_def", "graph_def_text"),
+    ),
     GraphSource("a program that torch.export made", is_exported, _read(_exported)),
-    GraphSource("the path of a .pt2 file", is_program_file, _read(_exported)),
+    GraphSource("the path of a .pt2 file", _never, _read(_exported), ("program",)),
     GraphSource("what torch.jit traced or scripted", is_script, _scripted),
-    GraphSource("the path of a file of torch.jit.save", is_script_file, _read(_script_file)),
+    GraphSource(
+        "the path of a file of torch.jit.save", _never, _read(_script_file), ("torchscript",)
+    ),
     # After the other files: a path whose content is of no other kind may end in `.onnx`.
-    GraphSource("an ONNX model, or the path of one", is_model, _read(_onnx)),
+    GraphSource("an ONNX model, or the path of one", is_model, _read(_onnx), ("onnx",)),
     GraphSource("a graph module of torch.fx", is_graph_module, _traced_by_fx),
     GraphSource("a module or another callable, which is run", lambda obj: True, _run),
 )

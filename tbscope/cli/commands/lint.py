@@ -13,9 +13,8 @@ from tbscope.cli.command_errors import command
 from tbscope.cli.output import give, give_json, gives_results, say
 from tbscope.cli.parameters import GraphPath, Target
 from tbscope.cli.run_target import graph_of_target, refuse_run_options, takes_a_target
-from tbscope.cli.target import tag_text
 from tbscope.errors import ArgumentError
-from tbscope.messages import one_line
+from tbscope.messages import one_line, tag_text
 
 if TYPE_CHECKING:
     from tbscope.rules.linter import Finding

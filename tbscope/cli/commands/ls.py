@@ -10,9 +10,8 @@ from tbscope.analysis.text_tables import Table
 from tbscope.cli.command_errors import command
 from tbscope.cli.output import give, give_json, give_tables, gives_results, say, table
 from tbscope.cli.parameters import parse_folder
-from tbscope.cli.target import tag_text
 from tbscope.errors import ArgumentError
-from tbscope.messages import one_line
+from tbscope.messages import one_line, tag_text
 
 if TYPE_CHECKING:
     from tbscope.sources.logs.messages import LoggedMessage

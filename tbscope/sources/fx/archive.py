@@ -22,14 +22,12 @@ import torch
 
 from tbscope.errors import ArgumentError
 from tbscope.messages import error_text, shown
-from tbscope.sources.files import local_file, unreadable
-from tbscope.sources.fx.detect import holds_model
+from tbscope.sources.files import DAMAGED, holds_model, local_file, open_archive, unreadable
 from tbscope.sources.torch.compat.modules import load_named_program
 
 __all__ = ["is_size_formula", "load_program"]
 
 _DOING = "no program can be read"
-_DAMAGED = "it is cut off or damaged: copy or write it again"
 # Default name of a program in a file; a file with several programs names each of them.
 _USUAL = "model"
 _NAMED = re.compile(r"(?:^|/)models/([^/]+)\.json$")
@@ -73,7 +71,7 @@ def load_program(path: object, *, trusted: bool = False) -> Any:
         raise
     except zipfile.BadZipFile as error:
         why = f"it is no whole zip file: {error_text(error)}"
-        raise unreadable(path, _DOING, why, _DAMAGED) from error
+        raise unreadable(path, _DOING, why, DAMAGED) from error
     except Exception as error:
         # torch logs the reason; the error that it raises at the end only refers to the log.
         reason = raised[-1] if raised and "Please check the warnings" in str(error) else error
@@ -92,14 +90,14 @@ def _check(file: IO[bytes], path: object, *, trusted: bool) -> list[str]:
         The names of the programs in it; empty for the older format, which has no names.
     """
     size = file.seek(0, io.SEEK_END)
-    with zipfile.ZipFile(file) as archive:
+    with open_archive(file) as archive:
         names = archive.namelist()
         claimed = sum(entry.file_size for entry in archive.infolist())
         if len({name.casefold() for name in names}) < len(names):
-            raise unreadable(path, _DOING, "two of its entries have the same name", _DAMAGED)
+            raise unreadable(path, _DOING, "two of its entries have the same name", DAMAGED)
         if claimed > size:
             why = f"its entries claim {claimed:,} bytes, and the file has {size:,}"
-            raise unreadable(path, _DOING, why, _DAMAGED)
+            raise unreadable(path, _DOING, why, DAMAGED)
         if not any(map(holds_model, names)):
             why = "it is a zip file, and contains no program"
             raise unreadable(path, _DOING, why, "torch.export.save(program, path) writes one")

@@ -14,7 +14,7 @@ from tbscope.ir.graph import Constant
 from tbscope.sources.fx.aliasing import CallArguments, Content, Slot, slots_in, types_in
 from tbscope.sources.fx.reader import Reader
 from tbscope.sources.torch.calling.pytree import is_walked, leaves_in
-from tbscope.sources.torch.compat.tensors import is_of_tensors
+from tbscope.sources.torch.compat.tensors import TREE_FUNCTIONS, is_of_tensors
 
 __all__ = ["call_python"]
 
@@ -92,7 +92,7 @@ def _on_containers(function: Any, arguments: CallArguments, *, method: bool) -> 
     if isinstance(function, type) and (is_dataclass(function) or hasattr(function, "_fields")):
         runs_unchanged = True
     elif not method and function not in _FUNCTIONS:
-        runs_unchanged = False
+        runs_unchanged = function in TREE_FUNCTIONS
     else:
         on_container = bool(args) and type(args[0]) is not Slot and is_walked(type(args[0]))
         runs_unchanged = on_container or _PLAIN.issuperset(map(type, args))

@@ -13,7 +13,7 @@ from tbscope.sources.fx.aliasing import (
     slots_of,
     types_of_metadata,
 )
-from tbscope.sources.fx.detect import is_graph_module
+from tbscope.sources.fx.detect import is_graph_module, is_unflattened
 from tbscope.sources.fx.io_names import input_paths, result_paths, results_of
 from tbscope.sources.fx.reader import Reader
 from tbscope.sources.fx.scopes import ProgramScopes
@@ -23,7 +23,7 @@ from tbscope.sources.torch.calling.bind import DummyInputs, given_inputs
 from tbscope.sources.torch.calling.signatures import describe_type
 from tbscope.sources.torch.compat.tensors import flat, is_guard, tree_specs_of
 from tbscope.utils.gc_pause import collecting_rarely
-from tbscope.utils.validation import Dtypes, InputSize
+from tbscope.utils.validation import Dtypes, InputSize, attribute_of
 
 __all__ = ["from_fx"]
 
@@ -79,6 +79,8 @@ def _graph_of(
     classes = classes_in(module)
 
     label = classes.get("") or type(module).__name__.strip("<>")
+    if is_unflattened(module):
+        label = attribute_of(module, "type_name")() or label
     places = ProgramScopes(label, lambda name: classes.get(name) or class_in(parts, name))
     places.open_root(label)
     reader = Reader(places, *state_of(modules))

@@ -22,12 +22,13 @@ from tbscope.sources.fx.aliasing import (
     slots_in,
     types_of_metadata,
 )
+from tbscope.sources.fx.detect import is_graph_module, is_unflattened
 from tbscope.sources.fx.functions import call_python
 from tbscope.sources.fx.op_costs import OpEffects
 from tbscope.sources.fx.reader import Reader
 from tbscope.sources.fx.scopes import ModuleStack, class_name_of, is_call, label_of
 from tbscope.sources.torch.calling.hyperparameters import hyperparameters
-from tbscope.sources.torch.compat.tensors import is_guard, is_higher_order, is_operator
+from tbscope.sources.torch.compat.tensors import TreeSpec, is_guard, is_higher_order, is_operator
 from tbscope.sources.torch.module_names import container_class
 from tbscope.sources.torch.operations import is_random, kernel_info, operation_name
 
@@ -81,6 +82,9 @@ class Walk:
         results = self.reader.results
         self.reader.between.update(_stacks_between(module.graph))
         for node in module.graph.nodes:
+            if is_unflattened(module):
+                # Repeated calls share these nodes, which have the module stacks of the first call.
+                self.reader.stand(node, {})
             if node.op == "call_function":
                 results[node] = self._call(node)
             elif node.op == "get_attr":
@@ -109,7 +113,8 @@ class Walk:
         types = self.reader.type_of(node)
         if isinstance(value, torch.Tensor) or types is not None:
             return self.reader.state.slot(self.prefix + name, types, value)
-        return value if isinstance(value, bool | int | float | str) else Constant(f"<{name}>")
+        plain = isinstance(value, bool | int | float | str | TreeSpec)
+        return value if plain else Constant(f"<{name}>")
 
     # -- modules --------------------------------------------------------------------------
 
@@ -119,17 +124,23 @@ class Walk:
             return Constant(f"<{node.target}>")
         if node.op == "call_method":
             return call_python(self.reader, node, runs=True)
-        part = module.get_submodule(str(node.target))
+        part: Any = module.get_submodule(str(node.target))
+        if hasattr(part, "call_modules"):
+            # An unflattened program has a module for each call whose signature it preserves.
+            calls = module.graph.find_nodes(op="call_module", target=node.target)
+            part = part.call_modules()[calls.index(node)]
         if is_guard(part):
             return None
         name = f"{self.prefix}{node.target}"
-        enclosing = node.meta.get("nn_module_stack") or self.reader.between.get(node)
+        enclosing = None
+        if not is_unflattened(module):
+            enclosing = node.meta.get("nn_module_stack") or self.reader.between.get(node)
         self.reader.stand(node, _stack_to(node, enclosing, self.prefix, part))
-        if isinstance(part, torch.fx.GraphModule):
+        if is_graph_module(part):
             return self._inner(node, name, part)
         return self._leaf(node, name, part)
 
-    def _inner(self, node: torch.fx.Node, name: str, part: torch.fx.GraphModule) -> Content:
+    def _inner(self, node: torch.fx.Node, name: str, part: Any) -> Content:
         """Read the nodes of a graph module that another graph module calls."""
         reader = self.reader
         scope, _ = reader.where(node)
@@ -256,7 +267,7 @@ def class_in(modules: Mapping[str, torch.nn.Module], name: str) -> str:
     """Return the full class name of a module, which may be missing in `modules`."""
     part = modules.get(name)
     # torch.fx puts a plain module where it does not record the class.
-    plain = part is None or type(part) is torch.nn.Module
+    plain = part is None or type(part) is torch.nn.Module or is_unflattened(part)
     return container_class(modules, name) if plain else class_name_of(type(part))
 
 
@@ -326,7 +337,7 @@ def _common(stacks: Iterable[_Stack | None]) -> _Stack | None:
 
 
 def _stack_to(
-    node: torch.fx.Node, around: Mapping[str, object] | None, prefix: str, part: torch.nn.Module
+    node: torch.fx.Node, around: Mapping[str, object] | None, prefix: str, part: Any
 ) -> ModuleStack:
     """Return the module stack for a node that calls a module, with that call as its last entry.
 
@@ -347,11 +358,12 @@ def _stack_to(
             name: (f"{prefix}{entry[0]}", entry[1]) if is_call(entry) and entry[0] else entry
             for name, entry in stack.items()
         }
-    elif prefix or isinstance(part, torch.fx.GraphModule):
+    elif prefix or is_graph_module(part):
         # The stack describes the module in the original model, in calls that no longer exist.
         stack = {}
     # The module may have another class than the traced one, as after fusion.
-    return {**stack, key if own else node.name: (f"{prefix}{node.target}", type(part))}
+    kind = part.type_name() if is_unflattened(part) else type(part)
+    return {**stack, key if own else node.name: (f"{prefix}{node.target}", kind)}
 
 
 def hyperparameters_of(part: torch.nn.Module) -> dict[str, object]:

@@ -7,13 +7,12 @@ from tensorboard.compat.proto.graph_pb2 import GraphDef
 from tbscope.errors import ArgumentError
 from tbscope.messages import error_text, shown
 from tbscope.sources.file_kind import read_whole
-from tbscope.sources.files import kind_of_content, unreadable
+from tbscope.sources.files import DAMAGED, kind_of_content, unreadable
 from tbscope.utils.files import path_of
 
 __all__ = ["graph_def_of_bytes", "load_graph_def"]
 
 _DOING = "no GraphDef can be read"
-_FIX = "it is cut off or damaged: copy or write it again"
 
 
 def load_graph_def(source: object) -> GraphDef:
@@ -63,7 +62,7 @@ def graph_def_of_bytes(data: bytes, what: object) -> GraphDef:
     try:
         return GraphDef.FromString(data)
     except (DecodeError, UnicodeDecodeError) as error:
-        raise unreadable(what, _DOING, error_text(error), _FIX) from error
+        raise unreadable(what, _DOING, error_text(error), DAMAGED) from error
 
 
 def _of_text(data: bytes, what: object) -> GraphDef:
@@ -71,8 +70,8 @@ def _of_text(data: bytes, what: object) -> GraphDef:
         return text_format.Parse(data.decode("utf-8"), GraphDef())
     except UnicodeDecodeError as error:
         why = f"at byte {error.start:,} it is no text in UTF-8"
-        raise unreadable(what, _DOING, why, _FIX) from error
+        raise unreadable(what, _DOING, why, DAMAGED) from error
     except RecursionError as error:
-        raise unreadable(what, _DOING, "its messages are nested too deep", _FIX) from error
+        raise unreadable(what, _DOING, "its messages are nested too deep", DAMAGED) from error
     except Exception as error:  # text_format raises several classes of errors.
-        raise unreadable(what, _DOING, error_text(error), _FIX) from error
+        raise unreadable(what, _DOING, error_text(error), DAMAGED) from error

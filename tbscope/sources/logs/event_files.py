@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tbscope.messages import error_text
 from tbscope.sources.file_kind import Readable, file_kind, open_file, reason_unopened
-from tbscope.sources.files import unreadable
+from tbscope.sources.files import SAVED_MODEL, unreadable
 from tbscope.sources.logs.events import EventError, LoggedContent, graphs_in
 from tbscope.utils.files import masked_crc, path_of
 
@@ -38,6 +38,8 @@ def log_files(path: object, *, fix: str) -> list[tuple[str, str]]:
         return [(".", text)]
     files = list(_event_files(text))
     if not files:
+        if os.path.exists(os.path.join(text, "saved_model.pb")):
+            raise unreadable(path, DOING, *SAVED_MODEL)
         raise unreadable(
             path,
             DOING,

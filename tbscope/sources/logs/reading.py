@@ -1,12 +1,13 @@
 """Graphs of logs: every graph of every run, tag and step, converted back to `Graph`."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tbscope.errors import ArgumentError
+from tbscope.errors import ArgumentError, NotFoundError
 from tbscope.formats.compressed import graph_of_record
 from tbscope.ir.graph import Graph, Measured
-from tbscope.messages import shown
+from tbscope.messages import did_you_mean, shown, tag_text
 from tbscope.sources.files import unreadable
 from tbscope.sources.graphdef.loading import graph_def_of_bytes
 from tbscope.sources.graphdef.reading import graph_of_message
@@ -16,9 +17,10 @@ from tbscope.sources.logs.keras import graph_def_of_keras
 from tbscope.utils.files import path_of
 from tbscope.utils.warning import warn
 
-__all__ = ["LoggedGraph", "graph_in_log", "read_log"]
+__all__ = ["LoggedGraph", "graph_in_log", "logged_graph", "read_log"]
 
 _MOST_LISTED = 8
+_AT_STEP = re.compile(r"(.+)@(-?[0-9]{1,18})", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +124,48 @@ def graph_in_log(path: object) -> Graph:
         "no one graph can be read",
         f"it has {len(latest)} of them: {'; '.join(names[:_MOST_LISTED])}{more}",
         "for one in tbscope.read_log(path): one.run, one.tag, one.step, one.graph",
+    )
+
+
+def logged_graph(path: str, tag: str) -> Graph:
+    """Return the graph of a log with a tag, at a step or the latest.
+
+    Args:
+        path: An event file, or a log directory of one run.
+        tag: A tag, or a tag and a step: `large`, `large@7`, `Default`. A tag whose own name is
+            `large@7` is found only if the tag `large` has no step 7, so each graph has a name
+            (the other one is `large@7@STEP`).
+    Raises:
+        ArgumentError: The path is no log, or several of its runs have the graph.
+        NotFoundError: The log does not contain the graph.
+    """
+    logged = read_log(path)
+    at_step = _AT_STEP.fullmatch(tag)
+    name, step = (at_step[1], int(at_step[2])) if at_step else (None, 0)
+    same = [entry for entry in logged if tag_text(entry.tag) == name]
+    graphs = [entry for entry in same if entry.step == step] or [
+        entry for entry in logged if tag_text(entry.tag) == tag
+    ]
+    runs = list(dict.fromkeys(entry.run for entry in graphs))
+    if len(runs) > 1:
+        raise ArgumentError(
+            f"several runs of {shown(path)} have a graph {shown(tag)}",
+            why=f"{', '.join(runs[:8])}{' and more' if len(runs) > 8 else ''} have one",
+            fix=f"give the directory of one: {path.rstrip('/')}/{runs[-1]}:{tag}",
+        )
+    if graphs:
+        return max(enumerate(graphs), key=lambda pair: (pair[1].step, pair[0]))[1].graph
+    if same:
+        steps = ", ".join(map(str, dict.fromkeys(entry.step for entry in same[:8])))
+        raise NotFoundError(
+            f"the tag {shown(name)} has no graph of step {step} in {shown(path)}",
+            why=f"its steps are {steps}{' and more' if len(same) > 8 else ''}",
+            fix=f"tbscope ls {path} lists them",
+        )
+    tags = dict.fromkeys(tag_text(entry.tag) for entry in logged)
+    raise NotFoundError(
+        f"no graph is tagged {shown(tag)} in {shown(path)}",
+        fix=did_you_mean(tag, tags, f"tbscope ls {path} lists all"),
     )
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tbscope.errors import ArgumentError
 from tbscope.messages import error_text, shown
-from tbscope.sources.files import ELSEWHERE, kind_of_content
+from tbscope.sources.files import ELSEWHERE
 from tbscope.sources.onnx.optional_deps import import_extra
 from tbscope.sources.onnx.types import MOST_ELEMENTS
 from tbscope.utils.files import path_of
@@ -17,33 +17,19 @@ if TYPE_CHECKING:
 
 __all__ = ["is_model", "is_program", "load_model"]
 
-_HEAD_BYTES = 512
 _FIX = "give the path of an ONNX file, or the result of onnx.load"
 
 
 def is_model(source: object) -> bool:
-    """Whether an object is an ONNX model, or the path of one, without importing onnx.
-
-    A file is one by its content, or by a name that ends in `.onnx`.
-    """
+    """Whether an object is an ONNX model, or a path that ends in `.onnx`."""
     path = path_of(source)
     if path is not None:
-        return _holds_model(path) or path.endswith(".onnx")
+        return path.endswith(".onnx")
     onnx = sys.modules.get("onnx")
     if onnx is not None and isinstance(source, onnx.ModelProto):
         return True
     ir = sys.modules.get("onnx_ir")
     return (ir is not None and isinstance(source, ir.Model)) or is_program(source)
-
-
-def _holds_model(path: str) -> bool:
-    try:
-        with open(path, "rb") as file:
-            return (
-                kind_of_content(file.read(_HEAD_BYTES), os.fstat(file.fileno()).st_size) == "onnx"
-            )
-    except (OSError, ValueError):
-        return False
 
 
 def load_model(source: Any) -> "ModelProto":

@@ -14,16 +14,14 @@ import torch
 
 from tbscope.errors import ArgumentError
 from tbscope.messages import error_text, shown
-from tbscope.sources.files import local_file, unreadable
+from tbscope.sources.files import DAMAGED, holds_script, local_file, open_archive, unreadable
 from tbscope.sources.fx.aliasing import UNKNOWN, TensorType, Types, dtype_name
 from tbscope.sources.torch.compat.modules import load_script_file
-from tbscope.sources.torchscript.detect import holds_script
 from tbscope.sources.torchscript.types import ScriptBlock
 
 __all__ = ["Loaded", "load_script"]
 
 _DOING = "no TorchScript can be read"
-_DAMAGED = "it is cut off or damaged: copy or write it again"
 
 
 class Loaded(NamedTuple):
@@ -51,13 +49,13 @@ def load_script(path: object) -> Loaded:
     """
     name = local_file(path, _DOING)
     try:
-        with zipfile.ZipFile(name) as archive:
+        with open_archive(name) as archive:
             traced_inputs = _noted(archive, path)
     except ArgumentError:
         raise
     except Exception as error:  # The reader of a damaged archive raises errors of many kinds.
         why = f"it is no whole zip file: {error_text(error)}"
-        raise unreadable(path, _DOING, why, _DAMAGED) from error
+        raise unreadable(path, _DOING, why, DAMAGED) from error
     try:
         return Loaded(*load_script_file(name), traced_inputs)
     except Exception as error:
@@ -91,7 +89,7 @@ def _noted(archive: zipfile.ZipFile, path: object) -> list[Types] | None:
                 traced_inputs = inputs if isinstance(inputs, list) else None
             except Exception as error:  # The reader of a damaged pickle may raise anything.
                 why = f"its entry {shown(name)} cannot be read: {error_text(error)}"
-                raise unreadable(path, _DOING, why, _DAMAGED) from error
+                raise unreadable(path, _DOING, why, DAMAGED) from error
     return traced_inputs
 
 

@@ -20,12 +20,14 @@ from torch.utils import checkpoint as _checkpoint
 from torch.utils._python_dispatch import TorchDispatchMode
 
 __all__ = [
+    "TREE_FUNCTIONS",
     "GRADIENT_HOOKS",
     "MOVES",
     "RUNS_FOR_ITSELF",
     "RUN_BACKWARD",
     "STOP_RECOMPUTATION",
     "DispatchMode",
+    "TreeSpec",
     "are_innermost",
     "batch_dimension",
     "class_in_torch",
@@ -479,6 +481,7 @@ map_tensors: Callable[[Callable[[torch.Tensor], object], object], object] = part
 )
 """Returns a pytree with each tensor among its leaves replaced by the result of a function."""
 
+TreeSpec = _pytree.TreeSpec
 flat: Callable[[object], list[object]] = _pytree.tree_leaves
 """Returns the leaves of a pytree, in the order in which `filled` takes them."""
 
@@ -486,6 +489,10 @@ flat: Callable[[object], list[object]] = _pytree.tree_leaves
 def filled(plan: Any, leaves: Sequence[object]) -> object:
     """Return the pytree of a TreeSpec (`plan`) with some leaves."""
     return _pytree.tree_unflatten(leaves, plan)
+
+
+TREE_FUNCTIONS = (_pytree.tree_unflatten, torch.fx._pytree.tree_flatten_spec)
+"""Functions between containers and their leaves that an unflattened program calls."""
 
 
 def is_registered(cls: type) -> bool:
@@ -500,6 +507,10 @@ def tree_specs_of(module: torch.fx.GraphModule) -> tuple[object, object, list[st
     """
     info = getattr(getattr(module.graph, "_codegen", None), "pytree_info", None)
     if info is None:
+        # The module of an unflattened program has the record of each call, its own first.
+        for call in getattr(module, "module_call_graph", ())[:1]:
+            signature = call.signature
+            return signature.in_spec, signature.out_spec, signature.forward_arg_names
         return None, None, None
     names = [name for name in getattr(info, "orig_args", ()) if name != "self"]
     return getattr(info, "in_spec", None), getattr(info, "out_spec", None), names
