@@ -25,8 +25,8 @@ class Block(nn.Module):
 
 
 @tbscope.scope("decorated")
-def decorated(x):
-    return x.sin()
+def decorated(x, times=3):
+    return x.sin() if times == 1 else decorated(x, times - 1)
 
 
 class Net(nn.Module):

@@ -266,7 +266,7 @@ class Declaring(Declared):
     dtype: torch.dtype
     own: int = 7
     text: str
-    weight: torch.Tensor
+    weight: tuple[torch.Tensor, int]
     part: nn.Module
     lists: list[int]
     nothing: float | None = None
@@ -277,12 +277,19 @@ class Declaring(Declared):
     def __init__(self):
         super().__init__()
         self.alpha, self.sizes, self.kind, self.dtype = 0.5, (1, 2), Kind.FAST, torch.float16
-        self.text, self.weight, self.lists = "x" * 2_000, torch.ones(2), [1]
+        self.text, self.weight, self.lists = "x", (torch.ones(2), 1), [1]
         self.part, self.undeclared = nn.Linear(1, 1), 4
 
 
 def test_declared_attributes_are_settings():
-    expected = {"alpha": 0.5, "sizes": (1, 2), "kind": "FAST", "dtype": "torch.float16", "own": 7}
+    expected = {
+        "text": "x",
+        "alpha": 0.5,
+        "sizes": (1, 2),
+        "kind": "Kind.FAST",
+        "dtype": "torch.float16",
+        "own": 7,
+    }
     assert hyperparameters(Declaring()) == {"limit": 3, **expected}
 
 

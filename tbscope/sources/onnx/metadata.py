@@ -118,8 +118,8 @@ def any_origin(metadata: Mapping[str, str]) -> Origin | None:
         return None
     levels = list(map(ModuleRef, names[:-1], classes[:-1]))
     depth = len(levels)
-    for scope in reversed(scopes_in_trace(metadata.get(STACK))):
-        levels.insert(max(depth - scope.inside, 0), ModuleRef(scope.name, f"{_BY_HAND}{scope.at}"))
+    for name, at, inside in reversed(scopes_in_trace(metadata.get(STACK))):
+        levels.insert(max(depth - inside, 0), ModuleRef(name, f"{_BY_HAND}{at}"))
     return Origin(tuple(levels), names[-1], classes[-1])
 
 

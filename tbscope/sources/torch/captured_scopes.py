@@ -8,34 +8,20 @@ Unlike other metadata, stack traces reach decomposed programs, `.pt2` files and 
 import json
 import re
 from contextlib import suppress
-from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 from torch.fx import Graph, Node
 
 from tbscope.sources.torch.compat.compiler import captured_program, runs_in_compiler
 
-__all__ = ["CapturedScope", "close_captured", "open_captured", "scopes_in_trace"]
+__all__ = ["close_captured", "open_captured", "scopes_in_trace"]
 
 _MARK = "tbscope.scope "
 _LINE = re.compile(f"^{_MARK}(.*)$", re.MULTILINE)
 
 
-class CapturedScope(NamedTuple):
-    """A scope of the user around a node of a program.
-
-    Attributes:
-        name: Its name.
-        at: The number of nodes before it, which separates scopes of one name.
-        inside: The number of module calls around the node that run in the scope.
-    """
-
-    name: str
-    at: int
-    inside: int
-
-
-# The open scopes of each program: the name, the last node before, the number of nodes and of calls.
+# The open scopes of each program: the name, the last node before; the number of nodes and open
+# scopes before, and that of module calls.
 _OPEN: WeakKeyDictionary[Graph, list[tuple[str, Node | None, int, int]]] = WeakKeyDictionary()
 
 
@@ -49,8 +35,9 @@ def open_captured(name: str, compiled: bool) -> None:
     """
     with suppress(Exception):  # The user's code runs without its scopes, too.
         graph, calls = captured_program(compiled)
-        entry = name, next(iter(reversed(graph.nodes)), None), len(graph.nodes), len(calls)
-        _OPEN.setdefault(graph, []).append(entry)
+        opened = _OPEN.setdefault(graph, [])
+        last = next(iter(reversed(graph.nodes)), None)
+        opened.append((name, last, len(graph.nodes) + len(opened), len(calls)))
 
 
 @runs_in_compiler
@@ -70,8 +57,14 @@ def close_captured(name: str | None, compiled: bool) -> None:
             closed = closed if name in (None, closed) else None
 
 
-def scopes_in_trace(trace: object) -> list[CapturedScope]:
-    """Return the scopes of the user in the stack trace of a node, outermost first."""
+def scopes_in_trace(trace: object) -> list[tuple[str, int, int]]:
+    """Return the scopes of the user in the stack trace of a node, outermost first.
+
+    Returns:
+        For each scope its name; the number of nodes and open scopes before it, which separates
+        scopes of one name;
+        and the number of the module calls around the node that run in the scope.
+    """
     if not isinstance(trace, str) or _MARK not in trace:
         return []
-    return [CapturedScope(*json.loads(line)) for line in _LINE.findall(trace)]
+    return [tuple(json.loads(line)) for line in _LINE.findall(trace)]

@@ -33,6 +33,8 @@ OnnxAttribute: TypeAlias = int | float | str | list[int] | list[float] | list[st
 _Plain: TypeAlias = "tuple[ir.AttributeType, object]"
 """Type and value of an attribute that is a number, a text or a list of these."""
 
+_Call: TypeAlias = tuple[dict[tuple[int, str], _Plain], dict[str, _Plain]]
+
 # Keys of the values of a region, which depend on their positions alone.
 _Ids: TypeAlias = "dict[ir.Value | ModuleRef, Hashable]"
 
@@ -60,32 +62,28 @@ class NewFunction:
 
     Attributes:
         function: The `onnx_ir.Function`.
-        plain: The plain attributes in the body of the first call, by node and name.
         uses: The qualified name of the module of each call.
-        attributes: The attributes of each call, by name.
-        references: The attributes in the body that refer to an attribute of the call, which the
-            calls differ in.
+        calls: For each call the plain attributes in the body, by node and name, and its own.
     """
 
     function: "ir.Function"
-    plain: "dict[tuple[int, str], _Plain]"
     uses: list[str] = field(default_factory=list)
-    attributes: "list[dict[str, _Plain]]" = field(default_factory=list)
-    references: dict[tuple[int, str], str] = field(default_factory=dict)
+    calls: "list[_Call]" = field(default_factory=list)
 
-    def references_with(
-        self, plain: "dict[tuple[int, str], _Plain]", attributes: "dict[str, _Plain]"
-    ) -> dict[tuple[int, str], str] | None:
-        """Return the references with which a further call can share the function, or None."""
-        references = self.references.copy()
-        for key, value in plain.items():
-            if key not in references and value != self.plain[key]:
-                for name, own in attributes.items():
-                    if own == value and all(it[name] == self.plain[key] for it in self.attributes):
-                        references[key] = name
-            if attributes.get(references.get(key, ""), self.plain[key]) != value:
-                return None
-        return references
+    def references(self, call: "_Call") -> dict[tuple[int, str], str] | None:
+        """Return the attributes in which the calls and a further call differ, or None.
+
+        Each comes with the name of the attribute that has its value in all of the calls.
+        """
+        calls = [*self.calls, call]
+        references = {}
+        for key, value in call[0].items():
+            if any(plain[key] != value for plain, _ in calls):
+                names = (
+                    name for name in call[1] if all(own[name] == plain[key] for plain, own in calls)
+                )
+                references[key] = next(names, "")
+        return None if "" in references.values() else references
 
     def __str__(self) -> str:
         function = self.function
@@ -126,23 +124,21 @@ class FunctionBuilder:
             for index, node in enumerate(wanted.region.nodes)
             for name, value in _plain(node.attributes.values()).items()
         }
-        attributes = _plain(self._ir.convenience.convert_attributes(wanted.attributes))
+        call = plain, _plain(self._ir.convenience.convert_attributes(wanted.attributes))
         for made in alike:
-            references = made.references_with(plain, attributes)
+            references = made.references(call)
             if references is not None:
                 nodes = list(made.function)
                 for (index, key), name in references.items():
-                    kind = plain[index, key][0]
-                    nodes[index].attributes[key] = self._ir.RefAttr(key, name, kind)
-                made.references = references
+                    nodes[index].attributes[key] = self._ir.RefAttr(key, name, plain[index, key][0])
                 _keep_common_types(made.function, wanted.region.nodes)
                 break
         else:
             class_name = wanted.levels[-1].class_name or "Module"
-            made = NewFunction(self._function(wanted, class_name), plain)
+            made = NewFunction(self._function(wanted, class_name))
             alike.append(made)
             self.made.append(made)
-        made.attributes.append(attributes)
+        made.calls.append(call)
         made.uses.append(wanted.levels[-1].name)
         return self._node(made, wanted, wanted.region)
 

@@ -48,8 +48,10 @@ def hyperparameters(module: torch.nn.Module) -> dict[str, object]:
     settings = _printed(module, str.__str__(text)) if text else {}
     cls: type = type(module)
     for name, default in _declared(cls).items():
-        value = _setting(vars(module).get(name, default))
-        if value is not None:
+        value = vars(module).get(name, default)
+        if isinstance(value, Enum | torch.dtype | torch.device):
+            value = str(value)
+        if not isinstance(value, list | dict | None) and _is_plain(value):
             settings.setdefault(name, value)
     return settings
 
@@ -72,19 +74,6 @@ def _declared(cls: type) -> dict[str, object]:
                     is_own = base is cls or name in constants
                     declared[name] = vars(base).get(name) if is_own else None
     return declared
-
-
-def _setting(value: object) -> object:
-    """Return an attribute as a plain constant, or None for other objects, as a tensor or a list."""
-    if isinstance(value, tuple):
-        entries = tuple(map(_setting, value))
-        return None if None in entries else entries
-    if isinstance(value, Enum):
-        return value.name
-    if isinstance(value, torch.dtype | torch.device):
-        return str(value)
-    is_long = type(value) is str and len(value) > _MOST_TEXT
-    return value if type(value) in _PLAIN and not is_long else None
 
 
 def _printed(module: torch.nn.Module, text: str) -> dict[str, object]:

@@ -91,12 +91,9 @@ def compiling() -> Compiling:
     return Compiling(output.root_tx.f_code, output.local_scope, output.global_scope, recompiled)
 
 
-_fx: Any = _symbolic_trace
-
-
 def is_captured() -> bool:
     """Whether Dynamo interprets the caller, or a tracer of torch.fx may capture it (`make_fx`)."""
-    return is_dynamo_compiling() or _fx._is_fx_tracing_flag
+    return is_dynamo_compiling() or _symbolic_trace._is_fx_tracing_flag
 
 
 def captured_program(compiled: bool) -> tuple[Graph, Mapping[str, object]]:
@@ -107,23 +104,16 @@ def captured_program(compiled: bool) -> tuple[Graph, Mapping[str, object]]:
     Raises:
         AttributeError: No capture runs in this thread, or this torch has another form.
     """
+    kind = Tracer
     if compiled:
-        from torch._dynamo.symbolic_convert import InstructionTranslatorBase
-
-        translator: Any = _caller(lambda _, self: isinstance(self, InstructionTranslatorBase))
-        return translator.output.graph, translator.nn_module_stack
-    # Dynamo wraps the function.
-    code = inspect.unwrap(Tracer.trace).__code__
-    tracer: Any = _caller(lambda running, _: running is code)
-    return tracer.graph, tracer.module_stack
-
-
-def _caller(found: Callable[[CodeType, object], bool]) -> object:
-    """Return the `self` of the innermost frame that is found by its code and its `self`."""
-    frame: Any = sys._getframe(1)
-    while not found(frame.f_code, frame.f_locals.get("self")):
+        kind = importlib.import_module("torch._dynamo.symbolic_convert").InstructionTranslatorBase
+    frame: Any = sys._getframe()
+    while not isinstance(frame.f_locals.get("self"), kind):
         frame = frame.f_back
-    return frame.f_locals["self"]
+    capture = frame.f_locals["self"]
+    if compiled:
+        return capture.output.graph, capture.nn_module_stack
+    return capture.graph, capture.module_stack
 
 
 def runs_in_compiler(function: _Function) -> _Function:
