@@ -29,6 +29,7 @@ _MOST_ERROR = 500
 _MOST_NAME = 200
 # Python refuses to print numbers of more than 4,300 digits.
 _MOST_BITS = 10_000
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _OBEYED = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"
     "\ufeff\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]"
@@ -126,9 +127,9 @@ def first_of(texts: Iterable[str], most: int) -> str:
 
 
 def error_text(error: BaseException) -> str:
-    """Return an error on one line: `RuntimeError: the message`."""
+    """Return an error on one line, without colours: `RuntimeError: the message`."""
     try:
-        text = " ".join(str(error).split())
+        text = " ".join(_COLOUR.sub("", str(error)).split())
     except Exception as other:  # noqa: BLE001  The text names its class.
         text = f"(its message cannot be read: str() of it raises {_class(other)})"
     text = cut(text, _MOST_ERROR)

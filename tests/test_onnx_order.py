@@ -1,5 +1,7 @@
 """Functions have inputs and results in the order of the module's call, as the record tells it."""
 
+import re
+
 import onnx
 import onnx.inliner
 import onnx_ir
@@ -282,6 +284,43 @@ def test_a_model_that_cannot_be_exported_is_told():
 
     with pytest.raises(tbscope.TraceError, match="Odd cannot be exported to ONNX"):
         tbscope.export_onnx(Odd().eval(), torch.ones(3))
+
+
+class Eigen(nn.Module):
+    def forward(self, x):
+        return torch.linalg.eig(x)[0].real
+
+
+class Decides(nn.Module):
+    def forward(self, x):
+        return x * 2 if x.sum() > 0 else x
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "reason"),
+    [
+        (Decides(), {}, "Could not guard on data-dependent expression"),
+        (Eigen(), {}, "No ONNX function found for .*linalg_eig"),
+        (nn.ReLU(), {"dynamic_shapes": {"none": {0: "b"}}}, "When `dynamic_shapes` is specified"),
+    ],
+)
+def test_the_error_of_an_export_begins_with_the_reason_of_torch(model, options, reason):
+    with pytest.raises(tbscope.TraceError) as raised:
+        tbscope.export_onnx(model, torch.ones(3, 3), **options)
+
+    assert re.match(rf"\w+: {reason}", raised.value.why)
+    assert "u001b" not in raised.value.why
+
+
+def test_an_export_takes_inputs_as_a_trace_does():
+    x = torch.ones(2, 3)
+    results = [
+        tbscope.export_onnx(nn.ReLU(), x),
+        tbscope.export_onnx(nn.ReLU(), {"input": x}),
+        tbscope.export_onnx(nn.ReLU(), kwargs={"input": x}),
+        tbscope.export_onnx(nn.ReLU(), input_size=(2, 3)),
+    ]
+    assert len({str(result) for result in results}) == 1
 
 
 @pytest.mark.parametrize(

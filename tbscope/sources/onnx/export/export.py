@@ -129,9 +129,13 @@ def _export(
             model.train(training)
         return torch.onnx.export(model, args, kwargs=kwargs, **options)
     except Exception as error:  # The exporter raises errors of many kinds.
+        reason: BaseException = error
+        # Its own errors advise about the exporter, and the reason is their cause.
+        while reason.__cause__ and type(reason).__module__.startswith("torch.onnx"):
+            reason = reason.__cause__
         raise TraceError(
             f"{type(model).__name__} cannot be exported to ONNX",
-            why=error_text(error),
+            why=error_text(reason),
             fix="torch.onnx.export(model, args, dynamo=True, report=True) has details",
         ) from error
     finally:
