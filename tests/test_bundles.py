@@ -11,7 +11,7 @@ from torch import nn
 import tbscope
 from tbscope.drawing.placement.function_boxes import FunctionBoxes
 from tbscope.drawing.placement.split_levels import is_crowded
-from tbscope.ir.placement.borrowed_calls import BorrowedPlacement
+from tbscope.ir.placement.partition import Placement
 from tbscope.page.glyphs import Box
 from tbscope.page.hierarchy import Hierarchy
 from tbscope.page.level_graph import read_levels
@@ -124,7 +124,7 @@ def test_what_a_generator_runs_in_turns_stands_with_whoever_asks_it():
 def test_what_is_in_boxes_is_found_once():
     net, inputs = example(Helped)
     graph = tbscope.trace(net, inputs)
-    bundler = FunctionBoxes(graph, BorrowedPlacement())
+    bundler = FunctionBoxes(graph, Placement())
     level = next(graph.scopes())
     assert bundler.add_boxes(level, "functions")
     found = len(bundler.placement.all)

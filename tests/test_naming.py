@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tbscope.drawing.naming import GraphDefNames, append_state_keys, name_graph
-from tbscope.drawing.placement.containers import Placement
 from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Node
+from tbscope.ir.placement.partition import Placement
 from tbscope.ir.scopes import Scope, ScopePart
 from tbscope.page.op_types import RESERVED
 from tbscope.passes.collapse_leaves import collapse_leaves

@@ -26,8 +26,8 @@ from torch import nn
 import tbscope
 from tbscope.drawing import layout
 from tbscope.drawing.figures import Figure
-from tbscope.drawing.placement.containers import Placement
 from tbscope.ir.graph import Graph
+from tbscope.ir.placement.partition import Placement
 from tbscope.page.hierarchy import Hierarchy
 from tbscope.page.series import find_series
 from tbscope.pipeline import draw

@@ -23,13 +23,14 @@ from tbscope.drawing.const_nodes import (
 )
 from tbscope.drawing.info_cards import Card, blank_cards, leaf_facts, module_cards
 from tbscope.drawing.naming import GraphDefNames, Labels, Style, append_state_keys, name_graph
-from tbscope.drawing.placement.containers import STAGES, Helpers, Placement, Stage, find_placement
+from tbscope.drawing.placement.containers import STAGES, Helpers, Stage, find_placement
 from tbscope.drawing.placement.function_boxes import FunctionBoxes
 from tbscope.drawing.placement.split_levels import MANY_LOOSE, MOST_LOOSE, count_loose, is_crowded
 from tbscope.drawing.series_folding import op_type_apart, op_types_apart, series_that_break_flow
 from tbscope.ir.graph import Graph, Nest, Node, Output, Value
 from tbscope.ir.module_tree import ModuleTree
-from tbscope.ir.placement.borrowed_calls import BorrowedPlacement, place_borrowed_calls
+from tbscope.ir.placement.borrowed_calls import place_borrowed_calls
+from tbscope.ir.placement.partition import Placement
 from tbscope.ir.scope_io import OPERATIONS
 from tbscope.ir.scopes import Scope
 from tbscope.page.hierarchy import Hierarchy
@@ -119,14 +120,14 @@ def lay_out(
         borrowed=place_borrowed_calls(graph),
     )
     tree.forget()
-    drawing = _Candidate(options)
+    drawing = _Candidate(options, options.borrowed)
     if helpers != "none" and not callable(style):
         drawing = _with_function_boxes(drawing, every=helpers == "all")
     if drawing.names.ends and drawing.hierarchy.root in drawing.crowded:
         # Inputs and outputs may share a chunk only as nodes, so their own boxes are undone.
         options.boxed_ends = False
         drawing.hierarchy.forget()
-        drawing = _Candidate(options, drawing.boxed)
+        drawing = _Candidate(options, drawing.known)
     drawing.split()
     layout, hierarchy = drawing.layout, drawing.hierarchy
     if templates:
@@ -175,7 +176,7 @@ class _Options:
     also: Collection[Scope]
     short: dict[str, str]
     tells_classes: bool
-    borrowed: BorrowedPlacement
+    borrowed: Placement
     boxed_ends: bool = True
 
 
@@ -184,7 +185,8 @@ class _Candidate:
 
     Args:
         options: The graph and the options.
-        boxed: Boxes of functions and loops, which are no scopes of the graph; None for none.
+        known: The calls and nodes that are drawn in the box of their caller; and boxes of functions
+            and loops, which are no scopes of the graph.
 
     Attributes:
         options: The graph and the options.
@@ -197,12 +199,10 @@ class _Candidate:
         full: The number of loose operations on each level that has too many to be readable.
     """
 
-    def __init__(self, options: _Options, boxed: Placement | None = None) -> None:
-        self.options, self.boxed = options, boxed
+    def __init__(self, options: _Options, known: Placement) -> None:
+        self.options, self.known = options, known
         graph, short = options.graph, options.short
-        placement = find_placement(
-            graph, circles=options.circles, boxed=boxed, borrowed=options.borrowed
-        )
+        placement = find_placement(graph, circles=options.circles, known=known)
         self._info_cards = list(options.info_cards)
         if options.also:
             # A list whose members are drawn beside each other has no box, and so no card.
@@ -219,7 +219,7 @@ class _Candidate:
             boxed_ends=options.boxed_ends,
         )
         self._no_circles: set[Node] = set()
-        self._moved = boxed is not None or options.tells_classes
+        self._moved = bool(known.all) or options.tells_classes
         self._arrange(self._without_circles(self.names))
 
     def _without_circles(self, names: GraphDefNames) -> set[Node]:
@@ -312,9 +312,8 @@ class _Candidate:
 
     def split(self) -> None:
         """Split the levels that the page cannot draw into chunks."""
-        options, names, boxed = self.options, self.names, self.boxed
-        free = set() if boxed is None else set(boxed.free)
-        boxes = [] if boxed is None else [scope for scope in boxed.all if scope.kind != "container"]
+        options, names, free = self.options, self.names, set(self.known.free)
+        boxes = [scope for scope in self.known.all if scope.kind != "container"]
         while self.crowded:
             mapping = find_chunks(
                 self.hierarchy,

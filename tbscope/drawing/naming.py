@@ -13,9 +13,9 @@ from functools import cache
 from operator import itemgetter
 from typing import Literal, TypeAlias
 
-from tbscope.drawing.placement.containers import Placement
 from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Graph, Node, Parameter
+from tbscope.ir.placement.partition import Placement
 from tbscope.ir.scope_io import OWNED, STATE
 from tbscope.ir.scopes import Scope
 from tbscope.messages import shown
@@ -321,8 +321,8 @@ class _Namer:
                 text, changed = f"{above}.{text}", changed or also
             # Children of the box itself keep their names: a scope that is drawn here and belongs
             # elsewhere claims its name later.
-            is_guest = owner is scope and scope in placement.scopes
-            level = placement.scopes.get(owner, owner.parent)
+            is_guest = owner is scope and scope in placement.boxes
+            level = placement.boxes.get(owner, owner.parent)
             # Unchanged names of modules are claimed first, before changed ones.
             order = changed or is_guest, scope.kind in _NO_MODULES
             levels.setdefault(level, []).append((order, scope, text))
@@ -408,7 +408,7 @@ class _Namer:
 
     def name_nodes(self, graph: Graph) -> None:
         """Name the remaining nodes: parameters and buffers, then operations and constants."""
-        names, scopes, placement = self.names.nodes, self.names.scopes, self._placement.nodes
+        names, scopes, boxes = self.names.nodes, self.names.scopes, self._placement.boxes
         attributes = state_attributes(graph)
         state = [node for node in graph.nodes if node.kind in STATE]
         places: dict[Node, tuple[Scope | None, str]] = {}
@@ -419,7 +419,7 @@ class _Namer:
             elif kind in STATE or (kind == "constant" and not node.name.isdigit()):
                 places[node] = scope, attributes[node]
             elif node not in names:
-                places[node] = placement.get(node, scope), node.op
+                places[node] = boxes.get(node, scope), node.op
         names.update(zip(places, self.claim_below(places.values()), strict=True))
 
     def claim_below(self, places: Iterable[tuple[Scope | None, str]]) -> list[str]:

@@ -10,25 +10,21 @@ the call frames that they share (`_Unit.chain`), and those of one frame into ite
 at which they ran (`_Unit.steps`): a step lower than the preceding one begins a new iteration.
 """
 
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import groupby, takewhile
-from typing import Literal, NamedTuple, TypeAlias, TypeVar
+from typing import NamedTuple, TypeAlias
 
-from tbscope.drawing.placement.containers import Placement, Stage
-from tbscope.ir.graph import Graph, Node
+from tbscope.drawing.placement.containers import Stage
+from tbscope.ir.graph import Graph
 from tbscope.ir.metadata import CallFrame
-from tbscope.ir.nodes import sources_of
-from tbscope.ir.placement.borrowed_calls import BorrowedPlacement
+from tbscope.ir.placement.partition import Level, Partition, Placement, Unit
 from tbscope.ir.scope_io import OPERATIONS, NearestProperty, with_above
 from tbscope.ir.scopes import Scope, ScopePart
-from tbscope.utils.components import find_cycles
 
 __all__ = ["FunctionBoxes"]
 
-_Item: TypeAlias = Node | Scope
-_Key = TypeVar("_Key", CallFrame, int)
 _Loop: TypeAlias = tuple[int, int]
 
 # The fewest operations beside its modules that make an iteration worth a box.
@@ -46,7 +42,7 @@ class _Unit(NamedTuple):
         lists: The lists on this level that contain it, outermost first.
     """
 
-    item: _Item
+    item: Unit
     chain: tuple[CallFrame, ...]
     steps: tuple[int, ...]
     modules: frozenset[str]
@@ -91,19 +87,19 @@ class FunctionBoxes:
         borrowed: The calls and nodes that are drawn in the box of their caller.
 
     Attributes:
-        placement: The boxes so far, and the placement of their contents.
+        placement: `borrowed`, with the boxes so far and the placement of their contents.
         changed: Whether boxes were made since the caller last cleared this flag.
         has_candidates: Whether the call frame of any operation is recorded.
     """
 
-    def __init__(self, graph: Graph, borrowed: BorrowedPlacement) -> None:
-        self.placement = Placement()
+    def __init__(self, graph: Graph, borrowed: Placement) -> None:
+        self.placement = replace(
+            borrowed, all=[], boxes={**borrowed.boxes}, parts={**borrowed.parts}, free=[]
+        )
         self.changed = False
-        self._graph, self._borrowed_placement = graph, borrowed
-        self._own: dict[Scope | None, dict[Node, None]] = defaultdict(dict)
-        self._children: dict[Scope | None, dict[Scope, None]] = defaultdict(dict)
+        self._graph = graph
         self._calls: dict[Scope, _Called] = {}
-        self._order: dict[_Item, int] = {}
+        self._order: dict[Unit, int] = {}
         self._numbers: Counter[tuple[Scope | None, str]] = Counter()
         # Cached, since each stage reads the units of a level; cleared when a unit moves.
         self._known_units: dict[Scope | None, list[_Unit]] = {}
@@ -111,16 +107,17 @@ class FunctionBoxes:
         self._forwards: dict[CallFrame, Scope] = {}
         operations = [node for node in graph.nodes if node.kind in OPERATIONS]
         self.has_candidates = bool({node.run for node in operations} - {None})
+        self._partition = Partition(
+            lambda: [*operations, *(scope for scope in graph.scopes() if scope in self._order)],
+            self.placement.boxes,
+        )
         for at, node in enumerate(operations):
-            scope = borrowed.nodes.get(node, node.scope)
             self._order[node] = at
-            self._own[scope][node] = None
+            scope = self._partition.box_of(node)
             while scope is not None and scope not in self._order:
                 self._order[scope] = at
                 scope = scope.parent
         for scope in graph.scopes():
-            if scope in self._order:
-                self._children[borrowed.hosts.get(scope, scope.parent)][scope] = None
             key = scope.parent, scope.part.label
             if scope.part.attribute is None:
                 self._numbers[key] = max(self._numbers[key], scope.part.index + 1)
@@ -130,7 +127,7 @@ class FunctionBoxes:
                 self._calls[call.scope] = _Called(call.run, call.step, name, len(self._calls))
         called = NearestProperty[Scope](lambda scope: scope if scope in self._calls else None)
         for node in graph.nodes:
-            if node.run is not None and node not in borrowed.nodes:
+            if node.run is not None and node not in borrowed.boxes:
                 caller = called(node.scope)
                 if caller is not None:
                     self._forwards.setdefault(node.run.outermost(), caller)
@@ -140,13 +137,14 @@ class FunctionBoxes:
     def _units(self, level: Scope | None) -> list[_Unit]:
         """Return the operations and boxes directly on a level, in the order of the graph."""
         if level not in self._known_units:
-            units = [
-                _Unit(node, *_calls_around(node.run, node.step), frozenset())
-                for node in self._own[level]
-                if node.kind == "op"
+            items = sorted(self._partition.inside[level], key=self._order.__getitem__)
+            self._known_units[level] = [
+                self._unit(item)
+                if isinstance(item, Scope)
+                else _Unit(item, *_calls_around(item.run, item.step), frozenset())
+                for item in items
+                if isinstance(item, Scope) or item.kind == "op"
             ]
-            units += [self._unit(scope) for scope in self._children[level]]
-            self._known_units[level] = sorted(units, key=lambda unit: self._order[unit.item])
         return self._known_units[level]
 
     def _unit(self, scope: Scope) -> _Unit:
@@ -172,7 +170,7 @@ class FunctionBoxes:
         call = self._calls[scope]
         chain, steps = _calls_around(call.run, call.step)
         caller = self._forwards.get(chain[0]) if chain else None
-        level = self._borrowed_placement.hosts.get(scope, scope.parent)
+        level = self._partition.box_of(scope)
         if caller is None or caller in with_above([level]):
             return chain, steps
         if self._calls[caller].number >= call.number:
@@ -214,15 +212,9 @@ class FunctionBoxes:
                 continue
             flat = [member for unit in members for member in self._members(unit)]
             flat.sort(key=lambda unit: self._order[unit.item])
-            inside = {unit.item for unit in members}
-            outside = [unit for unit in units if unit.item not in inside]
             for iterations in self._loops(flat, depth - 1):
-                numbered = list(enumerate(iterations))
-                if len(self._without_cycles(flat + outside, numbered)) == len(iterations):
-                    loops += 1
-                    self._add_steps(
-                        level, iterations, flat, f"step{loops}" if loops > 1 else "step"
-                    )
+                stem = f"step{loops + 1}" if loops else "step"
+                loops += self._add_steps(level, iterations, flat, stem)
         return len(self.placement.all) > before
 
     def _add_functions(
@@ -251,12 +243,16 @@ class FunctionBoxes:
                     wanted.append((_named_best(run, inside, depth), inside))
                 else:
                     pending.append((inside, depth + 1))
-        if wanted:
-            wanted = self._without_cycles(units, wanted)
-        for run, inside in sorted(wanted, key=lambda each: self._order[each[1][0].item]):
-            box = self._open(level, run.function.name, inside, kind="function")
-            for unit in inside:
-                self._move(unit.item, level, box)
+        if not wanted:
+            return
+        boxes = {
+            Scope(ScopePart(run.function.name), parent=level, kind="function"): inside
+            for run, inside in sorted(wanted, key=lambda each: self._order[each[1][0].item])
+        }
+        trial = Level(self._partition, level)
+        moves = {box: {unit.item: box for unit in inside} for box, inside in boxes.items()}
+        for box in trial.settle(moves, lambda box: box not in trial.circling()):
+            self._open(box, boxes[box])
 
     def _is_function(
         self, run: CallFrame, inside: list[_Unit], mixed: list[_Unit], *, whole: bool
@@ -287,38 +283,6 @@ class FunctionBoxes:
             run in inner.chain or self._ran_partly_in(inner, run)
             for inner in self._units(unit.item)
         )
-
-    def _without_cycles(
-        self, units: list[_Unit], wanted: Sequence[tuple[_Key, list[_Unit]]]
-    ) -> list[tuple[_Key, list[_Unit]]]:
-        """Return the wanted boxes without those that would be on a cycle.
-
-        Args:
-            units: All units of the level.
-            wanted: The key and the members of each box.
-        """
-        box_of: dict[_Item, object] = {unit.item: unit.item for unit in units}
-        for key, inside in wanted:
-            box_of.update((unit.item, key) for unit in inside)
-        # The future unit of the level that contains each node, directly or below.
-        unit_of: dict[Node, object] = {}
-        for item, box in box_of.items():
-            if isinstance(item, Node):
-                unit_of[item] = box
-                continue
-            pending = [item]
-            while pending:
-                scope = pending.pop()
-                unit_of.update(dict.fromkeys(self._own[scope], box))
-                pending += self._children[scope]
-        links = {
-            (unit_of[source], unit)
-            for node, unit in unit_of.items()
-            for source in sources_of(node)
-            if source in unit_of and unit_of[source] is not unit
-        }
-        circling = set().union(*find_cycles(links))
-        return [(key, inside) for key, inside in wanted if key not in circling]
 
     # -- loops -------------------------------------------------------------------------------
 
@@ -357,8 +321,8 @@ class FunctionBoxes:
 
     def _add_steps(
         self, level: Scope | None, iterations: list[list[_Unit]], units: list[_Unit], stem: str
-    ) -> None:
-        """Make a box of each iteration with several units.
+    ) -> bool:
+        """Make a box of each iteration with several units, if no iteration would be on a cycle.
 
         A list whose members all ran in one iteration moves into its box. If only some did, a
         piece of the list with these members is made in the box.
@@ -368,20 +332,31 @@ class FunctionBoxes:
             iterations: The units of each iteration.
             units: All units, with lists replaced by their members.
             stem: The name of the boxes before their number.
+        Returns:
+            Whether the boxes were made.
         """
         in_all = Counter(unit.lists[0] for unit in units if unit.lists)
-        for at, members in enumerate(iterations):
-            if len(members) < 2:
-                continue
-            box = self._open(level, f"{stem}.{at}", members, kind="hand")
+        lists = {listed for unit in units for listed in unit.lists}
+        boxes = {
+            Scope(ScopePart(f"{stem}.{at}"), parent=level, kind="hand"): members
+            for at, members in enumerate(iterations)
+        }
+        moves = {unit.item: box for box, members in boxes.items() for unit in members}
+        trial = Level(self._partition, level, is_box=lambda scope: scope not in lists)
+        if not trial.settle({stem: moves}, lambda _: trial.circling().isdisjoint(boxes)):
+            return False
+        move = self._partition.move
+        for box, members in boxes.items():
+            if len(members) > 1:
+                self._open(box, members)
             in_iteration = Counter(unit.lists[0] for unit in members if unit.lists)
             pieces: dict[tuple[Scope, ...], Scope] = {(): box}
             for unit in members:
-                item = unit.item
-                if unit.lists and in_iteration[unit.lists[0]] == in_all[unit.lists[0]]:
-                    item = unit.lists[0]
-                    if item not in self.placement.scopes:
-                        self._move(item, level, box)
+                whole = unit.lists and in_iteration[unit.lists[0]] == in_all[unit.lists[0]]
+                if whole or len(members) == 1:
+                    move({unit.item: unit.lists[-1] if unit.lists else level})
+                    if len(members) > 1 and unit.lists[0] not in self.placement.boxes:
+                        move({unit.lists[0]: box})
                     continue
                 for depth, listed in enumerate(unit.lists):
                     enclosing, inner = unit.lists[:depth], unit.lists[: depth + 1]
@@ -395,52 +370,36 @@ class FunctionBoxes:
                             qualified_name=name,
                         )
                         pieces[inner] = self._add(piece, listed)
-                self._move(item, unit.lists[-1] if unit.lists else level, pieces[unit.lists])
+                move({unit.item: pieces[unit.lists]})
             self._renumber(box)
+        return True
 
     # -- changes of the placement ------------------------------------------------------------
 
-    def _open(
-        self,
-        level: Scope | None,
-        name: str,
-        units: list[_Unit],
-        *,
-        kind: Literal["function", "hand"],
-    ) -> Scope:
-        """Make a box on a level."""
-        part = ScopePart(name, None, self._numbers[level, name])
-        self._numbers[level, name] += 1
-        box = self._add(Scope(part, parent=level, kind=kind), units[0].item)
+    def _open(self, box: Scope, units: list[_Unit]) -> None:
+        """Number a box, and add it to its level."""
+        key = box.parent, box.part.label
+        box.renumber(self._numbers[key])
+        self._numbers[key] += 1
+        self._add(box, units[0].item)
         if not any(unit.modules for unit in units):
             self.placement.free.append(box)
-        return box
 
-    def _add(self, box: Scope, first: _Item) -> Scope:
+    def _add(self, box: Scope, first: Unit) -> Scope:
         """Add a box to the level of its parent, in the position of its first node or scope."""
         self.changed = True
         self.placement.all.append(box)
         self._order[box] = self._order[first]
-        self._children[box.parent][box] = None
-        return box
-
-    def _move(self, item: _Item, level: Scope | None, box: Scope) -> None:
-        # Every new box or piece of a list is followed by a move into it, so that clearing the
-        # cache here suffices.
+        self._partition.inside[box.parent][box] = None
         self._known_units.clear()
-        if isinstance(item, Node):
-            self.placement.nodes[item] = box
-            del self._own[level][item]
-            self._own[box][item] = None
-        else:
-            self.placement.scopes[item] = box
-            del self._children[level][item]
-            self._children[box][item] = None
+        return box
 
     def _renumber(self, box: Scope) -> None:
         """Number the calls of each module, and the backward passes, in an iteration from 0 on."""
         numbers: Counter[tuple[str, str | None]] = Counter()
-        for scope in self._children[box]:
+        for scope in self._partition.inside[box]:
+            if not isinstance(scope, Scope):
+                continue
             part = scope.part
             if scope in self._calls or scope.phase != "forward":
                 key = part.label, part.attribute

@@ -14,117 +14,102 @@ the scope of the module call in which it ran.
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from tbscope.ir.graph import Call, Graph, Node
 from tbscope.ir.metadata import CallFrame
 from tbscope.ir.nodes import sources_of
-from tbscope.ir.placement.level_links import Unit, level_links, unit_of
+from tbscope.ir.placement.partition import Level, Moves, Partition, Placement, Unit
 from tbscope.ir.placement.reentrant_modules import place_reentrant_work
-from tbscope.ir.scope_io import OWNED, InheritedProperty, NearestProperty, self_and_ancestors
+from tbscope.ir.scope_io import (
+    OPERATIONS,
+    OWNED,
+    InheritedProperty,
+    NearestProperty,
+    self_and_ancestors,
+)
 from tbscope.ir.scopes import Scope, ScopePart
-from tbscope.utils.components import find_cycles
 
-__all__ = ["BorrowedPlacement", "is_shared", "place_borrowed_calls"]
+__all__ = ["is_shared", "place_borrowed_calls"]
 
 _NONE: tuple[Scope, ...] = ()
 _HOLDING = frozenset({"module", "container"})
 
 
-@dataclass(slots=True)
-class BorrowedPlacement:
-    """The placement of calls and operations in the boxes of their callers.
-
-    Attributes:
-        hosts: For the scope of each moved call, the scope of the module that called it; and for
-            the box of a moved operation's kernels, the scope as in `nodes`.
-        parts: The printed name of each of these calls in its host, numbered from 0.
-        nodes: For each moved operation of a method, the scope of the module that called the method.
-    """
-
-    hosts: dict[Scope, Scope] = field(default_factory=dict)
-    parts: dict[Scope, ScopePart] = field(default_factory=dict)
-    nodes: dict[Node, Scope] = field(default_factory=dict)
-
-    def add(self, units: Iterable[Unit], host: Scope) -> None:
-        """Place operations, or boxes of their kernels, in the box of their method's caller."""
-        for unit in units:
-            if isinstance(unit, Node):
-                self.nodes[unit] = host
-            else:
-                self.hosts[unit] = host
-
-    def remove(self, units: Iterable[Unit]) -> None:
-        """Place them in their own scopes again."""
-        for unit in units:
-            if isinstance(unit, Node):
-                del self.nodes[unit]
-            else:
-                del self.hosts[unit]
-
-    def number_parts(self, graph: Graph) -> None:
-        """Set the printed names of moved calls, numbered in their order.
-
-        The name is the path of the module in the caller's module, or else in the module that
-        contains it. If the path begins with a module list of the caller, the call is placed in the
-        box of that list.
-        """
-        lists = {
-            (scope.parent, scope.part.attribute): scope
-            for scope in graph.scopes()
-            if scope.kind == "container"
-        }
-        numbers: Counter[tuple[Scope, ScopePart]] = Counter()
-        for call in graph.calls:
-            scope, host = call.scope, self.hosts.get(call.scope)
-            if host is None or call.number:
-                continue
-            attribute = call.called_as if host is call.caller else ""
-            attribute = attribute or _path_in(scope, host)
-            while host not in self_and_ancestors(scope) and "." in attribute:
-                list_name, _, rest = attribute.partition(".")
-                if (host, list_name) not in lists:
-                    break
-                host, attribute = lists[host, list_name], rest
-            self.hosts[scope] = host
-            part = replace(scope.part, attribute=attribute or None, index=0)
-            self.parts[scope] = replace(part, index=numbers[host, part])
-            numbers[host, part] += 1
-
-
-def place_borrowed_calls(graph: Graph) -> BorrowedPlacement:
+def place_borrowed_calls(graph: Graph) -> Placement:
     """Return the calls and operations that are drawn in the box of their caller.
 
     Args:
         graph: A graph, as recorded or as drawn.
+    Returns:
+        The box of the scope of each moved call is the scope of the module that called it; that of
+        a moved operation of a method, or of the box of its kernels, the scope of the module that
+        called the method. `parts` has the printed name of each of these calls in its new box,
+        numbered from 0.
     """
-    placement = BorrowedPlacement()
+    placement = Placement()
     owners = _owners(graph)
     callers = dict(_borrowed(graph, owners))
+    if not callers and not owners:
+        return placement
+    partition = Partition(
+        lambda: [
+            *(node for node in graph.nodes if node.kind in OPERATIONS and node.phase == "forward"),
+            *graph.scopes(),
+        ],
+        placement.boxes,
+    )
     if callers:
         moved = [call.scope for call in graph.calls if call.scope in callers and is_shared(call)]
         moved += _Neighbours(graph, callers).all_moved()
-        placement.hosts.update((scope, callers[scope]) for scope in moved)
-        _add_cycles(graph, callers, placement)
-    elif not owners:
-        return placement
-    _add_visits(graph, owners, placement)
-    for unit, host in place_reentrant_work(graph, placement.hosts, placement.nodes).items():
-        placement.add([unit], host)
-    if placement.hosts:
-        placement.number_parts(graph)
+        placement.boxes.update((scope, callers[scope]) for scope in moved)
+        _add_cycles(callers, partition)
+    _add_visits(graph, owners, partition)
+    place_reentrant_work(graph, partition)
+    if placement.boxes:
+        _number_parts(graph, placement)
         _add_gradients(graph, placement)
     return placement
 
 
-def _add_gradients(graph: Graph, placement: BorrowedPlacement) -> None:
+def _number_parts(graph: Graph, placement: Placement) -> None:
+    """Set the printed names of moved calls, numbered in their order.
+
+    The name is the path of the module in the caller's module, or else in the module that
+    contains it. If the path begins with a module list of the caller, the call is placed in the
+    box of that list.
+    """
+    lists = {
+        (scope.parent, scope.part.attribute): scope
+        for scope in graph.scopes()
+        if scope.kind == "container"
+    }
+    numbers: Counter[tuple[Scope, ScopePart]] = Counter()
+    for call in graph.calls:
+        scope, host = call.scope, placement.boxes.get(call.scope)
+        if host is None or call.number:
+            continue
+        attribute = call.called_as if host is call.caller else ""
+        attribute = attribute or _path_in(scope, host)
+        while host not in self_and_ancestors(scope) and "." in attribute:
+            list_name, _, rest = attribute.partition(".")
+            if (host, list_name) not in lists:
+                break
+            host, attribute = lists[host, list_name], rest
+        placement.boxes[scope] = host
+        part = replace(scope.part, attribute=attribute or None, index=0)
+        placement.parts[scope] = replace(part, index=numbers[host, part])
+        numbers[host, part] += 1
+
+
+def _add_gradients(graph: Graph, placement: Placement) -> None:
     """Move the gradients of moved calls, too: their paths are the calls' paths in a phase's box."""
     of_path = {scope.parts: scope for scope in graph.scopes()}
-    calls = {scope.parts: (scope, placement.hosts[scope]) for scope in placement.parts}
+    calls = {scope.parts: (scope, placement.boxes[scope]) for scope in placement.parts}
     for path, scope in of_path.items():
         call, host = calls.get(path[1:], (None, None))
         if call is not None and host is not None and path[:1] + host.parts in of_path:
-            placement.hosts[scope] = of_path[path[:1] + host.parts]
+            placement.boxes[scope] = of_path[path[:1] + host.parts]
             placement.parts[scope] = placement.parts[call]
 
 
@@ -175,43 +160,36 @@ def is_shared(call: Call) -> bool:
     )
 
 
-def _add_cycles(graph: Graph, callers: Mapping[Scope, Scope], placement: BorrowedPlacement) -> None:
-    """Place calls with their callers if the box that contains their module would be on a cycle.
-
-    A placement that does not break the cycle is taken back.
-    """
-    levels: dict[Scope | None, list[Scope]] = defaultdict(list)
+def _add_cycles(callers: Mapping[Scope, Scope], partition: Partition) -> None:
+    """Place calls with their callers if the box that contains their module would be on a cycle."""
+    levels: dict[Scope | None, dict[Scope, Moves[Unit]]] = defaultdict(dict)
     for scope, caller in callers.items():
-        if scope not in placement.hosts:
+        if scope not in partition.boxes:
             around = set(self_and_ancestors(caller))
-            levels[
-                next((outer for outer in self_and_ancestors(scope) if outer in around), None)
-            ].append(scope)
-    for level, scopes in levels.items():
-        circling = _units_on_cycles(graph, level, placement)
-        tried = [scope for scope in scopes if unit_of(scope, level) in circling]
-        for scope in tried:
-            placement.add([scope], callers[scope])
-        circling = _units_on_cycles(graph, level, placement) if tried else set()
-        placement.remove(scope for scope in tried if unit_of(scope, level) in circling)
+            level = next((outer for outer in self_and_ancestors(scope) if outer in around), None)
+            levels[level][scope] = {scope: caller}
+    for level, proposals in levels.items():
+        _relieve(partition, level, proposals)
 
 
 def _add_visits(
-    graph: Graph, owners: Mapping[CallFrame | None, Scope], placement: BorrowedPlacement
+    graph: Graph, owners: Mapping[CallFrame | None, Scope], partition: Partition
 ) -> None:
     """Place a caller's work inside a module with the caller, if the module would be on a cycle.
 
     The work consists of methods of the module, and of calls of its submodules.
     """
     called = {call.scope for call in graph.calls}
-    visits: dict[Scope, dict[Scope, dict[Unit, None]]] = defaultdict(lambda: defaultdict(dict))
+    visits: dict[Scope, dict[Scope, dict[Unit, Scope | None]]] = defaultdict(
+        lambda: defaultdict(dict)
+    )
     for call in graph.calls:
         owner = owners.get(call.run)
         if owner is not None and not call.number:
             inside = _inside(call.scope.parent, owner)
             if not called.isdisjoint(inside):
                 module = next(scope for scope in reversed(inside) if scope in called)
-                visits[owner][module][call.scope] = None
+                visits[owner][module][call.scope] = owner
     for node in graph.nodes:
         owner = owners.get(node.run)
         if owner is None or node.scope is owner or node.kind != "op" or node.phase != "forward":
@@ -221,17 +199,33 @@ def _add_visits(
             module = next(scope for scope in reversed(inside) if scope in called)
             # The kernels of an operation are moved with their box.
             boxes = [scope for scope in inside if scope.kind not in _HOLDING]
-            visits[owner][module][boxes[-1] if boxes else node] = None
-    for owner, calls in visits.items():
-        circling = _units_on_cycles(graph, owner, placement)
-        tried = {module: calls[module] for module in calls if unit_of(module, owner) in circling}
-        for units in tried.values():
-            placement.add(units, owner)
-        circling = _units_on_cycles(graph, owner, placement) if tried else set()
-        for module, units in tried.items():
-            if unit_of(module, owner) in circling:
-                # The cycle has another cause, so the move is undone.
-                placement.remove(units)
+            visits[owner][module][boxes[-1] if boxes else node] = owner
+    for owner, proposals in visits.items():
+        _relieve(partition, owner, proposals)
+
+
+def _relieve(
+    partition: Partition, holder: Scope | None, proposals: Mapping[Scope, Moves[Unit]]
+) -> None:
+    """Make the moves that take a box off all cycles.
+
+    Args:
+        partition: Changed in place.
+        holder: The box of the level.
+        proposals: The moves that may help the box around each scope. They are undone if the box is
+            still on a cycle, which then has another cause.
+    """
+    level = Level(partition, holder, is_box=_is_no_list, deep=True)
+    boxes = {scope: [*filter(_is_no_list, _inside(scope, holder))][-1] for scope in proposals}
+    circling = level.circling()
+    level.settle(
+        {scope: moves for scope, moves in proposals.items() if boxes[scope] in circling},
+        lambda scope: boxes[scope] not in level.circling(),
+    )
+
+
+def _is_no_list(scope: Scope) -> bool:
+    return scope.kind != "container"
 
 
 def _path_in(scope: Scope, host: Scope) -> str:
@@ -247,7 +241,7 @@ def _path_in(scope: Scope, host: Scope) -> str:
     return ".".join(step.part.attribute or step.part.label for step in reversed(path))
 
 
-def _inside(scope: Scope | None, owner: Scope) -> list[Scope]:
+def _inside(scope: Scope | None, owner: Scope | None) -> list[Scope]:
     """Return a scope and its ancestors below `owner`, innermost first; empty if not inside it."""
     inside: list[Scope] = []
     while scope is not owner:
@@ -256,11 +250,6 @@ def _inside(scope: Scope | None, owner: Scope) -> list[Scope]:
         inside.append(scope)
         scope = scope.parent
     return inside
-
-
-def _units_on_cycles(graph: Graph, owner: Scope | None, placement: BorrowedPlacement) -> set[Unit]:
-    links = level_links(graph, owner, hosts=placement.hosts, nodes=placement.nodes)
-    return {unit for cycle in find_cycles(links) for unit in cycle}
 
 
 def _owners(graph: Graph) -> dict[CallFrame | None, Scope]:

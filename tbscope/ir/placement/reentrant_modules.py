@@ -10,52 +10,45 @@ from itertools import takewhile
 
 from tbscope.ir.graph import Graph, Node
 from tbscope.ir.nodes import sources_of
-from tbscope.ir.placement.level_links import Unit, level_links
+from tbscope.ir.placement.partition import Level, Partition, Unit
 from tbscope.ir.scope_io import OWNED, self_and_ancestors
 from tbscope.ir.scopes import Scope
-from tbscope.utils.components import find_cycles
 
 __all__ = ["place_reentrant_work"]
 
 
-def place_reentrant_work(
-    graph: Graph, hosts: Mapping[Scope, Scope], nodes: Mapping[Node, Scope]
-) -> dict[Unit, Scope]:
-    """Return the units to move out of never-called modules, so that their boxes form no cycle.
+def place_reentrant_work(graph: Graph, partition: Partition) -> None:
+    """Move work out of never-called modules, so that their boxes form no cycle.
 
     Args:
         graph: A graph, as recorded or as drawn.
-        hosts: The placement of scopes that are drawn outside of their parent.
-        nodes: The placement of nodes that are drawn outside of their own scope.
-    Returns:
-        The new scope of each moved operation and of each moved box of a call.
+        partition: Its operations in boxes; changed in place.
     """
     working = _never_called_with_work(graph)
-    placement: dict[Unit, Scope] = {}
     if len(working) < 2:
-        return placement
-    holders = dict.fromkeys(_holder(scope, working) for scope in working)
-    for holder in holders:
-        if holder is None:
-            continue
-        late_units: dict[Scope, dict[Unit, None]] = {}
-        for box in _units_on_cycles(graph, holder, working, (hosts, nodes)):
-            late_units[box] = dict.fromkeys(_late_units(graph, box, (hosts, nodes)))
-        if not late_units:
-            continue
-        moved = {unit: holder for units in late_units.values() for unit in units}
-        inner = {unit: holder for unit in moved if isinstance(unit, Scope)}
-        loose = {unit: holder for unit in moved if isinstance(unit, Node)}
-        remaining = _units_on_cycles(
-            graph, holder, working, ({**hosts, **inner}, {**nodes, **loose})
-        )
-        if not remaining:
-            # If a cycle remains, it has another cause, and nothing is moved.
-            placement |= moved
-    return placement
+        return
+
+    def is_box(scope: Scope) -> bool:
+        return scope.kind != "container" or scope in working
+
+    for holder in dict.fromkeys(_holder(scope, working) for scope in working):
+        if holder is not None:
+            # Operations on other levels are units here, too, since a cycle may lead through them:
+            # outside of all modules, they are drawn between the boxes.
+            level = Level(partition, holder, is_box=is_box, deep=True, beyond=True)
+            _place_late_work(graph, partition, level, working)
 
 
-_Places = tuple[Mapping[Scope, Scope], Mapping[Node, Scope]]
+def _place_late_work(
+    graph: Graph, partition: Partition, level: Level, working: Mapping[Scope, None]
+) -> None:
+    late = {
+        unit: level.holder
+        for box in _on_cycles(level, working)
+        for unit in _late_units(graph, box, partition.boxes)
+    }
+    # If a cycle remains, it has another cause, and nothing is moved.
+    level.settle({level: late}, lambda level: not _on_cycles(level, working))
 
 
 def _never_called_with_work(graph: Graph) -> dict[Scope, None]:
@@ -75,27 +68,20 @@ def _holder(scope: Scope, working: Mapping[Scope, None]) -> Scope | None:
     )
 
 
-def _units_on_cycles(
-    graph: Graph, holder: Scope, working: Mapping[Scope, None], places: _Places
-) -> list[Scope]:
+def _on_cycles(level: Level, working: Mapping[Scope, None]) -> list[Scope]:
     """Return the never-called modules of this level that share a cycle with another such module.
 
     A single such module on a cycle is left out: its box takes in the operations between its parts.
-    Operations on other levels are units here, too, since a cycle may lead through them: outside of
-    all modules, they are drawn between the boxes.
     """
-    hosts, nodes = places
-    links = level_links(graph, holder, hosts=hosts, nodes=nodes, boxes=working, beyond=True)
     modules: list[Scope] = []
-    for cycle in find_cycles(links):
+    for cycle in level.cycles():
         boxes = [unit for unit in cycle if isinstance(unit, Scope) and unit in working]
         modules += boxes if len(boxes) > 1 else []
     return modules
 
 
-def _late_units(graph: Graph, box: Scope, places: _Places) -> Iterator[Unit]:
+def _late_units(graph: Graph, box: Scope, boxes: Mapping[Unit, Scope | None]) -> Iterator[Unit]:
     """Yield the operations and call boxes in a box that depend on the box's own earlier results."""
-    hosts, nodes = places
     # Nodes outside that depend on the box, and nodes inside that depend on those.
     led_to: set[Node] = set()
     late: set[Node] = set()
@@ -104,8 +90,8 @@ def _late_units(graph: Graph, box: Scope, places: _Places) -> Iterator[Unit]:
         if node.kind in OWNED or node.phase != "forward":
             continue
         sources = sources_of(node)
-        path = [] if node in nodes else self_and_ancestors(node.scope)
-        if box not in path or not hosts.keys().isdisjoint(path[: path.index(box)]):
+        path = [] if node in boxes else self_and_ancestors(node.scope)
+        if box not in path or not boxes.keys().isdisjoint(path[: path.index(box)]):
             if any(source in inside or source in led_to for source in sources):
                 led_to.add(node)
             continue
