@@ -4,7 +4,7 @@ A program has a flat list of tensors, and the spec of the pytree in which they w
 filled with meta tensors, and the pytree is walked as the eager tracer walks a real one.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -28,8 +28,6 @@ def input_paths(
         leaves: For each input a slot for a tensor, else a constant.
         fallback: A name for each input that has no path in the pytree.
     """
-    if plan is None:
-        return list(fallback), list(zip(fallback, leaves, strict=True))
     marks = [_mark(leaf) for leaf in leaves]
     tree = _filled(plan, marks)
     if tree is None or len(tree) != 2 or not isinstance(tree[1], dict):
@@ -50,8 +48,7 @@ def input_paths(
     flat_paths = [
         paths.get(id(mark), default) for mark, default in zip(marks, fallback, strict=True)
     ]
-    leaf_of = {id(mark): leaf for mark, leaf in zip(marks, leaves, strict=True)}
-    return flat_paths, [(name, _unmarked(argument, leaf_of)) for name, argument in named]
+    return flat_paths, [(name, _unmarked(argument, marks, leaves)) for name, argument in named]
 
 
 def results_of(plan: object, leaves: Sequence[object]) -> tuple[list[tuple[str, Slot]], Content]:
@@ -65,11 +62,10 @@ def results_of(plan: object, leaves: Sequence[object]) -> tuple[list[tuple[str, 
         containers cannot be rebuilt.
     """
     marks = [_mark(leaf) for leaf in leaves]
-    tree = None if plan is None else _filled(plan, marks)
+    tree = _filled(plan, marks)
     result: Content = leaves[0] if len(leaves) == 1 else tuple(leaves)
     if tree is not None:
-        leaf_of = {id(mark): leaf for mark, leaf in zip(marks, leaves, strict=True)}
-        result = _unmarked(tree, leaf_of)
+        result = _unmarked(tree, marks, leaves)
     named_slots = result_paths(result)
     listed = {id(slot) for _, slot in named_slots}
     # A container of the user's may hide tensors from the walk.
@@ -114,12 +110,13 @@ def _mark(leaf: object) -> Any:
 
 
 def _filled(plan: object, marks: Sequence[object]) -> Content:
-    """Return the pytree of a spec with these leaves, or None if its classes cannot be rebuilt."""
+    """Return the pytree of a spec with these leaves; None without a spec that can be rebuilt."""
     try:
         return filled(plan, marks)
     except Exception:  # noqa: BLE001 (code of the user rebuilds a container of the user's)
         return None
 
 
-def _unmarked(nest: object, leaf_of: Mapping[int, object]) -> Content:
+def _unmarked(nest: object, marks: Sequence[object], leaves: Sequence[object]) -> Content:
+    leaf_of = dict(zip(map(id, marks), leaves, strict=True))
     return tree_replace(nest, torch.Tensor, lambda tensor: leaf_of.get(id(tensor), tensor))

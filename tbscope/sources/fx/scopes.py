@@ -26,7 +26,6 @@ ModuleStack: TypeAlias = Mapping[str, object]
 """Enclosing calls of a node, outermost first: the name and class of a module, by torch's key."""
 
 _Stack: TypeAlias = tuple[tuple[object, object], ...]
-_NOT_ASKED = (object(), None)
 # Prefix of module names in a function that the model passes to an operator (`cond`).
 _CALL_NUMBER = re.compile(r"@\d+$")
 _OF_ROOT = re.compile(r"^_export_root(?:\.|$)")
@@ -84,16 +83,13 @@ class ProgramScopes:
         self.root: Scope | None = None
         # While the body of an operator is read: its scope, by the scope in which it runs.
         self._inside: dict[Scope | None, Scope] = {}
-        # The latest module stack, with its scope: many nodes in a row share a stack.
-        self._asked: tuple[object, Scope | None] = _NOT_ASKED
         # For each module stack: the scope of the last call, and the innermost open scope by each
         # qualified name. Names are part of the key: torch numbers the calls of each name
         # separately, and a module may have several names.
         self._around: dict[_Stack, tuple[Scope | None, dict[str, Scope | None]]] = {}
-        # The scope of each call, by the enclosing scope, torch's key and the name of the module.
-        self._calls: dict[tuple[Scope | None, str, str], Scope] = {}
-        # The scope of each block of the user, by the enclosing scope.
-        self._blocks: dict[tuple[Scope | None, tuple[str, int]], Scope] = {}
+        # The scope of each call, by the enclosing scope, torch's key and the name of the module;
+        # that of each scope of the user, by the enclosing scope, its name and its number.
+        self._calls: dict[tuple[object, ...], Scope] = {}
         # The latest scope of each module, called or not, by the enclosing scope.
         self._latest: dict[tuple[Scope | None, str], Scope] = {}
         # The first scope of each module: its parameters are placed there.
@@ -124,8 +120,6 @@ class ProgramScopes:
                 number.
             source: The line of the node.
         """
-        if stack is self._asked[0]:
-            return self._asked[1]
         keys = tuple((stack or {}).items())
         try:
             cached = self._around.get(keys)
@@ -133,9 +127,7 @@ class ProgramScopes:
             # User metadata may contain unhashable entries: entries that are no calls are left out.
             keys = tuple([(key, entry) for key, entry in keys if is_call(entry)])
             cached = self._around.get(keys)
-        scope = self._find(keys, source) if cached is None else cached[0]
-        self._asked = stack, scope
-        return scope
+        return self._find(keys, source) if cached is None else cached[0]
 
     def body(self, name: str, around: Scope | None) -> AbstractContextManager[Scope]:
         """Open the scope of an operator's body in an enclosing scope, while a block runs."""
@@ -147,12 +139,10 @@ class ProgramScopes:
         before = self._inside, self._around
         # Cached scopes depend on the bodies that are being read.
         self._inside, self._around = {**self._inside, around: inner}, {}
-        self._asked = _NOT_ASKED
         try:
             yield inner
         finally:
             self._inside, self._around = before
-            self._asked = _NOT_ASKED
 
     def _find(self, keys: _Stack, source: Source | None) -> Scope | None:
         bodies, cache = self._inside, self._around
@@ -182,21 +172,16 @@ class ProgramScopes:
                     if first != name:
                         self._others[scope] = first, name
             elif isinstance(key, tuple):
-                around, scope = scope, self._block(key, scope)
+                around, at = scope, (scope, *key)
+                if at not in self._calls:
+                    self._calls[at] = self.builder.new_scope(key[0], parent=scope, kind="hand")
+                scope = bodies.get(self._calls[at], self._calls[at])
                 open_calls = {
                     name: scope if opened is around else opened
                     for name, opened in open_calls.items()
                 }
             cache[keys[:end]] = scope, open_calls
         return scope
-
-    def _block(self, key: tuple[str, int], around: Scope | None) -> Scope:
-        """Return the scope that the user opened in another scope, or its body that is read."""
-        scope = self._blocks.get((around, key))
-        if scope is None:
-            scope = self.builder.new_scope(key[0], parent=around, kind="hand")
-            self._blocks[around, key] = scope
-        return self._inside.get(scope, scope)
 
     def _name_in(self, caller: Scope | None, recorded: str) -> str:
         """Return the name of a module below the name by which its enclosing module was called.

@@ -62,12 +62,10 @@ class NewFunction:
 
     Attributes:
         function: The `onnx_ir.Function`.
-        uses: The qualified name of the module of each call.
         calls: For each call the plain attributes in the body, by node and name, and its own.
     """
 
     function: "ir.Function"
-    uses: list[str] = field(default_factory=list)
     calls: "list[_Call]" = field(default_factory=list)
 
     def references(self, call: "_Call") -> dict[tuple[int, str], str] | None:
@@ -91,7 +89,7 @@ class NewFunction:
         outputs = ", ".join(f"%{value.name}" for value in function.outputs)
         names = ", ".join(function.attributes)
         inside = f"{inputs}; {names}" if names else inputs
-        uses = "1 use" if len(self.uses) == 1 else f"{len(self.uses)} uses"
+        uses = "1 use" if len(self.calls) == 1 else f"{len(self.calls)} uses"
         return f"{function.domain}::{function.name}({inside}) -> ({outputs}), {uses}"
 
 
@@ -128,9 +126,9 @@ class FunctionBuilder:
         for made in alike:
             references = made.references(call)
             if references is not None:
-                nodes = list(made.function)
                 for (index, key), name in references.items():
-                    nodes[index].attributes[key] = self._ir.RefAttr(key, name, plain[index, key][0])
+                    kind, _ = plain[index, key]
+                    made.function[index].attributes[key] = self._ir.RefAttr(key, name, kind)
                 _keep_common_types(made.function, wanted.region.nodes)
                 break
         else:
@@ -139,7 +137,6 @@ class FunctionBuilder:
             alike.append(made)
             self.made.append(made)
         made.calls.append(call)
-        made.uses.append(wanted.levels[-1].name)
         return self._node(made, wanted, wanted.region)
 
     def _function(self, wanted: FunctionRequest, class_name: str) -> "ir.Function":
