@@ -114,7 +114,7 @@ _CONSTANTS = (
 )
 
 
-def tree_replace(nest: object, kind: type[_T], change: Callable[[_T], object]) -> object:
+def tree_replace(nest: object, kind: type[_T], change: Callable[[_T], object]) -> Any:
     """Return a copy of a pytree in which `change` has replaced each instance of a class."""
     if type(nest) is kind:
         return change(nest)
@@ -149,22 +149,16 @@ def dtype_name(dtype: torch.dtype) -> str:
 def _typed(
     shape: Iterable[Any], dtype: torch.dtype, device: str, stride: Iterable[Any] | None
 ) -> TensorType:
-    sizes = tuple(shape)
+    sizes = tuple(map(_number, shape))
     name = dtype_name(dtype)
     if _are_numbers(sizes):
-        # Nearly all sizes are numbers.
         strides = tuple(stride) if stride is not None and _are_numbers(stride) else None
         return TensorType(sizes, name, device, "", strides)
-    sizes = tuple([_number(size) for size in sizes])
-    has_numbers = _are_numbers(sizes)
-    plain_sizes = (
-        sizes if has_numbers else tuple(size if type(size) is int else None for size in sizes)
-    )
+    plain_sizes = tuple([size if type(size) is int else None for size in sizes])
     symbols = ""
-    if not has_numbers and any(map(is_symbol, sizes)):
+    if any(map(is_symbol, sizes)):
         symbols = f"({', '.join(map(str, sizes))}{',' if len(sizes) == 1 else ''})"
-    strides = tuple(stride) if has_numbers and stride is not None and _are_numbers(stride) else None
-    return TensorType(plain_sizes, name, device, symbols, strides)
+    return TensorType(plain_sizes, name, device, symbols)
 
 
 def _are_numbers(sizes: Iterable[object]) -> bool:
@@ -174,7 +168,7 @@ def _are_numbers(sizes: Iterable[object]) -> bool:
 _ONE_KIND = frozenset({int})
 
 
-def _number(size: object) -> object:
+def _number(size: Any) -> Any:
     """Return a size as a number if its symbol has a value; else return the symbol."""
     if type(size) is int:
         return size

@@ -160,8 +160,8 @@ def _written_back(reader: Reader, specs: Iterable[Any], results: list[Content]) 
 def _in_order(kinds: Mapping[str, StateKind], modules: list[str]) -> dict[str, StateKind]:
     """Return the kinds of tensors in the order of the module tree, parameters of a module first."""
     order = {name: index for index, name in enumerate(modules)}
-    sort_keys = {
-        name: (order.get(name.rpartition(".")[0], len(order)), kind != "parameter")
-        for name, kind in kinds.items()
-    }
-    return {name: kinds[name] for name in sorted(kinds, key=sort_keys.__getitem__)}
+
+    def place(entry: tuple[str, StateKind]) -> tuple[int, bool]:
+        return order.get(entry[0].rpartition(".")[0], len(order)), entry[1] != "parameter"
+
+    return dict(sorted(kinds.items(), key=place))

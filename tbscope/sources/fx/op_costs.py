@@ -26,6 +26,7 @@ from tbscope.sources.fx.aliasing import (
     types_in,
     types_of_metadata,
 )
+from tbscope.sources.torch.calling.hyperparameters import is_plain
 from tbscope.sources.torch.calling.pytree import DESCEND, is_walked, leaves_in, rebuilt
 from tbscope.sources.torch.compat.tensors import (
     DispatchMode,
@@ -87,7 +88,6 @@ class FakeRunner:
         self._uncounted = uncounted
         self._known: dict[object, OpEffects | None] = {}
         self._mode: Any = None
-        self._composite: dict[KernelInfo, bool] = {}
 
     def done_by(
         self, facts: KernelInfo, arguments: CallArguments, types: Types
@@ -99,11 +99,7 @@ class FakeRunner:
             arguments: The arguments.
             types: The results, with a `TensorType` for each tensor.
         """
-        composite = self._composite.get(facts)
-        if composite is None:
-            composite = facts.name.startswith("aten::") and is_composite(facts.kernel)
-            self._composite[facts] = composite
-        if composite:
+        if _is_composite(facts):
             return self.run(facts.kernel, arguments)
         formula = self._formulas[facts]
         if formula is None:
@@ -298,18 +294,12 @@ def _key_of_module(
     attributes = {
         name: value for name, value in vars(module).items() if name not in _OF_EVERY_MODULE
     }
-    if not all(map(_is_plain, attributes.values())):
+    if not all(map(is_plain, attributes.values())):
         return id(module)
     return kind, _key_of(attributes, slots), _key_of([slot for _, slot in own], slots)
 
 
 _OF_EVERY_MODULE = frozenset(vars(torch.nn.Module())) - {"training"}
-
-
-def _is_plain(value: object) -> bool:
-    if type(value) is tuple or type(value) is list:
-        return all(map(_is_plain, value))
-    return type(value) in (int, float, bool, str) or value is None
 
 
 def _with(arguments: object, stand_ins: dict[Slot, torch.Tensor], device: str | None = None) -> Any:
@@ -331,6 +321,12 @@ def _with(arguments: object, stand_ins: dict[Slot, torch.Tensor], device: str | 
         return stand_ins[entry]
 
     return rebuilt(arguments, each)
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_composite(facts: KernelInfo) -> bool:
+    """Whether an operator of ATen runs others, which may have formulas."""
+    return facts.name.startswith("aten::") and is_composite(facts.kernel)
 
 
 def returns_tensor(facts: KernelInfo) -> bool:

@@ -20,6 +20,7 @@ from tbscope.sources.fx.aliasing import (
     Slot,
     TensorType,
     slots_in,
+    tree_replace,
     types_of_metadata,
 )
 from tbscope.sources.fx.detect import is_graph_module, is_unflattened
@@ -28,7 +29,13 @@ from tbscope.sources.fx.op_costs import OpEffects
 from tbscope.sources.fx.reader import Reader
 from tbscope.sources.fx.scopes import ModuleStack, class_name_of, is_call, label_of
 from tbscope.sources.torch.calling.hyperparameters import hyperparameters
-from tbscope.sources.torch.compat.tensors import TreeSpec, is_guard, is_higher_order, is_operator
+from tbscope.sources.torch.compat.tensors import (
+    TreeSpec,
+    flat,
+    is_guard,
+    is_higher_order,
+    is_operator,
+)
 from tbscope.sources.torch.module_names import container_class
 from tbscope.sources.torch.operations import is_random, kernel_info, operation_name
 
@@ -195,7 +202,7 @@ class Walk:
         target: Any = node.target
         kernel = kernel_info(target)
         name = operation_name(target)
-        entries = _flat(call_args)
+        entries = flat(call_args)
         bodies = [entry for entry in entries if type(entry) is _Subgraph]
         operands = [entry for entry in entries if type(entry) is not _Subgraph]
         if name == _WITH_BACKWARD:
@@ -210,7 +217,9 @@ class Walk:
         for body in bodies:
             with reader.places.body(body.name, scope):
                 returned.update(dict.fromkeys(slots_in(self._read_body(node, body, operands))))
-        arguments, read = reader.arguments(_named(call_args))
+        arguments, read = reader.arguments(
+            tree_replace(call_args, _Subgraph, lambda body: Constant(f"<{body.name}>"))
+        )
         appended = reader.append(name, node, arguments, read, OpEffects((kernel.name,), flops=0))
         appended.inputs += [slot.read() for slot in returned if slot not in read]
         return reader.add_outputs(appended, types, read)
@@ -269,25 +278,6 @@ def class_in(modules: Mapping[str, torch.nn.Module], name: str) -> str:
     # torch.fx puts a plain module where it does not record the class.
     plain = part is None or type(part) is torch.nn.Module or is_unflattened(part)
     return container_class(modules, name) if plain else class_name_of(type(part))
-
-
-def _flat(content: object) -> list[Content]:
-    if isinstance(content, tuple | list):
-        return [leaf for entry in content for leaf in _flat(entry)]
-    if isinstance(content, dict):
-        return [leaf for entry in content.values() for leaf in _flat(entry)]
-    return [content]
-
-
-def _named(content: Content) -> Content:
-    """Return arguments with the name of each body in place of the body."""
-    if type(content) is _Subgraph:
-        return Constant(f"<{content.name}>")
-    if isinstance(content, tuple | list):
-        return type(content)([_named(entry) for entry in content])
-    if isinstance(content, dict):
-        return {key: _named(entry) for key, entry in content.items()}
-    return content
 
 
 def _stacks_between(graph: torch.fx.Graph) -> dict[torch.fx.Node, ModuleStack]:

@@ -25,10 +25,7 @@ from tbscope.sources.onnx.tensors import is_made_up
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-__all__ = ["FunctionRequest", "FunctionBuilder", "NewFunction", "OnnxAttribute"]
-
-OnnxAttribute: TypeAlias = int | float | str | list[int] | list[float] | list[str]
-"""Value of an attribute of a node."""
+__all__ = ["FunctionRequest", "FunctionBuilder", "NewFunction"]
 
 _Plain: TypeAlias = "tuple[ir.AttributeType, object]"
 """Type and value of an attribute that is a number, a text or a list of these."""
@@ -53,7 +50,7 @@ class FunctionRequest:
     region: NodeRegion
     names: "Mapping[ir.Value, str]"
     levels: tuple[ModuleRef, ...]
-    attributes: Mapping[str, OnnxAttribute]
+    attributes: "Sequence[ir.Attr]"
 
 
 @dataclass(slots=True)
@@ -122,7 +119,7 @@ class FunctionBuilder:
             for index, node in enumerate(wanted.region.nodes)
             for name, value in _plain(node.attributes.values()).items()
         }
-        call = plain, _plain(self._ir.convenience.convert_attributes(wanted.attributes))
+        call = plain, _plain(wanted.attributes)
         for made in alike:
             references = made.references(call)
             if references is not None:
@@ -137,7 +134,7 @@ class FunctionBuilder:
             alike.append(made)
             self.made.append(made)
         made.calls.append(call)
-        return self._node(made, wanted, wanted.region)
+        return self._node(made, wanted)
 
     def _function(self, wanted: FunctionRequest, class_name: str) -> "ir.Function":
         """Add a function with a copy of the nodes of a region to the model; return it."""
@@ -162,12 +159,11 @@ class FunctionBuilder:
             self._make_relative(copied, wanted.levels, calls=ours in self._calls)
             for value in copied.outputs:
                 value.metadata_props.clear()
-        attributes = self._ir.convenience.convert_attributes(wanted.attributes)
         function: ir.Function = self._ir.Function(
             self._domain,
             graph.name,
             graph=graph,
-            attributes=[self._ir.Attr(item.name, item.type, None) for item in attributes],
+            attributes=[self._ir.Attr(item.name, item.type, None) for item in wanted.attributes],
         )
         function.metadata_props[OF_MODULE] = class_name
         self._model.functions[function.identifier()] = function
@@ -176,9 +172,9 @@ class FunctionBuilder:
 
     # -- the call -----------------------------------------------------------------------
 
-    def _node(self, made: NewFunction, wanted: FunctionRequest, region: NodeRegion) -> "ir.Node":
+    def _node(self, made: NewFunction, wanted: FunctionRequest) -> "ir.Node":
         """Return a node that calls a function, with copies of the region's outputs."""
-        level = wanted.levels[-1]
+        level, region = wanted.levels[-1], wanted.region
         outputs = []
         for value in region.outputs:
             output = self._ir.Value(name=value.name, shape=value.shape, type=value.type)
@@ -189,7 +185,7 @@ class FunctionBuilder:
             self._domain,
             made.function.name,
             [*region.inputs, *region.initializers],
-            self._ir.convenience.convert_attributes(wanted.attributes),
+            wanted.attributes,
             outputs=outputs,
             name=_unique(level.name or made.function.name, self._node_names),
             metadata_props=origin_metadata(origin),
@@ -247,14 +243,14 @@ class FunctionBuilder:
         body = tuple(self._node_key(node, ids, wanted.levels) for node in region.nodes)
         outputs = tuple(ids[value] for value in region.outputs)
         # The values of attributes, as the types of inputs, belong to the call.
-        attributes = tuple((name, type(value)) for name, value in wanted.attributes.items())
+        attributes = tuple((item.name, item.type) for item in wanted.attributes)
         class_name = wanted.levels[-1].class_name
         return class_name, len(region.inputs), len(ids), body, outputs, attributes
 
     def _node_key(self, node: "ir.Node", ids: _Ids, levels: Sequence[ModuleRef]) -> Hashable:
         name = levels[-1].name
         read = tuple(None if value is None else ids.get(value, "free") for value in node.inputs)
-        # Calls that differ in a plain attribute may share a function (`references_with`).
+        # Calls that differ in a plain attribute may share a function (`references`).
         plain = _plain(node.attributes.values()) if node.graph is self._model.graph else {}
         attributes = tuple(
             (key, plain[key][0] if key in plain else self._attribute_key(attribute, ids, levels))

@@ -16,7 +16,6 @@ from tbscope.sources.onnx.export.function_builder import (
     FunctionBuilder,
     FunctionRequest,
     NewFunction,
-    OnnxAttribute,
 )
 from tbscope.sources.onnx.export.subgraph_extract import NodeRegion, RegionIndex
 from tbscope.sources.onnx.loading import is_program, load_model
@@ -208,7 +207,7 @@ class _Regrouping:
             return
         levels = tuple(enclosing.level for enclosing in module_call.path())
         names: dict[ir.Value, str] = {}
-        attributes: dict[str, OnnxAttribute] = {}
+        attributes: list[ir.Attr] = []
         call = self._order.call(module_call.level.name, module_call.number) if self._order else None
         if self._order is not None and call is not None:
             inputs, initializers, names = self._order.sort_inputs(
@@ -216,7 +215,8 @@ class _Regrouping:
             )
             outputs = self._order.sort_outputs(call, region.outputs)
             region = NodeRegion(region.nodes, inputs, initializers, outputs, None)
-            attributes = _attributes(call.hyperparameters)
+            convert = import_extra("onnx_ir").convenience.convert_attributes
+            attributes = convert(_plain(call.hyperparameters))
         wanted = FunctionRequest(region, names, levels, attributes)
         node = self._functions.call(wanted)
         self._cutter.replace(region, node)
@@ -238,9 +238,9 @@ class _Regrouping:
         )
 
 
-def _attributes(hyperparameters: Mapping[str, object]) -> dict[str, OnnxAttribute]:
+def _plain(hyperparameters: Mapping[str, object]) -> dict[str, object]:
     """Return hyper-parameters in the types of ONNX attributes: numbers, texts, one-type lists."""
-    attributes: dict[str, OnnxAttribute] = {}
+    attributes: dict[str, object] = {}
     for name, value in hyperparameters.items():
         if isinstance(value, bool):
             attributes[name] = int(value)

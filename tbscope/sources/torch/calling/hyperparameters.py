@@ -22,7 +22,7 @@ import torch
 from tbscope.messages import without_addresses
 from tbscope.sources.torch.calling.signatures import positional_in, signature_of
 
-__all__ = ["class_source", "hyperparameters"]
+__all__ = ["class_source", "hyperparameters", "is_plain"]
 
 _NAMED = re.compile(r"([A-Za-z_]\w*)\s*=(?!=)\s*(.*)", re.DOTALL)
 _SET = re.compile(r"\{[^{}]+\}")
@@ -51,7 +51,7 @@ def hyperparameters(module: torch.nn.Module) -> dict[str, object]:
         value = vars(module).get(name, default)
         if isinstance(value, Enum | torch.dtype | torch.device):
             value = str(value)
-        if not isinstance(value, list | dict | None) and _is_plain(value):
+        if not isinstance(value, list | dict | None) and is_plain(value):
             settings.setdefault(name, value)
     return settings
 
@@ -134,7 +134,7 @@ def _pieces(text: str) -> Iterator[str]:
 def _constant(text: str) -> object:
     """Return the plain constant of a text, or the text itself if it is none or too long."""
     value = text if len(text) > _MOST_TEXT else _evaluated(text)
-    return value if _is_plain(value) else text
+    return value if is_plain(value) else text
 
 
 def _evaluated(text: str) -> object:
@@ -154,11 +154,12 @@ def _in_order(match: re.Match[str]) -> str:
     return f"{{{', '.join(sorted(map(repr, value)))}}}" if isinstance(value, set) else match[0]
 
 
-def _is_plain(value: object) -> bool:
+def is_plain(value: object) -> bool:
+    """Whether a value is a number, a text or None, or a plain container of these."""
     if isinstance(value, dict):
         value = [*value, *value.values()]
     if isinstance(value, tuple | list):
-        return all(map(_is_plain, value))
+        return all(map(is_plain, value))
     return isinstance(value, _PLAIN)
 
 
@@ -181,7 +182,7 @@ def _names_of(module: torch.nn.Module, values: list[object]) -> list[str]:
             while names:
                 name = names.pop(0)
                 attribute = vars(module).get(name, value)
-                if not _is_plain(attribute) or attribute == value:
+                if not is_plain(attribute) or attribute == value:
                     fitting.append(name)
                     break
         return fitting
