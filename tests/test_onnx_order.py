@@ -313,12 +313,12 @@ def test_the_error_of_an_export_begins_with_the_reason_of_torch(model, options, 
 
 
 def test_an_export_takes_inputs_as_a_trace_does():
-    x = torch.ones(2, 3)
+    x, model = torch.ones(2, 3), nn.Sequential(nn.ReLU())
     results = [
-        tbscope.export_onnx(nn.ReLU(), x),
-        tbscope.export_onnx(nn.ReLU(), {"input": x}),
-        tbscope.export_onnx(nn.ReLU(), kwargs={"input": x}),
-        tbscope.export_onnx(nn.ReLU(), input_size=(2, 3)),
+        tbscope.export_onnx(model, x),
+        tbscope.export_onnx(model, {"input": x}),
+        tbscope.export_onnx(model, kwargs={"input": x}),
+        tbscope.export_onnx(model, input_size=(2, 3)),
     ]
     assert len({str(result) for result in results}) == 1
 
