@@ -41,7 +41,7 @@ def reason_text(text: str) -> str:
 
 
 def _one_reason(text: str) -> str:
-    first = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    first = text.strip().partition("\n")[0].strip()
     if first.startswith("generic_jump"):
         # The compiler's term for `if`, `while` and `assert`.
         return "Data-dependent branching: Python decides by the value of a tensor"
@@ -58,7 +58,7 @@ def guard_text(text: str) -> str:
     >>> guard_text("0/1: 2 <= x.size()[0] <= 9  # if x.shape[0] > 9:  # net.py:3 in forward")
     '2 <= x.size()[0] <= 9'
     """
-    first = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    first = text.strip().partition("\n")[0].strip()
     guard = _NUMBERED.sub("", first).partition("  # ")[0]
     return cut(" ".join(guard.split()), _MOST_REASON)
 

@@ -201,19 +201,16 @@ class CompileBackend:
 
     def __init__(self, backend: str | Callable[..., object]) -> None:
         inner: object = backend
+        why = "a backend is a name, or a function that is called with a graph and its inputs"
         if isinstance(inner, str):
             try:
                 inner = find_backend(inner)
             except LookupError as error:
-                raise ArgumentError(
-                    f"compile_backend was given {shown(backend)}, which is no backend",
-                    why=f"torch knows {error}",
-                    fix="tbscope.compile_backend('inductor')",
-                ) from error
+                inner, why = None, f"torch knows {error}"
         if not callable(inner) or isinstance(inner, torch.nn.Module):
             raise ArgumentError(
                 f"compile_backend was given {shown(backend)}, which is no backend",
-                why="a backend is a name, or a function that is called with a graph and its inputs",
+                why=why,
                 fix="tbscope.compile_backend('inductor')",
             )
         # torch reports the backend by this name.

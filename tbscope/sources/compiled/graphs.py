@@ -151,9 +151,10 @@ class _Overview:
         else:
             outputs = dict(_outputs(tensors, ())) if self._whole else self._unread()
         state = self._reading.reader.state
+        for path, tensor in results:
+            if path not in outputs and (name := state.name_of(tensor)):
+                outputs[path] = state.slot(name)
         rest = [(path, tensor) for path, tensor in results if path not in outputs]
-        outputs |= {path: state.slot(name) for path, each in rest if (name := state.name_of(each))}
-        rest = [(path, tensor) for path, tensor in rest if path not in outputs]
         if self._gaps or rest:
             slots = self._in_python([types_of_metadata(tensor) for _, tensor in rest])
             outputs.update((path, slot) for (path, _), slot in zip(rest, slots, strict=True))

@@ -139,9 +139,7 @@ class Walk:
         if is_guard(part):
             return None
         name = f"{self.prefix}{node.target}"
-        enclosing = None
-        if not is_unflattened(module):
-            enclosing = node.meta.get("nn_module_stack") or self.reader.between.get(node)
+        enclosing = node.meta.get("nn_module_stack") or self.reader.between.get(node)
         self.reader.stand(node, _stack_to(node, enclosing, self.prefix, part))
         if is_graph_module(part):
             return self._inner(node, name, part)

@@ -111,19 +111,15 @@ def dtypes_of(node: Any, count: int) -> list[str]:
         count: The number of the outputs.
     """
     for name in _TYPED_BY:
-        if name not in node.attr:
+        attr = node.attr.get(name)
+        if attr is None or not (name == "dtype" or attr.HasField("type") or attr.list.type):
             continue
-        attr = node.attr[name]
         fact = attribute_value(attr)
-        if name == "dtype" and isinstance(fact, str):
-            # tbscope's drawings write "float32", or "float32 x300" for very many results.
-            fact = names_counted(fact)
-        elif not (attr.HasField("type") or attr.list.type or name == "dtype"):
-            continue
-        dtypes = [str(dtype) for dtype in (fact if isinstance(fact, list) else [fact])]
+        # tbscope's drawings write "float32", or "float32 x300" for very many results.
+        dtypes = fact if isinstance(fact, list) else names_counted(str(fact))
         if len(dtypes) == 1:
             dtypes *= count
-        return [*dtypes, *["unknown"] * count][:count]
+        return [*map(str, dtypes), *["unknown"] * count][:count]
     return ["unknown"] * count
 
 

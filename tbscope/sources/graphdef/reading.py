@@ -14,7 +14,7 @@ from tbscope.ir.builder import GraphBuilder
 from tbscope.ir.graph import Argument, Constant, Graph, Measured, Nest, Node, Note, Source, Value
 from tbscope.ir.pytree import walk
 from tbscope.ir.scope_io import describe_calls, self_and_ancestors
-from tbscope.messages import shown
+from tbscope.messages import first_of, shown
 from tbscope.page.constants import LIBRARY
 from tbscope.page.op_types import op_type
 from tbscope.sources.graphdef.loading import load_graph_def
@@ -385,9 +385,7 @@ class _GraphDefConverter:
     def _add_notes(self) -> None:
         notes = self.build.graph.notes
         if self._dangling:
-            listed = ", ".join(map(shown, [*self._dangling][:_MOST_NAMED]))
-            more = len(self._dangling) - _MOST_NAMED
-            listed += f" and {more:,} more" if more > 0 else ""
+            listed = first_of(map(shown, self._dangling), _MOST_NAMED)
             notes.append(Note(f"left out, as no node has these names: {listed}"))
         if self._closing:
             notes.append(Note(f"left out, as they lead back: {self._closing:,} steps of loops"))

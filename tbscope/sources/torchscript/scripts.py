@@ -2,8 +2,7 @@
 
 import os
 import warnings
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -95,10 +94,7 @@ def from_torchscript(
         try:
             with collecting_rarely():
                 made = DummyInputs(input_size, dtypes, fake=True)
-                given = partial(
-                    given_inputs, input_to_model=input_to_model, kwargs=kwargs, made=made
-                )
-                return _graph_of(loaded, training, given)
+                return _graph_of(loaded, training, (input_to_model, kwargs, made))
         except TbscopeError:
             raise
         except RuntimeError as error:
@@ -118,7 +114,7 @@ def from_torchscript(
 def _graph_of(
     loaded: Loaded,
     training: bool | None,
-    given: Callable[[Any], tuple[tuple[Any, ...], dict[str, Any]] | None],
+    given: tuple[Any, Mapping[str, Any] | None, DummyInputs],
 ) -> Graph:
     """Read a module or a function with its inputs; return its graph."""
     script = loaded.module
@@ -140,7 +136,7 @@ def _graph_of(
     # The first input of a method is `self`.
     values = list(graph.inputs())[0 if root is None else 1 :]
     inputs, as_traced = inputs_of(
-        reader.graph.name, method, values, given(method), loaded.traced_with
+        reader.graph.name, method, values, given_inputs(method, *given), loaded.traced_with
     )
     arguments = {name: lowered(content) for name, content in inputs.items()}
     input_slots = {
