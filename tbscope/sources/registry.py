@@ -108,7 +108,7 @@ def _without_graph(obj: object) -> tuple[str, str]:
         return SAVED_MODEL
     if os.path.isfile(path) and not os.path.getsize(path):
         return "it is empty", DAMAGED
-    if _is_missing(obj):
+    if path and not os.path.exists(path):
         return "there is no such file", _RUN_IT
     if runs(obj):
         return "it is a model, or a function, that has yet to run", _RUN_IT
@@ -191,13 +191,6 @@ def _onnx(model: object) -> Graph:
     from tbscope.sources.onnx.reading import from_onnx
 
     return from_onnx(model)
-
-
-def _is_missing(obj: object) -> bool:
-    path = path_of(obj)
-    if path is None or "://" in path or "\0" in path:
-        return False
-    return not os.path.exists(path)
 
 
 def _has_tag(obj: object) -> bool:

@@ -147,8 +147,7 @@ def node_outputs(node: ScriptNode) -> list[ScriptValue]:
 
 def numbers(node: ScriptNode) -> list[int]:
     """Return the numbers of a node's inputs (`Value.unique()`), in order."""
-    input_at = node.inputsAt
-    return [input_at(index).unique() for index in range(node.inputsSize())]
+    return [value.unique() for value in node_inputs(node)]
 
 
 def nodes_of(block: ScriptBlock) -> list[tuple[str, ScriptNode]]:
