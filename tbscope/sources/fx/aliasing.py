@@ -48,6 +48,7 @@ class TensorType(NamedTuple):
         symbols: The shape with a formula for each symbolic size (`(2*s0, 4)`); empty without
             symbolic sizes.
         stride: The strides, or None if they are unknown.
+        requires_grad: Whether it requires gradients, by which torch chooses some kernels.
     """
 
     shape: Shape | None
@@ -55,6 +56,7 @@ class TensorType(NamedTuple):
     device: str
     symbols: str = ""
     stride: tuple[int, ...] | None = None
+    requires_grad: bool = False
 
     @property
     def size_bytes(self) -> int:
@@ -131,7 +133,8 @@ def _type_of(tensor: torch.Tensor) -> TensorType:
     strided = tensor.layout is torch.strided and not tensor.is_nested
     stride = tensor.stride() if strided else None
     shape = (None,) * tensor.dim() if tensor.is_nested else tensor.shape
-    return _typed(shape, tensor.dtype, device_name(tensor.device), stride)
+    typed = _typed(shape, tensor.dtype, device_name(tensor.device), stride)
+    return typed._replace(requires_grad=True) if tensor.requires_grad else typed
 
 
 @functools.cache

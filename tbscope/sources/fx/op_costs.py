@@ -266,8 +266,7 @@ def _key_of(content: Content, slots: list[Slot]) -> object:
     kind = type(content)
     if kind is Slot:
         slots.append(content)
-        tensor: TensorType = content.type
-        return tensor.shape, tensor.stride, tensor.dtype, tensor.device, slots.index(content)
+        return content.type, slots.index(content)
     if kind is list or kind is tuple:
         return (kind, *[_key_of(entry, slots) for entry in content])
     if kind is dict:
@@ -317,6 +316,7 @@ def _with(arguments: object, stand_ins: dict[Slot, torch.Tensor], device: str | 
                 tensor.stride,
                 dtype=getattr(torch, tensor.dtype),
                 device=device or tensor.device,
+                requires_grad=tensor.requires_grad,
             )
         return stand_ins[entry]
 
