@@ -4,6 +4,7 @@ What a source cannot tell (docs/sources.md names it) is left out of the comparis
 nothing always, and what a `View` leaves out.
 """
 
+import functools
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -13,12 +14,15 @@ import tbscope
 from tbscope.ir.graph import Call, Graph, Node
 from tbscope.ir.pytree import values_in
 from tbscope.ir.scopes import Scope
+from tbscope.sources.torch.operations import role_of
 
 __all__ = [
     "View",
     "disagreements",
+    "hyperparameters",
     "leaf_edges",
     "module_calls",
+    "operations",
     "parameters_read",
     "result_shapes",
 ]
@@ -163,6 +167,49 @@ def result_shapes(graph: Graph, view: View = _ALL) -> dict[str, Counter[Any]]:
             gave = found.setdefault(view.path_of(call.scope), Counter())
             gave.update(value.shape for value in values_in(call.results))
     return found
+
+
+def operations(graph: Graph, view: View = _ALL, *, live: bool = False) -> dict[str, Counter[str]]:
+    """Give by the path of each call its own kernels, without those that compute nothing.
+
+    Args:
+        graph: The graph.
+        view: What is not looked at.
+        live: Whether to leave out operations whose results lead to no output and to no write.
+    """
+    needed = _live(graph)
+    found: dict[str, Counter[str]] = {}
+    for node in graph.nodes:
+        if node.kind == "op" and (node in needed or not live):
+            kernels = [name for name in map(_kernel, node.kernels) if not _only_moves(name)]
+            if kernels:
+                found.setdefault(view.path_of(node.scope), Counter()).update(kernels)
+    return found
+
+
+def _live(graph: Graph) -> set[Node]:
+    needed = {output.value.producer for output in graph.outputs}
+    for node in reversed(graph.nodes):
+        if node in needed or node.writes:
+            needed.update([node, *node.control_inputs], (v.producer for v in node.inputs))
+    return needed
+
+
+def _kernel(name: str) -> str:
+    # torch.jit.trace writes the kernel inside of `convolution`.
+    return name.replace("aten::_convolution", "aten::convolution")
+
+
+@functools.cache
+def _only_moves(kernel: str) -> bool:
+    # A tensor made of numbers is handed on by `detach_` in a program.
+    return role_of([kernel], reads=True) in ("view", "cast", "copy") or kernel == "aten::detach_"
+
+
+def hyperparameters(graph: Graph, view: View = _ALL) -> dict[str, Any]:
+    """Give by the path of each call its hyper-parameters, if the source has any."""
+    return {view.path_of(call.scope): call.hyperparameters for call in graph.calls
+            if call.hyperparameters}  # fmt: skip
 
 
 def _wrong_shapes(eager: Any, other: Any) -> Iterator[tuple[str, Any, Any]]:

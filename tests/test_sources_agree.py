@@ -12,9 +12,19 @@ from torch import nn
 
 import tbscope
 from tests.agreement import check_whole, disagreements
-from tests.sources.compare import CALLS_IN_ONE, KINDS, TIED, UNREGISTERED, compare
+from tests.sources.compare import (
+    ASKS,
+    CALLS_IN_ONE,
+    DEAD,
+    KINDS,
+    OPERATION_KINDS,
+    TIED,
+    UNREGISTERED,
+    compare,
+    compare_operations,
+)
 from tests.sources.forms import FORMS, Form, TorchError
-from tests.sources.models import NAMES, model_of
+from tests.sources.models import NAMES, Model, model_of
 from tests.sweeps import sampled
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -48,10 +58,66 @@ def test_a_source_of_a_real_model_tells_what_an_eager_call_tells(name, source):
     assert found.kinds == SHOWN[name, source]
 
 
+class Asks(nn.Module):
+    """Runs other code when it is traced, and computes what nothing reads."""
+
+    def forward(self, x):
+        x.sin()
+        exporting = torch.compiler.is_exporting() or torch.jit.is_tracing()
+        return x.exp() if exporting else x.tanh()
+
+
+class Plain(nn.Module):
+    """Computes by kernels that torch chooses by whether a weight requires gradients."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 2, bias=False)
+
+    def forward(self, x):
+        return self.fc(x.transpose(1, 2)).relu()
+
+
+@pytest.mark.parametrize(
+    ("module", "source", "kinds"),
+    [
+        (Asks(), "export", (ASKS,)),
+        (Asks(), "module", (ASKS,)),
+        (Asks(), "torchscript", (DEAD, ASKS)),
+        (Plain(), "export", ()),
+        (Plain(), "module", ()),
+        (Plain(), "torchscript", ()),
+    ],
+)
+def test_a_difference_of_operations_has_a_name_if_it_is_gone_without_its_cause(
+    module, source, kinds
+):
+    inputs = {"x": torch.ones(2, 4, 3)}
+    model = Model(module, inputs, tbscope.trace(module, kwargs=inputs, training=None))
+    form = BY_NAME[source]
+    graph = form.graph(model)
+
+    def differences(allowed, answered):
+        return compare_operations(model.eager, graph, allowed, answered)
+
+    found = differences(form.differs, lambda: form.answered(model))
+    assert (found.kinds, found.faults) == (kinds, {})
+    # Without the cause, the same difference is a fault.
+    for kind in kinds:
+        allowed = [each for each in form.differs if each != kind]
+        assert "operations" in differences(allowed, lambda: form.answered(model)).faults
+    if ASKS in kinds:
+        assert "operations" in differences(form.differs, lambda: model.eager).faults
+
+
+def test_every_difference_of_operations_is_explained_by_its_name():
+    assert [kind for kind in OPERATION_KINDS if f"- **{kind}.**" not in PAGE] == []
+
+
 def test_every_difference_is_explained_by_its_name_and_shown_by_a_model():
     assert [kind for kind in KINDS if f"- **{kind}.**" not in PAGE] == []
     assert {kind for kinds in SHOWN.values() for kind in kinds} == set(KINDS)
-    assert {kind for form in FORMS for kind in form.differs} == set(KINDS)
+    assert {kind for form in FORMS for kind in form.differs} == {*KINDS, *OPERATION_KINDS}
 
 
 def test_many_models_of_many_families_are_compared():

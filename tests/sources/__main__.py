@@ -1,6 +1,7 @@
 """Prints how far all sources of each model agree: `python -m tests.sources --only Bert`."""
 
 import argparse
+import functools
 import logging
 import re
 import sys
@@ -11,7 +12,7 @@ import torch
 
 import tbscope
 from tests.agreement import check_whole
-from tests.sources.compare import compare
+from tests.sources.compare import compare, compare_operations
 from tests.sources.forms import FORMS, TorchError
 from tests.sources.models import NAMES, model_of
 from tests.zoo.farm import farm
@@ -63,10 +64,14 @@ def _compared(form: Any, model: Any) -> tuple[str, str]:
         return "torch", f"torch cannot make it: {' '.join(said)[:100]}"
     except Exception:  # noqa: BLE001  (Whatever it raises is what is to be told.)
         return "wrong", f"FAILED {traceback.format_exc(limit=-4)}"
-    found = compare(model.eager, graph, form.differs)
-    if found.faults:
-        return "wrong", f"DIFFERS {str(found.faults)[:2000]}"
-    return "right", "agrees" + "".join(f"; {kind}" for kind in found.kinds)
+    found = [compare(model.eager, graph, form.differs)]
+    if form.asked:
+        again = functools.partial(form.answered, model)
+        found.append(compare_operations(model.eager, graph, form.differs, again))
+    faults = {key: fault for one in found for key, fault in one.faults.items()}
+    if faults:
+        return "wrong", f"DIFFERS {str(faults)[:2000]}"
+    return "right", "agrees" + "".join(f"; {kind}" for one in found for kind in one.kinds)
 
 
 if __name__ == "__main__":

@@ -1,21 +1,39 @@
 """Compares a graph with that of an eager call; what differs has a name, or is a fault."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 from tbscope.ir.graph import Graph
-from tests.agreement import View, disagreements
+from tests.agreement import View, disagreements, hyperparameters, operations
 
-__all__ = ["CALLS_IN_ONE", "KINDS", "TIED", "UNREGISTERED", "Comparison", "compare"]
+__all__ = [
+    "ASKS",
+    "CALLS_IN_ONE",
+    "DEAD",
+    "KINDS",
+    "OPERATION_KINDS",
+    "TIED",
+    "UNREGISTERED",
+    "Comparison",
+    "compare",
+    "compare_operations",
+]
 
 UNREGISTERED = "Modules that nobody holds"
 TIED = "Tied parameters"
 CALLS_IN_ONE = "Calls of one module"
 
+ASKS = "Code that asks whether it is traced"
+DEAD = "Dead code"
+
 KINDS = (UNREGISTERED, TIED, CALLS_IN_ONE)
 """The differences that a source may show beside those of every program, as docs/sources.md names
 them."""
+
+OPERATION_KINDS = (DEAD, ASKS)
+"""The differences between the kernels of a source and those of an eager call."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +64,40 @@ def compare(eager: Graph, other: Graph, allowed: Sequence[str]) -> Comparison:
         return Comparison((), rest)
     needed = [kind for kind in allowed if _is_needed(kind, eager, other, allowed)]
     return Comparison(tuple(needed), {})
+
+
+def compare_operations(
+    eager: Graph, other: Graph, allowed: Sequence[str], answered: Callable[[], Graph]
+) -> Comparison:
+    """Compare the kernels of each call, and its hyper-parameters, with those of an eager call.
+
+    A difference has a name if it is gone without its cause.
+
+    Args:
+        eager: The graph of the eager call.
+        other: The graph of another source.
+        allowed: The kinds of differences that this source may show.
+        answered: Makes the graph of an eager call in which code is told that it is traced.
+    """
+    view = view_of(allowed, eager)
+    theirs = hyperparameters(other, view)
+    ours = {path: told for path, told in hyperparameters(eager, view).items() if path in theirs}
+    faults = {} if ours == theirs else {"hyperparameters": _unlike(ours, theirs)}
+    causes = [kind for kind in OPERATION_KINDS if kind in allowed]
+    for kinds in [found for count in range(3) for found in combinations(causes, count)]:
+        graph = answered() if ASKS in kinds else eager
+        one, two = (operations(each, view, live=DEAD in kinds) for each in (graph, other))
+        if one == two:
+            return Comparison(kinds, faults)
+    return Comparison((), {**faults, "operations": _unlike(one, two)})
+
+
+def _unlike(one: dict[str, Any], two: dict[str, Any]) -> dict[str, Any]:
+    return {
+        path: (one.get(path), two.get(path))
+        for path in {**one, **two}
+        if one.get(path) != two.get(path)
+    }
 
 
 def _is_needed(kind: str, eager: Graph, other: Graph, allowed: Sequence[str]) -> bool:

@@ -2,13 +2,15 @@
 
 import warnings
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
+from unittest.mock import patch
 
 import torch
 
 import tbscope
-from tests.sources.compare import CALLS_IN_ONE, TIED, UNREGISTERED
+from tests.sources.compare import ASKS, CALLS_IN_ONE, DEAD, TIED, UNREGISTERED
 from tests.sources.models import Model
 
 __all__ = ["FORMS", "Form", "TorchError"]
@@ -27,12 +29,22 @@ class Form:
         make: Has torch make it of a model.
         read: Reads it as a graph, with the inputs of the model.
         differs: The differences from an eager call that it may show.
+        asked: The functions by which code asks torch whether this form is made of it, if the form
+            has the kernels of an eager call.
     """
 
     name: str
     make: Callable[[Model], Any]
     read: Callable[[Any, Model], tbscope.Graph]
     differs: tuple[str, ...] = ()
+    asked: tuple[tuple[Any, str], ...] = ()
+
+    def answered(self, model: Model) -> tbscope.Graph:
+        """Give the graph of an eager call in which code is told that this form is made of it."""
+        with ExitStack() as stack:
+            for owner, name in self.asked:
+                stack.enter_context(patch.object(owner, name, lambda: True))
+            return tbscope.trace(model.module, kwargs=model.inputs, training=None)
 
     def graph(self, model: Model) -> tbscope.Graph:
         """Give the graph of a model from this source.
@@ -87,8 +99,16 @@ def _script(model: Model) -> Any:
     )
 
 
+_EXPORTING = ((torch.compiler, "is_exporting"), (torch.compiler, "is_compiling"))
+
 FORMS = (
-    Form("export", _program, lambda made, _: tbscope.from_export(made), (UNREGISTERED,)),
+    Form(
+        "export",
+        _program,
+        lambda made, _: tbscope.from_export(made),
+        (UNREGISTERED, ASKS),
+        _EXPORTING,
+    ),
     Form(
         "decomposed",
         lambda model: _program(model).run_decompositions(),
@@ -99,12 +119,19 @@ FORMS = (
         "module",
         lambda model: _program(model).module(),
         lambda made, _: tbscope.from_fx(made),
-        (UNREGISTERED,),
+        (UNREGISTERED, ASKS),
+        _EXPORTING,
     ),
     Form("fx", _traced, _from_traced, (UNREGISTERED,)),
     Form(
         "onnx", _onnx, lambda made, _: tbscope.from_onnx(made), (UNREGISTERED, TIED, CALLS_IN_ONE)
     ),
-    Form("torchscript", _script, lambda made, _: tbscope.from_torchscript(made), (UNREGISTERED,)),
+    Form(
+        "torchscript",
+        _script,
+        lambda made, _: tbscope.from_torchscript(made),
+        (UNREGISTERED, ASKS, DEAD),
+        ((torch.jit, "is_tracing"),),
+    ),
 )
 """A further source is one more entry."""
