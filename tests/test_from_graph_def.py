@@ -205,6 +205,16 @@ def test_the_reader_reads_what_the_cards_of_a_drawing_write(name, drawing):
     assert dict.fromkeys(read.uncounted) == dict.fromkeys(graph.uncounted)
 
 
+def test_a_drawn_training_step_has_the_phases_and_the_flops_of_the_step():
+    graph = tbscope.trace(nn.Linear(40, 40), torch.ones(4, 40), backward=True, loss=torch.sum)
+
+    read = tbscope.from_graph_def(tbscope.to_graph_def(graph))
+
+    assert read.summary().rows[0]["flops"] == graph.summary().rows[0]["flops"] == 12_800
+    assert {node.phase for node in read.nodes if node.flops} == {"forward", "backward"}
+    assert len(read.calls) == len(graph.calls) == 1
+
+
 def typed(output):
     """Give the name and the type of an output."""
     return output.name, output.value.shape, output.value.dtype

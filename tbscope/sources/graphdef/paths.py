@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tbscope.errors import ArgumentError
 from tbscope.ir.builder import GraphBuilder
-from tbscope.ir.scopes import Scope, ScopeKind, ScopePart, parse_scope_path
+from tbscope.ir.scopes import PHASE_BOXES, Phase, Scope, ScopeKind, ScopePart, parse_scope_path
 from tbscope.sources.graphdef.ops import Op
 
 if TYPE_CHECKING:
@@ -22,6 +22,8 @@ Path = tuple[ScopePart, ...]
 _MOST_LEVELS = 64
 # Container modules that torch never calls.
 _LISTS = frozenset({"ModuleList", "ModuleDict", "ParameterList", "ParameterDict"})
+# Boxes of tbscope's drawings, and of TensorFlow's gradients.
+_PHASES: dict[str, Phase] = {label: phase for phase, label in PHASE_BOXES.items()}
 _STEP = re.compile(r"[^\[\]]+(?:\[[^\[\]]+\])(?:\.[0-9]{1,9})?")
 
 
@@ -173,7 +175,9 @@ class PathScopes:
     def _open(self, path: Path, around: Scope | None) -> Scope:
         part = path[-1]
         kind: ScopeKind = "container" if part.label in _LISTS else "module"
-        if part.attribute is None and not (len(path) == 1 and part in self._roots):
+        phase = "forward" if path[0].attribute else _PHASES.get(path[0].label, "forward")
+        is_root = len(path) == 1 and part in self._roots
+        if phase != "forward" or (part.attribute is None and not is_root):
             kind = "hand"
         attributes = [step.attribute for step in path if step.attribute is not None]
         scope = self._build.new_scope(
@@ -184,6 +188,7 @@ class PathScopes:
             qualified_name=None if kind == "hand" else ".".join(attributes),
             index=part.index,
         )
+        scope.phase = phase
         if kind == "module":
             self.calls[scope] = self._build.add_call(scope, class_name=part.label)
         return scope

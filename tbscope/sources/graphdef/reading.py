@@ -322,6 +322,7 @@ class _GraphDefConverter:
         self._add_values(index, node)
         if label and label != node.op and not label.isdigit() and "name" not in op.facts:
             node.attributes["name"] = op.name
+        node.phase = node.scope.phase if node.scope else "forward"
         node.measured = self._figures.get(op.name)
         flops = worth_of_number(op.facts.get("flops"))
         if flops is not None and flops >= 0:
