@@ -5,6 +5,7 @@ import io
 import pytest
 import torch
 from torch import nn
+from torch.fx.passes.split_module import split_module
 from torch.utils.checkpoint import checkpoint
 
 import tbscope
@@ -118,6 +119,15 @@ def test_each_source_has_the_scopes_of_an_eager_call(model, capture):
 def test_calls_are_in_the_scopes_around_them():
     scopes = {str(call.scope) for call in CAPTURES["export"](Net()).calls}
     assert "Net/outer/step.1/ModuleList[blocks]/Block[1]/deep/Linear[fc]" in scopes
+
+
+def test_parts_of_a_split_model_have_the_scopes_of_their_nodes():
+    whole = torch.fx.symbolic_trace(Net())
+    order = {node: number for number, node in enumerate(whole.graph.nodes)}
+    split = split_module(whole, Net(), lambda node: int(order[node] > 4))
+    found = places(tbscope.from_fx(split, X))
+    part = "GraphModule/GraphModuleImpl[submod_0]"
+    assert found[:2] == [f"{part}/outer/deep/Linear[first_fc]", f"{part}/outer/Block[first]/deep"]
 
 
 class Branches(nn.Module):
