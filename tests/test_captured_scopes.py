@@ -130,6 +130,13 @@ def test_parts_of_a_split_model_have_the_scopes_of_their_nodes():
     assert found[:2] == [f"{part}/outer/deep/Linear[first_fc]", f"{part}/outer/Block[first]/deep"]
 
 
+def test_an_unflattened_program_has_the_scopes_inside_of_its_modules():
+    program = torch.export.unflatten(torch.export.export(Net(), (X,)))
+    found = places(tbscope.from_fx(program, X))
+    block = "Net/Block[first]"
+    assert found[:3] == [f"{block}/Linear[fc]", f"{block}/deep", "Net/outer"]
+
+
 class Branches(nn.Module):
     def __init__(self):
         super().__init__()

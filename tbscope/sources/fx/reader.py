@@ -253,10 +253,12 @@ class Reader:
         blocks = self.blocks(node)
         if blocks:
             calls = list((stack or {}).items())
-            # The outer calls of a node in a part of a split model no longer exist.
+            # The outer calls of a node in a part of a split model no longer exist. In a module of
+            # an unflattened program, a scope around such calls would be in the innermost one.
             missing = max(len(node.meta.get("nn_module_stack") or ()) - len(calls), 0)
             for block, depth in reversed(blocks.items()):
-                calls.insert(max(depth - missing, 0), (block, None))
+                if stack or depth >= missing:
+                    calls.insert(max(depth - missing, 0), (block, None))
             stack = dict(calls)
         location = self.places.scope_of(stack, source), source
         self._node, self._location = node, location
