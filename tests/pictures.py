@@ -42,6 +42,9 @@ _SIZE = (1200, 1000)
 _LARGE = (2600, 2400)
 _HEAD = 72
 _MARGIN = 10
+# The part of the tab with the boxes that contain a selected operation.
+_TAB = (130, 152, 702, 650)
+_ATTENTION = "scaled_dot_product_attention"
 _WIDEST = 900
 
 _DARK = "/?darkMode=true&"
@@ -234,13 +237,25 @@ def gallery_lines(said: dict[str, Attempt]) -> Iterator[str]:
 
 
 def draw_first_look() -> None:
-    """Draw README's picture: a BERT in the tab, a layer of it opened, its attention selected."""
+    """Draw README's pictures: the attention of a BERT in the tab, and in torch's graph."""
     torch.manual_seed(0)
     sizes = {"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4}
     model = BertModel(BertConfig(**sizes, num_hidden_layers=12, vocab_size=1000)).eval()
-    graph = tbscope.trace(model, torch.ones(1, 16, dtype=torch.long))
-    node = "encoder/layer/0/attention/self/scaled_dot_product_attention"
-    _draw_in_tab("first-look", "bert", graph, node)
+    ids = torch.ones(1, 16, dtype=torch.long)
+    inside = "encoder/layer/0/attention/self"
+    _draw_in_tab("first-look", "bert", tbscope.trace(model, ids), f"{inside}/{_ATTENTION}")
+    path = _DOCS / "img" / "first-look.png"
+    _keep(path, _TAB)
+    with tempfile.TemporaryDirectory() as folder:
+        with SummaryWriter(folder) as writer:
+            writer.add_graph(model, ids, use_strict_trace=False)
+        with TensorBoard(Path(folder)) as server, Browser() as browser:
+            page = browser.open(server.url, size=_LARGE, minimap=True)
+            page.show(".")
+            box = [*_path_to(page, inside)][-1]
+            path = path.with_stem("first-look-torch")
+            page.take_picture(path)
+            _keep(path, _place(page, box))
 
 
 def _draw_in_tab(picture: str, run: str, graph: tbscope.Graph, node: str) -> None:

@@ -59,7 +59,7 @@ def test_nothing_that_a_page_shows_is_asked_of_the_network(site):
 
 def test_the_first_page_is_readme_and_the_reference_tells_docstrings(site):
     pages = {path.name: text for path, text in site.items()}
-    assert "what runs is what you see" in pages["index.html"]
+    assert "so the picture shows the code that ran" in pages["index.html"]
     assert "Draw a model in TensorBoard" in pages["reference.html"]
     assert "Keep a Changelog" in pages["changelog.html"]
 
