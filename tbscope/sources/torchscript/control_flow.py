@@ -4,11 +4,10 @@ The branch that runs and the number of iterations are undecided. So one operatio
 merges the results: it reads each value that a result may be. `merge` first reads all bodies, each
 from the same state: after a body, all older slots, lists and dicts are restored, and their last
 content in the body is recorded. It then merges the results and the recorded content entry by
-entry, appends the operation, and replaces the placeholders (`_OutputRef`) by the outputs.
+entry, and appends the operation, which gives the merged slots their values.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -98,8 +97,8 @@ def merge(
     for key, container in changed.items():
         # The container changes for the enclosing body, too, if there is one.
         reader.note(container)
-        _refill(container, mapped(contents[key], merging.settled))
-    return [mapped(entry, merging.settled) for entry in merged]
+        _refill(container, contents[key])
+    return merged
 
 
 def _read(reader: ScriptReader, adapter: NodeAdapter, body: Branch) -> _Effects:
@@ -145,13 +144,6 @@ def _refill(container: Content, content: Content) -> None:
         container.extend(content)
 
 
-@dataclass(slots=True)
-class _OutputRef:
-    """Placeholder for output `index` of the merging operation, until the operation is appended."""
-
-    index: int
-
-
 class _Merger:
     """The operation that merges results of bodies; appended only if there is a tensor to merge."""
 
@@ -163,16 +155,16 @@ class _Merger:
         self._decided_by = list(
             dict.fromkeys(slot for content in decided_by for slot in origins(content))
         )
-        # For each output, the slots that it may be.
-        self._of: list[list[Slot]] = []
-        self._outputs: list[Slot] = []
+        # Each output, without a value before the operation is appended, and the slots that it may
+        # be.
+        self._of: dict[Slot, list[Slot]] = {}
 
     def merged(self, entries: list[Content], *, always: bool = False) -> Content:
         """Return the value of a result that is one of several entries.
 
         The value is the entry itself if all entries are equal, a container of merged entries if
         all are containers of one class, an object of merged attributes if the code has constructed
-        all, a `_OutputRef` if a tensor is among them, else a `UnknownValue`. None beside tensors
+        all, a new slot if a tensor is among them, else a `UnknownValue`. None beside tensors
         is left out.
         """
         entries = [entry for entry in entries if entry is not UNINITIALIZED] or entries
@@ -196,8 +188,9 @@ class _Merger:
                 return first
         slots = list(dict.fromkeys(slots_in(entries)))
         if slots:
-            self._of.append(slots)
-            return _OutputRef(len(self._of) - 1)
+            output = Slot(common_type(slots))
+            self._of[output] = slots
+            return output
         if all(entry is first for entry in entries):
             return first
         return UnknownValue(self._adapter.name, self._slots_behind(entries))
@@ -234,7 +227,7 @@ class _Merger:
             return
         reader = self._reader
         reader.enter(self._adapter)
-        merged = [Argument(None, [slot.read() for slot in slots]) for slots in self._of]
+        merged = [Argument(None, [slot.read() for slot in slots]) for slots in self._of.values()]
         written = [
             [effect.values[slot] for effect in left if slot in effect.values] for slot in targets
         ]
@@ -244,7 +237,7 @@ class _Merger:
             Argument(None, [slot.read(), *values])
             for slot, values in zip(targets, written, strict=True)
         ]
-        among = [slot for slots in self._of for slot in slots]
+        among = [slot for slots in self._of.values() for slot in slots]
         read = list(dict.fromkeys([*self._decided_by, *targets, *among]))
         node = reader.append(
             self._adapter.target, self._adapter, arguments, read, OpEffects(flops=0)
@@ -252,14 +245,9 @@ class _Merger:
         # `append` adds the restored values of slots; the last values in the bodies are inputs, too.
         for values in written:
             node.inputs += [value for value in values if value not in node.inputs]
-        outputs = reader.add_outputs(
-            node, [common_type(slots) for slots in self._of], read, targets
-        )
-        self._outputs = list(outputs)
-
-    def settled(self, content: Content) -> Content:
-        """Return the output of the operation for a placeholder, and any other value as it is."""
-        return self._outputs[content.index] if type(content) is _OutputRef else content
+        outputs = reader.add_outputs(node, [slot.type for slot in self._of], read, targets)
+        for slot, output in zip(self._of, outputs, strict=True):
+            slot.value, slot.at, slot.writes = output.value, output.at, output.writes
 
 
 _PLAIN = (bool, int, float, str)
