@@ -1,7 +1,7 @@
 """Regrouping of an ONNX model: each call of a selected module becomes a local function's call."""
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -242,19 +242,12 @@ def _plain(hyperparameters: Mapping[str, object]) -> dict[str, object]:
     """Return hyper-parameters in the types of ONNX attributes: numbers, texts, one-type lists."""
     attributes: dict[str, object] = {}
     for name, value in hyperparameters.items():
-        if isinstance(value, bool):
-            attributes[name] = int(value)
-        elif isinstance(value, int | float | str):
-            attributes[name] = value
-        elif isinstance(value, list | tuple) and value and _of_one_kind(value):
-            attributes[name] = list(value)
-        elif value is not None and value != [] and value != ():
-            attributes[name] = str(value)
+        if value is not None and value != [] and value != ():
+            entries = value if isinstance(value, list | tuple) else [value]
+            kinds = set(map(type, entries))
+            is_plain = len(kinds) == 1 and kinds <= {bool, int, float, str}
+            attributes[name] = value if is_plain else str(value)
     return attributes
-
-
-def _of_one_kind(values: Sequence[object]) -> bool:
-    return type(values[0]) in (int, float, str) and len(set(map(type, values))) == 1
 
 
 # -- checks of the selection and the domain --------------------------------------------------
