@@ -211,3 +211,29 @@ def test_modules_with_scopes_share_a_function(program):
     assert result.functions == ["modules::Block(%x, %fc.weight, %fc.bias) -> (%relu_1), 3 uses"]
     assert result.left == []
     assert places(tbscope.from_onnx(result.model)) == places(record)
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ('["a", 1, 0]', [("a", 1, 0)]),
+        (r'["\"\\\n\u00fc", 12, 3]', [('"\\\nü', 12, 3)]),
+        ('["", 1, 0]', []),
+        ('["a", -1, 0]', []),
+        ('["a", 1]', []),
+        ('["a", 1, 0, 0]', []),
+        (r'["\q", 1, 0]', []),
+        ('["a\tb", 1, 0]', []),
+        (f'["a", {"9" * 10}, 0]', []),
+        ('{"a": 1}', []),
+        ("", []),
+    ],
+)
+def test_only_marks_of_our_own_are_read(line, found):
+    trace = f'  File "net.py", line 1, in forward\n    tbscope.scope {line}\n'
+    assert captured_scopes.scopes_in_trace(trace) == []
+    assert captured_scopes.scopes_in_trace(f"tbscope.scope {line}\n{trace}") == found
+
+
+def test_a_node_of_a_file_is_in_a_limited_number_of_scopes():
+    assert len(captured_scopes.scopes_in_trace('tbscope.scope ["a", 1, 0]\n' * 10_000)) == 100

@@ -72,7 +72,7 @@ class ModuleRef(NamedTuple):
     @property
     def by_hand(self) -> bool:
         """Whether it is a scope of the user."""
-        return (self.class_name or "").startswith(_BY_HAND)
+        return bool(self.name) and (self.class_name or "").startswith(_BY_HAND)
 
     def renamed(self, name_of: Callable[[str], str]) -> "ModuleRef":
         """Return the module by another name; a scope of the user keeps its name."""

@@ -17,8 +17,12 @@ from tbscope.sources.torch.compat.compiler import captured_program, runs_in_comp
 __all__ = ["close_captured", "open_captured", "scopes_in_trace"]
 
 _MARK = "tbscope.scope "
-_LINE = re.compile(f"^{_MARK}(.*)$", re.MULTILINE)
-
+# Files may have any text: only what `json.dumps` writes of a text and two numbers is a mark.
+_LINE = re.compile(
+    "^" + _MARK + r"""(\["(?:[^"\\\0-\x1f]|\\["\\bfnrt]|\\u[0-9a-f]{4})+"(?:, [0-9]{1,9}){2}\])$""",
+    re.MULTILINE,
+)
+_MOST_SCOPES = 100
 
 # The open scopes of each program: the name, the last node before; the number of nodes and open
 # scopes before, and that of module calls.
@@ -62,9 +66,8 @@ def scopes_in_trace(trace: object) -> list[tuple[str, int, int]]:
 
     Returns:
         For each scope its name; the number of nodes and open scopes before it, which separates
-        scopes of one name;
-        and the number of the module calls around the node that run in the scope.
+        scopes of one name; and the number of the module calls around the node that run in it.
     """
     if not isinstance(trace, str) or _MARK not in trace:
         return []
-    return [tuple(json.loads(line)) for line in _LINE.findall(trace)]
+    return [tuple(json.loads(line)) for line in _LINE.findall(trace)[:_MOST_SCOPES]]
