@@ -189,7 +189,7 @@ def test_a_scope_is_not_captured_twice_where_a_trace_runs_beside():
 
 
 def test_a_torch_of_another_form_captures_no_scopes_and_no_error(monkeypatch):
-    monkeypatch.setattr(captured_scopes, "captured_program", lambda compiled: None)
+    monkeypatch.setattr(captured_scopes, "captured_program", lambda: None)
     for capture in ("export", "compiled", "symbolic"):
         assert set(places(CAPTURES[capture](Raising()))) == {"Raising"}
 

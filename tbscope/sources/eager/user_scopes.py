@@ -11,8 +11,6 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import ParamSpec, TypeVar
 
-from torch.compiler import is_dynamo_compiling
-
 from tbscope.errors import ArgumentError
 from tbscope.messages import shown
 from tbscope.sources.eager.thread_state import watching
@@ -47,7 +45,7 @@ class scope:  # noqa: N801 (used as a statement, like contextlib.suppress)
 
     def __enter__(self) -> "scope":
         if is_captured():
-            open_captured(self.name, is_dynamo_compiling())
+            open_captured(self.name)
         for recorder in watching.recorders:
             if not recorder.suspended:
                 recorder.events.scope_opened(self.name)
@@ -60,7 +58,7 @@ class scope:  # noqa: N801 (used as a statement, like contextlib.suppress)
         trace: TracebackType | None,
     ) -> None:
         if is_captured():
-            close_captured(self.name, is_dynamo_compiling())
+            close_captured(self.name)
         for recorder in watching.recorders:
             if not recorder.suspended:
                 recorder.events.scope_closed(self.name, failed=error is not None)
@@ -115,7 +113,7 @@ def pop_scope(name: str | None = None) -> None:
     if name is not None and type(name) is not str:
         raise _bad_name(name)
     if is_captured():
-        close_captured(name, is_dynamo_compiling())
+        close_captured(name)
     for recorder in watching.recorders:
         if not recorder.suspended:
             recorder.events.scope_closed(name)

@@ -30,25 +30,20 @@ _OPEN: WeakKeyDictionary[Graph, list[tuple[str, Node | None, int, int]]] = WeakK
 
 
 @runs_in_compiler
-def open_captured(name: str, compiled: bool) -> None:
-    """Record that a scope opens in the program that is captured.
-
-    Args:
-        name: The name of the scope.
-        compiled: Whether Dynamo interprets the caller.
-    """
+def open_captured(name: str) -> None:
+    """Record that a scope opens in the program that is captured."""
     with suppress(Exception):  # The user's code runs without its scopes, too.
-        graph, calls = captured_program(compiled)
+        graph, calls = captured_program()
         opened = _OPEN.setdefault(graph, [])
         last = next(iter(reversed(graph.nodes)), None)
         opened.append((name, last, len(graph.nodes) + len(opened), len(calls)))
 
 
 @runs_in_compiler
-def close_captured(name: str | None, compiled: bool) -> None:
+def close_captured(name: str | None) -> None:
     """Mark the nodes of the innermost scope of a name, or of any name, and of scopes open in it."""
     with suppress(Exception):
-        graph, _ = captured_program(compiled)
+        graph, _ = captured_program()
         closed = None
         while closed is None:
             closed, last, at, calls = _OPEN[graph].pop()

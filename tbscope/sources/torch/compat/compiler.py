@@ -96,24 +96,21 @@ def is_captured() -> bool:
     return is_dynamo_compiling() or _symbolic_trace._is_fx_tracing_flag
 
 
-def captured_program(compiled: bool) -> tuple[Graph, Mapping[str, object]]:
+def captured_program() -> tuple[Graph, Mapping[str, object]]:
     """Return the graph that the innermost capture makes, and the module calls that are running.
 
-    Args:
-        compiled: Whether Dynamo captures, and not a tracer of torch.fx.
     Raises:
         AttributeError: No capture runs in this thread, or this torch has another form.
     """
-    kind = Tracer
-    if compiled:
-        kind = importlib.import_module("torch._dynamo.symbolic_convert").InstructionTranslatorBase
+    dynamo = sys.modules.get("torch._dynamo.symbolic_convert")
+    kinds = Tracer, getattr(dynamo, "InstructionTranslatorBase", Tracer)
     frame: Any = sys._getframe()
-    while not isinstance(frame.f_locals.get("self"), kind):
+    while not isinstance(frame.f_locals.get("self"), kinds):
         frame = frame.f_back
     capture = frame.f_locals["self"]
-    if compiled:
-        return capture.output.graph, capture.nn_module_stack
-    return capture.graph, capture.module_stack
+    if isinstance(capture, Tracer):
+        return capture.graph, capture.module_stack
+    return capture.output.graph, capture.nn_module_stack
 
 
 def runs_in_compiler(function: _Function) -> _Function:
