@@ -265,12 +265,12 @@ class _Level(Level):
                 group_of[node] = node = group_of[group_of[node]]
             return node
 
-        for node in self._loose():
+        for node in group_of:
             for source in self._placing.sources[node]:
                 if source in group_of:
                     group_of[find(node)] = find(source)
         groups: dict[Node, list[Node]] = {}
-        for node in self._loose():
+        for node in group_of:
             groups.setdefault(find(node), []).append(node)
         return groups.values()
 
@@ -296,7 +296,7 @@ class _Level(Level):
             for unit in self._placing.partition.inside[container]
             if isinstance(unit, Scope) and (leaves or unit not in self._placing.leaves)
         }
-        if leaves:
+        if leaves and containers:
             # More nodes are allowed here if boxes for functions and loops may relieve the level.
             loose = self._loose()
             most = SLOW_LIMIT if any(node.run is not None for node in loose) else LEVEL_LIMIT

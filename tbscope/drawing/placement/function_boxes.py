@@ -99,7 +99,7 @@ class FunctionBoxes:
         self.changed = False
         self._graph = graph
         self._calls: dict[Scope, _Called] = {}
-        self._order: dict[Unit, int] = {}
+        self._order = order = dict[Unit, int]()
         self._numbers: Counter[tuple[Scope | None, str]] = Counter()
         # Cached, since each stage reads the units of a level; cleared when a unit moves.
         self._known_units: dict[Scope | None, list[_Unit]] = {}
@@ -108,7 +108,7 @@ class FunctionBoxes:
         operations = [node for node in graph.nodes if node.kind in OPERATIONS]
         self.has_candidates = bool({node.run for node in operations} - {None})
         self._partition = Partition(
-            lambda: [*operations, *(scope for scope in graph.scopes() if scope in self._order)],
+            lambda: [*operations, *(scope for scope in graph.scopes() if scope in order)],
             self.placement.boxes,
         )
         for at, node in enumerate(operations):

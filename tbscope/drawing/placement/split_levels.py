@@ -9,7 +9,8 @@ flow. `drawing/chunks.py` names the chunks.
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
 from itertools import accumulate, chain
 from typing import TypeAlias
 
@@ -111,57 +112,105 @@ def split_level(
         groupings = chain(
             groupings, (_with_state(level, grouping, state) for grouping in of_operations)
         )
-    cuts = _beside_modules(level, groupings, kept, modules)
-    if cuts is not None and level.grouped(cuts).folded().keeps_ends():
-        return cuts
-    milder = [] if cuts is None else _with_modules(level, cuts, pinned)
-    return _first_whole(level, milder) or _first_drawn_well(level, _proposals(level, pinned))
+    cut = _beside_modules(level, groupings, kept, modules)
+    if cut is not None and cut.left.folded().keeps_ends():
+        return cut.groups
+    milder = [] if cut is None else _with_modules(level, cut.groups, pinned)
+    whole, _ = _first(level, milder, _Cut.is_whole)
+    return whole.groups if whole else _first_drawn_well(level, _proposals(level, pinned))
+
+
+class _Cut:
+    """A level with a grouping of its children, as it would be drawn.
+
+    Attributes:
+        groups: The grouping.
+        left: The remaining level.
+    """
+
+    def __init__(self, level: LevelGraph, groups: Groups) -> None:
+        self.groups, self._level = groups, level
+        self.left = level.grouped(groups) if groups else level
+
+    @cached_property
+    def is_drawn_well(self) -> bool:
+        """Whether the grouping changes the level, and the page then draws it well."""
+        return self._is_changed() and not is_crowded(self.left)
+
+    @cached_property
+    def makes_cycle(self) -> bool:
+        """Whether the grouping puts a box on a cycle whose members were on none."""
+        if not self.groups:
+            return False
+        boxes = set().union(*find_cycles(self.left.links)).intersection(range(len(self.groups)))
+        before = set().union(*find_cycles(self._level.links)) if boxes else _NOTHING
+        return any(before.isdisjoint(self.groups[number]) for number in boxes)
+
+    def is_whole(self) -> bool:
+        """Whether the grouping changes the level so that all of its exits are reached."""
+        if not self._is_changed() or not _fits(self.left, SLOW_LIMIT):
+            return False
+        return self.left.folded().keeps_ends() and not self.makes_cycle
+
+    def _is_changed(self) -> bool:
+        # A single chunk of all children would not change the level.
+        groups = self.groups
+        return len(groups) > 1 or (bool(groups) and len(groups[0]) < len(self._level) - 1)
+
+
+def _first(
+    level: LevelGraph, groupings: Iterable[Groups], *tests: Callable[[_Cut], bool]
+) -> tuple[_Cut | None, list[_Cut]]:
+    """Return the first grouping that passes a test, or None, and all that failed the first test.
+
+    Args:
+        level: The level.
+        groupings: The candidates.
+        tests: A test counts only if no candidate passes the tests before it.
+    """
+    failed: list[_Cut] = []
+    for groups in groupings:
+        cut = _Cut(level, groups)
+        if tests[0](cut):
+            return cut, failed
+        failed.append(cut)
+    return next((cut for test in tests[1:] for cut in failed if test(cut)), None), failed
 
 
 def _beside_modules(
     level: LevelGraph, groupings: Iterable[Groups], kept: set[int], modules: set[int]
-) -> Groups | None:
+) -> _Cut | None:
     """Return the best of these groupings, or an empty one, all of which leave modules in place.
 
     Returns:
         A grouping; None if the page would stay blank with each of them.
     """
 
-    def is_fine(grouping: Groups, left: LevelGraph, most: int) -> bool:
+    def is_fine(cut: _Cut, most: int = LEVEL_LIMIT) -> bool:
         """Whether the remaining level is whole, makes no cycle, and has few enough operations."""
-        if not _fits(left, most) or _count_loose(level, grouping, kept) > LEVEL_LIMIT:
+        if not _fits(cut.left, most) or _count_loose(level, cut.groups, kept) > LEVEL_LIMIT:
             return False
-        return left.folded().keeps_flow() and not _makes_cycle(level, grouping)
+        return cut.left.folded().keeps_flow() and not cut.makes_cycle
 
-    tried: list[tuple[Groups, LevelGraph]] = []
-    for grouping in chain([[]], groupings):
-        left = level.grouped(grouping) if grouping else level
-        tried.append((grouping, left))
-        if is_fine(grouping, left, LEVEL_LIMIT):
-            return grouping
     # A slow level in which every module keeps its name is better than modules in boxes.
-    for grouping, left in tried:
-        if is_fine(grouping, left, SLOW_LIMIT):
-            return grouping
-    for grouping in _of_numbered(level, modules, side_by_side=True):
-        if is_fine(grouping, level.grouped(grouping), LEVEL_LIMIT):
-            return grouping
-    # Slow, or not whole, but every module keeps its name.
-    tried = [candidate for candidate in tried if not _makes_cycle(level, candidate[0])]
-    whole = [candidate for candidate in tried if candidate[1].folded().keeps_flow()]
-    grouping, left = (
-        min(whole, key=lambda candidate: len(candidate[1].folded()))
-        if whole
-        else min(
-            tried,
-            # Groupings that leave too many operations come last.
-            key=lambda candidate: (
-                _count_loose(level, candidate[0], kept) > LEVEL_LIMIT,
-                len(candidate[1].folded().put_aside()),
-            ),
-        )
+    cut, failed = _first(
+        level, chain([[]], groupings), is_fine, lambda cut: is_fine(cut, SLOW_LIMIT)
     )
-    return grouping if _fits(left, CHAIN_LIMIT) else None
+    if cut is None:
+        cut, _ = _first(level, _of_numbered(level, modules, side_by_side=True), is_fine)
+    if cut is not None:
+        return cut
+
+    def rank(cut: _Cut) -> tuple[int, ...]:
+        folded = cut.left.folded()
+        if folded.keeps_flow():
+            return 0, len(folded)
+        # Groupings that leave too many operations come last.
+        return 1, _count_loose(level, cut.groups, kept) > LEVEL_LIMIT, len(folded.put_aside())
+
+    # Slow, or not whole, but every module keeps its name.
+    cut = min([cut for cut in failed if not cut.makes_cycle], key=rank)
+    return cut if _fits(cut.left, CHAIN_LIMIT) else None
 
 
 def _with_modules(level: LevelGraph, grouping: Groups, pinned: set[int]) -> Iterator[Groups]:
@@ -223,35 +272,20 @@ def _joined(grouping: Groups, groups: Groups) -> Groups:
     return groups + [group for group in rest if group]
 
 
-def _first_whole(level: LevelGraph, groupings: Iterable[Groups]) -> Groups:
-    """Return the first grouping after which all exits of a level are reached, else an empty one."""
-    for grouping in groupings:
-        left = level.grouped(grouping)
-        if not _is_cut(level, grouping) or not _fits(left, SLOW_LIMIT):
-            continue
-        if left.folded().keeps_ends() and not _makes_cycle(level, grouping):
-            return grouping
-    return []
-
-
-def _is_cut(level: LevelGraph, grouping: Groups) -> bool:
-    """Whether a grouping changes a level: a single chunk of all children would not."""
-    return len(grouping) > 1 or (bool(grouping) and len(grouping[0]) < len(level) - 1)
-
-
 def _first_drawn_well(level: LevelGraph, groupings: Iterable[Groups]) -> Groups:
     """Return the first grouping after which the page draws a level well, or else the last one.
 
     A grouping that makes a cycle is returned only if no other one draws the level well.
     """
-    groups: Groups = []
-    circling: Groups = []
-    for groups in groupings:
-        if _is_cut(level, groups) and not is_crowded(level.grouped(groups)):
-            if not _makes_cycle(level, groups):
-                return groups
-            circling = circling or groups
-    return circling or groups
+    cut, failed = _first(
+        level,
+        groupings,
+        lambda cut: cut.is_drawn_well and not cut.makes_cycle,
+        lambda cut: cut.is_drawn_well,
+    )
+    if cut is None and failed:
+        cut = failed[-1]
+    return cut.groups if cut else []
 
 
 def _count_loose(level: LevelGraph, groups: Groups, kept: set[int]) -> int:
@@ -267,16 +301,6 @@ def _loses_control_edges(level: LevelGraph) -> bool:
     counts = Counter(start for (start, _), data in level.links.items() if not data)
     counts += Counter(end for (_, end), data in level.links.items() if not data)
     return any(count > CONTROL_LIMIT for count in counts.values())
-
-
-def _makes_cycle(level: LevelGraph, groups: Groups) -> bool:
-    """Whether a grouping puts a box on a cycle whose members were on none."""
-    if not groups:
-        return False
-    circling = set().union(*find_cycles(level.grouped(groups).links))
-    boxes = circling.intersection(range(len(groups)))
-    before = set().union(*find_cycles(level.links)) if boxes else _NOTHING
-    return any(before.isdisjoint(groups[number]) for number in boxes)
 
 
 def _of_operations(level: LevelGraph, kept: set[int]) -> Iterator[Groups]:

@@ -135,8 +135,9 @@ class Level:
         self._edges: dict[tuple[Unit, Unit], None] = {}
         for node, end in ends.items():
             for source in partition.sources_of(node):
-                if source in ends and ends[source] is not end:
-                    self._edges[ends[source], end] = None
+                start = ends.get(source)
+                if start is not None and start is not end:
+                    self._edges[start, end] = None
         self._ends = dict.fromkeys(ends.values())
 
     @property
@@ -162,14 +163,16 @@ class Level:
         """Return the units of each cycle."""
         if self._cycles is None:
             known = self._known
-            unit = {
+            units = {
                 end: (known[end] if end in known else self.unit_of(end)) or end
                 for end in self._ends
             }
-            links = [(unit[source], unit[reader]) for source, reader in self._edges]
-            self._cycles = find_cycles(
-                dict.fromkeys(link for link in links if link[0] is not link[1])
-            )
+            links: dict[tuple[Unit, Unit], None] = {}
+            for source, reader in self._edges:
+                start, end = units[source], units[reader]
+                if start is not end:
+                    links[start, end] = None
+            self._cycles = find_cycles(links)
             self._circling = set[Unit]().union(*self._cycles)
         return self._cycles
 
