@@ -450,6 +450,24 @@ def tuple_or_none(x) -> tuple[torch.Tensor, torch.Tensor] | None:
     return None
 
 
+def none_before_tuple(x):
+    pair: tuple[torch.Tensor, torch.Tensor] | None = None
+    if x.sum() > 0:
+        pair = (x.sin(), x)
+    if pair is not None:
+        return pair
+    return x.cos(), x
+
+
+def none_before_tensor(x):
+    first: torch.Tensor | None = None
+    if x.sum() > 0:
+        first = x.sin()
+    if first is None:
+        first = x.cos()
+    return first, x
+
+
 def tensor_or_list(x) -> torch.Tensor | list[torch.Tensor]:
     if x.sum() > 0:
         return x.sin()
@@ -460,7 +478,7 @@ def tensor_or_list(x) -> torch.Tensor | list[torch.Tensor]:
     "function",
     [
         *(early_tuple, early_dict, tuple_from_loop, tuple_or_error, early_object, tuple_or_none),
-        tensor_or_list,
+        *(none_before_tuple, none_before_tensor, tensor_or_list),
     ],
 )
 def test_outputs_depend_on_all_branches_that_may_return_them(function):
@@ -497,6 +515,22 @@ def nodes_behind(outputs):
             found.append(node)
             ahead += [value.producer for value in node.inputs]
     return found
+
+
+def none_before_loop(x):
+    last: torch.Tensor | None = None
+    for _ in range(int(x.sum())):
+        if last is not None:
+            x = x.sin()
+        last = x.cos()
+    return x, last
+
+
+def test_a_later_iteration_may_have_what_the_first_has_not():
+    graph = tbscope.from_torchscript(torch.jit.script(none_before_loop))
+
+    ops = [node.op for node in graph.nodes if node.kind == "op"]
+    assert ops == ["sum", "sin", "If", "cos", "Loop"]
 
 
 class Looping(nn.Module):

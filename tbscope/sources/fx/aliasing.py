@@ -203,6 +203,7 @@ class Slot:
         writes: The nodes that wrote into the memory of the tensor, each with its number, in order.
             All aliases share the list.
         at: The number of the node that produced the current value.
+        optional: Whether it may be None in its place: a branch of the program returns None.
     """
 
     type: TensorType
@@ -210,6 +211,7 @@ class Slot:
     make: Callable[[], Value] | None = None
     writes: list[tuple[int, Node]] = field(default_factory=list)
     at: int = 0
+    optional: bool = False
 
     def read(self) -> Value:
         """Return the current value; append its node if that is still to be done."""

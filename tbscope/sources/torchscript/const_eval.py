@@ -115,6 +115,7 @@ def compute(kind: str, args: list[Content]) -> Content:
         and len(args) == 2
         and args[1] is None
         and type(args[0]) is not UnknownValue
+        and not any(slot.optional for slot in slots_in(args[0]))
     ):
         return (args[0] is None) is (kind == "aten::__is__")
     is_container = bool(args) and type(args[0]) in (list, tuple, dict)

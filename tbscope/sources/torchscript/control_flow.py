@@ -165,11 +165,14 @@ class _Merger:
         The value is the entry itself if all entries are equal, a container of merged entries if
         all are containers of one class, an object of merged attributes if the code has constructed
         all, a new slot if a tensor is among them, else a `UnknownValue`. None beside tensors
-        is left out.
+        makes them optional.
         """
         entries = [entry for entry in entries if entry is not UNINITIALIZED] or entries
         if None in entries and has_slot(entries):
-            entries, always = [entry for entry in entries if entry is not None], True
+            result = self.merged([entry for entry in entries if entry is not None], always=True)
+            for slot in slots_in(result):
+                slot.optional = True
+            return result
         first = entries[0]
         if not always and all(entry is first for entry in entries):
             return first
@@ -188,7 +191,7 @@ class _Merger:
                 return first
         slots = list(dict.fromkeys(slots_in(entries)))
         if slots:
-            output = Slot(common_type(slots))
+            output = Slot(common_type(slots), optional=any(slot.optional for slot in slots))
             self._of[output] = slots
             return output
         if all(entry is first for entry in entries):
@@ -284,8 +287,8 @@ def containers_changed_in(block: ScriptBlock, values: Mapping[int, Content]) -> 
 def in_any_iteration(content: Content, value: ScriptValue) -> Content:
     """Return the value that a loop-carried value has in every iteration.
 
-    A tensor has an unknown shape, as an iteration may change it; a number or a text is a
-    `UnknownValue`; any other value stays as it is.
+    A tensor has an unknown shape, as an iteration may change it; a number, a text, or
+    None that an iteration may replace, is a `UnknownValue`; any other value stays as it is.
 
     Args:
         content: The value before the loop.
@@ -294,6 +297,7 @@ def in_any_iteration(content: Content, value: ScriptValue) -> Content:
     if type(content) is Slot:
         typed = UNKNOWN._replace(dtype=content.type.dtype, device=content.type.device)
         return Slot(typed, content.read(), writes=content.writes, at=content.at)
-    if type(content) in (*_PLAIN, UnknownValue) and content is not UNINITIALIZED:
+    optional = content is None and value.type().kind() == "OptionalType"
+    if optional or (type(content) in (*_PLAIN, UnknownValue) and content is not UNINITIALIZED):
         return UnknownValue(value.debugName(), origins(content))
     return content
