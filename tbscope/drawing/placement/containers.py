@@ -7,9 +7,9 @@ since other modules run between the members, the container is dissolved: its mem
 beside each other in the parent's box. No operation leaves the box of the module that ran it.
 
 The levels are processed from the outside inwards. On each, `_Level.place_units` first moves
-operations into containers or dissolves containers until no two boxes read each other, then restores
-containers that need not be dissolved or were dissolved in vain, and at last moves operations that
-have neighbours only in one container into it.
+operations into containers, or members of containers out of them, until no two boxes read each
+other. It then restores containers that need not be dissolved or were dissolved in vain, and at last
+moves operations that have neighbours only in one container into it.
 """
 
 from collections import defaultdict
@@ -102,10 +102,7 @@ class _Placer:
             for node in graph.nodes
         }
         self.partition = Partition(
-            lambda: [
-                *(node for node in graph.nodes if node.kind in shown),
-                *placement.all,
-            ],
+            lambda: [*(node for node in graph.nodes if node.kind in shown), *placement.all],
             placement.boxes,
             self.sources.__getitem__,
         )
@@ -313,12 +310,10 @@ class _Level(Level):
         for member, around in self._members.items():
             if around is container or around in parts:
                 parts[member] = around
-        cycles = [cycle for cycle in self.cycles() if not parts.keys().isdisjoint(cycle)]
-        circling = set[Unit]().union(*cycles)
+        members = parts.keys()
+        circling = {unit for cycle in self.cycles() if members & cycle for unit in cycle}
         # Dissolving was in vain if most members are still on cycles, or any with another container.
-        in_vain = bool(_containers(circling - parts.keys())) or len(
-            parts.keys() & circling
-        ) * 2 > len(parts)
+        in_vain = len(members & circling) * 2 > len(parts) or bool(_containers(circling - members))
 
         def fits(_: Scope) -> bool:
             return in_vain or all(
