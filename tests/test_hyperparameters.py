@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from transformers.models.bert import modeling_bert
 
+import tbscope
 from tbscope.sources.torch.calling.hyperparameters import class_source, hyperparameters
 from tests.warm import run_warm
 
@@ -322,3 +323,21 @@ def test_models_of_transformers_are_not_flooded():
     model = modeling_bert.BertModel(config)
     found = {name for module in model.modules() for name in hyperparameters(module)}
     assert found.isdisjoint({"main_input_name", "base_model_prefix", "input_modalities"})
+
+
+def test_declared_attributes_are_on_cards():
+    class Scaling(nn.Module):
+        alpha: float
+
+        def __init__(self):
+            super().__init__()
+            self.alpha = 0.5
+
+        def forward(self, x):
+            return (x * self.alpha).relu()
+
+    graph = tbscope.trace(nn.Sequential(Scaling()), torch.ones(2))
+    drawn = tbscope.to_graph_def(graph, templates=False)
+    (card,) = [node for node in drawn.node if "alpha" in node.attr]
+    assert card.attr["class"].s.endswith(b"Scaling")
+    assert graph.calls[1].hyperparameters == {"alpha": 0.5}
