@@ -68,11 +68,11 @@ class _Command(click.Command):
         except Exception as error:
             if debug:
                 raise
+            failure = error
             if not isinstance(error, TbscopeError):
                 fix = "report it, with what --debug shows"
                 failure = TbscopeError("tbscope itself failed", why=error_text(error), fix=fix)
-                raise click.ClickException(str(failure)) from error
-            raise click.ClickException(str(error)) from error
+            raise click.ClickException(str(failure)) from error
 
 
 def command(function: Callable[..., None]) -> click.Command:

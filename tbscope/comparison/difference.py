@@ -36,8 +36,8 @@ class Difference:
         self.before = before.outline if isinstance(before, OutlinedGraph) else before
         self.after = after.outline if isinstance(after, OutlinedGraph) else after
         self._comparison = Comparison(self.before, self.after)
-        self.changes: list[Change] = self._comparison.changes
-        self.follows: int = self._comparison.follows
+        self.changes = self._comparison.changes
+        self.follows = self._comparison.follows
 
     def __bool__(self) -> bool:
         return bool(self.changes)

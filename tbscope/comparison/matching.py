@@ -133,9 +133,8 @@ def _score(left: BlockStep, right: BlockStep, alike: Callable[[Block, Block], fl
             return 0.6 if reads[0] == reads[1] else 0.5
         # An operation may replace an operation with equally many inputs.
         return 0.1 if len(left.reads) == len(right.reads) else 0.0
-    same_class = left.block.class_name == right.block.class_name
     share = alike(left.block, right.block)
-    if same_class:
+    if left.block.class_name == right.block.class_name:
         return 0.6 if left.label == right.label else 0.1 + 0.4 * share
     worth = 0.5 * share if share >= _LEAST_ALIKE else 0.0
     if left.label == right.label:

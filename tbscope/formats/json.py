@@ -49,9 +49,10 @@ def graph_from_json(text: str | bytes) -> Graph:
         data = json.loads(text, parse_constant=_refuse)
     except json.JSONDecodeError as error:
         raise _refused(f"{error.msg}, in line {error.lineno}, column {error.colno}") from error
-    except (ValueError, RecursionError) as error:
-        reason = "its lists are nested too deep"
-        raise _refused(error_text(error) if isinstance(error, ValueError) else reason) from error
+    except ValueError as error:
+        raise _refused(error_text(error)) from error
+    except RecursionError as error:
+        raise _refused("its lists are nested too deep") from error
     return decode_graph(data)
 
 

@@ -334,11 +334,6 @@ def _saved(graph: Graph) -> _Made:
     return {node: saved.get(node, 0) for node in graph.nodes if node.kind in OPERATIONS}
 
 
-def _peak(graph: Graph) -> _Made:
-    sizes = bytes_at_peak(graph)
-    return {node: sizes[node] for node in sizes}
-
-
 def _time(graph: Graph) -> _Made:
     if graph.profile is None:
         raise ArgumentError(
@@ -358,7 +353,7 @@ BUILT_IN: Mapping[str, Callable[[Graph], _Made]] = {
     "moved_bytes": _of_costs(lambda costs: costs.moved_bytes),
     "saved_bytes": _saved,
     "time": _time,
-    "peak": _peak,
+    "peak": lambda graph: dict(bytes_at_peak(graph).items()),
     "calls": lambda graph: {call.scope: 1 for call in graph.calls},
     "operations": _of_costs(lambda costs: costs.operations),
     "communication_bytes": communication,

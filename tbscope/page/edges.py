@@ -4,7 +4,6 @@ Source: tensorboard/plugins/graph/tf_graph_common/hierarchy.ts:790, `addEdges`
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
 from tbscope.page.glyphs import Box, Glyph, Item
@@ -31,8 +30,7 @@ Links: TypeAlias = Mapping[tuple[Glyph, Glyph], Link]
 _DATA, _CONTROL = Link(1, 0), Link(0, 1)
 
 
-@dataclass(frozen=True, slots=True)
-class Crossings:
+class Crossings(NamedTuple):
     """The glyphs at which data enters or leaves their boxes.
 
     Attributes:
@@ -40,8 +38,8 @@ class Crossings:
         left: The glyphs whose data is read outside of that box.
     """
 
-    entered: set[Glyph] = field(default_factory=set)
-    left: set[Glyph] = field(default_factory=set)
+    entered: set[Glyph]
+    left: set[Glyph]
 
 
 class Edges:
@@ -56,19 +54,15 @@ class Edges:
 
     def __init__(self, items: Iterable[Item]) -> None:
         self.links: dict[Box, dict[tuple[Glyph, Glyph], Link]] = {}
-        self.doors = Crossings()
+        self.doors = Crossings(set(), set())
         for item in items:
             if not item.embedded:
-                for source in item.sources:
-                    if not source.embedded:
-                        self._add(source, item, False)
-                    elif source.sources or source.controls:
-                        self._add_through(source, item, False)
-                for source in item.controls:
-                    if not source.embedded:
-                        self._add(source, item, True)
-                    else:
-                        self._add_through(source, item, True)
+                for sources, waits in ((item.sources, False), (item.controls, True)):
+                    for source in sources:
+                        if not source.embedded:
+                            self._add(source, item, waits)
+                        elif source.sources or source.controls:
+                            self._add_through(source, item, waits)
 
     def _add_through(self, embedded: Item, reader: Item, control: bool) -> None:
         """Count the edges of an embedded node as edges of its reader."""

@@ -61,10 +61,8 @@ class Hierarchy:
         self.items: dict[str, Item] = {}
         self.boxes: dict[str, Box] = {}
         self.strict: dict[str, str] = {}
-        # Nodes by name. A name that `parse_input` would change is in `_odd` instead.
+        # Nodes by name, until their inputs are resolved.
         self._known: dict[str, Item] = {}
-        self._odd: dict[str, Item] = {}
-        self._circles: dict[str, Item] = {}
         self._edges: Edges | None = None
         placed = self._place(nodes)
         if self.strict:
@@ -183,7 +181,7 @@ class Hierarchy:
         """Assign embedded nodes to boxes, now that all boxes exist."""
         boxes, root = self.boxes, self.root
         for item, name in aside:
-            self._circles[name] = item
+            self._known[name] = item
             if name in boxes:
                 item.box = boxes[name]
                 item.name = self.strict[name] = f"{name}/({name.rpartition('/')[2]})"
@@ -196,10 +194,11 @@ class Hierarchy:
 
     def _connect(self, placed: list[tuple[Item, Sequence[str]]]) -> None:
         """Resolve the inputs of each node to the nodes that they name."""
-        known = {**self._known, **self._circles}
+        # A name that `parse_input` would change is in `odd` instead.
+        known, odd = self._known, dict[str, Item]()
         for name in [name for name in known if ":" in name or name[:1] == "^"]:
             if parse_input(name) != (name, False):
-                self._odd[name] = known.pop(name)
+                odd[name] = known.pop(name)
         find = known.get
         for item, inputs in placed:
             last: str | None = None
@@ -215,9 +214,7 @@ class Hierarchy:
                 if name == last:
                     continue
                 last = name
-                source = find(name) or self._odd.get(name) or self.items.get(name)
+                source = find(name) or odd.get(name) or self.items.get(name)
                 if source is not None and source is not item:
                     (item.controls if control else item.sources).append(source)
-        self._known.clear()
-        self._odd.clear()
-        self._circles.clear()
+        known.clear()

@@ -41,9 +41,9 @@ class RankCopy:
         self,
         graph: Graph,
         ranks: Sequence[int],
-        box: str | None = None,
-        number: int = 0,
-        phases: dict[ScopePart, Scope] | None = None,
+        box: str | None,
+        number: int,
+        phases: dict[ScopePart, Scope],
     ) -> None:
         self.numbers = ranks
         self.ranks = ranks_text(ranks)
@@ -57,7 +57,7 @@ class RankCopy:
         )
         self.graph = graph.copy()
         if self.box is not None:
-            self._add_scopes(self.graph.scopes(), self.box, {} if phases is None else phases)
+            self._add_scopes(self.graph.scopes(), self.box, phases)
         self._place(self.graph.nodes)
         self.graph.calls = [self._call(call) for call in self.graph.calls]
         self.graph.outputs = [

@@ -27,21 +27,20 @@ def groups_of(graphs: Sequence[Graph]) -> list[list[Graph]]:
     """Return the graphs of different ranks in groups of equal structure.
 
     Args:
-        graphs: One graph for each rank.
+        graphs: One graph for each rank, in the order of ranks.
     Returns:
         Groups in the order of their first ranks, each in the order of its ranks.
     """
-    ordered = sorted(graphs, key=lambda graph: graph.rank)
     # Graphs of different ranks may share their node list; each list is hashed once.
     digests: dict[int, str] = {}
-    for graph in ordered:
+    for graph in graphs:
         if id(graph.nodes) not in digests:
             text = hashlib.sha256()
             for row in _rows(graph):
                 text.update(repr(row).encode())
             digests[id(graph.nodes)] = text.hexdigest()
-    classes: dict[int, Hashable] = {graph.rank: digests[id(graph.nodes)] for graph in ordered}
-    peers = {graph.rank: _peers(graph) for graph in ordered}
+    classes: dict[int, Hashable] = {graph.rank: digests[id(graph.nodes)] for graph in graphs}
+    peers = {graph.rank: _peers(graph) for graph in graphs}
     while True:
         # A rank with peers of another class leaves its class, which may split its peers' class in
         # turn.
@@ -55,7 +54,7 @@ def groups_of(graphs: Sequence[Graph]) -> list[list[Graph]]:
         if stable:
             break
     groups: dict[Hashable, list[Graph]] = {}
-    for graph in ordered:
+    for graph in graphs:
         groups.setdefault(classes[graph.rank], []).append(graph)
     return list(groups.values())
 

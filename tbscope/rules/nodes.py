@@ -214,16 +214,13 @@ def _collapsed_edges(reading: LintContext) -> Iterator[Fault]:
                 lost.append(text)
             before = name
         if lost:
+            comes = "an input comes" if len(lost) == 1 else f"{len(lost)} inputs come"
             yield Fault(
                 node.name,
-                f"{_count(lost)} after one of the same node, as {quote(lost[0])}, "
+                f"{comes} after one of the same node, as {quote(lost[0])}, "
                 "and the page draws no edge for it",
                 "put an empty input '' between them",
             )
-
-
-def _count(lost: list[str]) -> str:
-    return "an input comes" if len(lost) == 1 else f"{len(lost)} inputs come"
 
 
 def _missing_shape(reading: LintContext) -> Iterator[Fault]:

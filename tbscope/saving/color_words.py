@@ -315,7 +315,7 @@ class Texts:
         """
         if not any(self._stages.phase(box) for box in self._picture.boxes):
             return {}
-        stages: dict[Glyph, str] = {}
+        stages: dict[Item, str] = {}
         loose: list[Item] = []
         for item in self._picture.items:
             if self._picture.class_of(item) in _ENDS:
@@ -350,14 +350,14 @@ class Texts:
         fact = self._picture.fact
         return fact(glyph, "module") is not None or fact(glyph, "parameter_count") is not None
 
-    def _stage_of_sources(self, item: Item, stages: dict[Glyph, str]) -> str:
+    def _stage_of_sources(self, item: Item, stages: dict[Item, str]) -> str:
         """Return the stage of a node outside of the model, by the stages of its sources."""
         words = {stages.get(source, "") for source in self._sources([item])}
         if words & {"forward", "loss"}:
             return "loss"
         return "optimizer" if words & {"backward", "optimizer"} else ""
 
-    def _sources(self, items: Iterable[Item]) -> set[Glyph]:
+    def _sources(self, items: Iterable[Item]) -> set[Item]:
         """Return the sources of some nodes, without parameters and buffers."""
         picture = self._picture
         return {
@@ -367,20 +367,16 @@ class Texts:
             if picture.class_of(read.source) not in _PARAMETERS
         }
 
-    def _with_boxes(self, texts: dict[Glyph, str]) -> dict[Glyph, str]:
+    def _with_boxes(self, texts: dict[Item, str]) -> dict[Glyph, str]:
         """Add each box whose nodes with a text all have the same text."""
         inside: dict[Box, set[str]] = {}
-        for glyph, text in texts.items():
-            assert isinstance(glyph, Item), "a box has the text of its nodes"
-            inside.setdefault(glyph.box, set()).add(text)
+        for item, text in texts.items():
+            inside.setdefault(item.box, set()).add(text)
         for box in reversed(self._picture.boxes):
             if box.parent is not None and box in inside:
                 inside.setdefault(box.parent, set()).update(inside[box])
-        return {
-            **texts,
-            **{
-                box: min(texts_inside)
-                for box, texts_inside in inside.items()
-                if len(texts_inside) == 1
-            },
-        }
+        with_boxes: dict[Glyph, str] = dict(texts.items())
+        for box, texts_inside in inside.items():
+            if len(texts_inside) == 1:
+                with_boxes[box] = min(texts_inside)
+        return with_boxes

@@ -216,9 +216,6 @@ class Levels:
         shown += dict.fromkeys(circle for consts in circles.values() for circle in consts)
         picture, structures, inside = self.picture, self._structures, self._text.inside
 
-        def each(give: Callable[[Glyph], Any]) -> list[Any]:
-            return [give(glyph) for glyph in shown]
-
         def of_boxes(give: Callable[[Box], object]) -> list[object]:
             return [give(glyph) if isinstance(glyph, Box) else 0 for glyph in shown]
 
@@ -226,15 +223,15 @@ class Levels:
             "box": number,
             "children": len(children),
             "at": [self.number[glyph] for glyph in shown],
-            "kind": each(_kind),
-            "label": each(lambda glyph: words(glyph.label)),
-            "name": each(lambda glyph: words(glyph.name)),
-            "second": each(lambda glyph: words(self._second_line(glyph))),
+            "kind": [_kind(glyph) for glyph in shown],
+            "label": words.of(glyph.label for glyph in shown),
+            "name": words.of(glyph.name for glyph in shown),
+            "second": words.of(self._second_line(glyph) for glyph in shown),
             "texts": {
                 mode: words.of(self._text.of(mode).get(glyph, "") for glyph in shown)
                 for mode in self._legends
             },
-            "class": each(lambda glyph: words(self._stages.words_of(glyph))),
+            "class": words.of(self._stages.words_of(glyph) for glyph in shown),
             "structure": of_boxes(lambda inner: structures[inner]),
             "inside": of_boxes(lambda inner: self.inside[inner]),
             "size": of_boxes(
@@ -250,12 +247,11 @@ class Levels:
                 lambda inner: {mode: words.of(inside(mode, inner).below) for mode in self._legends}
             ),
             "same": of_boxes(lambda inner: sorted(self._same[inner])),
-            "outputs": each(
-                lambda glyph: [_type(output, words) for output in picture.outputs(glyph)]
-            ),
+            "outputs": [
+                [_type(output, words) for output in picture.outputs(glyph)] for glyph in shown
+            ],
             "figures": {
-                key: each(lambda glyph: picture.figure(glyph, key))  # noqa: B023
-                for key in self._figures
+                key: [picture.figure(glyph, key) for glyph in shown] for key in self._figures
             },
             "circles": [
                 [self.number[circle] for circle in circles.get(glyph, ())]
@@ -266,9 +262,9 @@ class Levels:
             "back": self._stages.flows_back(box),
             "columns": columns_of(picture, box, lines.within),
             "lanes": [[*lane] for lane in self._stages.lanes(box)],
-            "counterparts": each(
-                lambda glyph: [*map(self._way_out, self._stages.counterparts(glyph))]
-            ),
+            "counterparts": [
+                [*map(self._way_out, self._stages.counterparts(glyph))] for glyph in shown
+            ],
             "lines": self._drawn(lines.within, words),
             "entries": self._drawn(lines.entering, words, outside=0, of=box),
             "exits": self._drawn(lines.leaving, words, outside=1, of=box),

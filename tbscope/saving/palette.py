@@ -77,14 +77,24 @@ class Theme(NamedTuple):
     heat_rim: str
 
 
-# Green, red and yellow, as in other tools; their distances are those of the palette.
-_FATES = {
-    "light": {"added": 3, "removed": 6, "changed": 1},
-    "dark": {"added": 13, "removed": 11, "changed": 1},
-}
+# The fates are green, red and yellow, as in other tools; their distances are those of the palette.
 THEMES = {
-    "light": Theme(LIGHT, _FATES["light"], ("#eceef2", "#747d8a"), "#fff6e3", "#ee6a2c", "#a8552a"),
-    "dark": Theme(DARK, _FATES["dark"], ("#2b3038", "#7f8998"), "#2b2723", "#a8430f", "#cf7f4f"),
+    "light": Theme(
+        colours=LIGHT,
+        fates={"added": 3, "removed": 6, "changed": 1},
+        plain=("#eceef2", "#747d8a"),
+        cold="#fff6e3",
+        hot="#ee6a2c",
+        heat_rim="#a8552a",
+    ),
+    "dark": Theme(
+        colours=DARK,
+        fates={"added": 13, "removed": 11, "changed": 1},
+        plain=("#2b3038", "#7f8998"),
+        cold="#2b2723",
+        hot="#a8430f",
+        heat_rim="#cf7f4f",
+    ),
 }
 
 

@@ -17,7 +17,7 @@ def warn_once(text: str) -> None:
     """Issue a warning as `warn` does, unless this process has issued its text before."""
     if text not in _warned:
         _warned.add(text)
-        warnings.warn(text, stacklevel=_script_level())
+        warn(text)
 
 
 def _script_level() -> int:

@@ -78,8 +78,9 @@ def write_entry(writer: object, drawn: Drawn, entry: GraphEntry, record: bytes =
         return
     folder = _directory_of_run(sink, entry.run_name)
     # The key of the latest steps: one text per directory. A remote one has no local path.
-    directory = os.path.abspath(folder) if folder and not is_remote(folder) else folder
-    if directory and not is_remote(directory):
+    directory = folder
+    if folder and not is_remote(folder):
+        directory = os.path.abspath(folder)
         forget_removed(directory)
     if stats is None and entry.tag is None and holds(directory, PROFILE_TAG, DataKind.FIGURES):
         # Empty figures replace those of an earlier graph, which the page would use for this one.

@@ -62,28 +62,27 @@ def _linted(target: Target, run: dict[str, Any]) -> "Iterator[tuple[str, list[Fi
     """Yield the name of each GraphDef, as a target, with the rules that it breaks."""
     from tbscope.rules.linter import lint as found_in
 
-    kind = None
     if isinstance(target, GraphPath):
         from tbscope.sources.file_kind import file_kind
 
         kind = file_kind(target.path)
-    if isinstance(target, GraphPath) and kind in ("directory", "events"):
         refuse_run_options(target, run)
-        for message in _messages(target):
-            run_dir = target.path.rstrip("/")
-            run_dir += "" if message.run == "." else f"/{message.run}"
-            named = f"{run_dir}:{tag_text(message.content.tag)}@{message.content.step}"
-            yield named, found_in(message.graph_def())
-    elif isinstance(target, GraphPath) and kind in ("graph_def", "graph_def_text"):
-        from tbscope.sources.graphdef.loading import load_graph_def
+        if kind in ("directory", "events"):
+            for message in _messages(target):
+                run_dir = target.path.rstrip("/")
+                run_dir += "" if message.run == "." else f"/{message.run}"
+                named = f"{run_dir}:{tag_text(message.content.tag)}@{message.content.step}"
+                yield named, found_in(message.graph_def())
+            return
+        if kind in ("graph_def", "graph_def_text"):
+            from tbscope.sources.graphdef.loading import load_graph_def
 
-        refuse_run_options(target, run)
-        yield target.path, found_in(load_graph_def(target.path))
-    else:
-        from tbscope.pipeline import to_graph_def
+            yield target.path, found_in(load_graph_def(target.path))
+            return
+    from tbscope.pipeline import to_graph_def
 
-        graph = graph_of_target(target, **run)
-        yield graph.name, found_in(to_graph_def(graph))
+    graph = graph_of_target(target, **run)
+    yield graph.name, found_in(to_graph_def(graph))
 
 
 def _messages(target: GraphPath) -> "Iterator[LoggedMessage]":

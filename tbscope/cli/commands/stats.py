@@ -12,11 +12,6 @@ from tbscope.messages import one_line
 
 __all__ = ["stats"]
 
-_KINDS = {
-    **{kind: kind for kind in ("input", "parameter", "buffer", "constant")},
-    "op": "operation",
-}
-
 
 @command
 @takes_a_target
@@ -48,7 +43,8 @@ def _tables(counted: dict[str, Any], footer: Sequence[tuple[str, str]]) -> Itera
 
     nodes = counted["nodes"]
     kinds = [
-        f"{count:,} {_KINDS[kind]}{'' if count == 1 else 's'}" for kind, count in nodes.items()
+        f"{count:,} {'operation' if kind == 'op' else kind}{'' if count == 1 else 's'}"
+        for kind, count in nodes.items()
     ]
     head = [
         ("Graph", one_line(counted["graph"])),

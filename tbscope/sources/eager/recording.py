@@ -4,7 +4,7 @@ import sys
 import threading
 from collections.abc import Mapping
 from contextlib import ExitStack
-from types import FrameType, TracebackType
+from types import FrameType
 
 import torch
 
@@ -185,12 +185,7 @@ class Recording:
             self._recorder.where.begin_at(frame)
             self._collecting = stack.pop_all()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         refused = self._refused()
         if refused is not None:
             with self._collecting:

@@ -8,7 +8,6 @@ Outside of a trace a scope has no effect and costs about a microsecond at most.
 
 import functools
 from collections.abc import Callable
-from types import TracebackType
 from typing import ParamSpec, TypeVar
 
 from tbscope.errors import ArgumentError
@@ -51,12 +50,7 @@ class scope:  # noqa: N801 (used as a statement, like contextlib.suppress)
                 recorder.events.scope_opened(self.name)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if is_captured():
             close_captured(self.name)
         for recorder in watching.recorders:

@@ -167,18 +167,14 @@ class _ModuleSearch:
             if "gradient_of" in near.attributes:
                 # The gradient stays with its own module.
                 continue
-            if near.role is None and not moved.issuperset(self._after(near)) and not _is_wait(near):
+            waits = near.op in _WAITS
+            if near.role is None and not moved.issuperset(self._after(near)) and not waits:
                 continue
-            if (near.role == "view" or _is_wait(near)) and moved.isdisjoint(sources_of(near)):
+            if (near.role == "view" or waits) and moved.isdisjoint(sources_of(near)):
                 continue
             moved.add(near)
             near.scope, near.phase = module_scope, node.phase
             pending += [*sources_of(near), *self._after(near)]
-
-
-def _is_wait(node: Node) -> bool:
-    """Whether a node only waits for the result of a collective."""
-    return node.op in _WAITS
 
 
 def _root(scope: Scope) -> Scope:

@@ -38,7 +38,7 @@ from tbscope.sources.torch.calling.argument_values import (
     all_among,
     collect_tensors,
 )
-from tbscope.sources.torch.collectives import exchange_of
+from tbscope.sources.torch.collectives import ASYNC_WRAPPERS, exchange_of
 from tbscope.sources.torch.compat.compiler import differs_when_compiled
 from tbscope.sources.torch.compat.tensors import in_forward_mode, without_functions
 from tbscope.sources.torch.distributed import is_of_c10d
@@ -176,8 +176,11 @@ class Dataflow:
         """
         results = [result] if type(result) in PLAIN else collect_tensors(result, [])
         ranks, training = self.ranks, self.training
-        # The operations of a recorded backward pass are in the graph already.
-        if operation.recorded or (ranks is not None and ranks.is_own(operation, frame)):
+        # The operations of a recorded backward pass are in the graph already, and those that torch
+        # runs for its bookkeeping between ranks are not the model's.
+        if operation.recorded or (
+            ranks is not None and not operation.joined and is_bookkeeping(frame)
+        ):
             return None
         if training is not None:
             training.operation_begins(frame)
@@ -330,8 +333,12 @@ class Dataflow:
         """
         if not results and result is not None and not operation.joined:
             return None
-        if self.ranks is not None and self.ranks.is_wrapped(result, operation):
-            # The result has the same value as the argument.
+        if (
+            self.ranks is not None
+            and operation.kernels == ASYNC_WRAPPERS
+            and isinstance(result, torch.Tensor)
+        ):
+            # The result only wraps the argument, to wait for it later: it has the same value.
             self.values.hold(results[0], self.value_of(args[0]))
             return None
         if operation.kernels:

@@ -35,7 +35,11 @@ def describe_calls(recorder: Recorder) -> None:
                 settings = hyperparameters(module)
             except Exception as error:  # noqa: BLE001 (extra_repr is the user's code)
                 settings = {}
-                recorder.graph.notes.append(_unknown_settings(module, error))
+                text = (
+                    f"the hyper-parameters of {type(module).__name__} are not known: its "
+                    f"extra_repr() raised {type(error).__name__}: {error}"
+                )
+                recorder.graph.notes.append(Note(text))
             description = descriptions[id(module)] = (*about(type(module)), settings, owned(module))
         call.class_name, call.defined, call.hyperparameters, call.parameters = description
     for entry in registry.places():
@@ -56,13 +60,6 @@ def _about(cls: type) -> tuple[str, Source | None]:
     line = class_source(cls)
     source = Source(short_path(line[0]), line[1], cls.__name__) if line else None
     return f"{cls.__module__}.{cls.__qualname__}", source
-
-
-def _unknown_settings(module: torch.nn.Module, error: Exception) -> Note:
-    return Note(
-        f"the hyper-parameters of {type(module).__name__} are not known: its extra_repr() raised "
-        f"{type(error).__name__}: {error}"
-    )
 
 
 def _borrowed(

@@ -101,22 +101,18 @@ class Events:
     work_awaited: Handler
     wait_inside: Handler
 
-    def guarded(self, guard: Guard, block_guard: Guard | None = None) -> "Events":
+    def guarded(self, guard: Guard, block_guard: Guard) -> "Events":
         """Return these events with a guard around each function.
 
         Args:
             guard: The guard of functions.
-            block_guard: The guard of functions that return blocks; None for no guard.
+            block_guard: The guard of functions that return blocks.
         """
-        guards = {"Handler": guard, "Block": block_guard}
-        return replace(
-            self,
-            **{
-                event.name: guarded(event.name, getattr(self, event.name))
-                for event in fields(self)
-                if (guarded := guards["Block" if event.type is Block else "Handler"]) is not None
-            },
-        )
+        guarded = {}
+        for event in fields(self):
+            put = block_guard if event.type is Block else guard
+            guarded[event.name] = put(event.name, getattr(self, event.name))
+        return replace(self, **guarded)
 
 
 def result_of_failure(name: str, args: tuple[object, ...]) -> object:

@@ -181,10 +181,6 @@ class Operations:
         self.running = operation = Operation(self)
         return operation
 
-    def end(self) -> None:
-        """Mark the running operation as finished."""
-        self.running = None
-
     @contextmanager
     def function(self, at: int = 0) -> Iterator[Callable[[Any], None]]:
         """Record the operations of a function that the running operation calls, as separate nodes.

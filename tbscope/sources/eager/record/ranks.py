@@ -14,10 +14,10 @@ from weakref import ref
 import torch
 
 from tbscope.ir.graph import Node
-from tbscope.sources.eager.record.operation import Communication, Operation
+from tbscope.sources.eager.record.operation import Communication
 from tbscope.sources.eager.record.tensors.values import TensorValues
 from tbscope.sources.torch.calling.argument_values import collect_tensors
-from tbscope.sources.torch.collectives import ASYNC_WRAPPERS, is_blocking, is_wait
+from tbscope.sources.torch.collectives import is_blocking, is_wait
 from tbscope.sources.torch.distributed import (
     Groups,
     is_boxed_work,
@@ -60,14 +60,6 @@ class Ranks:
         self._values = values
         self._counts: Counter[tuple[Any, ...]] = Counter()
         self.begun: list[tuple[Any, Node, list[ref[torch.Tensor]]]] = []
-
-    def is_own(self, operation: Operation, frame: FrameType | None) -> bool:
-        """Whether torch runs an operation for its bookkeeping between ranks, not for the model."""
-        return not operation.joined and is_bookkeeping(frame)
-
-    def is_wrapped(self, result: object, operation: Operation) -> bool:
-        """Whether the result of an operation only wraps its argument, to wait for it later."""
-        return operation.kernels == ASYNC_WRAPPERS and isinstance(result, torch.Tensor)
 
     def join(
         self, node: Node, joined: Sequence[Communication], written: list[torch.Tensor]

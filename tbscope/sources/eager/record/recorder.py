@@ -140,7 +140,7 @@ class Recorder:
             call_failed=calls.fail_call,
             function_runs=calls.function,
             backward_pass=self._backward_pass,
-            gradient_set=ignore_event if training is None else training.gradient_set,
+            gradient_set=ignore_event if training is None else training.backward.was_set,
             step_begins=self._begin_step,
             step_ended=ignore_event if training is None else training.end_step,
             step_failed=ignore_event if training is None else training.fail_step,
@@ -152,16 +152,15 @@ class Recorder:
             events = events.guarded(nonfatal(self.fail), nonfatal_block(self.fail))
         self.events = events
 
-    def guard(self, guard: Guard | None, block_guard: Guard | None = None) -> None:
-        """Put guards around the functions of all events, in place of earlier ones; None for none.
+    def guard(self, *guards: Guard) -> None:
+        """Put guards around the functions of all events, in place of earlier ones.
 
         Args:
-            guard: The guard of functions.
-            block_guard: The guard of functions that return blocks.
+            guards: The guard of functions and that of functions that return blocks; or none.
         """
         self._connect()
-        if guard is not None:
-            self.events = self.events.guarded(guard, block_guard)
+        if guards:
+            self.events = self.events.guarded(*guards)
 
     def branch(self, source: Source | None) -> "Recorder":
         """Return a recorder for work that another thread does: it adds to the same graph.

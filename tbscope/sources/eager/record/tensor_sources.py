@@ -41,6 +41,7 @@ from tbscope.sources.torch.subclasses import (
     content_of,
     inner_tensors,
     is_wrapper,
+    may_have_inner_tensors,
     storage_keys,
     subclass_attributes,
 )
@@ -368,7 +369,7 @@ class TensorSources:
     def _aliased(self, tensor: torch.Tensor) -> Value | None:
         """Return the value of the tensor of which a tensor is an alias, or None."""
         table = self.values.table
-        if not table.any_composed or table.is_composite(tensor):
+        if not table.any_composed or may_have_inner_tensors(type(tensor)):
             return None
         value = table.alias(tensor)
         if value is not None:
@@ -381,7 +382,7 @@ class TensorSources:
     def _composed(self, tensor: torch.Tensor) -> Value | None:
         """Return the value of a tensor that is made of other tensors, one of which has a value."""
         table = self.values.table
-        if not table.is_composite(tensor):
+        if not may_have_inner_tensors(type(tensor)):
             return None
         face = table.alias(tensor) or self.values.value_in_same_storage(tensor)
         parts = [part for _, part in inner_tensors(tensor)]
@@ -402,7 +403,7 @@ class TensorSources:
         """Whether a tensor, or a tensor inside of it, has a value."""
         if self.is_known(tensor) or functorch_inner(tensor) is not None:
             return True
-        return self.values.table.is_composite(tensor) and any(
+        return may_have_inner_tensors(type(tensor)) and any(
             self._leads_on(part) for _, part in inner_tensors(tensor)
         )
 

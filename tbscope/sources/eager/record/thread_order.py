@@ -180,7 +180,7 @@ class ThreadWork:
         modules[:] = [modules[at] for at in order]
         self._number_scopes()
         self._rename()
-        trunk.guard(None)
+        trunk.guard()
         trunk.threads = None
         self._orders.clear()
 

@@ -9,7 +9,6 @@ the settings of torch and of the process.
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, suppress
 from threading import get_ident
-from types import TracebackType
 
 import torch
 
@@ -173,12 +172,7 @@ class Snapshot(AbstractContextManager["Snapshot"]):
         while tensors := self._contents.keep(things):
             things = self._tensors.add(tensors)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._restore()
         if not self._failures:
             return

@@ -16,8 +16,6 @@ from tbscope.sources.torch.subclasses import any_wrapper
 
 __all__ = ["DTensorMode"]
 
-_NO_KEYWORDS: dict[str, Any] = {}
-
 
 class DTensorMode(DispatchMode):  # type: ignore[no-untyped-call]
     """Reports to a recorder the local operations that a DTensor runs inside of one kernel.
@@ -49,13 +47,13 @@ class DTensorMode(DispatchMode):  # type: ignore[no-untyped-call]
             # The class handles the kernel first; its own kernels then arrive here.
             return NotImplemented
         facts = kernel_info(func)
-        keywords = _NO_KEYWORDS if kwargs is None else kwargs
+        kwargs = kwargs or {}
         if self._recorder.suspended or (facts.exchange is None and not is_wait(facts.name)):
-            result = func(*args, **keywords)
+            result = func(*args, **kwargs)
             for tensor in collect_tensors(result, []):
-                self._made[id(tensor)] = result, facts, args, keywords
+                self._made[id(tensor)] = result, facts, args, kwargs
             return result
-        return self._run_communication(facts, args, keywords)
+        return self._run_communication(facts, args, kwargs)
 
     def _run_communication(
         self, facts: KernelInfo, args: tuple[object, ...], kwargs: dict[str, Any]

@@ -112,7 +112,8 @@ class OperationMode(TorchFunctionMode):
                 and plain
                 and self._log is None
                 and training is not None
-                and training.runs_no_pass
+                # No pass runs, so that every gradient has a value.
+                and not training.backward.passes
             ):
                 return func(*args)
             if func == SET_GRADIENT and operations.running is None and not recorder.suspended:
@@ -302,9 +303,6 @@ class KernelMode(DispatchMode):  # type: ignore[no-untyped-call]
         if types and recorder.distributed and any_wrapper(types):
             frame = sys._getframe().f_back
             with DTensorMode(recorder, args):
-                running = recorder.operations.running
-                if running is not None:
-                    return running.run(facts, args, kwargs)
                 return self._run(facts, args, kwargs, frame)
         if facts.higher_order:
             args, kwargs = self._show_functions(args, kwargs)
@@ -343,7 +341,7 @@ class KernelMode(DispatchMode):  # type: ignore[no-untyped-call]
             recorder.events.operation_failed(facts.label, args, kwargs, error, frame)
             raise
         finally:
-            operations.end()
+            operations.running = None
         with without_functions():
             node = recorder.events.kernel_ended(facts, args, kwargs, result, operation, frame)
         if self._log is not None:

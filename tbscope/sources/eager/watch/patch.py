@@ -3,7 +3,6 @@
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from types import TracebackType
 from typing import Any
 
 __all__ = ["Patch", "Patches", "SharedBlock"]
@@ -35,12 +34,7 @@ class SharedBlock(AbstractContextManager[None]):
                     self._users.pop()
                     raise
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with self._lock:
             self._users.pop()
             if not self._users and self._put_back is not None:

@@ -4,7 +4,6 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
-from types import TracebackType
 
 from tbscope.sources.eager.record.recorder import Recorder
 from tbscope.sources.eager.thread_state import abandoned, finalize_abandoned, watching
@@ -136,12 +135,7 @@ class Watch(AbstractContextManager[None]):
         if self._recorder.threads is not None:
             self._recorder.threads.stop()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._can_end:
             self._here.close()
             self._process.close()

@@ -143,10 +143,6 @@ class TensorTable:
         record = self.record(tensor)
         return None if record is None else record.alias
 
-    def is_composite(self, tensor: torch.Tensor) -> bool:
-        """Whether inner tensors may define the content of a tensor."""
-        return may_have_inner_tensors(type(tensor))
-
     def changed(self, tensor: torch.Tensor) -> list[torch.Tensor]:
         """Return the inner tensors that changed since their tensor of a subclass was made.
 
@@ -194,7 +190,7 @@ class TensorTable:
         """Set the value of a tensor; its inner tensors keep their own values."""
         record = self._record_of(tensor)
         record.value, record.inner = value, None
-        if self.is_composite(tensor):
+        if may_have_inner_tensors(type(tensor)):
             record.parts = {
                 name: _InnerState(ref(part), self._state(part))
                 for name, part in inner_tensors(tensor)
@@ -250,7 +246,7 @@ class TensorTable:
         if wrapped is not None:
             dimension = batch_dimension(tensor)
             return [(wrapped, None if dimension is None else "remove_batch_dim", dimension)]
-        parts = inner_tensors(tensor) if self.is_composite(tensor) else []
+        parts = inner_tensors(tensor) if may_have_inner_tensors(type(tensor)) else []
         if len(parts) == 1 and self.is_all(tensor, parts[0][1]):
             return [(parts[0][1], None, None)]
         return [(part, name.strip("_"), None) for name, part in parts]

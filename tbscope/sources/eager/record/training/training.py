@@ -58,11 +58,6 @@ class Training:
         branch._connect(sources, where, operations)
         return branch
 
-    @property
-    def runs_no_pass(self) -> bool:
-        """Whether no backward pass runs, so that every gradient has a value."""
-        return not self.backward.passes
-
     # -- operations ---------------------------------------------------------------------
 
     def operation_begins(self, frame: FrameType | None) -> None:
@@ -210,10 +205,6 @@ class Training:
         values = map(self._values.find, collect_tensors(gradients, []))
         self.backward.gave.update(value for value in values if value is not None)
 
-    def gradient_set(self, leaf: torch.Tensor) -> None:
-        """Record that a script has set a tensor's gradient, which a pass may have made."""
-        self.backward.was_set(leaf)
-
     # -- optimizer steps ----------------------------------------------------------------
 
     def begin_step(self, optimizer: torch.optim.Optimizer, caller: FrameType) -> None:
@@ -222,7 +213,7 @@ class Training:
             for group in optimizer.param_groups:
                 # Gradients that were set unseen are found here, too.
                 for parameter in group["params"]:
-                    self.gradient_set(parameter)
+                    self.backward.was_set(parameter)
             self._optimizers.begin(optimizer, caller)
 
     def end_step(self, optimizer: torch.optim.Optimizer | None) -> None:
