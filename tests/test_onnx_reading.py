@@ -103,6 +103,12 @@ def test_a_part_that_is_called_from_outside_stands_in_the_call_of_its_holder(ord
     assert f"Net/{label}[text]/Embed[embed]" in scopes(graph)
     assert holder.kind == ("module" if label == "Text" else "container")
     assert [call.class_name for call in graph.calls].count("nets.Text") == (label == "Text")
+    # The call of the holder neither takes nor gives what its part does for another caller.
+    for call in graph.calls:
+        if call.class_name == "nets.Text":
+            own = [one for one in graph.nodes if one.kind == "op"][order.index([NET, HOLDER])]
+            assert [argument.nest for argument in call.arguments] == own.inputs
+            assert call.results is own.outputs[0]
 
 
 def test_equal_layers_are_one_definition_whatever_their_nodes_are_called():

@@ -91,7 +91,12 @@ def _read(model: "ModelProto", title: str) -> Graph:
     body.add(inferred.nodes)
     for entry in model.graph.output:
         build.add_output(entry.name, body.value(entry.name, None))
-    describe_calls(build.graph, scopes.calls.values(), owned=STATE)
+    describe_calls(
+        build.graph,
+        scopes.calls.values(),
+        lambda scope: scopes.runs_in.get(scope, scope.parent),
+        owned=STATE,
+    )
     for scope, arguments, results in reading.calls:
         scopes.calls[scope].arguments, scopes.calls[scope].results = arguments, results
     _describe_modules(build.graph)

@@ -41,6 +41,8 @@ class ModuleScopes:
         self._latest: dict[tuple[Scope | None, str], Scope] = {}
         self._named: dict[str, Scope] = {}
         self.calls: dict[Scope, Call] = {}
+        # The scope of the call that called a module: the module may be a part of another one.
+        self.runs_in: dict[Scope, Scope | None] = {}
 
     def of(self, module_call: ModuleCall | None, around: Scope | None) -> Scope | None:
         """Return the scope of a module call, and open it and its parents if they are new.
@@ -54,6 +56,7 @@ class ModuleScopes:
             opened = self._of.get((around, call))
             if opened is None:
                 opened = self._of[around, call] = self._open(call.level, scope)
+                self.runs_in[opened] = scope
             scope = opened
         return scope
 
