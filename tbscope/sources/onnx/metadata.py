@@ -170,16 +170,18 @@ def calls_in_names(
         By the name of a node, its name in the first call; and the numbers of the enclosing calls,
         outermost first.
     """
-    owners = {owner for name in parameters for owner in _prefixes(name, ".")}
+    steps = {step for name in parameters for step in name.split(".")}
     parted = {name: _plain(name).rpartition("/") for name in names}
     scopes = {scope for scope, _, _ in parted.values() if scope.startswith("/")}
     counts = dict.fromkeys((outer for scope in scopes for outer in _prefixes(scope, "/")), 0)
     calls: dict[str, tuple[str, int]] = {}
     for scope in scopes:
-        match, origin = _AGAIN.fullmatch(scope), origin_by_name(f"{scope}/", "")
-        calls[scope] = base, number = (match[1], int(match[2])) if match else (scope, 0)
-        if base not in counts or (origin is not None and origin.levels[-1].name in owners):
-            calls[scope] = base, number = scope, 0
+        match = _AGAIN.fullmatch(scope)
+        if match and match[1] in counts and re.split("[/.]", scope)[-1] not in steps:
+            calls[scope] = match[1], int(match[2])
+        else:
+            calls[scope] = scope, 0
+        base, number = calls[scope]
         counts[base] = max(counts[base], number + 1)
     parts: dict[str, int] = {}
     for scope in sorted(counts, key=len, reverse=True):
@@ -214,9 +216,8 @@ def origin_by_parameters(parameters: Iterable[str], operation: str) -> Origin | 
         # A number ends the names of tensors that Paddle's exporter has computed.
         is_owned = owner and "/" not in parameter and not owner.startswith(".")
         if is_owned and not attribute.isdecimal():
-            steps = owner.split(".")
-            names = [".".join(steps[: index + 1]) for index in range(len(steps))]
-            return Origin(tuple(ModuleRef(name, None) for name in names), operation, operation)
+            levels = [ModuleRef(name, None) for name in _prefixes(owner, ".")]
+            return Origin(tuple(levels), operation, operation)
     return None
 
 
