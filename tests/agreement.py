@@ -36,15 +36,25 @@ class View:
         unregistered: Whether it looks at modules that no other module holds.
         numbers: Whether it tells the calls of one module apart.
         names: By the name of a parameter, the name that stands for it.
+        modules: By the name of a module that has several, the first one.
+        views: Whether it looks at views of what was written in place.
     """
 
     unregistered: bool = True
     numbers: bool = True
     names: Mapping[str, str] = field(default_factory=dict)
+    modules: Mapping[str, str] = field(default_factory=dict)
+    views: bool = True
 
     def path_of(self, scope: Scope | None) -> str:
         """Give the path of a call, without the classes of containers and without blocks by hand."""
         steps = []
+        if self.modules:
+            while scope is not None and (scope.kind != "module" or not self.shows(scope)):
+                scope = scope.parent
+            # A call in another module, too, has the name of the module alone.
+            name = None if scope is None else scope.qualified_name
+            return "" if name is None else self.modules.get(name, name)
         while scope is not None:
             part = scope.part
             if scope.kind == "container":
@@ -53,6 +63,12 @@ class View:
                 steps.append(str(part) if self.numbers else f"{part.label}[{part.attribute}]")
             scope = scope.parent
         return "/".join(reversed(steps))
+
+    def name_of(self, parameter: str) -> str:
+        """Give the name that stands for a parameter."""
+        module, _, name = parameter.rpartition(".")
+        known = f"{self.modules[module]}.{name}" if module in self.modules else parameter
+        return self.names.get(known, known)
 
     def shows(self, scope: Scope) -> bool:
         """Tell whether it looks at the calls of a module."""
@@ -94,12 +110,13 @@ def _around(scope: Scope | None) -> Iterator[Scope]:
         scope = scope.parent
 
 
-def _shows_work(graph: Graph) -> set[Scope]:
+def _shows_work(graph: Graph, view: View) -> set[Scope]:
     """Give the scopes in which something ran: a module that gives back what it got is none."""
     return {
         scope
         for node in graph.nodes
         if node.kind == "op" and (node.kernels or node.body or node.op != _label(node))
+        if view.views or node.role != "view" or not any(v.producer.writes for v in node.inputs)
         for scope in _around(node.scope)
     }
 
@@ -110,7 +127,7 @@ def _label(node: Node) -> str:
 
 def _calls(graph: Graph, other: Graph, view: View) -> list[Call]:
     """Give the calls of a graph in which something runs, or that the other graph has, too."""
-    works = _shows_work(graph)
+    works = _shows_work(graph, view)
     known = {view.path_of(call.scope) for call in other.calls}
     return [
         call
@@ -125,7 +142,7 @@ def module_calls(graph: Graph, other: Graph, view: View = _ALL) -> list[tuple[st
         (view.path_of(call.scope), call.class_name if call.scope.parent else "")
         for call in _calls(graph, other, view)
     ]
-    return found if view.numbers else list(dict.fromkeys(found))
+    return found if view.numbers and not view.modules else list(dict.fromkeys(found))
 
 
 def parameters_read(graph: Graph, view: View = _ALL) -> dict[str, set[str]]:
@@ -134,7 +151,7 @@ def parameters_read(graph: Graph, view: View = _ALL) -> dict[str, set[str]]:
     for node in graph.nodes:
         names = {value.producer.name for value in node.inputs if value.producer.kind == "parameter"}
         if names and node.op != "detach":
-            told = {view.names.get(name, name) for name in names}
+            told = {view.name_of(name) for name in names}
             found.setdefault(view.path_of(node.scope), set()).update(told)
     return found
 

@@ -64,10 +64,10 @@ def _compared(form: Any, model: Any) -> tuple[str, str]:
         return "torch", f"torch cannot make it: {' '.join(said)[:100]}"
     except Exception:  # noqa: BLE001  (Whatever it raises is what is to be told.)
         return "wrong", f"FAILED {traceback.format_exc(limit=-4)}"
-    found = [compare(model.eager, graph, form.differs)]
+    found = [compare(model.eager, graph, form.differs, model.module)]
     if form.asked:
         again = functools.partial(form.answered, model)
-        found.append(compare_operations(model.eager, graph, form.differs, again))
+        found.append(compare_operations(model.eager, graph, form.differs, again, model.module))
     faults = {key: fault for one in found for key, fault in one.faults.items()}
     if faults:
         return "wrong", f"DIFFERS {str(faults)[:2000]}"

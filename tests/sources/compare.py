@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
+from torch import nn
+
 from tbscope.ir.graph import Graph
 from tests.agreement import View, disagreements, hyperparameters, operations
 
@@ -14,8 +16,10 @@ __all__ = [
     "DEAD",
     "KINDS",
     "OPERATION_KINDS",
+    "SEVERAL",
     "TIED",
     "UNREGISTERED",
+    "VIEWED",
     "Comparison",
     "compare",
     "compare_operations",
@@ -24,11 +28,13 @@ __all__ = [
 UNREGISTERED = "Modules that nobody holds"
 TIED = "Tied parameters"
 CALLS_IN_ONE = "Calls of one module"
+SEVERAL = "Modules with several names"
+VIEWED = "Views of what was written"
 
 ASKS = "Code that asks whether it is traced"
 DEAD = "Dead code"
 
-KINDS = (UNREGISTERED, TIED, CALLS_IN_ONE)
+KINDS = (UNREGISTERED, TIED, CALLS_IN_ONE, SEVERAL, VIEWED)
 """The differences that a source may show beside those of every program, as docs/sources.md names
 them."""
 
@@ -49,25 +55,36 @@ class Comparison:
     faults: dict[str, Any]
 
 
-def compare(eager: Graph, other: Graph, allowed: Sequence[str]) -> Comparison:
+def compare(
+    eager: Graph, other: Graph, allowed: Sequence[str], module: nn.Module | None = None
+) -> Comparison:
     """Compare a graph with that of an eager call of the same model.
 
     Args:
         eager: The graph of the eager call.
         other: The graph of another source.
         allowed: The kinds of differences that this source may show.
+        module: The model, which has the names of its modules.
     """
     if not disagreements(eager, other):
         return Comparison((), {})
-    rest = disagreements(eager, other, view_of(allowed, eager))
+    rest = disagreements(eager, other, view_of(allowed, eager, module))
     if rest:
         return Comparison((), rest)
-    needed = [kind for kind in allowed if _is_needed(kind, eager, other, allowed)]
-    return Comparison(tuple(needed), {})
+
+    def is_needed(kind: str) -> bool:
+        others = [each for each in allowed if each != kind]
+        return bool(disagreements(eager, other, view_of(others, eager, module)))
+
+    return Comparison(tuple(filter(is_needed, allowed)), {})
 
 
 def compare_operations(
-    eager: Graph, other: Graph, allowed: Sequence[str], answered: Callable[[], Graph]
+    eager: Graph,
+    other: Graph,
+    allowed: Sequence[str],
+    answered: Callable[[], Graph],
+    module: nn.Module | None = None,
 ) -> Comparison:
     """Compare the kernels of each call, and its hyper-parameters, with those of an eager call.
 
@@ -78,8 +95,9 @@ def compare_operations(
         other: The graph of another source.
         allowed: The kinds of differences that this source may show.
         answered: Makes the graph of an eager call in which code is told that it is traced.
+        module: The model.
     """
-    view = view_of(allowed, eager)
+    view = view_of(allowed, eager, module)
     theirs = hyperparameters(other, view)
     ours = {path: told for path, told in hyperparameters(eager, view).items() if path in theirs}
     faults = {} if ours == theirs else {"hyperparameters": _unlike(ours, theirs)}
@@ -100,17 +118,20 @@ def _unlike(one: dict[str, Any], two: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _is_needed(kind: str, eager: Graph, other: Graph, allowed: Sequence[str]) -> bool:
-    others = [each for each in allowed if each != kind]
-    return bool(disagreements(eager, other, view_of(others, eager)))
-
-
-def view_of(kinds: Collection[str], eager: Graph) -> View:
+def view_of(kinds: Collection[str], eager: Graph, module: nn.Module | None = None) -> View:
     """Give the view of two graphs that does not show these kinds of differences."""
+    names: dict[str, str] = {}
+    if SEVERAL in kinds and module is not None:
+        first: dict[nn.Module, str] = {}
+        for name, part in module.named_modules(remove_duplicate=False):
+            if first.setdefault(part, name) != name:
+                names[name] = first[part]
     return View(
         unregistered=UNREGISTERED not in kinds,
         numbers=CALLS_IN_ONE not in kinds,
         names=_first_names(eager) if TIED in kinds else {},
+        modules=names,
+        views=VIEWED not in kinds,
     )
 
 

@@ -10,7 +10,15 @@ from unittest.mock import patch
 import torch
 
 import tbscope
-from tests.sources.compare import ASKS, CALLS_IN_ONE, DEAD, TIED, UNREGISTERED
+from tests.sources.compare import (
+    ASKS,
+    CALLS_IN_ONE,
+    DEAD,
+    SEVERAL,
+    TIED,
+    UNREGISTERED,
+    VIEWED,
+)
 from tests.sources.models import Model
 
 __all__ = ["FORMS", "Form", "TorchError"]
@@ -106,31 +114,34 @@ FORMS = (
         "export",
         _program,
         lambda made, _: tbscope.from_export(made),
-        (UNREGISTERED, ASKS),
+        (UNREGISTERED, SEVERAL, ASKS),
         _EXPORTING,
     ),
     Form(
         "decomposed",
         lambda model: _program(model).run_decompositions(),
         lambda made, _: tbscope.from_export(made),
-        (UNREGISTERED,),
+        (UNREGISTERED, SEVERAL, VIEWED),
     ),
     Form(
         "module",
         lambda model: _program(model).module(),
         lambda made, _: tbscope.from_fx(made),
-        (UNREGISTERED, ASKS),
+        (UNREGISTERED, SEVERAL, ASKS),
         _EXPORTING,
     ),
-    Form("fx", _traced, _from_traced, (UNREGISTERED,)),
+    Form("fx", _traced, _from_traced, (UNREGISTERED, SEVERAL)),
     Form(
-        "onnx", _onnx, lambda made, _: tbscope.from_onnx(made), (UNREGISTERED, TIED, CALLS_IN_ONE)
+        "onnx",
+        _onnx,
+        lambda made, _: tbscope.from_onnx(made),
+        (UNREGISTERED, TIED, CALLS_IN_ONE, SEVERAL, VIEWED),
     ),
     Form(
         "torchscript",
         _script,
         lambda made, _: tbscope.from_torchscript(made),
-        (UNREGISTERED, ASKS, DEAD),
+        (UNREGISTERED, SEVERAL, ASKS, DEAD),
         ((torch.jit, "is_tracing"),),
     ),
 )

@@ -190,7 +190,7 @@ class Reader:
         # A program does not record arguments and results of its calls: they follow from the edges
         # into each call, and out of it.
         calls = [call for call in graph.calls if call is not root]
-        describe_calls(graph, calls, lambda scope: places.runs_in.get(scope, scope.parent))
+        describe_calls(graph, calls, places.caller_of)
         own = self.state.own()
         for call in graph.calls:
             call.caller = places.callers.get(call.scope)

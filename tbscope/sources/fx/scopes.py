@@ -107,6 +107,10 @@ class ProgramScopes:
         """Return the full class name of a module, which may never be called."""
         return self.classes.get(name) or self._container_class(name)
 
+    def caller_of(self, scope: Scope) -> Scope | None:
+        """Return the scope in which a scope was entered, which may be in another module."""
+        return self.callers.get(scope) or self.runs_in.get(scope, scope.parent)
+
     def open_root(self, class_name: str) -> None:
         """Open the scope of the model itself."""
         self.root = self._open_call(None, "", class_name, None)
