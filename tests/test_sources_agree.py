@@ -18,8 +18,10 @@ from tests.sources.compare import (
     DEAD,
     KINDS,
     OPERATION_KINDS,
+    SEVERAL,
     TIED,
     UNREGISTERED,
+    VIEWED,
     compare,
     compare_operations,
 )
@@ -116,7 +118,8 @@ def test_every_difference_of_operations_is_explained_by_its_name():
 
 def test_every_difference_is_explained_by_its_name_and_shown_by_a_model():
     assert [kind for kind in KINDS if f"- **{kind}.**" not in PAGE] == []
-    assert {kind for kinds in SHOWN.values() for kind in kinds} == set(KINDS)
+    # Small models of tests/test_sources_parts.py show the others.
+    assert {kind for kinds in SHOWN.values() for kind in kinds} == set(KINDS) - {SEVERAL, VIEWED}
     assert {kind for form in FORMS for kind in form.differs} == {*KINDS, *OPERATION_KINDS}
 
 
@@ -205,7 +208,7 @@ def _forget_the_unregistered(graph):
 CHANGES = {TIED: _rename, CALLS_IN_ONE: _forget_a_call, UNREGISTERED: _forget_the_unregistered}
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", CHANGES)
 def test_a_difference_has_its_name_where_it_may_be_and_is_a_fault_elsewhere(kind):
     eager, other = _eager(), _eager()
     CHANGES[kind](other)

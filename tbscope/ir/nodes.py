@@ -301,7 +301,8 @@ class Call:
         run: The run of the user's function that made the call, or None if unknown.
         step: Position of the call in the bytecode of that function (see `Node.step`).
         caller: The scope that made the call, if the module of that scope does not contain the
-            called module; None for any other call, and if unknown.
+            called module, or, in a program, if a module inside of it does; None for any other call,
+            and if unknown.
         called_as: The path of the called module in the caller's module (`act`, `layers.1`); empty
             if `caller` is None, or if the caller's module does not contain the called module.
     """

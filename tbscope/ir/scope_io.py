@@ -122,6 +122,8 @@ def describe_calls(
 ) -> None:
     """Set the arguments and results of calls to the values that enter and leave their scopes.
 
+    The caller is set, too, if it is in another module than the call.
+
     Args:
         graph: The graph.
         calls: The calls.
@@ -138,5 +140,11 @@ def describe_calls(
         )
         if in_order:
             entering.sort(key=lambda value: (order[value.producer], value.index))
+        if around is not None:
+            holder = call.scope.parent
+            while holder is not None and holder.kind == "container":
+                holder = holder.parent
+            caller = around(call.scope)
+            call.caller = None if caller is holder else caller
         call.arguments = [Argument(None, value) for value in entering]
         call.results = leaving[0] if len(leaving) == 1 else tuple(leaving) or None

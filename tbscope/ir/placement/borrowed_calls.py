@@ -50,7 +50,7 @@ def place_borrowed_calls(graph: Graph) -> Placement:
     placement = Placement()
     owners = _owners(graph)
     callers = dict(_borrowed(graph, owners))
-    if not callers and not owners:
+    if not owners and not any(call.caller for call in graph.calls):
         return placement
     partition = Partition(
         lambda: [
@@ -184,7 +184,7 @@ def _add_visits(
         lambda: defaultdict(dict)
     )
     for call in graph.calls:
-        owner = owners.get(call.run)
+        owner = call.caller or owners.get(call.run)
         if owner is not None and not call.number:
             inside = _inside(call.scope.parent, owner)
             if not called.isdisjoint(inside):

@@ -193,7 +193,6 @@ class Reader:
         describe_calls(graph, calls, places.caller_of)
         own = self.state.own()
         for call in graph.calls:
-            call.caller = places.callers.get(call.scope)
             call.parameters = own.get(call.qualified_name or "", ())
         for name in dict.fromkeys(["", *names, *own]):
             graph.modules.append(Module(name, places.class_of(name), own.get(name, ())))

@@ -1,0 +1,123 @@
+"""Modules that are called by others than the module that contains them, from every source."""
+
+import pytest
+import torch
+from torch import nn
+
+import tbscope
+from tests.agreement import check_whole, disagreements
+from tests.sources.compare import SEVERAL, VIEWED, compare
+from tests.sources.forms import FORMS
+from tests.sources.models import Model
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+BY_NAME = {form.name: form for form in FORMS}
+
+
+class Text(nn.Module):
+    """Has an embedding that it does not call itself."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed, self.head = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.head(x).relu()
+
+
+class Around(nn.Module):
+    """Calls a part of a module, then something else, and then the module."""
+
+    def __init__(self):
+        super().__init__()
+        self.text, self.image = Text(), nn.Sequential(nn.Linear(4, 4), nn.Tanh())
+
+    def forward(self, x):
+        return self.text(self.image(self.text.embed(x))) + x
+
+
+class Position(nn.Module):
+    """A module with several names, which is given two tensors."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+
+    def forward(self, query, value):
+        return self.fc(value) * query
+
+
+class Block(nn.Module):
+    """Calls a module that belongs to the model, too."""
+
+    def __init__(self, position):
+        super().__init__()
+        self.fc, self.position = nn.Linear(4, 8), position
+
+    def forward(self, x):
+        both = self.fc(x)
+        return self.position(both[:, :4], both[:, 4:]).relu()
+
+
+class Shares(nn.Module):
+    """Two blocks with one module."""
+
+    def __init__(self):
+        super().__init__()
+        self.position = Position()
+        self.blocks = nn.ModuleList([Block(self.position), Block(self.position)])
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+
+class Written(nn.Module):
+    """Views what was written in place: a program makes the view anew where it is read."""
+
+    def __init__(self):
+        super().__init__()
+        self.act, self.flatten, self.fc = nn.ReLU(inplace=True), nn.Flatten(), nn.Linear(4, 2)
+
+    def forward(self, x):
+        return self.fc(self.flatten(self.act(x.reshape(3, 2, 2) * 2)))
+
+
+def compared(module, source):
+    inputs = {"x": torch.ones(3, 4)}
+    model = Model(module.eval(), inputs, tbscope.trace(module, kwargs=inputs, training=None))
+    graph = BY_NAME[source].graph(model)
+    check_whole(graph)
+    return model.eager, graph
+
+
+@pytest.mark.parametrize("source", BY_NAME)
+def test_a_part_that_the_model_calls_is_drawn_beside_its_module(source):
+    eager, graph = compared(Around(), source)
+    assert disagreements(eager, graph) == {}
+    boxes = [{one.name.rpartition("/")[0] for one in tbscope.to_graph_def(each).node}
+             for each in (eager, graph)]  # fmt: skip
+    assert boxes[1] == boxes[0] > {"text.embed", "text/head"}
+
+
+@pytest.mark.parametrize("source", BY_NAME)
+def test_a_call_gives_nothing_of_what_it_hands_to_a_module_of_another_name(source):
+    module = Shares()
+    eager, graph = compared(module, source)
+    found = compare(eager, graph, BY_NAME[source].differs, module)
+    assert found.faults == {}
+    assert set(found.kinds) <= {SEVERAL}
+    # Without the cause, the same difference is a fault.
+    if found.kinds:
+        assert compare(eager, graph, BY_NAME[source].differs, Shares()).kinds
+        assert compare(eager, graph, BY_NAME[source].differs).faults
+
+
+@pytest.mark.parametrize("source", BY_NAME)
+def test_a_view_of_what_was_written_is_made_anew_after_decompositions(source):
+    eager, graph = compared(Written(), source)
+    found = compare(eager, graph, BY_NAME[source].differs)
+    assert found.faults == {}
+    assert found.kinds == ((VIEWED,) if source in ("decomposed", "onnx") else ())
