@@ -99,7 +99,7 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
         "editing": ("editing", "leaves", "readers", "kernels", "dead", "plumbing"),
         "graph": ("graph", "text", "kernels", "golden"),
         "placement/borrowed_calls": ("guests", "stands"),
-        "placement/partition": ("guests", "stands", "bundles"),
+        "placement/partition": ("partition", "guests", "stands"),
         "invariants": ("invariants", "phases"),
         "module_tree": ("held_parts", "summary", "summary_of_nodes"),
         "nodes": ("graph", "text", "notes", "kernels", "levels", "golden"),
