@@ -219,8 +219,9 @@ def _kernel(name: str) -> str:
 
 @functools.cache
 def _only_moves(kernel: str) -> bool:
-    # A tensor made of numbers is handed on by `detach_` in a program.
-    return role_of([kernel], reads=True) in ("view", "cast", "copy") or kernel == "aten::detach_"
+    # A program hands on a tensor that is made of numbers by the last two.
+    moves = ("aten::detach_", "aten::lift_fresh_copy")
+    return role_of([kernel], reads=True) in ("view", "cast", "copy") or kernel in moves
 
 
 def hyperparameters(graph: Graph, view: View = _ALL) -> dict[str, Any]:

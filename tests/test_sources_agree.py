@@ -112,6 +112,55 @@ def test_a_difference_of_operations_has_a_name_if_it_is_gone_without_its_cause(
         assert "operations" in differences(form.differs, lambda: model.eager).faults
 
 
+class Numbers(nn.Module):
+    """Repeats by a size, or by the same number."""
+
+    def __init__(self, cause):
+        super().__init__()
+        self.cause = cause
+
+    def forward(self, x):
+        return x.repeat_interleave(x.shape[0] if self.cause else 2, 0)
+
+
+class Constants(Numbers):
+    """Computes with a number alone, or with the input, too."""
+
+    def forward(self, x):
+        number = torch.tensor(4.0)
+        return x * (number if self.cause else number + x).sqrt()
+
+
+class Strides(Numbers):
+    """Normalises a transposed tensor, or one of the same shape that is contiguous."""
+
+    def __init__(self, cause):
+        super().__init__(cause)
+        self.norm, self.fc = nn.BatchNorm1d(4), nn.Linear(3, 2)
+
+    def forward(self, x):
+        x = x.transpose(1, 2).contiguous() if not self.cause else x.reshape(2, 3, 4).transpose(1, 2)
+        return self.fc(self.norm(x))
+
+
+@pytest.mark.parametrize(
+    ("made", "name", "source"),
+    [
+        (Numbers, "Numbers of a trace", "torchscript"),
+        (Constants, "Constants of a trace", "torchscript"),
+        (Strides, "Strides", "export"),
+    ],
+)
+def test_a_difference_of_torchs_own_is_explained_and_gone_without_its_cause(made, name, source):
+    assert f"- **{name}.**" in PAGE
+    for cause in (True, False):
+        module, inputs = made(cause).eval(), {"x": torch.ones(2, 3, 4)}
+        model = Model(module, inputs, tbscope.trace(module, kwargs=inputs, training=None))
+        graph = BY_NAME[source].graph(model)
+        found = compare_operations(model.eager, graph, (), lambda model=model: model.eager)
+        assert list(found.faults) == (["operations"] if cause else [])
+
+
 def test_every_difference_of_operations_is_explained_by_its_name():
     assert [kind for kind in OPERATION_KINDS if f"- **{kind}.**" not in PAGE] == []
 

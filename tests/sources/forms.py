@@ -91,7 +91,7 @@ def _is_tensor(given: Any) -> bool:
 
 def _from_traced(traced: Any, model: Model) -> tbscope.Graph:
     names = [node.target for node in traced.graph.nodes if node.op == "placeholder"]
-    return tbscope.from_fx(traced, *(model.inputs.get(name) for name in names))
+    return tbscope.from_fx(traced, tuple(model.inputs.get(name) for name in names))
 
 
 def _onnx(model: Model) -> Any:
