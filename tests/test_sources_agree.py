@@ -143,9 +143,18 @@ class Strides(Numbers):
         return self.fc(self.norm(x))
 
 
+class Chosen(Numbers):
+    """Drops nothing of rows whose number the data decides, or which are known."""
+
+    def forward(self, x):
+        x = x[x > 0] if self.cause else x[:1]
+        return torch.nn.functional.dropout(x, training=False) + 1
+
+
 @pytest.mark.parametrize(
     ("made", "name", "source"),
     [
+        (Chosen, "Sizes that the data decides", "export"),
         (Numbers, "Numbers of a trace", "torchscript"),
         (Constants, "Constants of a trace", "torchscript"),
         (Strides, "Strides", "export"),
