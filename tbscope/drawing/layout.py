@@ -120,9 +120,10 @@ def lay_out(
         borrowed=place_borrowed_calls(graph),
     )
     tree.forget()
-    drawing = _Candidate(options, options.borrowed)
-    if helpers != "none" and not callable(style):
-        drawing = _with_function_boxes(drawing, every=helpers == "all")
+    if helpers == "none" or callable(style):
+        drawing = _Candidate(options, options.borrowed)
+    else:
+        drawing = _with_function_boxes(options, every=helpers == "all")
     if drawing.names.ends and drawing.hierarchy.root in drawing.crowded:
         # Inputs and outputs may share a chunk only as nodes, so their own boxes are undone.
         options.boxed_ends = False
@@ -349,26 +350,26 @@ class _Candidate:
             self._build()
 
 
-def _with_function_boxes(drawing: _Candidate, *, every: bool) -> _Candidate:
+def _with_function_boxes(options: _Options, *, every: bool) -> _Candidate:
     """Return a drawing with boxes for functions and loops on levels that are too full.
 
     Args:
-        drawing: The drawing without these boxes; it is returned if it needs none.
+        options: The graph and the options.
         every: Whether every function is a box.
     """
-    if not every and not drawing.crowded and not drawing.full:
-        return drawing
-    boxes = FunctionBoxes(drawing.options.graph, drawing.options.borrowed)
+    boxes = FunctionBoxes(options.graph, options.borrowed) if every else None
+    if boxes is not None and boxes.has_candidates:
+        boxes.add_all_functions()
+    drawing = _Candidate(options, options.borrowed if boxes is None else boxes.placement)
+    if boxes is None:
+        if not drawing.crowded and not drawing.full:
+            return drawing
+        boxes = FunctionBoxes(options.graph, options.borrowed)
     if not boxes.has_candidates:
         return drawing
-    if every:
-        boxes.add_all_functions()
     tried: set[tuple[Scope | None, Stage]] = set()
     while True:
-        if boxes.changed:
-            boxes.changed = False
-            drawing.hierarchy.forget()
-            drawing = _Candidate(drawing.options, boxes.placement)
+        boxes.changed = False
         for level, stages in drawing.full_levels():
             for stage in stages:
                 # Once a stage has made boxes, the level may be drawn well: it is drawn again
@@ -379,6 +380,8 @@ def _with_function_boxes(drawing: _Candidate, *, every: bool) -> _Candidate:
                         break
         if not boxes.changed:
             return drawing
+        drawing.hierarchy.forget()
+        drawing = _Candidate(options, boxes.placement)
 
 
 def _inputs(
