@@ -335,6 +335,34 @@ def test_both_branches_stand_in_scopes_and_are_merged():
     assert [value.shape for value in merged.outputs] == [(2, 4), (2, 4)]
 
 
+def test_a_branch_in_a_branch_has_a_scope_in_that_of_the_outer_one():
+    class Nested(nn.Module):
+        def forward(self, x):
+            if x.sum() > 0:
+                if x.mean() > 1:
+                    x = x.cos()
+                x = x.sin()
+            return x
+
+    class Conditional(nn.Module):
+        def forward(self, x):
+            def outer(x):
+                return torch.cond(x.mean() > 1, torch.cos, torch.tan, (x,)).sin()
+
+            return torch.cond(x.sum() > 0, outer, torch.tan, (x,))
+
+    x = torch.ones(2)
+    program = torch.export.export(Conditional(), (x,))
+    for graph, body in (
+        (tbscope.from_torchscript(torch.jit.script(Nested()), x), "Nested/if"),
+        (tbscope.from_export(program), "Conditional/true_graph_0"),
+    ):
+        check_whole(graph)
+        scopes = {node.op: node.scope.path for node in graph.nodes if node.kind == "op"}
+        assert scopes["sin"] == body
+        assert scopes["cos"] == f"{body}/{body.partition('/')[2]}"
+
+
 def test_a_branch_does_not_see_what_the_other_one_wrote():
     graph = tbscope.from_torchscript(torch.jit.script(Branching()), torch.ones(2, 4))
 

@@ -141,8 +141,10 @@ class ProgramScopes:
     def inside(self, around: Scope | None, inner: Scope) -> Iterator[Scope]:
         """Place the nodes of one scope in another scope, while a block runs."""
         before = self._inside, self._around
-        # Cached scopes depend on the bodies that are being read.
-        self._inside, self._around = {**self._inside, around: inner}, {}
+        # A body in a body is the scope of all nodes that would be in the outer one. Cached scopes
+        # depend on the bodies that are being read.
+        outer = {scope: inner if body is around else body for scope, body in before[0].items()}
+        self._inside, self._around = {**outer, around: inner}, {}
         try:
             yield inner
         finally:
