@@ -1,7 +1,7 @@
 """Origins of the nodes of an ONNX model: from their metadata, names, parameters or neighbours."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from functools import partial, reduce
+from functools import partial
 from itertools import takewhile
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -39,10 +39,6 @@ one function.
 
 Way: TypeAlias = "Callable[[NodeProto], Origin | None]"
 """Function that returns the origin of a node, or None."""
-
-
-Levels: TypeAlias = tuple[ModuleRef, ...]
-"""The modules around a node, outermost first."""
 
 
 def join_name(outer: str, inner: str) -> str:
@@ -145,20 +141,22 @@ def fill_from_neighbours(
         for name in reads
         if name in producers
     ]
-    before: list[set[Levels]] = [set() for _ in known]
-    after: list[set[Levels]] = [set() for _ in known]
+    # By the nodes' numbers: the latest node before each, the first and the last one behind it.
+    latest, first_reader, last_reader = ([absent] * len(known) for absent in (-1, len(known), -1))
     for source, index in links:
-        before[index] |= {origin.levels} if (origin := origins[source]) else before[source]
+        latest[index] = max(latest[index], source if origins[source] else latest[source])
     for source, index in reversed(links):
-        after[source] |= {origin.levels} if (origin := origins[index]) else after[index]
+        is_known = origins[index] is not None
+        first_reader[source] = min(first_reader[source], index if is_known else first_reader[index])
+        last_reader[source] = max(last_reader[source], index if is_known else last_reader[index])
     for index, origin in enumerate(known):
         if origin is None:
-            outer = {levels[:depth] for levels in before[index] for depth in range(len(levels) + 1)}
-            inner = {levels[:depth] for levels in after[index] for depth in range(len(levels) + 1)}
             # A node that reads none of the others is in the modules of all its readers.
-            levels = max(outer & inner, key=len, default=model)
-            if inner and not outer:
-                levels = reduce(common, after[index])
+            sides = latest[index] if latest[index] >= 0 else last_reader[index], first_reader[index]
+            levels = model
+            if last_reader[index] >= 0:
+                before, after = (origins[side] or Origin((), "", "") for side in sides)
+                levels = common(before.levels, after.levels)
             origins[index] = Origin(levels, "", "") if levels else None
     return origins
 
