@@ -6,19 +6,21 @@ nothing always, and what a `View` leaves out.
 
 import functools
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import tbscope
-from tbscope.ir.graph import Call, Graph, Node
+from tbscope.ir.graph import Call, Constant, Graph, Node
 from tbscope.ir.pytree import values_in
 from tbscope.ir.scopes import Scope
+from tbscope.sources.torch.calling.pytree import leaves_in
 from tbscope.sources.torch.operations import role_of
 
 __all__ = [
     "View",
     "disagreements",
+    "given_numbers",
     "hyperparameters",
     "leaf_edges",
     "module_calls",
@@ -186,22 +188,59 @@ def result_shapes(graph: Graph, view: View = _ALL) -> dict[str, Counter[Any]]:
     return found
 
 
-def operations(graph: Graph, view: View = _ALL, *, live: bool = False) -> dict[str, Counter[str]]:
+def operations(
+    graph: Graph,
+    view: View = _ALL,
+    *,
+    live: bool = False,
+    fed: bool = False,
+    besides: Collection[str] = (),
+    strides: bool = True,
+) -> dict[str, Counter[str]]:
     """Give by the path of each call its own kernels, without those that compute nothing.
 
     Args:
         graph: The graph.
         view: What is not looked at.
         live: Whether to leave out operations whose results lead to no output and to no write.
+        fed: Whether to leave out operations that no input, parameter or buffer leads to.
+        besides: Operations to leave out.
+        strides: Whether to tell the two kernels of a linear layer apart that strides decide.
     """
-    needed = _live(graph)
+    needed = _live(graph) if live else set(graph.nodes)
+    needed &= _fed(graph) if fed else needed
     found: dict[str, Counter[str]] = {}
     for node in graph.nodes:
-        if node.kind == "op" and (node in needed or not live):
+        if node.kind == "op" and node in needed and node.op not in besides:
             kernels = [name for name in map(_kernel, node.kernels) if not _only_moves(name)]
+            if not strides:
+                kernels = [
+                    part
+                    for name in kernels
+                    for part in (("aten::mm", "aten::add") if name == "aten::addmm" else (name,))
+                ]
             if kernels:
                 found.setdefault(view.path_of(node.scope), Counter()).update(kernels)
     return found
+
+
+def _fed(graph: Graph) -> set[Node]:
+    fed: set[Node] = set()
+    for node in graph.nodes:
+        own = node.kind in ("input", "parameter", "buffer")
+        if own or not fed.isdisjoint(value.producer for value in node.inputs):
+            fed.add(node)
+    return fed
+
+
+def given_numbers(graph: Graph) -> set[str]:
+    """Give the operations to which a trace hands a number as a tensor, or one that it lost."""
+    return {
+        node.op
+        for node in graph.nodes
+        if any(value.shape == () and value.producer.kind == "constant" for value in node.inputs)
+        or "int()" in map(str, leaves_in([argument.nest for argument in node.arguments], Constant))
+    }
 
 
 def _live(graph: Graph) -> set[Node]:

@@ -168,6 +168,10 @@ def test_a_difference_of_torchs_own_is_explained_and_gone_without_its_cause(made
         graph = BY_NAME[source].graph(model)
         found = compare_operations(model.eager, graph, (), lambda model=model: model.eager)
         assert list(found.faults) == (["operations"] if cause else [])
+        if name in OPERATION_KINDS:
+            form = BY_NAME[source]
+            found = compare_operations(model.eager, graph, form.differs, lambda m=model: m.eager)
+            assert (found.kinds, found.faults) == ((name,) if cause else (), {})
 
 
 def test_every_difference_of_operations_is_explained_by_its_name():

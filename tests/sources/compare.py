@@ -8,15 +8,18 @@ from typing import Any
 from torch import nn
 
 from tbscope.ir.graph import Graph
-from tests.agreement import View, disagreements, hyperparameters, operations
+from tests.agreement import View, disagreements, given_numbers, hyperparameters, operations
 
 __all__ = [
     "ASKS",
     "CALLS_IN_ONE",
+    "CONSTANTS",
     "DEAD",
     "KINDS",
+    "NUMBERS",
     "OPERATION_KINDS",
     "SEVERAL",
+    "STRIDES",
     "TIED",
     "UNREGISTERED",
     "VIEWED",
@@ -38,7 +41,11 @@ KINDS = (UNREGISTERED, TIED, CALLS_IN_ONE, SEVERAL, VIEWED)
 """The differences that a source may show beside those of every program, as docs/sources.md names
 them."""
 
-OPERATION_KINDS = (DEAD, ASKS)
+NUMBERS = "Numbers of a trace"
+CONSTANTS = "Constants of a trace"
+STRIDES = "Strides"
+
+OPERATION_KINDS = (DEAD, ASKS, NUMBERS, CONSTANTS, STRIDES)
 """The differences between the kernels of a source and those of an eager call."""
 
 
@@ -102,9 +109,20 @@ def compare_operations(
     ours = {path: told for path, told in hyperparameters(eager, view).items() if path in theirs}
     faults = {} if ours == theirs else {"hyperparameters": _unlike(ours, theirs)}
     causes = [kind for kind in OPERATION_KINDS if kind in allowed]
-    for kinds in [found for count in range(3) for found in combinations(causes, count)]:
-        graph = answered() if ASKS in kinds else eager
-        one, two = (operations(each, view, live=DEAD in kinds) for each in (graph, other))
+    again = answered() if ASKS in causes else eager
+    count = range(len(causes) + 1)
+    for kinds in [found for size in count for found in combinations(causes, size)]:
+        one, two = (
+            operations(
+                graph,
+                view,
+                live=DEAD in kinds,
+                fed=CONSTANTS in kinds,
+                besides=given_numbers(other) if NUMBERS in kinds else (),
+                strides=STRIDES not in kinds,
+            )
+            for graph in (again if ASKS in kinds else eager, other)
+        )
         if one == two:
             return Comparison(kinds, faults)
     return Comparison((), {**faults, "operations": _unlike(one, two)})

@@ -13,8 +13,11 @@ import tbscope
 from tests.sources.compare import (
     ASKS,
     CALLS_IN_ONE,
+    CONSTANTS,
     DEAD,
+    NUMBERS,
     SEVERAL,
+    STRIDES,
     TIED,
     UNREGISTERED,
     VIEWED,
@@ -114,7 +117,7 @@ FORMS = (
         "export",
         _program,
         lambda made, _: tbscope.from_export(made),
-        (UNREGISTERED, SEVERAL, ASKS),
+        (UNREGISTERED, SEVERAL, ASKS, STRIDES),
         _EXPORTING,
     ),
     Form(
@@ -127,7 +130,7 @@ FORMS = (
         "module",
         lambda model: _program(model).module(),
         lambda made, _: tbscope.from_fx(made),
-        (UNREGISTERED, SEVERAL, ASKS),
+        (UNREGISTERED, SEVERAL, ASKS, STRIDES),
         _EXPORTING,
     ),
     Form("fx", _traced, _from_traced, (UNREGISTERED, SEVERAL)),
@@ -141,7 +144,7 @@ FORMS = (
         "torchscript",
         _script,
         lambda made, _: tbscope.from_torchscript(made),
-        (UNREGISTERED, SEVERAL, ASKS, DEAD),
+        (UNREGISTERED, SEVERAL, ASKS, DEAD, NUMBERS, CONSTANTS),
         ((torch.jit, "is_tracing"),),
     ),
 )
