@@ -111,6 +111,24 @@ def test_what_a_leaf_module_hands_on_is_told_of_the_module_alone(one, other, det
     assert told(one, other, (X,)) == [f"changed module  {details}{owned}"]
 
 
+def test_a_parameter_that_is_gone_is_not_told_again_as_an_argument_of_another_name():
+    class Shifted(nn.Module):
+        def __init__(self, shifted):
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(4, 4))
+            self.shift = nn.Parameter(torch.ones(4)) if shifted else None
+
+        def extra_repr(self):
+            return f"shifted={self.shift is not None}"
+
+        def forward(self, x):
+            return functional.linear(x, self.weight, self.shift)
+
+    assert told(Shifted(True), Shifted(False), (X,)) == [
+        "changed module  shifted True -> False, shift parameter Float(4) removed"
+    ]
+
+
 @pytest.mark.parametrize(
     ("given", "details"),
     [("x", ""), ("none", "bias % -> None")],

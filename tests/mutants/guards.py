@@ -80,7 +80,7 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
         "dot": ("dot", "saving"),
         "html": _PICTURED,
         "mermaid": ("mermaid", "saving"),
-        "box_tree": _PICTURED,
+        "box_tree": (*_PICTURED, "levels_of_pictures"),
         "repeats": ("folds", "dot", "levels_of_pictures"),
         "save": ("saving", "cli_forms"),
     },
@@ -140,7 +140,7 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
         "training/autograd_producers": ("backward", "backward_threads"),
         "operation": ("operation", "flops", "trace_dataflow", "levels", "kernels"),
         "kernel_bodies": ("operation", "levels", "kernels"),
-        "recorder": ("careful", "record", "trace", "watching"),
+        "recorder": ("careful", "record", "trace", "threads", "watching"),
         "module_calls": (*_RECORDED, "trace_scopes", "trace"),
         "dataflow": (*_RECORDED, "operators", "trace_scopes", "trace", "notes", "flops"),
         "scope_stack": (
@@ -176,7 +176,7 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "tbscope/sources/torch": {
         "operations": ("roles", "flops", "operation_arguments", "trace_dataflow", "notes", "trace"),
-        "module_names": ("trace_scopes", "late_scopes", "summary", "trace_dataflow"),
+        "module_names": ("trace_scopes", "late_scopes", "trace", "guests", "summary", "trace_dataflow"),
         "subclasses": ("storage", "trace_dataflow", "packed", "contents"),
     },
     "tbscope/passes": {
