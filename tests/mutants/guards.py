@@ -176,7 +176,14 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "tbscope/sources/torch": {
         "operations": ("roles", "flops", "operation_arguments", "trace_dataflow", "notes", "trace"),
-        "module_names": ("trace_scopes", "late_scopes", "trace", "guests", "summary", "trace_dataflow"),
+        "module_names": (
+            "trace_scopes",
+            "late_scopes",
+            "trace",
+            "guests",
+            "summary",
+            "trace_dataflow",
+        ),
         "subclasses": ("storage", "trace_dataflow", "packed", "contents"),
     },
     "tbscope/passes": {
