@@ -148,10 +148,11 @@ class BodyReader:
         scopes.learn([level for origin in origins if origin for level in origin.levels])
         inner = [origin or Origin(self.levels, "", "") for origin in origins]
         numbers = self.reading.numbers
-        finder = CallFinder(numbers, apart=numbers is not None)
+        finder = CallFinder(numbers)
         for node, origin, (reads, results) in zip(listed, inner, values, strict=True):
             inside = origin.levels[len(common(origin.levels, self.levels)) :]
-            call = finder.of(origin._replace(levels=inside), reads, results)
+            sources = () if numbers is None else reads
+            call = finder.of(origin._replace(levels=inside), sources, results)
             scope = scopes.of(call, self.around)
             function = self._function(node)
             if function is None:
@@ -398,7 +399,7 @@ def check_functions(
 
     def count(nodes: "Iterable[NodeProto]", inside: tuple[FunctionKey, ...]) -> int:
         total = 0
-        for node in nodes:
+        for node in nodes_in(nodes):
             total += 1
             key = function_key(node.domain, node.op_type, node)
             if key in inside or len(inside) > _MOST_DEPTH:
@@ -412,8 +413,6 @@ def check_functions(
                 if key not in sizes:
                     sizes[key] = count(functions[key].node, (*inside, key))
                 total += sizes[key]
-            for attribute in node.attribute:
-                total += count(attribute.g.node, inside)
         return total
 
     if count(nodes, ()) > _MOST_NODES:

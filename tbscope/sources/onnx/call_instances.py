@@ -48,18 +48,13 @@ class CallFinder:
     Args:
         numbers: The call numbers of the enclosing modules, outermost first, by the name of an
             operation (`linear_1`); other operations are placed by their order.
-        apart: Whether another call begins where a node depends on the latest call through nodes
-            outside of it.
     """
 
     def __init__(
         self,
         numbers: Mapping[str, Sequence[int]] | None = None,
-        *,
-        apart: bool = False,
     ) -> None:
         self._numbers = numbers or {}
-        self._apart = apart
         # The calls around the previous node, and around the previous node of any module.
         self._previous: list[ModuleCall] = []
         self._before: list[ModuleCall] = []
@@ -81,7 +76,8 @@ class CallFinder:
 
         Args:
             origin: The origin of the node.
-            reads: The names of the values that it reads.
+            reads: The names of the values that it reads, by which another call begins where a node
+                depends on the latest call through nodes outside of it.
             results: The names of the values that it computes.
         """
         names = [level.name for level in origin.levels]
@@ -115,14 +111,13 @@ class CallFinder:
             call.done.add(operation)
             path.append(call)
         self._previous, self._before = path, path or self._before
-        if self._apart:
-            self._nodes += 1
-            boxes: list[Box] = [*path, self._nodes]
-            self._boxes.update(dict.fromkeys(results, boxes))
-            for source in sources:
-                pairs = zip(boxes, source, strict=False)
-                box, other = next(pair for pair in pairs if pair[0] != pair[1])
-                self._reads[box].add(other)
+        self._nodes += 1
+        boxes: list[Box] = [*path, self._nodes]
+        self._boxes.update(dict.fromkeys(results, boxes))
+        for source in sources:
+            pairs = zip(boxes, source, strict=False)
+            box, other = next(pair for pair in pairs if pair[0] != pair[1])
+            self._reads[box].add(other)
         return path[-1] if path else None
 
     def _returns(self, call: ModuleCall, seen: set[Box]) -> bool:

@@ -91,12 +91,9 @@ def origin_finder(
     ways = (by_metadata, by_name, by_parameters)
     if any(map(is_module, functions)):
         return by_metadata, None
-    way = next((way for way in ways if any(map(_has_levels, map(way, listed)))), by_metadata)
+    found = (way for way in ways if any(origin.levels for origin in map(way, listed) if origin))
+    way = next(found, by_metadata)
     return way, None if way is by_metadata else numbers
-
-
-def _has_levels(origin: Origin | None) -> bool:
-    return origin is not None and bool(origin.levels)
 
 
 def origin_in_function(module: str, node: "NodeProto") -> Origin | None:
