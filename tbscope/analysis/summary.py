@@ -117,8 +117,7 @@ class Summary:
         """Return the table as plain text."""
         return str(self._table(self._columns))
 
-    def __repr__(self) -> str:
-        return str(self)
+    __repr__ = __str__
 
     def show(self) -> None:
         """Print the summary, with rich if it is installed and stdout is a terminal, or as text."""

@@ -99,8 +99,8 @@ def watch(
         WriterError: The writer offers no way to write an event.
     """
     _check(model, every, optimizer)
-    for option, truth in (("backward", backward), ("all_ranks", all_ranks)):
-        check_truth(option, truth)
+    check_truth("backward", backward)
+    check_truth("all_ranks", all_ranks)
     check_options(**drawing)
     GraphEntry(tag, None, run_name).check()
     check_gathering(ranks, ranks_timeout)

@@ -3,7 +3,7 @@
 import ast
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar, get_args, get_origin
 
@@ -264,7 +264,7 @@ def takes(*parameters: Callable[[Command], Command]) -> Callable[[Command], Comm
 
 
 def library_options(
-    options: Mapping[str, Option], *, without: Sequence[str] = ()
+    options: Mapping[str, Option], *, without: Container[str] = ()
 ) -> list[Callable[[Command], Command]]:
     """Return decorators that add options of the library to a command, under their Python names.
 

@@ -112,7 +112,7 @@ _RUN_OPTIONS: list[Callable[[Command], Command]] = [
         help="A function from the model's results to a loss, as "
         "path/to/file.py:make_loss: it is drawn, too.",
     ),
-    *library_options(RUNNING, without=tuple(IN_OTHER_WORDS)),
+    *library_options(RUNNING, without=IN_OTHER_WORDS),
 ]
 
 

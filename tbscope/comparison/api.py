@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any, TypeAlias, Unpack
 
 from tbscope.comparison.build_structure import outlined
@@ -310,8 +311,7 @@ def _no_path(path: object) -> ArgumentError:
 def _read_pin(path: str, pin: object, *, update: bool) -> Outline | None:
     """Return the outline in a lock file, or None if the file is missing and `update` is set."""
     try:
-        with open(path, encoding="utf-8") as file:
-            text = file.read()
+        text = Path(path).read_text(encoding="utf-8")
     except FileNotFoundError as error:
         if update:
             return None
@@ -340,8 +340,8 @@ def _write_pin(path: str, outline: Outline) -> bool:
     """Write a lock file atomically if its content changes; return whether it was written."""
     data = outline_to_pin(outline).encode("ascii")
     try:
-        with suppress(FileNotFoundError), open(path, "rb") as file:
-            if file.read() == data:
+        with suppress(FileNotFoundError):
+            if Path(path).read_bytes() == data:
                 return False
         write_whole(path, data)
     except (OSError, ValueError) as error:

@@ -85,12 +85,10 @@ class BlockDiff:
         }
         self._inputs = matched_inputs(left, right, bare=bare)
         # References are followed through steps that are moved or on one side only, to common steps.
-        moved = [
-            (left_step, right_step) for match, left_step, right_step in step_pairs if match.moved
-        ]
+        moved = [match for match in self.matches if match.moved]
         passed = (
-            [*(left.steps[at] for at in self.removed), *(left_step for left_step, _ in moved)],
-            [*(right.steps[at] for at in self.added), *(right_step for _, right_step in moved)],
+            [left.steps[at] for at in (*self.removed, *(match.left for match in moved))],
+            [right.steps[at] for at in (*self.added, *(match.right for match in moved))],
         )
         self._passed = [{step.label: step for step in steps} for steps in passed]
         self.details = [] if bare else list(self._own_details())

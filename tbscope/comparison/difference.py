@@ -60,8 +60,8 @@ class Difference:
     @property
     def totals(self) -> dict[str, tuple[int, int]]:
         """Parameters, FLOPs, bytes and counts, before and after."""
-        sides = self.before.totals, self.after.totals
-        return {name: (sides[0].get(name, 0), sides[1].get(name, 0)) for name in TOTALS}
+        before, after = self.before.totals, self.after.totals
+        return {name: (before.get(name, 0), after.get(name, 0)) for name in TOTALS}
 
     @cached_property
     def graph(self) -> Graph:

@@ -6,6 +6,7 @@ from typing import TypeAlias
 
 from tbscope.comparison.block_diff import Detail
 from tbscope.comparison.changes import Change, Comparison
+from tbscope.messages import cut
 
 __all__ = ["TOTALS", "comparison_lines", "counted", "folded_names", "total_lines"]
 
@@ -26,6 +27,7 @@ _KINDS = ("input", "output", "module", "operation", "parameter")
 _OWN = frozenset({"name", "moved"})
 _MOST_DETAIL = 60
 _MOST_SETTINGS = 4
+_MOST_NAMES = 4
 _WHOLE = "the model"
 
 _Parts: TypeAlias = tuple[tuple[str, ...], ...]
@@ -105,10 +107,7 @@ def _differing(group: Sequence[Change]) -> str:
             same_name = len(group) == 1 and first.before == first.after
             text += f", moved: {sides[1]}" if same_name else ", moved"
         else:
-            cut = (
-                side if len(side) <= _MOST_DETAIL else f"{side[:_MOST_DETAIL]}..." for side in sides
-            )
-            text += f", {Detail(what, *cut)}"
+            text += f", {Detail(what, *(cut(side, _MOST_DETAIL) for side in sides))}"
     return text
 
 
@@ -131,7 +130,7 @@ def counted(changes: Iterable[Change]) -> str:
 # -- names ----------------------------------------------------------------------------------
 
 
-def folded_names(names: Iterable[str], *, most: int = 4) -> str:
+def folded_names(names: Iterable[str]) -> str:
     """Return names as a few patterns that cover all of them.
 
     >>> folded_names(["layers.0.fc", "layers.1.fc", "layers.2.fc", "head"])
@@ -140,8 +139,7 @@ def folded_names(names: Iterable[str], *, most: int = 4) -> str:
     '0-1.{q,v}'
 
     Args:
-        names: Names with dots between their parts.
-        most: Largest number of patterns; of more, the rest is only counted.
+        names: Names with dots between their parts. Of many patterns, the rest is only counted.
     """
     # Each group has, for each part of its names, the alternatives.
     groups: list[_Parts] = [tuple((part,) for part in name.split(".")) for name in names]
@@ -158,8 +156,8 @@ def folded_names(names: Iterable[str], *, most: int = 4) -> str:
             for (head, tail, _), parts in merged.items()
         ]
     texts = [".".join(map(_part_text, group)) for group in groups]
-    if len(texts) > most:
-        texts = [*texts[: most - 1], f"and {len(texts) - most + 1} more"]
+    if len(texts) > _MOST_NAMES:
+        texts = [*texts[: _MOST_NAMES - 1], f"and {len(texts) - _MOST_NAMES + 1} more"]
     return ", ".join(texts)
 
 

@@ -43,7 +43,7 @@ class Functions(Sequence[Definition]):
         # The search creates many objects and no garbage, so the garbage collector is suspended.
         with not_collecting():
             main_use = find_definitions(graph)
-        self.main: Definition = main_use.definition
+        self.main = main_use.definition
         self._uses: dict[Scope, Use] = {}
         pending = [main_use]
         while pending:

@@ -113,7 +113,8 @@ def _numbers_of(
         for node in graph.nodes:
             node_name = f"%{node.name}"
             answer = ask(
-                *(values, node),
+                values,
+                node,
                 option="values",
                 place=node_name,
                 fix="return a number, or None, for every node",
@@ -298,8 +299,11 @@ def _backward_flops(graph: Graph) -> _Made:
 
 
 def _flops_here(graph: Graph) -> _Made:
-    nodes = (node for node in graph.nodes if node.kind in OPERATIONS and node.flops is not None)
-    return {node: local_flops(node) for node in nodes}
+    return {
+        node: local_flops(node)
+        for node in graph.nodes
+        if node.kind in OPERATIONS and node.flops is not None
+    }
 
 
 def communication(graph: Graph, mesh: str | None = None) -> _Made:

@@ -8,7 +8,7 @@ File and line refer to tensorboard/plugins/graph/tf_graph_common of TensorBoard 
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from tbscope.page.constants import ASIDE_OP, CONTROL_LIMIT, LIBRARY
@@ -40,8 +40,8 @@ class Scene:
     box: Box
     glyphs: list[Glyph]
     links: Links
-    aside: dict[Glyph, Reason] = field(default_factory=dict)
-    lines: dict[tuple[Glyph, Glyph], Link] = field(default_factory=dict)
+    aside: dict[Glyph, Reason]
+    lines: Links
 
 
 def read_scene(hierarchy: Hierarchy, box: Box) -> Scene:
@@ -77,9 +77,7 @@ def _read(hierarchy: Hierarchy, box: Box, icons: set[Item]) -> Scene:
         glyphs = [glyph for glyph in glyphs if glyph not in within]
         glyphs += stacks
         links = _folded(links, within)
-    scene = Scene(box, glyphs, links)
-    _put_aside(scene, icons)
-    return scene
+    return Scene(box, glyphs, links, *_put_aside(glyphs, links, icons))
 
 
 def _folded(links: Links, within: Mapping[Glyph, Glyph]) -> Links:
@@ -93,16 +91,18 @@ def _folded(links: Links, within: Mapping[Glyph, Glyph]) -> Links:
     return folded
 
 
-def _put_aside(scene: Scene, icons: set[Item]) -> None:
-    """Put aside the glyphs that the page takes out of the flow, in the order of the page.
+def _put_aside(
+    glyphs: list[Glyph], links: Links, icons: set[Item]
+) -> tuple[dict[Glyph, Reason], Links]:
+    """Return the glyphs that the page takes out of the flow, and the links that are lines.
 
     Source: render.ts:1989-2255, `extractHighDegrees`
     """
-    lines, aside = dict(scene.links), scene.aside
+    lines, aside = dict(links), dict[Glyph, Reason]()
     # A glyph that loses a line has an annotation (a stub) on that side, as from a circle or icon.
     reads: set[Glyph] = set()
     gives: set[Glyph] = set()
-    for glyph in scene.glyphs:
+    for glyph in glyphs:
         if isinstance(glyph, Item):
             if any(s.embedded and is_circle(s.op) for s in (*glyph.sources, *glyph.controls)):
                 reads.add(glyph)
@@ -115,12 +115,12 @@ def _put_aside(scene: Scene, icons: set[Item]) -> None:
             reads.add(end)
             lines.pop((start, end), None)
 
-    for glyph in scene.glyphs:
+    for glyph in glyphs:
         if _is_aside_by_op(glyph):
             aside[glyph] = "NoOp"
     cut([ends for ends in lines if ends[0] in aside or ends[1] in aside])
     crowded = find_crowded(
-        [glyph for glyph in scene.glyphs if glyph not in aside],
+        [glyph for glyph in glyphs if glyph not in aside],
         {ends: link.data > 0 for ends, link in lines.items()},
     )
     aside.update(crowded)
@@ -129,10 +129,10 @@ def _put_aside(scene: Scene, icons: set[Item]) -> None:
     if lines or reads or gives:
         joined = {glyph for ends in lines for glyph in ends}
         # A glyph without lines stays in the flow if it has annotations on both sides, or none.
-        for glyph in scene.glyphs:
+        for glyph in glyphs:
             if glyph not in joined and glyph not in aside and (glyph in reads) != (glyph in gives):
                 aside[glyph] = "isolated"
-    scene.lines.update(lines)
+    return aside, lines
 
 
 def _is_aside_by_op(glyph: Glyph) -> bool:

@@ -345,18 +345,6 @@ def _key(datum: Any) -> str:
     return key
 
 
-def _read(plugin: str, data: bytes) -> GraphDef:
-    """Return the GraphDef in some bytes of a log.
-
-    Raises:
-        ArgumentError: The bytes are damaged.
-    """
-    try:
-        return _READERS[plugin](data)
-    except (DecodeError, ValueError) as error:
-        raise _damaged("the graph", error) from error
-
-
 def _damaged(what: str, error: Exception) -> ArgumentError:
     return ArgumentError(
         f"{what} cannot be read", why=error_text(error), fix="write or copy it again"
@@ -391,7 +379,10 @@ def picture_of_bytes(title: str, data: bytes, plugin: str = metadata.PLUGIN_NAME
     Raises:
         ArgumentError: The bytes are damaged, or boxes are nested too deep.
     """
-    message = _read(plugin, data)
+    try:
+        message = _READERS[plugin](data)
+    except (DecodeError, ValueError) as error:
+        raise _damaged("the graph", error) from error
     # Boxes of the function library only seed the colours of the Graphs page: leave them out.
     nodes = [node for node in message.node if not node.name.startswith(LIBRARY)]
     picture = Picture(title, nodes)
@@ -424,8 +415,7 @@ def _figures(name: str, data: bytes) -> Iterator[tuple[str, str, dict[str, float
     keys = [key for key in keys or _MEASURED if key in names]
     picture = Picture("", message.node)
     # The reader of a circle includes its numbers.
-    nodes = [item for item in picture.items if not item.embedded]
-    glyphs: list[Glyph] = [*picture.boxes, *nodes]
+    glyphs = [glyph for glyph in picture.glyphs if isinstance(glyph, Box) or not glyph.embedded]
     for key in keys:
         pairs = ((glyph.name, worth_of_number(picture.fact(glyph, key))) for glyph in glyphs)
         numbers = {label: number for label, number in pairs if number is not None}
@@ -442,8 +432,7 @@ def _picture_of_difference(before: Graph, after: Graph) -> Picture:
     """
     difference = Difference(outlined(before), outlined(after))
     picture = picture_of(difference.graph, color_by="difference")
-    glyphs: list[Glyph] = [*picture.boxes, *picture.items]
-    named = {glyph.name: glyph for glyph in glyphs}
+    named = {glyph.name: glyph for glyph in picture.glyphs}
     tops = [f"{glyph.name}/" for glyph in picture.children(picture.root) if isinstance(glyph, Box)]
 
     def find(name: str) -> Glyph | None:

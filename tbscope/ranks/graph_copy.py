@@ -116,8 +116,7 @@ class RankCopy:
         """
         if not isinstance(nest, Value) or nest.device == self._device(nest.device):
             return nest
-        device = self._device(nest.device)
-        return Value(nest.producer, nest.index, nest.shape, nest.dtype, device, nest.sharding)
+        return replace(nest, device=self._device(nest.device))
 
     def _call(self, call: Call) -> Call:
         return replace(

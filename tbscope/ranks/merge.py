@@ -15,7 +15,7 @@ from typing import Any
 from tbscope.errors import ArgumentError
 from tbscope.ir.builder import Names
 from tbscope.ir.editing import Editor, replace_nodes
-from tbscope.ir.graph import Argument, Graph, Node, Note, Output, Value, require_graph
+from tbscope.ir.graph import Argument, Graph, Node, Note, Output, require_graph
 from tbscope.ir.invariants import check_invariants
 from tbscope.ir.metadata import Part, device_on, dimensions_at, ranks_text, split_device
 from tbscope.ir.nodes import constants_of
@@ -341,14 +341,7 @@ def _join(merged: Graph, joint: Joint, copy_of: Mapping[Node, RankCopy]) -> None
     editor.apply()
     for sender, receiver in joint.messages:
         payload = (sender.inputs or receiver.outputs)[0]
-        message = Value(
-            sender,
-            len(sender.outputs),
-            payload.shape,
-            payload.dtype,
-            payload.device,
-            payload.sharding,
-        )
+        message = replace(payload, producer=sender, index=len(sender.outputs))
         sender.outputs.append(message)
         receiver.inputs.append(message)
         receiver.arguments.append(Argument("message", message))

@@ -107,7 +107,7 @@ class Picture:
         self.title = title
         self.notes = tuple(notes)
         self.graph: Graph | None = None
-        self.differences: list[tuple[str, Box | Item | None]] | None = None
+        self.differences: list[tuple[str, Glyph | None]] | None = None
         self.hierarchy = Hierarchy((node.name, node.op, node.input) for node in nodes)
         self.root = self.hierarchy.root
         self.boxes = list(self.hierarchy.boxes.values())
@@ -120,7 +120,7 @@ class Picture:
         self._blocks: dict[Glyph, str] = {}
         self._reads: dict[Item, list[NodeInput]] = {}
         # The NodeDef of each node, and the info node of each box that has one.
-        self._nodes: dict[Box | Item, Any] = {}
+        self._nodes: dict[Glyph, Any] = {}
         self._times: dict[Box, int] = {}
         # The operation of each op type.
         self._operations: dict[str, str] = {}
@@ -142,6 +142,11 @@ class Picture:
                 for label, child in box.children.items()
                 if isinstance(child, Box) or child.op != ASIDE_OP
             }
+
+    @property
+    def glyphs(self) -> list[Glyph]:
+        """Every box but the root, then every node."""
+        return [*self.boxes, *self.items]
 
     def facts(self, glyph: Glyph) -> dict[str, str]:
         """The entries of an info card in the order of the page; none for a box without a card.
@@ -208,7 +213,7 @@ class Picture:
         names = set().union(*(node.attr for node in self._nodes.values()))
         return [key for key in FIGURES if key in names or key_by_worth(key) in names]
 
-    def fact(self, glyph: Box | Item, key: str) -> Nest:
+    def fact(self, glyph: Glyph, key: str) -> Nest:
         """One attribute of a node, or of the info card of a box, or None if it has none."""
         node = self._nodes.get(glyph)
         if node is None:
@@ -232,7 +237,7 @@ class Picture:
             self._reads[item] = sorted(inputs, key=lambda read: read.waits)
         return self._reads[item]
 
-    def mark(self, glyph: Box | Item, of: str) -> str:
+    def mark(self, glyph: Glyph, of: str) -> str:
         """The label by which a node or a box is coloured, or the kind of a node's operation.
 
         Args:
@@ -266,7 +271,7 @@ class Picture:
             self._devices[text] = device_of(text)
         return self._devices[text]
 
-    def trainable(self, glyph: Box | Item) -> str:
+    def trainable(self, glyph: Glyph) -> str:
         """The text "trainable", "frozen" or "partly trainable"; empty without parameters."""
         if isinstance(glyph, Item) and self.class_of(glyph) == "Parameter":
             learnt = self.fact(glyph, "requires_grad")
@@ -280,7 +285,7 @@ class Picture:
             return "trainable"
         return "partly trainable" if learnt else "frozen"
 
-    def children(self, box: Box) -> list[Box | Item]:
+    def children(self, box: Box) -> list[Glyph]:
         """The boxes and nodes directly in a box, without constant nodes."""
         return list(box.children.values())
 
@@ -306,7 +311,7 @@ class Picture:
         outputs = self.outputs(item)
         return outputs[output] if output < len(outputs) else None
 
-    def class_of(self, glyph: Box | Item) -> str:
+    def class_of(self, glyph: Glyph) -> str:
         """The class of the module of a box, or the operation of a node."""
         if isinstance(glyph, Item):
             if glyph.op not in self._operations:
@@ -321,7 +326,7 @@ class Picture:
             return ""
         return str(attribute_value(node.attr["class"])).rpartition(".")[2]
 
-    def second_line(self, glyph: Box | Item) -> str:
+    def second_line(self, glyph: Glyph) -> str:
         """The text below a label: the equal blocks, or the class unless the label contains it."""
         of = self.class_of(glyph)
         shown_already = of.lower() in glyph.label.lower()

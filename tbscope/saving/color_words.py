@@ -60,8 +60,7 @@ class Stages:
             own = not self._is_backward(around) and self._kind(box)
             self.of[box] = box if own else around
         if any(self.of.values()):
-            glyphs: list[Glyph] = [*picture.boxes, *picture.items]
-            named = {glyph.name: glyph for glyph in glyphs}
+            named = {glyph.name: glyph for glyph in picture.glyphs}
             # Two passes: a gradient of a gradient is found after that gradient.
             for box in (*reversed(picture.boxes), *reversed(picture.boxes)):
                 forward = None if box in self._forward else self._find(box, named)
@@ -258,7 +257,7 @@ class Texts:
     def of(self, mode: str) -> Mapping[Glyph, str]:
         """Return the texts of nodes and boxes in a mode, without empty ones."""
         if mode not in self._known:
-            glyphs: list[Glyph] = [*self._picture.boxes, *self._picture.items]
+            glyphs = self._picture.glyphs
             texts = zip(glyphs, map(self._text_functions[mode], glyphs), strict=True)
             self._known[mode] = {glyph: text for glyph, text in texts if text}
         return self._known[mode]

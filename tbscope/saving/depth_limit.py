@@ -11,7 +11,7 @@ from typing import TypeVar
 from tbscope.errors import ArgumentError
 from tbscope.messages import shown
 from tbscope.page.glyphs import Box, Item
-from tbscope.saving.box_tree import Picture, Tensor
+from tbscope.saving.box_tree import Glyph, Picture, Tensor
 from tbscope.saving.repeats import Folds
 
 __all__ = ["PAGE", "Cut", "ShapeEdge", "check_depth", "fitting"]
@@ -36,8 +36,8 @@ class ShapeEdge:
             tensors is a control dependency.
     """
 
-    start: Box | Item
-    end: Box | Item
+    start: Glyph
+    end: Glyph
     tensors: dict[tuple[Item, int], Tensor | None] = field(default_factory=dict)
 
     @property
@@ -76,7 +76,7 @@ class Cut:
         self.folds = folds
         deepest = max((box.depth for box in picture.boxes), default=0)
         self.depth = deepest if depth is None else min(depth, deepest)
-        edges: dict[tuple[Box | Item, Box | Item], ShapeEdge] = {}
+        edges: dict[tuple[Glyph, Glyph], ShapeEdge] = {}
         for item in picture.items:
             if item.embedded:
                 continue
@@ -99,9 +99,9 @@ class Cut:
         """Whether a box is drawn with its contents."""
         return box.depth <= self.depth
 
-    def shape_of(self, item: Item) -> Box | Item:
+    def shape_of(self, item: Item) -> Glyph:
         """Return the shape of a node: itself, or its outermost closed box."""
-        shape: Box | Item = item
+        shape: Glyph = item
         box: Box | None = item.box
         while box is not None and box.parent is not None:
             if not self.is_open(box):
@@ -109,14 +109,14 @@ class Cut:
             box = box.parent
         return shape
 
-    def title(self, glyph: Box | Item) -> tuple[str, str]:
+    def title(self, glyph: Glyph) -> tuple[str, str]:
         """Return the label and the second line of a node or a box."""
         known = self.folds.titles.get(glyph) if self.folds else None
         return known or (glyph.label, self.picture.second_line(glyph))
 
-    def walk(self) -> Iterator[Box | Item]:
+    def walk(self) -> Iterator[Glyph]:
         """Yield all shapes and open boxes, each box before its contents."""
-        pending: list[Box | Item] = list(reversed(self.picture.children(self.picture.root)))
+        pending: list[Glyph] = list(reversed(self.picture.children(self.picture.root)))
         while pending:
             glyph = pending.pop()
             yield glyph

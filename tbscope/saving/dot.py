@@ -58,7 +58,7 @@ def dot_of(cut: Cut) -> str:
     """
     picture = cut.picture
     number = {glyph: at for at, glyph in enumerate(cut.walk())}
-    drawn: list[Glyph] = [*picture.boxes, *(item for item in picture.items if not item.embedded)]
+    drawn = [glyph for glyph in picture.glyphs if isinstance(glyph, Box) or not glyph.embedded]
     labelled = any(picture.mark(glyph, "label") for glyph in drawn)
 
     def mark(glyph: Glyph) -> str:

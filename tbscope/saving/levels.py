@@ -89,8 +89,7 @@ def figure_by_names(
     Returns:
         The figure, or None if nothing in the picture has one of the names.
     """
-    glyphs: list[Glyph] = [*picture.boxes, *picture.items]
-    known = {glyph.name: glyph for glyph in glyphs}
+    known = {glyph.name: glyph for glyph in picture.glyphs}
     tops = [child.name for child in picture.children(picture.root) if isinstance(child, Box)]
     drawings = [numbers]
     if len(tops) == 1:
@@ -144,7 +143,7 @@ class Levels:
     def __init__(self, picture: Picture) -> None:
         self._structures = fold_repeats(picture)
         self.picture = picture
-        self.glyphs: list[Glyph] = [picture.root, *picture.boxes, *picture.items]
+        self.glyphs = [picture.root, *picture.glyphs]
         self.number = {glyph: number for number, glyph in enumerate(self.glyphs)}
         self.inside: Counter[Box] = Counter()
         # The structures of the boxes in each box, at any depth.

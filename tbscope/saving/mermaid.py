@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from tbscope.errors import ArgumentError
 from tbscope.page.glyphs import Box, Item
-from tbscope.saving.box_tree import Picture
+from tbscope.saving.box_tree import Glyph, Picture
 from tbscope.saving.depth_limit import Cut
 
 __all__ = ["MOST_CHARACTERS", "MOST_LINES", "mermaid_of"]
@@ -75,7 +75,7 @@ def _lines(cut: Cut) -> Iterator[str]:
     picture = cut.picture
     number = {glyph: at for at, glyph in enumerate(cut.walk())}
 
-    def title(glyph: Box | Item) -> str:
+    def title(glyph: Glyph) -> str:
         second = picture.second_line(glyph)
         return f"{glyph.label} · {second}" if second else glyph.label
 

@@ -55,7 +55,7 @@ def fold_repeats(picture: Picture) -> dict[Box, int]:
         if len(picture.children(box)) <= _LONG:
             continue
         keys = [_key(picture, structures, child) for child in children]
-        folded: list[Box | Item] = []
+        folded: list[Glyph] = []
         at = 0
         while at < len(children):
             period, times = _run_at(keys, at)
@@ -80,7 +80,7 @@ def fold_repeats(picture: Picture) -> dict[Box, int]:
     return numbers
 
 
-def _key(picture: Picture, structures: Structures, child: Box | Item) -> Hashable:
+def _key(picture: Picture, structures: Structures, child: Glyph) -> Hashable:
     if isinstance(child, Item):
         return child.op, _stem(child.label)
     return structures.of[child].number, picture.class_of(child), _stem(child.label)
@@ -116,7 +116,7 @@ def _label(first: str, last: str) -> str:
 def _place(picture: Picture) -> None:
     """List all boxes anew, each after its parent, and set their depths."""
     boxes: list[Box] = []
-    pending: list[Box] = [picture.root]
+    pending = [picture.root]
     while pending:
         box = pending.pop()
         if box.parent is not None:

@@ -380,7 +380,7 @@ def _loss_of(
     tensor: Any
     if loss is not None:
         name = f"loss={shown(loss)}"
-        tensor = ask(*(loss, result), option="loss", place="the model's result", fix=_FIX)
+        tensor = ask(loss, result, option="loss", place="the model's result", fix=_FIX)
     elif isinstance(result, Mapping):
         tensor, name = result.get("loss"), "the model's result"
     else:

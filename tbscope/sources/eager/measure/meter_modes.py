@@ -19,8 +19,6 @@ from tbscope.sources.torch.operations import kernel_info
 
 __all__ = ["CallReading", "CallWatch", "KernelWatch", "Meter", "WriteWatch"]
 
-_NO_KEYWORDS: dict[str, object] = {}
-
 
 Meter: TypeAlias = ProcessorClock | LiveBytes
 """Source of readings: a clock, or the counter of live bytes."""
@@ -91,8 +89,7 @@ class CallWatch(TorchFunctionMode):
         args: tuple[object, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> object:
-        if kwargs is None:
-            kwargs = _NO_KEYWORDS
+        kwargs = kwargs or {}
         if self.inside:
             return func(*args, **kwargs)
         meter = self.meter()
@@ -135,8 +132,7 @@ class KernelWatch(DispatchMode):  # type: ignore[no-untyped-call]
         args: tuple[object, ...] = (),
         kwargs: dict[str, object] | None = None,
     ) -> object:
-        if kwargs is None:
-            kwargs = _NO_KEYWORDS
+        kwargs = kwargs or {}
         facts, calls, alive = kernel_info(func), self._calls, self._alive
         # Index of the reading for the enclosing call, or for this kernel.
         maker = len(calls.readings)

@@ -83,7 +83,7 @@ class Recorder:
         ended: Whether an error ended the run.
         lock: The lock of the thread that records, if several threads do.
         threads: The work of several threads for the run; None if only one thread has worked.
-        before_closing: Called at the end of the run, before anything is released; None for no call.
+        before_closing: Called at the end of the run, before anything is released.
         distributed: Whether this is a process of a distributed run.
     """
 
@@ -107,7 +107,7 @@ class Recorder:
         self.suspended = self.abandoned = self.ended = False
         self.lock = threading.RLock()
         self.threads: Any = None
-        self.before_closing: Callable[[], None] | None = None
+        self.before_closing: Callable[[], None] = ignore_event
         self.training: Training | None = None
         self._failed = failed
         self._changes: Changes | None = None
@@ -277,9 +277,8 @@ class Recorder:
     def close(self) -> Graph:
         """Release everything but the graph after the run; return the graph."""
         graph, ranks = self.graph, self.flow.ranks
-        if self.before_closing is not None:
-            self.before_closing()
-            self.before_closing = None
+        self.before_closing()
+        self.before_closing = ignore_event
         graph.notes += find_notes(
             graph,
             reads=self.flow.reads,

@@ -27,10 +27,10 @@ from tbscope.sources.torch.compat.tensors import (
     version_of,
     without_functions,
 )
+from tbscope.sources.torch.subclasses import PLAIN
 
 __all__ = ["TensorSnapshot", "is_only_thread"]
 
-_PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
 _UNKNOWN = object()
 _COMPRESSED = (torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc)
 
@@ -102,7 +102,7 @@ class TensorSnapshot:
                 belongings += [hook for hook in hooks if hook is not None]
             whole = list[torch.Tensor]()
             for tensor in tensors:
-                plain = type(tensor) in _PLAIN
+                plain = type(tensor) in PLAIN
                 if not plain and isinstance(tensor, UNINITIALIZED):
                     self._lazy.append((tensor, type(tensor), tensor.device, tensor.dtype))
                     continue
@@ -183,7 +183,7 @@ class TensorSnapshot:
         shape or its memory.
         """
         with without_functions():
-            key = storage_key(tensor) if type(tensor) in _PLAIN else None
+            key = storage_key(tensor) if type(tensor) in PLAIN else None
             if key in self._untouched:
                 self._copy_storage(key)
             elif key is None or self._odd:

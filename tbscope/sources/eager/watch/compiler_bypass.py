@@ -17,10 +17,9 @@ from tbscope.sources.eager.thread_state import watching
 from tbscope.sources.eager.watch.patch import Patches, SharedBlock
 from tbscope.sources.torch.compat.modules import compiled_call_of
 from tbscope.sources.torch.compat.tensors import function_modes, jagged_dummy, without_modes
+from tbscope.sources.torch.subclasses import PLAIN
 
 __all__ = ["UNOBSERVED", "running_eagerly"]
-
-_PLAIN_TENSORS = frozenset({torch.Tensor, torch.nn.Parameter})
 
 UNOBSERVED = Patches()
 """Block in which torch takes its unwatched paths."""
@@ -35,8 +34,7 @@ def _has_torch_function(relevant_args: Any) -> bool:
         relevant_args = tuple(relevant_args)
         others = function_modes() - len(watching.recorders)
         if others <= 0 and all(
-            type(arg) in _PLAIN_TENSORS or not isinstance(arg, torch.Tensor)
-            for arg in relevant_args
+            type(arg) in PLAIN or not isinstance(arg, torch.Tensor) for arg in relevant_args
         ):
             return False
     return bool(_has_torch_function.original(relevant_args))

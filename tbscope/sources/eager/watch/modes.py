@@ -403,11 +403,11 @@ def modes_of(
         log: Log of the calls; None for no log.
         stand_ins: Fake tensors that replace the model's tensors; None for no replacement.
     """
-    operations: OperationMode
-    if stand_ins is None:
-        operations = OperationMode(recorder, log)
-    else:
-        operations = FakedOperationMode(recorder, stand_ins)
+    operations = (
+        OperationMode(recorder, log)
+        if stand_ins is None
+        else FakedOperationMode(recorder, stand_ins)
+    )
     if recorder.training is not None:
         recorder.training.functions = functools.partial(operations.again, logs=True)
     return KernelMode(recorder, operations, log), operations

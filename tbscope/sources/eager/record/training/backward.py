@@ -79,7 +79,7 @@ class _Pass:
     frame: Frame
     creates_graph: bool
     caller: int
-    called: tuple[CallFrame | None, int] = (None, 0)
+    called: tuple[CallFrame | None, int]
     mirrors: dict[Scope, Scope] = field(default_factory=dict)
     calls: dict[Scope, Scope] = field(default_factory=dict)
     parts: dict[tuple[Scope, ScopePart], Scope] = field(default_factory=dict)

@@ -57,12 +57,12 @@ class _Step:
         outer: The scope of operations directly in that frame before the step.
         around: The box of the step.
         root: The scope in it that names the optimizer.
+        passes: The number of backward passes that ran when it began.
         parts: By identity of each tensor of the optimizer: a weak reference, as a closure may make
             gradients anew, its part, and its name if it is state kept from step to step.
         made: The part of each value that the step has made.
         scopes: The scope of each part.
         ran: Whether one of its operations has run.
-        passes: The number of backward passes that ran when it began.
         loose: Its operations that read no value of any part, in order.
     """
 
@@ -72,11 +72,11 @@ class _Step:
     outer: Scope | None
     around: Scope
     root: Scope
+    passes: int
     parts: dict[int, tuple[ref[torch.Tensor], _Part, str]] = field(default_factory=dict)
     made: dict[Value, _Part] = field(default_factory=dict)
     scopes: dict[_Part, Scope] = field(default_factory=dict)
     ran: bool = False
-    passes: int = 0
     loose: list[Node] = field(default_factory=list)
 
 
@@ -122,8 +122,7 @@ class Optimizers:
         around = scopes.open_phase("optimizer")
         root = self._new(type(optimizer).__name__, None, around)
         frame.inner = root
-        step = _Step(optimizer, id(caller), frame, outer, around, root)
-        step.passes = len(self._passes)
+        step = _Step(optimizer, id(caller), frame, outer, around, root, len(self._passes))
         self._look(step)
         self.steps.append(step)
         self._latest = None
