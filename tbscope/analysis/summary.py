@@ -160,8 +160,10 @@ class Summary:
             return {scope: definition for scope, definition in uses if scope is not None}
 
         equal = equal_parts(self._root, self._rows, definitions) if self._fold else {}
-        lines = lines_of(self._root, self._depth, equal)
-        return [(line, add_rows([self._rows[part] for part in line.parts])) for line in lines]
+        return [
+            (line, add_rows([self._rows[part] for part in line.parts]))
+            for line in lines_of(self._root, self._depth, equal)
+        ]
 
 
 def _parts_with_costs(graph: Graph) -> tuple[ModulePart, Mapping[ModulePart, Costs]]:

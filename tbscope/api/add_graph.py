@@ -133,9 +133,10 @@ def add_graph(
         gathering = None if pretended else gathering_of(*gathered.values())
         if gathering is None:
             check_writer(writer)
-        ranks = gathered["ranks"]
-        ask = _Asked(model, input_to_model, verbose, run, world, ranks, drawing, entry)
-        return _draw(writer, ask, gathering, lenient=on_error == "warn")
+        asked = _Asked(
+            model, input_to_model, verbose, run, world, gathered["ranks"], drawing, entry
+        )
+        return _draw(writer, asked, gathering, lenient=on_error == "warn")
     except Exception as error:  # A training script goes on, whatever became of its graph.
         if on_error == "raise":
             raise
@@ -237,8 +238,7 @@ class _Asked(NamedTuple):
         return merge_ranks(graphs, unfolded=self.ranks == "unfolded")
 
     def _graph_on(self, world: Mapping[str, object]) -> Graph:
-        kernels = self.drawing.get("level") == "aten"
-        run = {**self.run, **world, "kernels": kernels}
+        run = {**self.run, **world, "kernels": self.drawing.get("level") == "aten"}
         graph = graph_of(self.model, self.input_to_model, run)
         if graph is self.model:
             require_graph(graph, "add_graph")

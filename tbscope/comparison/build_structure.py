@@ -213,8 +213,7 @@ class OutlinedGraph:
         for module in self.graph.modules:
             first = module.name not in used and module.name.rpartition(".")[0] in used
             if module.name not in called and (first or module.parameters):
-                state = tuple(map(_held, module.parameters))
-                yield Uncalled(module.name, module.class_name, state)
+                yield Uncalled(module.name, module.class_name, tuple(map(_held, module.parameters)))
 
 
 def _totals(graph: Graph) -> dict[str, int]:

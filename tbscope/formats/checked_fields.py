@@ -97,8 +97,7 @@ class Schema:
 
     def _read_row(self, reader: object, data: Json) -> object:
         if type(data) is not list or len(data) != len(self._kinds):
-            expected = f"a list of {len(self._kinds)}"
-            raise FieldError(f"is {shown(data)}, and should be {expected}")
+            raise FieldError(f"is {shown(data)}, and should be a list of {len(self._kinds)}")
         return self._made(reader, dict(zip(self._kinds, data, strict=True)))
 
     def write(self, writer: object, things: Sequence[object]) -> dict[str, Sequence[Json]]:

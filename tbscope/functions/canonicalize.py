@@ -245,8 +245,9 @@ class CanonicalCall:
                 path = _below(use.call.qualified_name, self._calls[0].qualified_name)
                 name = None if path is None else f"{path}.{entry.name}"
             refs.append(self._ref(value, name))
-        waits = tuple(map(self._wait, use.waits))
-        return CallStep(definition, tuple(refs), waits, self._places_of(scope))
+        return CallStep(
+            definition, tuple(refs), tuple(map(self._wait, use.waits)), self._places_of(scope)
+        )
 
     def _places_of(self, scope: Scope | None) -> tuple[Place, ...]:
         path: list[Scope] = []

@@ -268,8 +268,7 @@ def _of_parameters(number: Callable[[Parameter], int]) -> Callable[[Graph], _Mad
 
 def _of_costs(number: Callable[[Costs], Number]) -> Callable[[Graph], _Made]:
     def make(graph: Graph) -> _Made:
-        costs = node_costs(graph, backward=False)
-        return {node: number(cost) for node, cost in costs.items()}
+        return {node: number(cost) for node, cost in node_costs(graph, backward=False).items()}
 
     return make
 

@@ -36,8 +36,9 @@ def check_patterns(keep: Sequence[str], hide: Sequence[str]) -> None:
     """
     for option, patterns in (("keep", keep), ("hide", hide)):
         # Iterators are refused: patterns are read twice.
-        listed = isinstance(patterns, list | tuple | Set)
-        if not listed or any(type(pattern) is not str for pattern in patterns):
+        if not isinstance(patterns, list | tuple | Set) or not all(
+            type(pattern) is str for pattern in patterns
+        ):
             raise ArgumentError(
                 f"{option}={shown(patterns)} is no list of patterns",
                 why="each pattern is a text, and there may be several",

@@ -145,8 +145,8 @@ class Bypass:
 
     def _given(self, output: Output, _: Value) -> Output:
         """Return an output that records its original value and the removed operations."""
-        path = self._ways[output.value]
-        return replace(output, given=output.given or output.value, via=_cut(path.text))
+        given, text = output.given or output.value, self._ways[output.value].text
+        return replace(output, given=given, via=_cut(text))
 
 
 def step_text(node: Node) -> str:

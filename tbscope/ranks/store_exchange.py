@@ -49,13 +49,12 @@ class GraphExchange:
         if not record:
             return self.fail(rank, f"its graph of {len(graph.nodes):,} nodes is too large to send")
         starts = range(0, len(record), _CHUNK_BYTES)
-        chunks = [record[start : start + _CHUNK_BYTES] for start in starts]
-        for number, chunk in enumerate(chunks):
-            self._store.set(self._key(rank, number), chunk)
+        for number, start in enumerate(starts):
+            self._store.set(self._key(rank, number), record[start : start + _CHUNK_BYTES])
         mesh = [(dimension.name, dimension.size, dimension.coordinate) for dimension in graph.mesh]
         digest = hashlib.sha256(record).hexdigest()
         # The entry comes last: once it exists, all chunks do.
-        return self._put(rank, {"chunks": len(chunks), "mesh": mesh, "digest": digest})
+        return self._put(rank, {"chunks": len(starts), "mesh": mesh, "digest": digest})
 
     def fail(self, rank: int, why: str) -> bool:
         """Report that a rank has no graph; return as `send` does."""

@@ -258,8 +258,7 @@ class Picture:
         if glyph not in self._outputs:
             node = self._nodes[glyph]
             shapes = shapes_of(node)
-            dtypes = dtypes_of(node, len(shapes))
-            self._outputs[glyph] = tuple(map(Tensor, shapes, dtypes))
+            self._outputs[glyph] = tuple(map(Tensor, shapes, dtypes_of(node, len(shapes))))
         return self._outputs[glyph]
 
     def device(self, glyph: Glyph) -> str:

@@ -484,8 +484,7 @@ class Levels:
         """The title of each figure that the picture has, and its largest number at the top."""
         figures = {}
         for key, title in FIGURES.items():
-            root = self.picture.figure(self.picture.root, key)
-            if root is None:
+            if self.picture.figure(self.picture.root, key) is None:
                 continue
             most = largest_at_the_top(self.picture, partial(self.picture.figure, key=key))
             figures[key] = {"title": title, "most": most}

@@ -69,8 +69,9 @@ def fold_repeats(picture: Picture) -> dict[Box, int]:
                     picture.class_of(member) or _stem(member.label) for member in members[:period]
                 ]
                 picture.fold(run, ", ".join(names), times)
-                new = len(structures.all) + len(runs) + 1
-                numbers[run] = runs.setdefault((*keys[at : at + period], times), new)
+                numbers[run] = runs.setdefault(
+                    (*keys[at : at + period], times), len(structures.all) + len(runs) + 1
+                )
                 folded.append(run)
             else:
                 folded.append(children[at])

@@ -49,8 +49,7 @@ def box_updates(builder: GraphBuilder) -> None:
             continue
         names = {_function(node) for node in run if updates.is_last(node)}
         name = names.pop() if len(names) == 1 and not names & others else None
-        parent = run[0].scope
-        box = builder.new_scope(name or _BOX, None, parent=parent, kind="hand")
+        box = builder.new_scope(name or _BOX, None, parent=run[0].scope, kind="hand")
         box.phase = "optimizer"
         for node in run:
             node.scope, node.phase = box, "optimizer"

@@ -187,8 +187,9 @@ class ModuleCalls:
         tensors, value_of = returned or read, self._flow.value_of
         values = [value_of(tensor) for tensor in tensors]
         assert frame.entry is not None
-        inputs = [*dict.fromkeys(values)]
-        node = self._flow.values.append(frame.entry.label, frame.scope, inputs, frame.source)
+        node = self._flow.values.append(
+            frame.entry.label, frame.scope, [*dict.fromkeys(values)], frame.source
+        )
         node.control_inputs = self._flow.values.earlier_writers(tensors, values)
         for tensor in {id(tensor): tensor for tensor in returned}.values():
             self._flow.values.give(node, self._flow.sources.replaced_by_fake(tensor))

@@ -134,8 +134,9 @@ class Operation:
             else:
                 self.work = [*self.work, copies.trace(work) if copies else work]
         if self.runs is not None:
-            counted = facts.name not in formulas.uncounted
-            flops = (self.work[-1][0] if formula is not None else 0) if counted else None
+            flops = None
+            if facts.name not in formulas.uncounted:
+                flops = 0 if formula is None else self.work[-1][0]
             self.runs.append(KernelRun(facts, args, kwargs, result, flops))
         return result
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from copy import copy
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -35,24 +35,12 @@ from tbscope.sources.eager.record.scope_stack import ScopeStack
 from tbscope.sources.eager.record.tensor_sources import TensorSources
 from tbscope.sources.eager.record.tensors.values import TensorValues
 from tbscope.sources.eager.record.training.training import Training
+from tbscope.sources.eager.restore.preserve import Snapshot
 from tbscope.sources.torch.compat.tensors import outside_modes
 from tbscope.sources.torch.distributed import process_rank, world_size
 from tbscope.sources.torch.fake import FakeTensors
 
 __all__ = ["Recorder"]
-
-
-class Changes(Protocol):
-    """Subscriber to changes of tensors, each reported before it is made."""
-
-    def about_to_write(self, tensor: torch.Tensor) -> None:
-        """Take a tensor into which a kernel, or other code, is about to write."""
-
-    def about_to_set(self, tensor: torch.Tensor) -> None:
-        """Take a tensor whose data or gradient is about to be set."""
-
-    def about_to_accumulate(self) -> None:
-        """Take the fact that a backward pass is about to add to gradients."""
 
 
 class Recorder:
@@ -110,7 +98,7 @@ class Recorder:
         self.before_closing: Callable[[], None] = ignore_event
         self.training: Training | None = None
         self._failed = failed
-        self._changes: Changes | None = None
+        self._changes: Snapshot | None = None
         self._about_to_step: Callable[[torch.optim.Optimizer], None] = ignore_event
         self.flow = Dataflow(scopes, where, values, sources, operations)
         self.calls = ModuleCalls(self.flow, self.suspend)
@@ -185,7 +173,7 @@ class Recorder:
 
     def report_changes(
         self,
-        changes: Changes,
+        changes: Snapshot,
         about_to_step: Callable[[torch.optim.Optimizer], None] = ignore_event,
     ) -> None:
         """Report each change of a tensor, and each step of an optimizer, before it is made."""

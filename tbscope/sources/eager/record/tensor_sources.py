@@ -354,8 +354,7 @@ class TensorSources:
                 node = self._view(inside.op, value, inside.dimension)
                 if (tensor := inside.tensor()) is not None:
                     node.control_inputs = self.values.earlier_writers([tensor], [value])
-                types = inside.dtype, inside.device
-                value = self._builder.add_value(node, inside.shape, *types)
+                value = self._builder.add_value(node, inside.shape, inside.dtype, inside.device)
             inside.value = value
         return inside.value
 
@@ -417,8 +416,7 @@ class TensorSources:
         """
         values = [*first, *map(self.value_of, parts)]
         node = self._step(type(tensor).__name__, list(dict.fromkeys(values)))
-        read = [tensor] * len(first) + parts
-        node.control_inputs = self.values.earlier_writers(read, values)
+        node.control_inputs = self.values.earlier_writers([tensor] * len(first) + parts, values)
         return self.values.make(node, tensor)
 
     def _view(self, op: str, value: Value, dimension: int | None) -> Node:
@@ -528,8 +526,7 @@ class TensorSources:
     def _constant(self, tensor: torch.Tensor) -> Node:
         """Add a node for a tensor from outside, named by an attribute of the running module."""
         running = self.scopes.running
-        name = self._attribute_name(tensor)
-        node = self._builder.append_source("constant", name, running.inner)
+        node = self._builder.append_source("constant", self._attribute_name(tensor), running.inner)
         node.source = running.source
         node.attributes.update(content_of(tensor))
         return node

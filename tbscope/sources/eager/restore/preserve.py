@@ -156,8 +156,7 @@ class Snapshot(AbstractContextManager["Snapshot"]):
 
     def stood_in_evaluation(self) -> bool:
         """Whether all modules were in evaluation mode before the snapshot, as set by the caller."""
-        modes = self._contents.modes().values()
-        return not [before for before in modes if before["training"] is not False]
+        return all(before["training"] is False for before in self._contents.modes().values())
 
     def note_mode(self, module: torch.nn.Module, training: bool) -> None:
         """Record that another thread has switched a module of the snapshot, for good."""

@@ -182,8 +182,7 @@ class TensorTable:
 
     def set_made(self, tensor: torch.Tensor, value: Value) -> None:
         """Set the value of a tensor that was made now, of which its inner tensors are parts."""
-        again = isinstance(self._state(tensor), Value)
-        self._enter(tensor, value, again=again)
+        self._enter(tensor, value, again=isinstance(self._state(tensor), Value))
         self.set_value(tensor, value)
 
     def set_value(self, tensor: torch.Tensor, value: Value) -> None:

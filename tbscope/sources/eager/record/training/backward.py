@@ -148,8 +148,7 @@ class Backward:
                 # An earlier operation of this leaf has only allocated the memory that is written
                 # now.
                 accumulates = bool(node.writes) and key not in leaves
-                names = self._name_of(self._leaf)
-                leaves[key] = _Leaf(ref(self._leaf), node, *names, accumulates)
+                leaves[key] = _Leaf(ref(self._leaf), node, *self._name_of(self._leaf), accumulates)
                 self._leaf = None
             elif self._differentiated is not None:
                 node.attributes["differentiates"] = self._differentiated.op
@@ -202,8 +201,7 @@ class Backward:
                 producer = self.made(function_before)
                 assert producer is not None
                 inputs.append(producer.outputs[min(output_index, len(producer.outputs) - 1)])
-        scope = self._scopes.running.inner
-        node = self._values.append(operation_of(function), scope, inputs)
+        node = self._values.append(operation_of(function), self._scopes.running.inner, inputs)
         node.attributes["told_by"] = "autograd"
         for shape, dtype, device in output_types(function):
             self._builder.add_value(node, shape, dtype, device)

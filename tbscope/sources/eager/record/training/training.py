@@ -177,10 +177,8 @@ class Training:
                 sources.add_input("gradient", gradient)
             elif was_passed:
                 sources.value_of(gradient)
-        with ExitStack() as stack:
-            stack.enter_context(
-                self.backward.run(creates_graph=creates_graph, caller=id(caller), called=called)
-            )
+        running = self.backward.run(creates_graph=creates_graph, caller=id(caller), called=called)
+        with running, ExitStack() as stack:
             for root, (gradient, _) in zip(roots, gradients, strict=False):
                 tensors = isinstance(root, torch.Tensor) and isinstance(gradient, torch.Tensor)
                 if tensors and not sources.is_known(gradient):
