@@ -1,9 +1,10 @@
 """The library: which boxes stand in the panel of functions, and how they are called there."""
 
 import pytest
+from panel_labels import shown_label
 
 from tbscope.page.constants import LIBRARY
-from tbscope.page.function_library import is_library, is_of_legend, shown_label
+from tbscope.page.function_library import is_library, is_of_legend
 from tbscope.page.hierarchy import Hierarchy
 
 

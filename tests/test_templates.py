@@ -5,10 +5,10 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from panel_labels import shown_label
 
 from tbscope.drawing.color_seeds import seeds
 from tbscope.page.constants import LIBRARY
-from tbscope.page.function_library import shown_label
 from tbscope.page.hierarchy import Hierarchy
 from tbscope.page.templates import Structures
 

@@ -1,14 +1,13 @@
-"""Function library: the boxes in the page's panel of functions, and their labels there."""
+"""Function library: the boxes in the page's panel of functions."""
 
 import re
 
 from tbscope.page.constants import LIBRARY, LIBRARY_ENDING
 from tbscope.page.glyphs import Box, Glyph
 
-__all__ = ["is_library", "is_of_legend", "shown_label"]
+__all__ = ["is_library", "is_of_legend"]
 
 _WORD = re.compile("[A-Za-z0-9_]+")
-_FUNCTION = re.compile(rf"(?:{LIBRARY})?([A-Za-z0-9_]+)_[a-z0-9]{{8}}(?:_[0-9]+)?")
 
 
 def is_library(glyph: Glyph) -> bool:
@@ -31,15 +30,3 @@ def is_of_legend(name: str) -> bool:
     if not box.startswith(LIBRARY):
         return False
     return box.endswith(LIBRARY_ENDING) or not _WORD.fullmatch(box)
-
-
-def shown_label(glyph: Glyph) -> str:
-    """Return the whole label of a glyph, before it is cut to its width.
-
-    Source: render.ts:1678-1700, `RenderNodeInfo`
-    """
-    label = glyph.name.rpartition("/")[2]
-    if is_library(glyph):
-        match = _FUNCTION.fullmatch(label)
-        label = match[1] if match else label.removeprefix(LIBRARY)
-    return label

@@ -66,7 +66,7 @@ def page_of_levels(levels: Levels, graph: Graph | None) -> str:
         "LIBRARY": library,
         "SCRIPT": drawing,
     }
-    pieces = viewer_text("page.html").split("Glyph: TypeAlias = Box | Item")
+    pieces = viewer_text("page.html").split("@@")
     # Odd pieces are names of parts. The contents of parts are not searched for names again.
     pieces[1::2] = [parts[name] for name in pieces[1::2]]
     return "".join(pieces)
