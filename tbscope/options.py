@@ -187,7 +187,7 @@ class Drawing(TypedDict, total=False):
         Option(
             (),
             "Draw views, casts and copies of this name or in this module.",
-            check=lambda keep: check_patterns(keep, ()),
+            check=lambda keep: check_patterns("keep", keep),
         ),
     ]
     hide: Annotated[
@@ -195,7 +195,7 @@ class Drawing(TypedDict, total=False):
         Option(
             (),
             "Leave out operations of this name, or this module.",
-            check=lambda hide: check_patterns((), hide),
+            check=lambda hide: check_patterns("hide", hide),
         ),
     ]
     dead: Annotated[

@@ -532,7 +532,7 @@ def test_a_pattern_that_matches_nothing_is_told_with_what_is_near(option):
 @pytest.mark.parametrize("given", ["view", [1]])
 def test_patterns_are_a_list_of_texts(given):
     with pytest.raises(ArgumentError) as caught:
-        check_patterns(given, ())
+        check_patterns("keep", given)
     assert str(caught.value) == (
         f"keep={given!r} is no list of patterns\n"
         "  why: each pattern is a text, and there may be several\n"

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Unpack
 
 from tbscope.errors import ArgumentError
 from tbscope.formats.compressed import record_of
-from tbscope.ir.graph import Graph, Note, require_graph
+from tbscope.ir.graph import Graph, Note
 from tbscope.messages import shown
 from tbscope.options import (
     GATHERING,
@@ -207,7 +207,6 @@ def add_overlay(
                 why="an overlay is drawn on a recorded graph",
                 fix="graph = tbscope.trace(model, input), or the graph that add_graph returned",
             )
-        require_graph(graph, "add_overlay")
         with collecting_rarely():
             drawn = draw(graph, make_overlay(graph, entry.tag, values), **drawing)
             write_entry(writer, drawn, entry, record_of(graph))
@@ -239,10 +238,7 @@ class _Asked(NamedTuple):
 
     def _graph_on(self, world: Mapping[str, object]) -> Graph:
         run = {**self.run, **world, "kernels": self.drawing.get("level") == "aten"}
-        graph = graph_of(self.model, self.input_to_model, run)
-        if graph is self.model:
-            require_graph(graph, "add_graph")
-        return graph
+        return graph_of(self.model, self.input_to_model, run)
 
 
 def _draw(writer: object, asked: _Asked, gathering: RanksDrawing | None, *, lenient: bool) -> Graph:

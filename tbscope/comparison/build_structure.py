@@ -9,7 +9,7 @@ from tbscope.comparison.structure import Block, BlockStep, Held, Outline, Port, 
 from tbscope.functions.definition import CallStep, Definition, Given, Place, Read, Use
 from tbscope.functions.definition import Step as Operation
 from tbscope.functions.functions import find_definitions
-from tbscope.ir.graph import Graph, Nest, Node, Parameter, Value, require_graph
+from tbscope.ir.graph import Graph, Nest, Node, Parameter, Value
 from tbscope.ir.invariants import check_invariants
 from tbscope.ir.module_tree import ParameterTotals, numel_of, parameters_in
 from tbscope.ir.nodes import STATE, nest_to_text, type_to_text
@@ -30,7 +30,6 @@ def outlined(graph: Graph) -> "OutlinedGraph":
     Raises:
         GraphError: The graph breaks an invariant.
     """
-    require_graph(graph, "diff")
     check_invariants(graph)
     with not_collecting():
         return OutlinedGraph(graph)

@@ -28,22 +28,21 @@ __all__ = ["check_patterns", "hide_plumbing"]
 _PLUMBING = frozenset({"view", "cast", "copy"})
 
 
-def check_patterns(keep: Sequence[str], hide: Sequence[str]) -> None:
-    """Check that both options are lists of texts, before a model is run for them.
+def check_patterns(option: str, patterns: Sequence[str]) -> None:
+    """Check that an option is a list of texts, before a model is run for it.
 
     Raises:
-        ArgumentError: `keep` or `hide` is a text itself, or contains something else than texts.
+        ArgumentError: The option is a text itself, or contains something else than texts.
     """
-    for option, patterns in (("keep", keep), ("hide", hide)):
-        # Iterators are refused: patterns are read twice.
-        if not isinstance(patterns, list | tuple | Set) or not all(
-            type(pattern) is str for pattern in patterns
-        ):
-            raise ArgumentError(
-                f"{option}={shown(patterns)} is no list of patterns",
-                why="each pattern is a text, and there may be several",
-                fix=f"{option}=['view', 'encoder.layer.0.*'], or {option}=() for none",
-            )
+    # Iterators are refused: patterns are read twice.
+    if not isinstance(patterns, list | tuple | Set) or not all(
+        type(pattern) is str for pattern in patterns
+    ):
+        raise ArgumentError(
+            f"{option}={shown(patterns)} is no list of patterns",
+            why="each pattern is a text, and there may be several",
+            fix=f"{option}=['view', 'encoder.layer.0.*'], or {option}=() for none",
+        )
 
 
 def hide_plumbing(graph: Graph, *, keep: Sequence[str] = (), hide: Sequence[str] = ()) -> None:
@@ -69,7 +68,6 @@ def hide_plumbing(graph: Graph, *, keep: Sequence[str] = (), hide: Sequence[str]
     Raises:
         ArgumentError: A pattern matches nothing, or nothing that can be left out.
     """
-    check_patterns(keep, hide)
     hidden = find_hidden(graph, hide) if hide else {}
     # This runs before makers become constants: a hidden operation may pass the result of a
     # maker on.

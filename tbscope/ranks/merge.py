@@ -15,7 +15,7 @@ from typing import Any
 from tbscope.errors import ArgumentError
 from tbscope.ir.builder import Names
 from tbscope.ir.editing import Editor, replace_nodes
-from tbscope.ir.graph import Argument, Graph, Node, Note, Output, require_graph
+from tbscope.ir.graph import Argument, Graph, Node, Note, Output
 from tbscope.ir.invariants import check_invariants
 from tbscope.ir.metadata import Part, device_on, dimensions_at, ranks_text, split_device
 from tbscope.ir.nodes import constants_of
@@ -93,7 +93,6 @@ def _checked(graphs: Iterable[Graph], alike: Sequence[str]) -> list[Graph]:
         )
     seen: dict[int, str] = {}
     for graph in listed:
-        require_graph(graph, "merge_ranks")
         if graph.parts:
             ranks = ranks_text(rank for part in graph.parts for rank in part.ranks)
             raise ArgumentError(

@@ -102,8 +102,8 @@ class Cut:
     def shape_of(self, item: Item) -> Glyph:
         """Return the shape of a node: itself, or its outermost closed box."""
         shape: Glyph = item
-        box: Box | None = item.box
-        while box is not None and box.parent is not None:
+        box = item.box
+        while box.parent is not None:
             if not self.is_open(box):
                 shape = box
             box = box.parent

@@ -18,7 +18,7 @@ from typing import Any
 from tbscope.analysis.units import worth_of_number
 from tbscope.functions.definition import Definition
 from tbscope.functions.functions import Functions
-from tbscope.ir.graph import Graph, body_to_lines, require_graph
+from tbscope.ir.graph import Graph, body_to_lines
 from tbscope.messages import visible
 from tbscope.page.glyphs import Box, Item
 from tbscope.saving.box_tree import FIGURES, Glyph, Picture, picture_of
@@ -142,7 +142,6 @@ def graph_to_frame(graph: Graph) -> str:
     A graph whose page is too large is drawn with equal blocks as one node; if that is too large,
     too, the output is one line about the graph.
     """
-    require_graph(graph, "_repr_html_")
     with not_collecting():
         return _frame(graph)
 

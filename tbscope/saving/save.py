@@ -9,7 +9,7 @@ from google.protobuf import text_format
 
 from tbscope.errors import ArgumentError
 from tbscope.formats.json import graph_to_json
-from tbscope.ir.graph import Graph, require_graph
+from tbscope.ir.graph import Graph
 from tbscope.messages import error_text, shown
 from tbscope.options import Drawing, check_options
 from tbscope.pipeline import to_graph_def
@@ -156,7 +156,6 @@ def save_graph(
     graph: Graph, path: object, *, depth: int | None = None, **drawing: Unpack[Drawing]
 ) -> None:
     """Write a graph to a file, or into a folder; see `Graph.save`."""
-    require_graph(graph, "save")
     text = path_text(
         path, refused=lambda value: _refused(value, "a path is a text", "graph.save('graph.json')")
     )
