@@ -109,7 +109,7 @@ def give_document(data: bytes) -> None:
         click.echo(data, nl=False)
 
 
-def give_json(data: object, output: Path | None = None) -> None:
+def give_json(data: object, output: Path | None) -> None:
     """Print plain data as JSON, or write it to a file, as `give` does."""
     give(json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False), output)
 

@@ -48,7 +48,7 @@ class Stack(NamedTuple):
     nodes: list[Node]
 
 
-def set_level(graph: Graph, level: Level = "op") -> list[Stack]:
+def set_level(graph: Graph, level: Level) -> list[Stack]:
     """Bring a graph to a level of detail.
 
     Args:

@@ -26,7 +26,7 @@ from tbscope.sources.graphdef.ops import (
     shapes_of,
 )
 
-__all__ = ["FIGURES", "LARGEST", "Glyph", "Picture", "NodeInput", "Tensor", "picture_of"]
+__all__ = ["ENDS", "FIGURES", "LARGEST", "Glyph", "Picture", "NodeInput", "Tensor", "picture_of"]
 
 Glyph: TypeAlias = Box | Item
 """A box, or a node."""
@@ -43,6 +43,9 @@ FIGURES = {
 
 LARGEST = ("peak_bytes",)
 """The facts whose number for a box is the maximum over its nodes, and not the sum."""
+
+ENDS = ("Input", "Output")
+"""The operations of the nodes for inputs and outputs of the graph."""
 
 _LABEL = "_XlaCluster"
 _SHAPES = "_output_shapes"

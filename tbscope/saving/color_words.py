@@ -14,14 +14,13 @@ from typing import NamedTuple
 from tbscope.ir.metadata import split_device
 from tbscope.ir.scopes import PHASE_BOXES
 from tbscope.page.glyphs import Box, Item, box_around
-from tbscope.saving.box_tree import Glyph, Picture
+from tbscope.saving.box_tree import ENDS, Glyph, Picture
 
 __all__ = ["Stages", "Texts", "in_order"]
 
 
 _STAGES = ("forward", "loss", "backward", "optimizer")
 _NUMBER = re.compile(r"\d+")
-_ENDS = ("Input", "Output")
 _PARAMETERS = ("Parameter", "Buffer")
 
 
@@ -317,7 +316,7 @@ class Texts:
         stages: dict[Item, str] = {}
         loose: list[Item] = []
         for item in self._picture.items:
-            if self._picture.class_of(item) in _ENDS:
+            if self._picture.class_of(item) in ENDS:
                 continue
             stage = self._stage_around(item)
             if stage:

@@ -18,7 +18,7 @@ from tbscope.errors import ArgumentError
 from tbscope.messages import cut as cut_text
 from tbscope.messages import visible
 from tbscope.page.glyphs import Box
-from tbscope.saving.box_tree import Glyph
+from tbscope.saving.box_tree import ENDS, Glyph
 from tbscope.saving.depth_limit import Cut
 from tbscope.saving.palette import THEMES
 
@@ -33,7 +33,6 @@ _FONT = 'fontname="Helvetica,Arial,sans-serif"'
 _OPEN = 0.16
 _LONGEST = 34
 _ESCAPED = re.compile(r'["\\]')
-_ENDS = ("Input", "Output")
 # The program, on the PATH.
 _PROGRAM = "dot"
 # A graph that takes longer would be too large to look at.
@@ -89,7 +88,7 @@ def dot_of(cut: Cut) -> str:
             if isinstance(glyph, Box):
                 # A double outline: the box has contents that are not drawn.
                 more = ', peripheries="2"'
-            elif picture.class_of(glyph) in _ENDS:
+            elif picture.class_of(glyph) in ENDS:
                 more = ', penwidth="2"'
             attributes = f'tooltip={_quoted(glyph.name)}, fillcolor="{fill}", color="{rim}"{more}'
             yield f"{indent}n{number[glyph]} [label=<{first}{between}{small}>, {attributes}]"

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from tbscope.errors import ArgumentError
 from tbscope.messages import shown
 from tbscope.page.glyphs import Box, Item
-from tbscope.saving.box_tree import FIGURES, LARGEST, Glyph, NodeInput, Picture, Tensor
+from tbscope.saving.box_tree import ENDS, FIGURES, LARGEST, Glyph, NodeInput, Picture, Tensor
 from tbscope.saving.color_words import Stages, Texts, in_order
 from tbscope.saving.level_edges import Lines, LinesOf, columns_of
 from tbscope.saving.repeats import fold_repeats
@@ -39,7 +39,6 @@ ASKED = {"activation_bytes": "activations"}
 
 _BITS = re.compile(r"\d+")
 _FLAG_BITS = 8
-_ENDS = ("Input", "Output")
 
 
 class LevelFigure(NamedTuple):
@@ -60,7 +59,7 @@ def activation_bytes(picture: Picture) -> LevelFigure:
     """Return the bytes of the outputs of each node; outputs of unknown sizes are left out."""
     numbers: dict[Glyph, float] = {}
     for item in picture.items:
-        if not item.embedded and picture.class_of(item) not in _ENDS:
+        if not item.embedded and picture.class_of(item) not in ENDS:
             sized = [output for output in picture.outputs(item) if output.sizes is not None]
             if sized:
                 numbers[item] = sum(

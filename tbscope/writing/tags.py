@@ -58,7 +58,7 @@ class GraphEntry(NamedTuple):
         check_placing(*self)
 
 
-def write_entry(writer: object, drawn: Drawn, entry: GraphEntry, record: bytes = b"") -> None:
+def write_entry(writer: object, drawn: Drawn, entry: GraphEntry, record: bytes) -> None:
     """Write a graph, with its figures where it has some, and flush it to disk.
 
     Args:

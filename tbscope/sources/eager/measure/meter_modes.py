@@ -117,9 +117,7 @@ class KernelWatch(DispatchMode):  # type: ignore[no-untyped-call]
         alive: Counter of live bytes that receives all kernels; None for none.
     """
 
-    def __init__(
-        self, calls: CallWatch, *, inside: bool = False, alive: LiveBytes | None = None
-    ) -> None:
+    def __init__(self, calls: CallWatch, *, inside: bool, alive: LiveBytes | None = None) -> None:
         super().__init__()
         self._calls = calls
         self._inside = inside

@@ -31,7 +31,6 @@ from tbscope.sources.torch.subclasses import inner_tensors
 
 __all__ = ["Ranks", "is_bookkeeping"]
 
-_ONE_TO_ONE = frozenset({"send", "recv"})
 # Parts of the names of torch's functions that make tensors only to communicate them.
 _OF_ITS_OWN = ("object", "barrier")
 
@@ -76,7 +75,7 @@ class Ranks:
         for exchange, kernel, args, kwargs, result in joined:
             collective = exchange.collective(kernel, args, kwargs, result, groups=self.groups)
             key: tuple[Any, ...] = (collective.group, collective.ranks)
-            if collective.kind in _ONE_TO_ONE:
+            if collective.kind in ("send", "recv"):
                 key = (*key, collective.kind, collective.peer)
             # Collectives are numbered within their group, point-to-point ones for each peer.
             collectives.append(replace(collective, sequence=self._counts[key]))

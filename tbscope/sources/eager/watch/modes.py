@@ -394,7 +394,7 @@ class KernelMode(DispatchMode):  # type: ignore[no-untyped-call]
 
 
 def modes_of(
-    recorder: Recorder, log: CallLog | None = None, *, stand_ins: FakeTensors | None = None
+    recorder: Recorder, log: CallLog | None = None, *, stand_ins: FakeTensors | None
 ) -> tuple[KernelMode, OperationMode]:
     """Return the modes that report a thread's operations to a recorder, in the order to enter them.
 
