@@ -38,17 +38,9 @@ _NUMBER = re.compile(r"([0-9][0-9_,]*(?:\.[0-9]+)?(?:[eE]\+?[0-9]{1,2})?) ?([A-Z
 _MOST_DIGITS = 40
 _UNITS = {
     "": 1,
-    "k": 10**3,
-    "K": 10**3,
-    "M": 10**6,
-    "G": 10**9,
-    "T": 10**12,
-    "P": 10**15,
-    "Ki": 2**10,
-    "Mi": 2**20,
-    "Gi": 2**30,
-    "Ti": 2**40,
-    "Pi": 2**50,
+    "k": 1000,
+    **{prefix: 1000**power for power, prefix in enumerate("KMGTP", 1)},
+    **{f"{prefix}i": 1024**power for power, prefix in enumerate("KMGTP", 1)},
 }
 
 # Limits by name: the argument as passed by the caller, and its count.

@@ -269,10 +269,11 @@ class _GraphReader:
 
     def graph(self, data: Mapping[str, Json]) -> Graph:
         """Return the graph of the tables, or raise FieldError."""
+        tables = self.tables
         for name, record in _TABLES.items():
             try:
                 for item in record.read(self, data.get(name, {})):
-                    self.tables[name].append(item)
+                    tables[name].append(item)
                     # A node is read with the types of its outputs, which become values here.
                     if name == "nodes":
                         item.outputs = [
@@ -284,16 +285,16 @@ class _GraphReader:
         for name in data:
             if name not in (*_TABLES, "format", "version"):
                 raise FieldError("is no field that this version has", shown(name)[1:-1])
-        if len(self.tables["graph"]) != 1:
-            raise FieldError(f"graph has {len(self.tables['graph'])} rows, and should have one")
+        if len(tables["graph"]) != 1:
+            raise FieldError(f"graph has {len(tables['graph'])} rows, and should have one")
         graph: Graph
-        (graph,) = self.tables["graph"]
+        (graph,) = tables["graph"]
         # The table contains the kernels of bodies, too, but `Graph.nodes` does not.
-        bodies = [node.body.nodes for node in self.tables["nodes"] if node.body is not None]
+        bodies = [node.body.nodes for node in tables["nodes"] if node.body is not None]
         inner = {node for body in bodies for node in body}
-        graph.nodes = [node for node in self.tables["nodes"] if node not in inner]
-        graph.calls, graph.modules = self.tables["calls"], self.tables["modules"]
-        graph.outputs, graph.notes = self.tables["outputs"], self.tables["notes"]
+        graph.nodes = [node for node in tables["nodes"] if node not in inner]
+        graph.calls, graph.modules = tables["calls"], tables["modules"]
+        graph.outputs, graph.notes = tables["outputs"], tables["notes"]
         return graph
 
     def node(self, number: Json) -> object:

@@ -175,14 +175,15 @@ def _side_by_side(groups: Sequence[Sequence[Graph]]) -> Graph:
         box = _box_of(part, parts) if len(groups) > 1 else None
         copy = RankCopy(group[0], part.ranks, box, number, phases)
         number = copy.next_number
-        _tell_differences(copy.graph, group)
+        graph = copy.graph
+        _tell_differences(graph, group)
         copies.append(copy)
-        merged.calls += copy.graph.calls
-        merged.inputs += copy.graph.inputs
+        merged.calls += graph.calls
+        merged.inputs += graph.inputs
         # Each part is a separate model, so its modules are not shared with the other parts.
-        merged.modules += copy.graph.modules
-        merged.signatures |= copy.graph.signatures
-        merged.uncounted |= copy.graph.uncounted
+        merged.modules += graph.modules
+        merged.signatures |= graph.signatures
+        merged.uncounted |= graph.uncounted
         boxed = part._replace(scope="" if copy.box is None else copy.box.path)
         merged.parts += _with_figures(group, boxed, totals)
     if len(copies) == 1:

@@ -320,18 +320,18 @@ class Levels:
 
     def index(self, words: Words) -> dict[str, Any]:
         """Return a column for each property by which a search finds nodes and boxes."""
-        picture = self.picture
+        picture, glyphs = self.picture, self.glyphs
         return {
-            "around": [self._around(glyph) for glyph in self.glyphs],
-            "name": words.of(glyph.name for glyph in self.glyphs),
-            "label": words.of(glyph.label for glyph in self.glyphs),
-            "class": words.of(self._stages.words_of(glyph) for glyph in self.glyphs),
-            "kind": words.of(picture.mark(glyph, "kind") for glyph in self.glyphs),
+            "around": [self._around(glyph) for glyph in glyphs],
+            "name": words.of(glyph.name for glyph in glyphs),
+            "label": words.of(glyph.label for glyph in glyphs),
+            "class": words.of(self._stages.words_of(glyph) for glyph in glyphs),
+            "kind": words.of(picture.mark(glyph, "kind") for glyph in glyphs),
             "outputs": [
                 words.of(f"{output.size_text} {output.dtype}" for output in picture.outputs(glyph))
-                for glyph in self.glyphs
+                for glyph in glyphs
             ],
-            "facts": [_facts(picture.facts(glyph), words) for glyph in self.glyphs],
+            "facts": [_facts(picture.facts(glyph), words) for glyph in glyphs],
         }
 
     @cached_property

@@ -170,11 +170,11 @@ class _Run:
         self._grad: bool = self.asked["grad"] or self.asked["backward"]
         self._log = CallLog() if self.steps else None
         self._owner = model if isinstance(model, torch.nn.Module) else owner_of(model)
-        kernels: bool = self.asked["kernels"]
-        self._recorder = Recorder(name_of(model), boundary=watched_call, bodies=kernels)
+        recorder = Recorder(name_of(model), boundary=watched_call, bodies=self.asked["kernels"])
+        self._recorder = recorder
         if self._owner is not None:
-            self._recorder.registry.add_root(self._owner)
-        self._modules = self._recorder.registry.modules()
+            recorder.registry.add_root(self._owner)
+        self._modules = recorder.registry.modules()
         if self.steps:
             check_measurable(self._modules, argument_names(model, self.args, self.kwargs))
         inputs = self.args, self.kwargs, model
@@ -184,10 +184,10 @@ class _Run:
         self._stepping: list[torch.optim.Optimizer] = []
         # Modules that were switched by their own `train()` or `eval()`.
         self._switched: list[torch.nn.Module] = []
-        self._recorder.report_changes(self._preserved, self._add_optimizer)
-        self._recorder.scopes.adopted = self._adopt
+        recorder.report_changes(self._preserved, self._add_optimizer)
+        recorder.scopes.adopted = self._adopt
         if self.asked["backward"]:
-            self._recorder.record_training()
+            recorder.record_training()
 
     def trace(self) -> Graph:
         """Run the model, restore everything, and return the graph."""

@@ -179,20 +179,20 @@ class ModuleCalls:
         """
         if frame.blocks:
             self._scopes.check_closed(frame)
-        self._flow.take_out(result)
+        flow = self._flow
+        flow.take_out(result)
         if self._builder.operations != frame.begun and not is_empty(self._graph, frame):
             return
         # The call was an identity, whose inputs are its outputs, or it returned no tensor.
         read, returned = collect_tensors(arguments, []), collect_tensors(result, [])
-        tensors, value_of = returned or read, self._flow.value_of
-        values = [value_of(tensor) for tensor in tensors]
+        tensors = returned or read
+        values = [flow.value_of(tensor) for tensor in tensors]
         assert frame.entry is not None
-        node = self._flow.values.append(
-            frame.entry.label, frame.scope, [*dict.fromkeys(values)], frame.source
-        )
-        node.control_inputs = self._flow.values.earlier_writers(tensors, values)
+        inputs = [*dict.fromkeys(values)]
+        node = flow.values.append(frame.entry.label, frame.scope, inputs, frame.source)
+        node.control_inputs = flow.values.earlier_writers(tensors, values)
         for tensor in {id(tensor): tensor for tensor in returned}.values():
-            self._flow.values.give(node, self._flow.sources.replaced_by_fake(tensor))
+            flow.values.give(node, flow.sources.replaced_by_fake(tensor))
 
     def fail_call(self, frame: Frame, error: BaseException) -> None:
         """Close a module call that raised; remember the innermost call of each error."""

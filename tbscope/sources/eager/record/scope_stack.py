@@ -114,25 +114,26 @@ class ScopeStack:
 
     def entry_of(self, module: torch.nn.Module) -> ModuleEntry:
         """Return the entry of a module that is called now; adopt an unregistered module."""
-        entry = self.registry.module(module)
+        registry = self.registry
+        entry = registry.module(module)
         if entry is not None:
             return entry
-        count_before = self.registry.count
+        count_before = registry.count
         parent = next((frame.entry for frame in reversed(self._stack) if frame.entry), None)
         if parent is not None:
             # The module may be new: made during forward, and registered by its parent since.
-            self.registry.refresh(parent)
-            entry = self.registry.module(module)
+            registry.refresh(parent)
+            entry = registry.module(module)
         if entry is None and parent is not None:
             attribute = f"?{next(self._adopted)}"
             prefix = f"{parent.name}." if parent.name else ""
-            entry = self.registry.add_root(
+            entry = registry.add_root(
                 module, name=prefix + attribute, attribute=attribute, registered=False
             )
             entry.adopter = parent
-        entry = entry or self.registry.add_root(module)
+        entry = entry or registry.add_root(module)
         if self.adopted is not None:
-            for new_module in self.registry.modules_since(count_before):
+            for new_module in registry.modules_since(count_before):
                 self.adopted(new_module)
         return entry
 
