@@ -282,11 +282,11 @@ def saved_bytes(graph: Graph) -> dict[Node, int]:
                 ):
                     base = maker.inputs[0]
                 saved[base] = None
-    bytes_of: dict[Node, int] = {}
+    bytes_of = Counter[Node]()
     for value in saved:
         maker = value.producer
         if maker.kind in OPERATIONS and maker.phase == "forward":
-            bytes_of[maker] = bytes_of.get(maker, 0) + (value.size_bytes or 0)
+            bytes_of[maker] += value.size_bytes or 0
     return bytes_of
 
 

@@ -3,7 +3,7 @@
 Source: tensorboard/plugins/graph/tf_graph_common/layout.ts, and dagre below it.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import TypeVar, get_args
 
@@ -25,13 +25,12 @@ def longest_chain(glyphs: Sequence[Glyph], lines: Links) -> int:
     Source: dagre's `rank/util.js`, `longestPath`, which recurses along it.
     """
     readers: dict[Glyph, list[Glyph]] = {}
-    pending_sources: dict[Glyph, int] = {}
     for start, end in lines:
         readers.setdefault(start, []).append(end)
-        pending_sources[end] = pending_sources.get(end, 0) + 1
+    pending_sources = Counter(end for _, end in lines)
     length = dict.fromkeys(glyphs, 1)
-    ready = deque(glyph for glyph in glyphs if not pending_sources.get(glyph))
-    rest = deque(glyph for glyph in glyphs if pending_sources.get(glyph))
+    ready = deque(glyph for glyph in glyphs if not pending_sources[glyph])
+    rest = deque(glyph for glyph in glyphs if pending_sources[glyph])
     done: set[Glyph] = set()
     while ready or rest:
         # If no glyph is ready, a cycle is cut before the first remaining one.

@@ -7,6 +7,7 @@ do not exist yet are modelled by `level_graph.py`, which works on numbers instea
 File and line refer to tensorboard/plugins/graph/tf_graph_common of TensorBoard 2.21.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -154,8 +155,5 @@ def _crowded_controls(lines: Links) -> list[tuple[Glyph, Glyph]]:
     controls = [ends for ends, link in lines.items() if not link.data]
     if len(controls) <= CONTROL_LIMIT:
         return []
-    counts: dict[Glyph, int] = {}
-    for ends in controls:
-        for glyph in ends:
-            counts[glyph] = counts.get(glyph, 0) + 1
+    counts = Counter(glyph for ends in controls for glyph in ends)
     return [ends for ends in controls if max(counts[ends[0]], counts[ends[1]]) > CONTROL_LIMIT]

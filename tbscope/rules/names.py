@@ -1,6 +1,7 @@
 """Rules on names: those that make the page fail, or that it shows differently."""
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 
 from tbscope.page.function_library import is_of_legend
@@ -94,10 +95,7 @@ def _duplicate_name(reading: LintContext) -> Iterator[Fault]:
     Source: tf_graph_common/graph.ts:1198-1215, `build`
     """
     strict = reading.hierarchy.strict
-    counts: dict[str, int] = {}
-    for node in reading.nodes:
-        name = strict.get(node.name, node.name)
-        counts[name] = counts.get(name, 0) + 1
+    counts = Counter(strict.get(node.name, node.name) for node in reading.nodes)
     for name, count in counts.items():
         if count > 1:
             yield Fault(

@@ -100,8 +100,8 @@ class LintContext:
 
     def series(self) -> Iterator[Series]:
         """Yield every stack of folded siblings."""
-        glyphs = (glyph for scene in self.scenes for glyph in scene.glyphs)
-        yield from (glyph for glyph in glyphs if isinstance(glyph, Series))
+        for scene in self.scenes:
+            yield from (glyph for glyph in scene.glyphs if isinstance(glyph, Series))
 
 
 def quote(text: str) -> str:

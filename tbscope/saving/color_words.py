@@ -7,6 +7,7 @@ name alone, and a box whose name fits nothing has none.
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property, partial
 from typing import NamedTuple
@@ -219,7 +220,7 @@ class BoxTexts(NamedTuple):
         below: Every text in it, at any depth.
     """
 
-    shares: dict[str, int]
+    shares: Counter[str]
     below: dict[str, None]
 
 
@@ -271,19 +272,18 @@ class Texts:
         sums: dict[Box, BoxTexts] = {}
         # Boxes come parents first.
         for box in (*reversed(self._picture.boxes), self._picture.root):
-            shares: dict[str, int] = {}
+            shares = Counter[str]()
             below: dict[str, None] = {}
             for child in box.children.values():
                 text = texts.get(child)
                 if text:
-                    shares[text] = shares.get(text, 0) + 1
+                    shares[text] += 1
                     below[text] = None
                 if isinstance(child, Box):
                     inner = sums[child]
                     below.update(inner.below)
                     if not text:
-                        for inner_text, count in inner.shares.items():
-                            shares[inner_text] = shares.get(inner_text, 0) + count
+                        shares.update(inner.shares)
             sums[box] = BoxTexts(shares, below)
         return sums
 
