@@ -124,26 +124,23 @@ class Hierarchy:
             if is_embedded(op):
                 item = Item(name, op, self.root, True)
                 aside.append((item, name))
-                placed.append((item, inputs))
-                continue
-            if name in known:
+            elif name in known:
                 # The page keeps one node with the edges of both.
                 item = known[name]
                 item.op = op
-                placed.append((item, inputs))
-                continue
-            above, slash, label = name.rpartition("/")
-            if slash and not above:
-                label = name
-            box = boxes.get(above)
-            if box is None:
-                box = self._open(above, boxes)
-            item = known[name] = Item(name, op, box, False)
-            placed.append((item, inputs))
-            if name in boxes and name:
-                self._move(item, boxes[name])
             else:
-                box.children[label] = items[name] = item
+                above, slash, label = name.rpartition("/")
+                if slash and not above:
+                    label = name
+                box = boxes.get(above)
+                if box is None:
+                    box = self._open(above, boxes)
+                item = known[name] = Item(name, op, box, False)
+                if name in boxes and name:
+                    self._move(item, boxes[name])
+                else:
+                    box.children[label] = items[name] = item
+            placed.append((item, inputs))
         del boxes[""]
         self.boxes = boxes
         self._embed(aside)
