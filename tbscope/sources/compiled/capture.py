@@ -131,7 +131,7 @@ class Capture:
         self.inputs: dict[str, Types] = {}
         self.also: dict[str, list[str]] = {}
         self.results: dict[str, Origin] = {}
-        self._seen: dict[CodeType, int] = {}
+        self._compiled: set[CodeType] = set()
         self._known: dict[int, tuple[weakref.ref[torch.Tensor], Origin]] = {}
         self.running: Callable[[], AbstractContextManager[object]] = nullcontext
 
@@ -178,9 +178,9 @@ class Capture:
         self.events.append(captured)
         if reason is not None and reason.breaks:
             self._add_break(reason)
-        if self._inner is None:
-            return self._watched(captured, module.forward)
-        return self._watched(captured, self._inner(module, example_inputs, **options))
+        inner = self._inner
+        run = module.forward if inner is None else inner(module, example_inputs, **options)
+        return self._watched(captured, run)
 
     def failed(self, frame: Any, error: Exception) -> None:
         """Record a frame that is not compiled, and the reason."""
@@ -220,12 +220,11 @@ class Capture:
         assert self.names is not None
         code = frame.code
         names = FrameNames(self.names, frame.variables, frame.globals, code.co_freevars)
-        earlier = self._seen.get(code, 0)
-        self._seen[code] = earlier + 1
         recompiled = None
-        if earlier:
+        if code in self._compiled:
             failed_guard = guard_text(frame.recompiled or "")
             recompiled = failed_guard or "a guard failed that the compiler does not tell"
+        self._compiled.add(code)
         inputs = [_input_of(node, names) for node in module.graph.nodes if node.op == "placeholder"]
         owner = _owner(code, frame.variables)
         own_name = None if owner is None else names.known(owner)
@@ -280,14 +279,14 @@ def _input_of(node: torch.fx.Node, names: FrameNames) -> GraphInput:
         return GraphInput(*state, typed)
     name, was_there = names.path(text)
     if isinstance(example, torch.nn.Parameter):
-        return GraphInput("parameter", name, typed, example)
-    if "._buffers[" in text:
-        return GraphInput("buffer", name, typed, example)
-    return (
-        GraphInput("constant", name, typed, example)
-        if was_there
-        else GraphInput("input", name, typed)
-    )
+        kind = "parameter"
+    elif "._buffers[" in text:
+        kind = "buffer"
+    elif was_there:
+        kind = "constant"
+    else:
+        return GraphInput("input", name, typed)
+    return GraphInput(kind, name, typed, example)
 
 
 def copied(

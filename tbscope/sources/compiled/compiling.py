@@ -127,7 +127,7 @@ def _captured(
                 if parameter.grad is not None:
                     preserved.about_to_write(parameter.grad)
         disable_module_compile(modules)
-        stack.enter_context(isolated_compiler(capture, lambda: list(capture.codes)))
+        stack.enter_context(isolated_compiler(capture, capture.codes))
         # Python code may write into these tensors between two graphs.
         for buffer in _tensors_of(modules, "_buffers"):
             preserved.about_to_write(buffer)

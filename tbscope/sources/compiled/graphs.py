@@ -36,11 +36,12 @@ def graphs_of(
         title: The name of the model, if it is a function.
         results: The tensors in the model's result, by path.
     """
-    names = capture.names or ModelNames(None)
-    whole = _is_whole(capture)
-    overview = _Overview(capture, names, title).graph(results)
+    names = capture.names
+    assert names is not None
+    reading = _Overview(capture, names, title)
+    overview = reading.graph(results)
     graphs = {
-        _title(captured): overview if whole else _graph(names, title, captured)
+        _title(captured): overview if reading.whole else _graph(names, title, captured)
         for captured in capture.graphs
     }
     recompiled = {
@@ -48,12 +49,6 @@ def graphs_of(
     }
     breaks = [event for event in capture.events if isinstance(event, GraphBreak)]
     return CompiledGraphs(overview, graphs, breaks, recompiled)
-
-
-def _is_whole(capture: Capture) -> bool:
-    """Whether the capture is a single graph without breaks, which ran at most once."""
-    graphs = capture.graphs
-    return len(capture.events) == len(graphs) == 1 and graphs[0].runs <= 1
 
 
 def _title(captured: CapturedGraph) -> str:
@@ -101,17 +96,22 @@ def _outputs(
 
 
 class _Overview:
-    """Overview of a capture: a box for each graph, with the breaks between them."""
+    """Overview of a capture: a box for each graph, with the breaks between them.
+
+    Attributes:
+        whole: Whether the capture is a single graph without breaks, which ran at most once.
+    """
 
     def __init__(self, capture: Capture, names: ModelNames, title: str) -> None:
-        inputs = [each for captured in capture.graphs for each in captured.inputs]
+        graphs = capture.graphs
+        inputs = [each for captured in graphs for each in captured.inputs]
         self._capture = capture
         self._reading = CaptureConverter(names, title, inputs)
-        self._whole = _is_whole(capture)
+        self.whole = len(capture.events) == len(graphs) == 1 and graphs[0].runs <= 1
         # An input has the type that the first graph that reads it records: its sizes are symbolic.
         types = {
             origin: each.type
-            for captured in reversed(capture.graphs)
+            for captured in reversed(graphs)
             for origin, each in zip(captured.origins, captured.inputs, strict=False)
             if origin in capture.inputs and isinstance(each.type, TensorType)
         }
@@ -149,7 +149,7 @@ class _Overview:
                 path: self._slots[origin] for path, origin in origins if origin in self._slots
             }
         else:
-            outputs = dict(_outputs(tensors, ())) if self._whole else self._unread()
+            outputs = dict(_outputs(tensors, ())) if self.whole else self._unread()
         state = self._reading.reader.state
         for path, tensor in results:
             if path not in outputs and (name := state.name_of(tensor)):
@@ -160,7 +160,7 @@ class _Overview:
             outputs.update((path, slot) for (path, _), slot in zip(rest, slots, strict=True))
         order = {path: position for position, (path, _) in enumerate(results)}
         named = sorted(outputs.items(), key=lambda pair: order.get(pair[0], len(order)))
-        graph = self._reading.finish(named, whole=self._whole)
+        graph = self._reading.finish(named, whole=self.whole)
         graph.notes[:0] = notes
         return graph
 
@@ -169,9 +169,9 @@ class _Overview:
         values = [self._known(captured, index, each) for index, each in enumerate(captured.inputs)]
         missing = [index for index, slot in enumerate(values) if slot is None]
         types = [captured.inputs[index].type for index in missing]
-        after_python = bool(self._gaps)
-        if after_python or (missing and self._capture.alone):
-            slots, after_python = self._in_python(types), True
+        after_python = self._gaps or (missing and self._capture.alone)
+        if after_python:
+            slots = self._in_python(types)
         else:
             pairs = zip(missing, types, strict=True)
             slots = [
@@ -182,7 +182,7 @@ class _Overview:
         nodes = reading.reader.graph.nodes
         before = len(nodes)
         # A dot in the name of a box would end the name in a path.
-        box = None if self._whole else _title(captured).replace(".", " ")
+        box = None if self.whole else _title(captured).replace(".", " ")
         tensors = reading.read(captured.module, values, box)
         if after_python:
             self._wait(nodes[before:])
@@ -199,7 +199,7 @@ class _Overview:
         }
 
     def _wait(self, nodes: Sequence[Node]) -> None:
-        """Add a control dependency of a graph's first operation on the Python code before it."""
+        """Add a control dependency of the first operation on the latest node of Python code."""
         first = next((node for node in nodes if node.kind == "op"), None)
         if first is None or self._last is None:
             return
@@ -219,24 +219,17 @@ class _Overview:
         The code is a node for each break, or a single node if the compiler reported no break: then
         nothing of it was compiled.
         """
-        read = self._loose
-        if read is None:
-            read = [*self._slots.values()]
+        read = [*self._slots.values()] if self._loose is None else self._loose
         reader, slots = self._reading.reader, []
         gaps: list[GraphBreak | None] = [*self._gaps] or [None]
         for number, gap in enumerate(gaps):
             values = [slot.read() for slot in read] if number == 0 else []
-            control_inputs = [self._last] if self._last is not None else []
             node = reader.builder.append_op(
                 "python" if gap is None else "graph_break",
                 self._reading.root,
                 values,
                 [Argument(None, value) for value in values],
-                [
-                    each
-                    for each in control_inputs
-                    if each not in {value.producer for value in values}
-                ],
+                [],
                 None if gap is None else gap.source,
                 [],
             )
@@ -244,6 +237,7 @@ class _Overview:
                 node.attributes["reason"] = gap.reason
                 if gap.skipped:
                     node.attributes["not_compiled"] = gap.skipped
+            self._wait([node])
             self._last = node
             slots = reader.add_outputs(node, list(map(_typed, examples)) if gap is gaps[-1] else [])
         self._gaps = []
@@ -323,7 +317,7 @@ class CaptureConverter:
         graph, places = self.reader.graph, self.reader.places
         for call in graph.calls:
             module = self._modules.get(call.qualified_name or "")
-            if call.qualified_name is not None and module is not None:
+            if module is not None:
                 call.training = module.training
                 call.hyperparameters = hyperparameters_of(module)
         root = places.call_of.get(self.root)

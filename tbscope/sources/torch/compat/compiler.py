@@ -233,7 +233,7 @@ class _Convert:
 
 
 @contextmanager
-def isolated_compiler(backend: object, codes: Callable[[], list[CodeType]]) -> Iterator[None]:
+def isolated_compiler(backend: object, codes: Iterable[CodeType]) -> Iterator[None]:
     """Run a block in which the compiler starts afresh, and restore its state afterwards.
 
     Earlier compilations stay, with their guards and limits. Code compiled in the block is
@@ -241,7 +241,8 @@ def isolated_compiler(backend: object, codes: Callable[[], list[CodeType]]) -> I
 
     Args:
         backend: The backend whose compilations are discarded.
-        codes: Returns the code objects of the frames that the compiler examined in the block.
+        codes: The code objects of the frames that the compiler examines in the block; read at its
+            end.
     """
     from torch import _dynamo
 
@@ -265,13 +266,13 @@ def isolated_compiler(backend: object, codes: Callable[[], list[CodeType]]) -> I
             yield
     finally:
         pgo._CODE_STATE, pgo._INIT_CODE_STATE = sizes
-        _let_go(backend, codes())
+        _let_go(backend, codes)
 
 
 _NO_LIMIT = 1 << 20
 
 
-def _let_go(backend: object, codes: list[CodeType]) -> None:
+def _let_go(backend: object, codes: Iterable[CodeType]) -> None:
     """Discard the compilations of a backend, so that the compiler examines the frames again.
 
     Args:
