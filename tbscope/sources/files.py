@@ -45,11 +45,13 @@ FileKind: TypeAlias = Literal[
 
 _TEXT_HEAD = re.compile(rb"(?:\s|#[^\n]*\n)*(?:node|library|versions?)\s*[:{<]")
 _RECORD_HEAD = struct.Struct("<QI")
-# Tag bytes with which a GraphDef can begin, and with which a NodeDef in it can begin.
-_NODE, _GRAPH_DEF = 0x0A, frozenset((0x0A, 0x12, 0x18, 0x22))
-_IN_NODE = frozenset((0x0A, 0x12, 0x1A, 0x22, 0x2A, 0x32, 0x3A))
-# Tag byte of `ir_version`, the first field of an ONNX ModelProto, and those of the field after it.
-_VERSION, _IN_MODEL = 0x08, frozenset((0x12, 0x1A, 0x22, 0x28, 0x32, 0x3A, 0x42, 0x72))
+# The first field of a GraphDef: a NodeDef, with a length of at most five bytes and the tag byte of
+# its first field, or another field.
+_GRAPH_DEF = re.compile(
+    rb"\x0a[\x80-\xff]{0,4}[\0-\x7f][\x0a\x12\x1a\x22\x2a\x32\x3a]|[\x12\x18\x22]"
+)
+# An ONNX ModelProto: the field `ir_version`, and the tag byte of the field after it.
+_MODEL_PROTO = re.compile(rb"\x08[\0-\x7f][\x12\x1a\x22\x28\x32\x3a\x42\x72]")
 # Flatbuffers of ONNX Runtime, LiteRT, ExecuTorch and mobile TorchScript: an identifier of four
 # bytes comes after the offset of the first table.
 _FLATBUFFER = re.compile(rb"..\0\0(ORTM|TFL3|ET[0-9]{2}|PTMF)", re.DOTALL)
@@ -85,17 +87,9 @@ def _kind_of_message(head: bytes) -> FileKind | None:
         return None
     if _SAVED_MODEL.match(head):
         return "saved_model"
-    if head[0] == _VERSION and head[1] < 0x80 and head[2] in _IN_MODEL:
+    if _MODEL_PROTO.match(head):
         return "onnx"
-    if head[0] == _NODE:
-        # The length of the first NodeDef is a varint of at most five bytes; the byte after it is
-        # the tag of a field.
-        index = 1
-        while index < len(head) - 1 and head[index] >= 0x80:
-            index += 1
-        is_node = index < min(6, len(head) - 1) and head[index + 1] in _IN_NODE
-        return "graph_def" if is_node else None
-    return "graph_def" if head[0] in _GRAPH_DEF else None
+    return "graph_def" if _GRAPH_DEF.match(head) else None
 
 
 def kind_of_archive(path: str, head: bytes) -> FileKind | None:

@@ -68,10 +68,10 @@ def graph_def_of_bytes(data: bytes, what: object) -> GraphDef:
 def _of_text(data: bytes, what: object) -> GraphDef:
     try:
         return text_format.Parse(data.decode("utf-8"), GraphDef())
-    except UnicodeDecodeError as error:
-        why = f"at byte {error.start:,} it is no text in UTF-8"
-        raise unreadable(what, _DOING, why, DAMAGED) from error
-    except RecursionError as error:
-        raise unreadable(what, _DOING, "its messages are nested too deep", DAMAGED) from error
     except Exception as error:  # text_format raises several classes of errors.
-        raise unreadable(what, _DOING, error_text(error), DAMAGED) from error
+        why = error_text(error)
+        if isinstance(error, UnicodeDecodeError):
+            why = f"at byte {error.start:,} it is no text in UTF-8"
+        elif isinstance(error, RecursionError):
+            why = "its messages are nested too deep"
+        raise unreadable(what, _DOING, why, DAMAGED) from error

@@ -79,13 +79,12 @@ def op_of(node: Any) -> Op:
         elif text:
             result.reads.append(reference_of(text))
     for key in sorted(node.attr):
-        attr = node.attr[key]
         if key == _SHAPES:
             result.shapes = shapes_of(node)
             continue
         name = key.lstrip(" ")
         result.drawn |= name != key
-        result.facts[name] = attribute_value(attr)
+        result.facts[name] = attribute_value(node.attr[key])
     result.dtypes = dtypes_of(node, len(result.shapes) or 1)
     return result
 

@@ -114,16 +114,15 @@ class _GraphDefConverter:
             for op in self._ops:
                 op.facts.setdefault("scope", "")
         self._figures = figures
-        self._at: dict[str, int] = {}
-        for index, op in enumerate(self._ops):
-            self._at.setdefault(op.name, index)
+        # The first of several nodes with a name.
+        self._named = {op.name: op for op in reversed(self._ops)}
         self._dangling: dict[str, None] = {}
         self._closing = 0
         # For each node with readers, the least number of its outputs.
-        self._read: dict[int, int] = {}
+        self._read: dict[Op, int] = {}
         # The outputs of each node.
-        self._outputs: dict[int, list[Nest]] = {}
-        self._nodes: dict[int, Node] = {}
+        self._outputs: dict[Op, list[Nest]] = {}
+        self._nodes: dict[Op, Node] = {}
         self._owned: dict[tuple[Path, str], Value] = {}
         self.build = GraphBuilder(title or "graph")
         self._scopes = PathScopes(self.build)
@@ -132,12 +131,12 @@ class _GraphDefConverter:
         # torch's attribute accesses begin with the model, and our nodes record classes of modules.
         models = [
             path
-            for path, op in zip(self._paths, self._ops, strict=True)
+            for op, path in self._paths.items()
             if op.op == _GET or ("class" in op.facts and len(path) == 1)
         ]
-        self._scopes.tell(self._paths, models)
-        for index in order:
-            self._add(index)
+        self._scopes.tell(self._paths.values(), models)
+        for op in order:
+            self._add(op)
 
     def run(self) -> Graph:
         self._add_outputs()
@@ -149,44 +148,44 @@ class _GraphDefConverter:
         self._add_notes()
         return self.build.finish()
 
-    def _order(self) -> list[int]:
-        """Return the indices of the nodes in topological order; drop inputs that close a cycle."""
+    def _order(self) -> list[Op]:
+        """Return the nodes in topological order; drop inputs that close a cycle."""
         for op in self._ops:
             op.reads = [read for read in op.reads if self._is_there(read[0])]
             op.waits = [name for name in op.waits if self._is_there(name)]
-        order: list[int] = []
+        order: list[Op] = []
         # False while the inputs of a node are visited, True once the node is in the order.
-        done: dict[int, bool] = {}
-        for start in range(len(self._ops)):
+        done: dict[Op, bool] = {}
+        for start in self._ops:
             # A list of pending nodes, as a recursion could exceed Python's limit.
             pending = [start]
             while pending:
-                index = pending[-1]
-                if index in done:
+                op = pending[-1]
+                if op in done:
                     pending.pop()
-                    if not done[index]:
-                        done[index] = True
-                        order.append(index)
+                    if not done[op]:
+                        done[op] = True
+                        order.append(op)
                     continue
-                done[index] = False
-                op = self._ops[index]
-                ahead = {name: self._at[name] for name in [*dict(op.reads), *op.waits]}
-                back = {name for name, at in ahead.items() if done.get(at) is False}
+                done[op] = False
+                ahead = {name: self._named[name] for name in [*dict(op.reads), *op.waits]}
+                back = {name for name, other in ahead.items() if done.get(other) is False}
                 self._closing += len(back)
                 op.reads = [read for read in op.reads if read[0] not in back]
-                pending += [at for at in reversed(ahead.values()) if at not in done]
+                pending += [other for other in reversed(ahead.values()) if other not in done]
         for op in self._ops:
             for name, output in op.reads:
-                self._read[self._at[name]] = max(self._read.get(self._at[name], 0), output + 1)
+                producer = self._named[name]
+                self._read[producer] = max(self._read.get(producer, 0), output + 1)
         return order
 
     def _is_there(self, name: str) -> bool:
-        if name in self._at:
+        if name in self._named:
             return True
         self._dangling[name] = None
         return False
 
-    def _scope_paths(self) -> list[Path]:
+    def _scope_paths(self) -> dict[Op, Path]:
         """Return the scope path of each node."""
         paths = []
         for op in self._ops:
@@ -206,37 +205,35 @@ class _GraphDefConverter:
         runs = [
             op.op not in _FOLDED and bool(op.reads) and "scope" not in op.facts for op in self._ops
         ]
-        return number_calls(paths, runs)
+        return dict(zip(self._ops, number_calls(paths, runs), strict=True))
 
     # -- nodes ------------------------------------------------------------------------
 
-    def _add(self, index: int) -> None:
-        op = self._ops[index]
+    def _add(self, op: Op) -> None:
         if op.op == _CONSTANT and not op.shapes:
-            self._outputs[index] = [_literal_of(op)]
+            self._outputs[op] = [_literal_of(op)]
         elif op.op == _GET:
-            self._add_owned(index, _held(op).get("name", "").strip(), _GET)
+            self._add_owned(op, _held(op).get("name", "").strip())
         elif op.op in _MAKERS:
-            self._outputs[index] = [self._made(op)]
+            self._outputs[op] = [self._made(op)]
         elif self._is_output(op) or (op.op == _CARD and "class" in op.facts):
             # The node of an info card describes only the enclosing module.
-            self._describe(index)
+            self._describe(op)
         elif not op.reads and (op.op in _INPUTS or op.op == _IO):
-            self._add_input(index)
+            self._add_input(op)
         elif not op.reads and op.op in (_PARAMETERS | _BUFFERS):
-            self._add_owned(index, op.name.rpartition("/")[2], op.op)
+            self._add_owned(op, op.name.rpartition("/")[2])
         elif not op.reads and op.op in _CONSTANTS:
-            self._add_constant(index)
+            self._add_constant(op)
         else:
-            self._add_op(index)
+            self._add_op(op)
 
     def _is_output(self, op: Op) -> bool:
         return len(op.reads) == 1 and (op.op in _OUTPUTS or op.op == _IO)
 
-    def _describe(self, index: int) -> None:
+    def _describe(self, op: Op) -> None:
         """Copy the facts of a module in a node's attributes to the enclosing call."""
-        op = self._ops[index]
-        scope = self._scopes.of(self._paths[index])
+        scope = self._scopes.of(self._paths[op])
         class_name = _text_of(op, "class", "")
         if scope in self._scopes.calls and class_name:
             call = self._scopes.calls[scope]
@@ -255,23 +252,22 @@ class _GraphDefConverter:
 
     def _nest(self, read: Reference) -> Nest:
         name, output = read
-        outputs = self._outputs.get(self._at[name], [])
+        outputs = self._outputs.get(self._named[name], [])
         if output < len(outputs):
             return outputs[output]
         if output:
             self._dangling[f"{name}:{output}"] = None
         return None
 
-    def _add_input(self, index: int) -> None:
-        op = self._ops[index]
+    def _add_input(self, op: Op) -> None:
         name = _text_of(op, "name", op.name.removeprefix("input/"))
         node = self.build.append_source("input", name.replace("/", "."))
-        self._add_values(index, node, least=1)
+        self._add_values(op, node, least=1)
 
-    def _add_owned(self, index: int, attribute: str, kind: str) -> None:
-        op, path = self._ops[index], self._paths[index]
+    def _add_owned(self, op: Op, attribute: str) -> None:
+        kind, path = op.op, self._paths[op]
         # An attribute access without readers leads to a module, and to no parameter.
-        if kind == _GET and (index not in self._read or not attribute):
+        if kind == _GET and (op not in self._read or not attribute):
             return
         value = self._owned.get((path, attribute))
         if value is None:
@@ -287,39 +283,39 @@ class _GraphDefConverter:
                 self._scopes.of(path),
             )
             node.attributes = self._own_facts(op)
-            self._add_values(index, node, least=1)
+            self._add_values(op, node, least=1)
             value = self._owned[path, attribute] = node.outputs[0]
-        self._outputs[index] = [value]
+        self._outputs[op] = [value]
 
-    def _add_constant(self, index: int) -> None:
-        op = self._ops[index]
+    def _add_constant(self, op: Op) -> None:
         value = op.facts.get("value")
         if value is not None and not isinstance(value, Constant):
-            self._outputs[index] = [value]
+            self._outputs[op] = [value]
             return
-        node = self.build.append_source("constant", None, self._scopes.of(self._paths[index]))
+        node = self.build.append_source("constant", None, self._scopes.of(self._paths[op]))
         node.attributes = self._own_facts(op)
-        self._add_values(index, node, least=1)
+        self._add_values(op, node, least=1)
 
-    def _add_op(self, index: int) -> None:
-        op = self._ops[index]
+    def _add_op(self, op: Op) -> None:
         arguments = [Argument(None, self._nest(read)) for read in op.reads]
         label = op.name.rpartition("/")[2]
         called = op.op.rpartition("::")[2] or op.op or label or "op"
         node = self.build.add_node(
             _text_of(op, "op", called),
             arguments,
-            scope=self._scopes.of(self._paths[index]),
+            scope=self._scopes.of(self._paths[op]),
             kernels=_kernels(op),
             control_inputs=[
-                self._nodes[self._at[name]] for name in op.waits if self._at[name] in self._nodes
+                self._nodes[before]
+                for before in map(self._named.__getitem__, op.waits)
+                if before in self._nodes
             ],
             source=_source(op, "source"),
         )
         node.attributes = self._own_facts(op)
         if op.op == _CONSTANT:
             node.op, node.kernels, node.role = "constant", [], "maker"
-        self._add_values(index, node)
+        self._add_values(op, node)
         if label and label != node.op and not label.isdigit() and "name" not in op.facts:
             node.attributes["name"] = op.name
         node.phase = node.scope.phase if node.scope else "forward"
@@ -330,7 +326,7 @@ class _GraphDefConverter:
         if missing := _text_of(op, "flops_not_counted", ""):
             uncounted = dict.fromkeys(names_counted(missing), "its drawing has no FLOPs of it")
             self.build.graph.uncounted.update(uncounted)
-        self._describe(index)
+        self._describe(op)
 
     def _own_facts(self, op: Op) -> dict[str, Nest]:
         """Return the attributes of a node that the graph does not contain elsewhere."""
@@ -341,18 +337,17 @@ class _GraphDefConverter:
             if name not in left_out or (name == "attr" and fact not in ("", "{}"))
         }
 
-    def _add_values(self, index: int, node: Node, least: int = 0) -> None:
+    def _add_values(self, op: Op, node: Node, least: int = 0) -> None:
         """Add the outputs of a node: the recorded ones, and those that other nodes read."""
-        op = self._ops[index]
-        count = max(least, len(op.shapes), self._read.get(index, 0))
+        count = max(least, len(op.shapes), self._read.get(op, 0))
         # The number is limited: an input may name any output.
         for output_index in range(min(count, _MOST_OUTPUTS)):
             known = output_index < len(op.shapes)
             shape = op.shapes[output_index] if known else None
             dtype = op.dtypes[output_index if known else 0]
             self.build.add_value(node, shape, dtype, op.device)
-        self._outputs[index] = [*node.outputs]
-        self._nodes[index] = node
+        self._outputs[op] = [*node.outputs]
+        self._nodes[op] = node
 
     # -- outputs, calls, notes ----------------------------------------------------------
 

@@ -23,9 +23,8 @@ _WALL_TIME, _STEP, _GRAPH_DEF, _SUMMARY, _TAGGED = 1, 2, 4, 5, 8
 _WANTED = frozenset({_GRAPH_DEF, _SUMMARY, _TAGGED})
 # Prefix of the plugins whose summaries contain graphs.
 _PLUGINS = b"graph_"
-_GRAPH, _GRAPH_WITH_FIGURES, _KERAS = (
-    *("graph_run_metadata_graph", "graph_run_metadata", "graph_keras_model"),
-)
+_METADATA = ("graph_run_metadata_graph", "graph_run_metadata")
+_KERAS = "graph_keras_model"
 
 
 class EventError(Exception):
@@ -103,21 +102,19 @@ def _found(number: int, event: bytes, start: int, end: int) -> Iterator[LoggedCo
                 continue
             if plugin == _KERAS:
                 yield LoggedContent("keras", plain_tag(value.tag), 0, 0, texts[0])
-            elif plugin in (_GRAPH, _GRAPH_WITH_FIGURES):
+            elif plugin in _METADATA:
                 yield from _of_metadata(value.tag, texts[0])
 
 
 def _of_metadata(tag: str, data: bytes) -> Iterator[LoggedContent]:
     """Yield the graphs of a RunMetadata with their figures, or the figures alone."""
     metadata = RunMetadata.FromString(data)
-    has_figures = bool(metadata.step_stats.dev_stats)
-    figures = metadata if has_figures else None
+    figures = metadata if metadata.step_stats.dev_stats else None
     tag = plain_tag(tag)
-    if metadata.function_graphs:
-        for graph in metadata.function_graphs:
-            drawn = graph.pre_optimization_graph.SerializeToString()
-            yield LoggedContent("graph_def", tag, 0, 0, drawn, figures=figures)
-    elif figures is not None:
+    for graph in metadata.function_graphs:
+        drawn = graph.pre_optimization_graph.SerializeToString()
+        yield LoggedContent("graph_def", tag, 0, 0, drawn, figures=figures)
+    if figures is not None and not metadata.function_graphs:
         yield LoggedContent("figures", tag, 0, 0, figures=figures)
 
 

@@ -214,17 +214,16 @@ def _figures_of(
     run: str, content: LoggedContent, contents: list[tuple[str, str, LoggedContent]]
 ) -> dict[str, Measured]:
     """Return the figures of a graph; those for the graph of a run may be in separate events."""
-    metadata = [content.figures] if content.figures is not None else []
+    of_graph = [content]
     if content.tag is None:
-        metadata += [
-            logged.figures
+        of_graph += [
+            logged
             for logged_run, _, logged in contents
-            if logged.kind == "figures" and logged_run == run and logged.figures is not None
+            if logged.kind == "figures" and logged_run == run
         ]
     figures: dict[str, Measured] = {}
-    for message in metadata:
-        assert message is not None
-        for device in message.step_stats.dev_stats:
+    for logged in of_graph:
+        for device in logged.figures.step_stats.dev_stats if logged.figures else ():
             for stats in device.node_stats:
                 duration_us = float(stats.all_end_rel_micros) or stats.all_end_rel_nanos / 1000
                 memory_bytes = sum(memory.total_bytes for memory in stats.memory)
