@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import torch
 
-from tbscope.ir.graph import Constant, Node, Shape, Value, item_size_bytes
+from tbscope.ir.graph import Constant, Node, Shape, Value
 from tbscope.sources.torch.calling.pytree import DESCEND, is_walked, leaves_in, rebuilt
 
 __all__ = [
@@ -57,14 +57,6 @@ class TensorType(NamedTuple):
     symbols: str = ""
     stride: tuple[int, ...] | None = None
     requires_grad: bool = False
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes of all elements, or 0 if they are unknown."""
-        size = item_size_bytes(self.dtype) or 0
-        for length in (None,) if self.shape is None else self.shape:
-            size *= length or 0
-        return size
 
 
 Types: TypeAlias = Any

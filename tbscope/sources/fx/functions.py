@@ -19,7 +19,7 @@ from tbscope.sources.torch.compat.tensors import TREE_FUNCTIONS, is_of_tensors
 __all__ = ["call_python"]
 
 
-def call_python(reader: Reader, node: torch.fx.Node, *, runs: bool = False) -> Content:
+def call_python(reader: Reader, node: torch.fx.Node, *, runs: bool) -> Content:
     """Read a node that calls a method, or a function that is no operator of torch.
 
     Args:

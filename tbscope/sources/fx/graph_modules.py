@@ -7,12 +7,7 @@ import torch
 
 from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Graph
-from tbscope.sources.fx.aliasing import (
-    UNKNOWN,
-    Content,
-    slots_of,
-    types_of_metadata,
-)
+from tbscope.sources.fx.aliasing import UNKNOWN, Content, slots_of, types_of_metadata
 from tbscope.sources.fx.detect import is_graph_module, is_unflattened
 from tbscope.sources.fx.io_names import input_paths, result_paths, results_of
 from tbscope.sources.fx.reader import Reader
@@ -87,8 +82,9 @@ def _graph_of(
     plan, out_plan, names = tree_specs_of(module)
     nodes = [node for node in module.graph.nodes if node.op == "placeholder"]
     for node, value in zip(nodes, _values_of(nodes, plan, inputs), strict=True):
-        types = types_of_metadata(value) if value is not _NOTHING else reader.type_of(node)
-        if types is None and value is _NOTHING:
+        if value is not _NOTHING:
+            types = types_of_metadata(value)
+        elif (types := reader.type_of(node)) is None:
             types = node.args[0] if node.args else UNKNOWN
         reader.results[node] = slots_of(types)
     node_names = [str(node.target).lstrip("*") for node in nodes]

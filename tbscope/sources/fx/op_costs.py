@@ -301,7 +301,7 @@ def _key_of_module(
 _OF_EVERY_MODULE = frozenset(vars(torch.nn.Module())) - {"training"}
 
 
-def _with(arguments: object, stand_ins: dict[Slot, torch.Tensor], device: str | None = None) -> Any:
+def _with(arguments: object, stand_ins: dict[Slot, torch.Tensor], device: str | None) -> Any:
     """Return arguments with a fake tensor for each slot, on the slot's device or on another."""
 
     def each(entry: object) -> object:

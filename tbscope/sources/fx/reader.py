@@ -455,10 +455,11 @@ class Reader:
         if done is None:
             result_types = [types] if type(types) is TensorType else list(types_in(types))
             node.flops = self.work.by_name(facts, [each.dtype for each in result_types])
-            if facts.makes_tensor and not facts.writes:
-                node.allocated_bytes = sum([each.size_bytes for each in result_types])
         written, shown = written_slots(facts, call), aliased_slots(facts, call, types)
-        return self.add_outputs(node, types, read, written, shown)
+        results = self.add_outputs(node, types, read, written, shown)
+        if done is None and facts.makes_tensor and not facts.writes:
+            node.allocated_bytes = sum([value.size_bytes or 0 for value in node.outputs])
+        return results
 
     def add_run_outputs(
         self, node: Node, types: Types, read: list[Slot], done: OpEffects

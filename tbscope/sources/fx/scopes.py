@@ -26,8 +26,8 @@ ModuleStack: TypeAlias = Mapping[str, object]
 """Enclosing calls of a node, outermost first: the name and class of a module, by torch's key."""
 
 _Stack: TypeAlias = tuple[tuple[object, object], ...]
-# Prefix of module names in a function that the model passes to an operator (`cond`).
 _CALL_NUMBER = re.compile(r"@\d+$")
+# Prefix of module names in a function that the model passes to an operator (`cond`).
 _OF_ROOT = re.compile(r"^_export_root(?:\.|$)")
 
 
@@ -69,10 +69,6 @@ class ProgramScopes:
     Attributes:
         builder: The builder of the graph.
         root: The scope of the model itself, or None if the program does not record its call.
-        runs_in: For the scope of a call the scope in which it runs. It is not always the enclosing
-            scope: a submodule can be called while its parent does not run.
-        callers: For the scope of a call the scope of the calling module, if that is not the scope
-            in `runs_in`.
         call_of: The call of each module scope.
         classes: The full class name of each called module, by qualified name.
     """
@@ -94,12 +90,13 @@ class ProgramScopes:
         self._latest: dict[tuple[Scope | None, str], Scope] = {}
         # The first scope of each module: its parameters are placed there.
         self._first: dict[str, Scope] = {}
-        self.runs_in: dict[Scope, Scope | None] = {}
+        # The scope of the caller by the scope of each call. It is not always the enclosing scope: a
+        # submodule can be called while its parent does not run, or by another module.
+        self._callers: dict[Scope, Scope | None] = {}
         # The first name of each called module, by torch's key for it; and both names of a call by
         # another name, by its scope.
         self._first_names: dict[str, str] = {}
         self._others: dict[Scope | None, tuple[str, str]] = {}
-        self.callers: dict[Scope, Scope] = {}
         self.call_of: dict[Scope | None, Call] = {}
         self.classes: dict[str, str] = {}
 
@@ -109,7 +106,7 @@ class ProgramScopes:
 
     def caller_of(self, scope: Scope) -> Scope | None:
         """Return the scope in which a scope was entered, which may be in another module."""
-        return self.callers.get(scope) or self.runs_in.get(scope, scope.parent)
+        return self._callers.get(scope, scope.parent)
 
     def open_root(self, class_name: str) -> None:
         """Open the scope of the model itself."""
@@ -216,16 +213,14 @@ class ProgramScopes:
         while holder not in open_calls:
             containers.append(holder)
             holder = holder.rpartition(".")[0]
-        runs_in = parent = open_calls[holder]
+        parent = open_calls[holder]
         for container in reversed(containers):
             parent = self._container(container, parent)
         scope = self._calls.get((parent, key, name))
         if scope is None:
             scope = self._open_call(parent, name, class_name, source)
             self._calls[parent, key, name] = scope
-            self.runs_in[scope] = runs_in
-            if caller is not runs_in and caller is not None:
-                self.callers[scope] = caller
+            self._callers[scope] = caller
         return scope
 
     def _open_call(
@@ -235,22 +230,25 @@ class ProgramScopes:
         class_name: str,
         source: Source | None,
     ) -> Scope:
-        builder = self.builder
         # A container of earlier calls becomes a module scope once its own module is called.
         scope = self._latest.get((parent, name))
         if scope is None or scope.kind != "container":
-            attribute = name.rpartition(".")[2] or None
-            scope = builder.new_scope(
-                label_of(class_name), attribute, parent=parent, qualified_name=name
-            )
+            scope = self._new_scope(parent, name, class_name)
         scope.kind = "module"
-        self._latest[parent, name] = scope
-        self._first.setdefault(name, scope)
         self.classes[name] = class_name
         # An operation in a module of torch.nn has the line of the user's code that calls the
         # module.
         line = source if class_name.startswith("torch.nn.") else None
-        self.call_of[scope] = builder.add_call(scope, class_name=class_name, source=line)
+        self.call_of[scope] = self.builder.add_call(scope, class_name=class_name, source=line)
+        return scope
+
+    def _new_scope(self, parent: Scope | None, name: str, class_name: str) -> Scope:
+        attribute = name.rpartition(".")[2] or None
+        scope = self.builder.new_scope(
+            label_of(class_name), attribute, parent=parent, qualified_name=name
+        )
+        self._latest[parent, name] = scope
+        self._first.setdefault(name, scope)
         return scope
 
     def _container(self, name: str, parent: Scope | None) -> Scope:
@@ -258,16 +256,8 @@ class ProgramScopes:
         # A submodule of a module that was called before is placed in that call.
         scope = self._latest.get((parent, name))
         if scope is None:
-            label = label_of(self._container_class(name))
-            scope = self.builder.new_scope(
-                label,
-                name.rpartition(".")[2],
-                parent=parent,
-                kind="container",
-                qualified_name=name,
-            )
-            self._latest[parent, name] = scope
-            self._first.setdefault(name, scope)
+            scope = self._new_scope(parent, name, self._container_class(name))
+            scope.kind = "container"
         return scope
 
     def scope_of_module(self, name: str) -> Scope | None:

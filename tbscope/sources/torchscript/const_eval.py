@@ -61,7 +61,7 @@ def _rank(tensor: Slot) -> Content:
 
 def _count(tensor: Slot) -> Content:
     shape = tensor.type.shape or (None,)
-    if tensor.type.shape is None or None in shape:
+    if None in shape:
         return _asked(tensor, "numel()")
     return math.prod(length or 0 for length in shape)
 
@@ -109,10 +109,8 @@ def compute(kind: str, args: list[Content]) -> Content:
         kind: The TorchScript kind of the operation (`aten::add`).
         args: The arguments; an operation of `MUTATIONS` changes the list or dict among them.
     """
-    label = kind.partition("::")[2]
     if (
         kind in _IDENTITY
-        and len(args) == 2
         and args[1] is None
         and type(args[0]) is not UnknownValue
         and not any(slot.optional for slot in slots_in(args[0]))
@@ -124,17 +122,17 @@ def compute(kind: str, args: list[Content]) -> Content:
         if is_open(args[0]):
             # An open list with a single tensor: the entry is this tensor, at any index.
             slots = dict.fromkeys(slots_in(args[0])) if kind == "aten::__getitem__" else {}
-            return next(iter(slots)) if len(slots) == 1 else _unknown(label, args)
+            return next(iter(slots)) if len(slots) == 1 else _unknown(kind, args)
         if kind in _BY_KEY and not is_known(args[1:2]):
-            return _unknown(label, args)
+            return _unknown(kind, args)
     elif is_known(args):
         function = SCALAR_FUNCTIONS.get(kind)
     if function is None:
-        return _unknown(label, args)
+        return _unknown(kind, args)
     try:
         return function(*args)
     except (ArithmeticError, LookupError, TypeError, ValueError):
-        return _unknown(label, args)
+        return _unknown(kind, args)
 
 
 def can_compute_mutation(kind: str, args: list[Content]) -> bool:
@@ -152,9 +150,10 @@ def can_compute_mutation(kind: str, args: list[Content]) -> bool:
     return kind not in _OF_OTHERS or type(others[0]) in (list, tuple, dict)
 
 
-def _unknown(label: str, args: list[Content]) -> UnknownValue:
+def _unknown(kind: str, args: list[Content]) -> UnknownValue:
+    label = kind.partition("::")[2].strip("_")
     texts = [str(entry) for entry in args if type(entry) in (UnknownValue, int, float, bool, str)]
-    return UnknownValue(f"{label.strip('_')}({', '.join(texts)})", origins(args))
+    return UnknownValue(f"{label}({', '.join(texts)})", origins(args))
 
 
 def _add(left: Content, right: Content, scale: Content = 1) -> Content:

@@ -174,7 +174,8 @@ class _Merger:
                 slot.optional = True
             return result
         first = entries[0]
-        if not always and all(entry is first for entry in entries):
+        is_same = all(entry is first for entry in entries)
+        if is_same and not always:
             return first
         kind = type(first)
         if all(type(entry) is kind for entry in entries):
@@ -194,9 +195,7 @@ class _Merger:
             output = Slot(common_type(slots), optional=any(slot.optional for slot in slots))
             self._of[output] = slots
             return output
-        if all(entry is first for entry in entries):
-            return first
-        return UnknownValue(self._adapter.name, self._slots_behind(entries))
+        return first if is_same else UnknownValue(self._adapter.name, self._slots_behind(entries))
 
     def _merged_list(self, entries: list[Content], *, always: bool) -> list[Content]:
         lists = [known_entries(entry) for entry in entries]

@@ -44,7 +44,7 @@ def inputs_of(
         InputError: An argument has the wrong type.
     """
     # The schema of a method begins with `self`, which is not among the values.
-    parameters = list(method.schema.arguments)[-len(values) :] if values else []
+    parameters = list(method.schema.arguments)[-len(values) :]
     bound: Mapping[str, object] = {}
     if given is not None:
         traced_with = None

@@ -8,6 +8,7 @@ import torch
 
 from tbscope.ir.graph import Constant
 from tbscope.sources.fx.aliasing import CallArguments, Content, Slot
+from tbscope.sources.fx.op_costs import returns_tensor
 from tbscope.sources.torch.compat.tensors import is_dispatched, schema_of
 from tbscope.sources.torch.operations import KernelInfo, kernel_info
 from tbscope.sources.torchscript.types import dtype_of
@@ -165,12 +166,8 @@ def operator_of(schema: str) -> Operator | None:
         )
         for argument in own_schema.arguments
     )
-    return Operator(
-        target,
-        kernel_info(target),
-        parameters,
-        any("Tensor" in str(result.type) for result in own_schema.returns),
-    )
+    facts = kernel_info(target)
+    return Operator(target, facts, parameters, returns_tensor(facts))
 
 
 def _tensors(kind: str) -> str:

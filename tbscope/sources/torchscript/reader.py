@@ -113,8 +113,6 @@ class ScriptReader(Reader):
 
     def constant(self, number: object) -> Slot:
         """Add a number to the graph as a constant without dimensions; return its slot."""
-        with torch.no_grad():
-            dtype = dtype_name(torch.tensor(number).dtype)
-        typed = TensorType((), dtype, "cpu", stride=())
+        typed = TensorType((), dtype_name(torch.tensor(number).dtype), "cpu", stride=())
         value = self.state.add_source("constant", None, typed, attributes={"value": number})
         return Slot(typed, value)

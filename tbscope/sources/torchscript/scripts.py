@@ -27,7 +27,7 @@ from tbscope.sources.torchscript.archive import Loaded, load_script
 from tbscope.sources.torchscript.detect import has_torchscript, is_function, is_script
 from tbscope.sources.torchscript.io_names import inputs_of
 from tbscope.sources.torchscript.reader import ScriptReader
-from tbscope.sources.torchscript.values import ScriptObject, UnknownValue, class_name, lowered
+from tbscope.sources.torchscript.values import ScriptObject, class_name, lowered
 from tbscope.sources.torchscript.walk import ScriptFrame, ScriptWalk
 from tbscope.utils.gc_pause import collecting_rarely
 from tbscope.utils.validation import Dtypes, InputSize, check_truth
@@ -134,17 +134,13 @@ def _graph_of(
     reader = ScriptReader(places, *state_of(modules))
     graph = method.graph
     # The first input of a method is `self`.
-    values = list(graph.inputs())[0 if root is None else 1 :]
+    self_args = [] if root is None else [root]
+    values = list(graph.inputs())[len(self_args) :]
     inputs, as_traced = inputs_of(
         reader.graph.name, method, values, given_inputs(method, *given), loaded.traced_with
     )
     arguments = {name: lowered(content) for name, content in inputs.items()}
-    input_slots = {
-        name: content
-        for name, content in arguments.items()
-        if type(inputs[name]) is not UnknownValue
-    }
-    reader.take(input_slots.items(), arguments.items())
+    reader.take(arguments.items(), arguments.items())
     walk = ScriptWalk(
         reader,
         functions=loaded.functions,
@@ -152,8 +148,7 @@ def _graph_of(
         trusts_types=as_traced,
     )
     frame = ScriptFrame(root, method.name, {}, lambda: None)
-    self_arg = [] if root is None else [root]
-    results = walk.block(graph, [*self_arg, *inputs.values()], frame)
+    results = walk.block(graph, [*self_args, *inputs.values()], frame)
     result = lowered(results[0] if len(results) == 1 else tuple(results))
     for call in reader.graph.calls:
         module = modules.get(call.qualified_name or "")

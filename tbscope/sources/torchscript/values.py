@@ -113,12 +113,7 @@ def is_known(content: Content) -> bool:
     return kind not in (UnknownValue, ScriptObject, Constant, UnknownEntries)
 
 
-class _Unnamed:
-    def __str__(self) -> str:
-        return "..."
-
-
-UNKNOWN_KEY = _Unnamed()
+UNKNOWN_KEY = UnknownValue("...")
 """Key of an open dict for the list of its entries under unknown keys."""
 
 

@@ -56,15 +56,11 @@ UNINITIALIZED: type = vars(_parameter)["UninitializedTensorMixin"]
 """The class of uninitialized parameters and buffers of lazy modules."""
 
 
-class _NoScriptModule:
-    """A class without instances, for a torch that has no `ScriptModule`."""
-
-
 # torch.jit is deprecated since torch 2.11, so a later version may lack it.
 _jit: object = getattr(torch, "jit", None)
 
-ScriptModule: type = getattr(_jit, "ScriptModule", _NoScriptModule)
-"""The class of modules that torch.jit has scripted, traced or loaded."""
+ScriptModule: type | tuple[()] = getattr(_jit, "ScriptModule", ())
+"""The class of modules that torch.jit has scripted, traced or loaded; empty without torch.jit."""
 
 CALL_CODE: object = torch.nn.Module._call_impl.__code__
 """The code object of the method that calls hooks and `forward` of a module."""
