@@ -174,11 +174,11 @@ def parse_input(text: str) -> InputSpec:
     match = _INPUT.fullmatch(text)
     if not match:
         raise _bad(text, "[NAME=]SHAPE[:DTYPE], e.g. 1x3x224x224, scalar or ids=2x128:int64")
-    name, sizes, dtype = match.groups(default="")
-    if (dtype or "float32") not in DTYPES:
+    name, sizes, dtype = match[1], match[2], match[3] or "float32"
+    if dtype not in DTYPES:
         raise click.BadParameter(f"{shown(dtype)} in {shown(text)} is none of {', '.join(DTYPES)}")
     shape = () if sizes == "scalar" else tuple(map(int, sizes.split("x")))
-    return InputSpec(name or None, shape, dtype or "float32")
+    return InputSpec(name, shape, dtype)
 
 
 def parse_maker(text: str) -> ModelSpec:

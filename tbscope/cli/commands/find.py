@@ -101,7 +101,7 @@ def _nothing(
     quoted = " and ".join(repr(str(pattern)) for pattern in patterns)
     what = f"no node of the graph of {graph.name} matches {quoted}"
     for pattern in patterns:
-        if not any(True for _ in _matching(words, (pattern,))):
+        if next(_matching(words, (pattern,)), None) is None:
             otherwise = "*word* finds a part of a name, tbscope show prints all"
             known = dict.fromkeys(
                 word for node_words in words.values() for word in pattern.asked(node_words)

@@ -171,7 +171,6 @@ class Registry:
         *,
         name: str = "",
         attribute: str | None = None,
-        parent: ModuleEntry | None = None,
         registered: bool = True,
     ) -> ModuleEntry:
         """Register a module and everything below it.
@@ -180,7 +179,6 @@ class Registry:
             module: The module; a module that is registered already keeps its entry.
             name: The dotted path of the module, the prefix of its children's paths.
             attribute: The name that its scope shows in brackets.
-            parent: The entry of its parent; None for a root.
             registered: Whether the path is one of `named_modules()`.
         Returns:
             The entry of the module.
@@ -189,7 +187,7 @@ class Registry:
         if existing is not None:
             return existing
         root = ModuleEntry(
-            module=module, name=name, attribute=attribute, parent=parent, registered=registered
+            module=module, name=name, attribute=attribute, parent=None, registered=registered
         )
         self._grow([root])
         return root
@@ -265,19 +263,17 @@ class Registry:
                 elif entry.owner is not owner or entry.attribute != name:
                     self._shared[id(module), name] = entry
         prefix = f"{owner.name}." if owner.name else ""
-        children: list[ModuleEntry] = []
-        for name, child in module._modules.items():
-            if child is not None and id(child) not in self.by_module:
-                children.append(
-                    ModuleEntry(
-                        module=child,
-                        name=prefix + name,
-                        attribute=name,
-                        parent=owner,
-                        registered=owner.registered,
-                    )
-                )
-        children.reverse()
+        children = [
+            ModuleEntry(
+                module=child,
+                name=prefix + name,
+                attribute=name,
+                parent=owner,
+                registered=owner.registered,
+            )
+            for name, child in reversed(module._modules.items())
+            if child is not None and id(child) not in self.by_module
+        ]
         if pending is None:
             self._grow(children)
         else:
@@ -293,14 +289,14 @@ class Registry:
         """The number of registered modules, including wrappers."""
         return len(self.by_module)
 
-    def modules(self) -> list[torch.nn.Module]:
-        """Return every registered module once, parents first, each followed by its wrapper."""
-        return self.modules_since(0)
+    def modules(self, since: int = 0) -> list[torch.nn.Module]:
+        """Return every registered module once, parents first, each followed by its wrapper.
 
-    def modules_since(self, count: int) -> list[torch.nn.Module]:
-        """Return the modules registered after the first `count`, each once, with wrappers."""
+        Args:
+            since: The number of modules registered before, which are left out.
+        """
         # A compiled module is in the table twice: itself and its wrapper.
-        entries = dict.fromkeys(itertools.islice(self.by_module.values(), count, None))
+        entries = dict.fromkeys(itertools.islice(self.by_module.values(), since, None))
         return [
             module
             for entry in entries

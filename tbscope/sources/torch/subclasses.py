@@ -137,7 +137,7 @@ def size_bytes_of(tensor: torch.Tensor) -> int:
     a whole.
     """
     size_bytes = tensor.numel() * tensor.element_size()
-    if type(tensor) in PLAIN or not may_have_inner_tensors(type(tensor)):
+    if not may_have_inner_tensors(type(tensor)):
         return size_bytes
     inner = [
         inner_tensor for _, inner_tensor in inner_tensors(tensor) if inner_tensor is not tensor
@@ -155,7 +155,7 @@ def subclass_attributes(tensor: torch.Tensor) -> dict[str, object]:
         of each inner tensor (`qdata: int8 (64, 64), scale: float32 (64, 1)`).
     """
     kind = type(tensor)
-    if kind in PLAIN or not may_have_inner_tensors(kind):
+    if not may_have_inner_tensors(kind):
         return {}
     attributes: dict[str, object] = {"tensor_class": f"{kind.__module__}.{kind.__qualname__}"}
     texts = [

@@ -133,7 +133,7 @@ class ScopeStack:
             entry.adopter = parent
         entry = entry or registry.add_root(module)
         if self.adopted is not None:
-            for new_module in registry.modules_since(count_before):
+            for new_module in registry.modules(since=count_before):
                 self.adopted(new_module)
         return entry
 

@@ -14,7 +14,6 @@ from tbscope.messages import error_text, shown
 
 __all__ = ["made_inputs", "make_tensor", "seeded", "size_advice"]
 
-_NORMAL = ("float", "bfloat", "complex")
 _MOST_DIMENSIONS = 64
 _FORMS = (
     "a size is a tuple of whole numbers; several are a list of them, or a mapping from names of "
@@ -85,7 +84,7 @@ def make_tensor(
         if fake:
             tensor = torch.empty(size, dtype=dtype, device="meta")
             tensor.stands_on = device  # type: ignore[attr-defined]
-        elif str(dtype).removeprefix("torch.").startswith(_NORMAL):
+        elif dtype.is_floating_point or dtype.is_complex:
             tensor = torch.randn(size, dtype=dtype, generator=generator).to(device)
         else:
             tensor = torch.randint(0, 2, size, generator=generator).to(dtype).to(device)

@@ -5,6 +5,7 @@ tensor, or a value without any. A walk reads plain data only: it evaluates no pr
 iterator and enters no module.
 """
 
+import functools
 import sys
 import types
 from collections import OrderedDict, UserList, defaultdict, deque
@@ -341,16 +342,6 @@ _NO_CONTAINERS = frozenset({"numpy", "tbscope"})
 _BY_INDEX = (list, tuple, deque, UserList, Set, ValuesView, KeysView, ItemsView)
 
 
-_OPENERS: dict[type, _Opener | None] = {}
-
-
-def _opener_of(cls: type) -> _Opener | None:
-    """Return the function that lists the entries of a class's instances, or None for leaves."""
-    if cls not in _OPENERS:
-        _OPENERS[cls] = _find_opener(cls)
-    return _OPENERS[cls]
-
-
 def _find_opener(cls: type) -> _Opener | None:
     package = cls.__module__.partition(".")[0]
     if issubclass(cls, _SKIPPED) or package in _NO_CONTAINERS:
@@ -370,3 +361,7 @@ def _find_opener(cls: type) -> _Opener | None:
     if package in sys.stdlib_module_names and cls.__qualname__ not in _DATA_CLASSES:
         return None
     return _open_object if cls.__dictoffset__ or slots_of(cls) else None
+
+
+_opener_of: Callable[[type], _Opener | None] = functools.cache(_find_opener)
+"""Returns the function that lists the entries of a class's instances, or None for leaves."""
