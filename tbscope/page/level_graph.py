@@ -106,9 +106,12 @@ class LevelGraph:
         parts = []
         for number, members in enumerate(groups):
             whereto.update((index, (number, at)) for at, index in enumerate(members))
-            part = LevelGraph([self.labels[at] for at in members], [self.ops[at] for at in members])
-            part.fed.update(at for at, index in enumerate(members) if index in self.fed)
-            part.giving.update(at for at, index in enumerate(members) if index in self.giving)
+            part = LevelGraph(
+                [self.labels[at] for at in members],
+                [self.ops[at] for at in members],
+                fed={at for at, index in enumerate(members) if index in self.fed},
+                giving={at for at, index in enumerate(members) if index in self.giving},
+            )
             parts.append(part)
         nowhere = (-1, 0)
         for (start, end), data in self.links.items():

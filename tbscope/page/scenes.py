@@ -99,26 +99,23 @@ def _put_aside(
 
     Source: render.ts:1989-2255, `extractHighDegrees`
     """
-    lines, aside = dict(links), dict[Glyph, Reason]()
+    lines = dict(links)
     # A glyph that loses a line has an annotation (a stub) on that side, as from a circle or icon.
-    reads: set[Glyph] = set()
-    gives: set[Glyph] = set()
-    for glyph in glyphs:
-        if isinstance(glyph, Item):
-            if any(s.embedded and is_circle(s.op) for s in (*glyph.sources, *glyph.controls)):
-                reads.add(glyph)
-            if glyph in icons:
-                gives.add(glyph)
+    gives: set[Glyph] = {glyph for glyph in glyphs if glyph in icons}
+    reads: set[Glyph] = {
+        glyph
+        for glyph in glyphs
+        if isinstance(glyph, Item)
+        and any(s.embedded and is_circle(s.op) for s in (*glyph.sources, *glyph.controls))
+    }
 
     def cut(ends: Iterable[tuple[Glyph, Glyph]]) -> None:
         for start, end in ends:
             gives.add(start)
             reads.add(end)
-            lines.pop((start, end), None)
+            del lines[start, end]
 
-    for glyph in glyphs:
-        if _is_aside_by_op(glyph):
-            aside[glyph] = "NoOp"
+    aside: dict[Glyph, Reason] = {glyph: "NoOp" for glyph in glyphs if _is_aside_by_op(glyph)}
     cut([ends for ends in lines if ends[0] in aside or ends[1] in aside])
     crowded = find_crowded(
         [glyph for glyph in glyphs if glyph not in aside],

@@ -216,13 +216,13 @@ def write_graph_event(
 
 def _events(graph_def: bytes, tag: str | None, step: int, stats: bytes | None) -> list[Event]:
     """Return the events of a graph: two for a graph of the run with figures, otherwise one."""
-    if tag is None:
-        events = [Event(wall_time=time.time(), step=step, graph_def=graph_def)]
-        if stats is not None:
-            profile = TaggedRunMetadata(tag=listed_tag(PROFILE_TAG), run_metadata=stats)
-            events.append(Event(wall_time=time.time(), step=step, tagged_run_metadata=profile))
-        return events
     event = Event(wall_time=time.time(), step=step)
+    if tag is None:
+        event.graph_def = graph_def
+        if stats is None:
+            return [event]
+        profile = TaggedRunMetadata(tag=listed_tag(PROFILE_TAG), run_metadata=stats)
+        return [event, Event(wall_time=time.time(), step=step, tagged_run_metadata=profile)]
     plugin = SummaryMetadata.PluginData(
         plugin_name=_TAGGED if stats is None else _TAGGED_WITH_STATS, content=b"1"
     )
