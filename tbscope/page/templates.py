@@ -60,9 +60,6 @@ class Structure:
         self.count = 0
         self.children: dict[Structure, None] = {}
 
-    def __repr__(self) -> str:
-        return f"Structure({self.number}, {self.box.name!r} x{self.count})"
-
 
 class Structures:
     """The structure of every box but the root.
