@@ -394,6 +394,15 @@ def test_an_input_is_no_module_of_its_name():
     ]
 
 
+def test_an_operation_that_came_counts_as_one():
+    class Doubled(nn.Identity):
+        def forward(self, x):
+            return super().forward(x).sinh()
+
+    (change,) = tbscope.diff(nn.Identity(), Doubled(), X).added
+    assert (change.kind, change.label, change.operations) == ("operation", "sinh", 1)
+
+
 def test_what_is_called_again_in_a_block_that_came_counts_once():
     (change,) = tbscope.diff(nn.Sequential(), nn.Sequential(twice(again=True)), X).added
     assert (change.label, change.parameters, change.operations) == ("Sequential", 20, 2)

@@ -122,6 +122,18 @@ def test_a_step_without_kernels_depends_on_a_write_through_another_tensor(run):
     assert sources_of(graph)["out"] == {"x", "y"}
 
 
+def test_data_that_is_set_depends_on_the_new_data_alone():
+    def forward(x):
+        y = x * 2
+        y.data = x + 1
+        return y
+
+    graph = tbscope.trace(forward, torch.rand(3))
+    (node,) = [node for node in graph.nodes if node.op == "set_data"]
+    assert [value.producer.op for value in node.inputs] == ["add"]
+    assert graph.outputs[0].value.producer is node
+
+
 def test_a_deep_copy_writes_into_no_tensor():
     def run(x):
         y = x * 2
