@@ -225,7 +225,7 @@ class Capture:
             failed_guard = guard_text(frame.recompiled or "")
             recompiled = failed_guard or "a guard failed that the compiler does not tell"
         self._compiled.add(code)
-        inputs = [_input_of(node, names) for node in module.graph.nodes if node.op == "placeholder"]
+        inputs = [_input_of(node, names) for node in module.graph.find_nodes(op="placeholder")]
         owner = _owner(code, frame.variables)
         own_name = None if owner is None else names.known(owner)
         enclosing = {own_name: (own_name, type(owner))} if own_name else {}

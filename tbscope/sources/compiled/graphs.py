@@ -21,6 +21,7 @@ from tbscope.sources.fx.aliasing import (
 )
 from tbscope.sources.fx.reader import Reader
 from tbscope.sources.fx.scopes import ProgramScopes, class_name_of
+from tbscope.sources.fx.state import State
 from tbscope.sources.fx.walk import Walk, class_in, hyperparameters_of
 
 __all__ = ["graphs_of"]
@@ -277,7 +278,7 @@ class CaptureConverter:
                 tensors[each.name] = each.tensor
                 if each.kind != "constant":
                     kinds[each.name] = each.kind
-        self.reader = Reader(places, kinds, tensors)
+        self.reader = Reader(State(places, kinds, tensors))
 
     def add_input(self, name: str, example: object) -> Slot:
         """Add an input of the model."""
@@ -301,7 +302,7 @@ class CaptureConverter:
             box: The name of a box for the nodes, or None for the scope of the model.
         """
         reader = self.reader
-        placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
+        placeholders = module.graph.find_nodes(op="placeholder")
         reader.results.update(zip(placeholders, inputs, strict=True))
         with reader.places.body(box, self.root) if box else nullcontext():
             results = Walk(reader, runs=True).read(module)

@@ -5,7 +5,6 @@ value. A node that reads the same memory through another tensor has a control de
 writer.
 """
 
-import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias, TypeVar
@@ -14,6 +13,7 @@ import torch
 
 from tbscope.ir.graph import Constant, Node, Shape, Value
 from tbscope.sources.torch.calling.pytree import DESCEND, is_walked, leaves_in, rebuilt
+from tbscope.sources.torch.subclasses import dtype_name, type_names
 
 __all__ = [
     "UNKNOWN",
@@ -23,8 +23,6 @@ __all__ = [
     "TensorType",
     "Types",
     "add_value",
-    "device_name",
-    "dtype_name",
     "is_symbol",
     "slots_in",
     "slots_of",
@@ -93,7 +91,8 @@ def _type_or_constant(entry: object) -> object:
         fields: Any = entry
         if {"shape", "dtype"} <= set(getattr(entry, "_fields", ())):
             # The TensorMetadata of torch.fx has no device.
-            return _typed(fields.shape, fields.dtype, "cpu", getattr(entry, "stride", None))
+            dtype = dtype_name(fields.dtype)
+            return _typed(fields.shape, dtype, "cpu", getattr(entry, "stride", None))
         if isinstance(entry, torch.Size):
             return entry if _are_numbers(entry) else tuple(map(_type_or_constant, entry))
         return DESCEND
@@ -125,35 +124,22 @@ def _type_of(tensor: torch.Tensor) -> TensorType:
     strided = tensor.layout is torch.strided and not tensor.is_nested
     stride = tensor.stride() if strided else None
     shape = (None,) * tensor.dim() if tensor.is_nested else tensor.shape
-    typed = _typed(shape, tensor.dtype, device_name(tensor.device), stride)
+    typed = _typed(shape, *type_names(tensor.dtype, tensor.device), stride)
     return typed._replace(requires_grad=True) if tensor.requires_grad else typed
 
 
-@functools.cache
-def device_name(device: torch.device) -> str:
-    """Return the name of a device (`cuda:0`)."""
-    return str(device)
-
-
-@functools.cache
-def dtype_name(dtype: torch.dtype) -> str:
-    """Return the name of an element type (`float32`)."""
-    return str(dtype).removeprefix("torch.")
-
-
 def _typed(
-    shape: Iterable[Any], dtype: torch.dtype, device: str, stride: Iterable[Any] | None
+    shape: Iterable[Any], dtype: str, device: str, stride: Iterable[Any] | None
 ) -> TensorType:
     sizes = tuple(map(_number, shape))
-    name = dtype_name(dtype)
     if _are_numbers(sizes):
         strides = tuple(stride) if stride is not None and _are_numbers(stride) else None
-        return TensorType(sizes, name, device, "", strides)
+        return TensorType(sizes, dtype, device, "", strides)
     plain_sizes = tuple([size if type(size) is int else None for size in sizes])
     symbols = ""
     if any(map(is_symbol, sizes)):
         symbols = f"({', '.join(map(str, sizes))}{',' if len(sizes) == 1 else ''})"
-    return TensorType(plain_sizes, name, device, symbols)
+    return TensorType(plain_sizes, dtype, device, symbols)
 
 
 def _are_numbers(sizes: Iterable[object]) -> bool:

@@ -2,7 +2,9 @@
 
 import os
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Argument, Graph
@@ -13,15 +15,12 @@ from tbscope.sources.fx.detect import is_exported
 from tbscope.sources.fx.io_names import input_paths, results_of
 from tbscope.sources.fx.reader import Reader
 from tbscope.sources.fx.scopes import ProgramScopes
-from tbscope.sources.fx.state import StateKind
+from tbscope.sources.fx.state import State, StateKind
 from tbscope.sources.fx.walk import Walk, classes_in
 from tbscope.sources.torch.calling.signatures import describe_type
 from tbscope.sources.torch.module_names import container_class
 from tbscope.utils.gc_pause import collecting_rarely
 from tbscope.utils.validation import check_truth
-
-if TYPE_CHECKING:
-    import torch
 
 __all__ = ["from_export"]
 
@@ -69,7 +68,7 @@ def _of_file(path: object, *, trusted: bool) -> Graph:
         ) from error
 
 
-def _graph_of(program: "torch.export.ExportedProgram") -> Graph:
+def _graph_of(program: torch.export.ExportedProgram) -> Graph:
     """Return the graph of a program."""
     module: torch.fx.GraphModule = program.graph_module
     signature = program.graph_signature
@@ -89,7 +88,7 @@ def _graph_of(program: "torch.export.ExportedProgram") -> Graph:
         if spec.kind.name in _STATE and spec.target is not None
     }
     tensors = {**program.state_dict, **program.constants}
-    reader = Reader(places, _in_order(kinds, names), tensors)
+    reader = Reader(State(places, _in_order(kinds, names), tensors))
     _add_inputs(reader, program)
     results = Walk(reader).read(module)
     leaves = _written_back(reader, signature.output_specs, results)
@@ -97,13 +96,11 @@ def _graph_of(program: "torch.export.ExportedProgram") -> Graph:
     return reader.finish(*results_of(plan, leaves), names)
 
 
-def _add_inputs(reader: Reader, program: "torch.export.ExportedProgram") -> None:
+def _add_inputs(reader: Reader, program: torch.export.ExportedProgram) -> None:
     """Set the result of each placeholder of a program, and add the inputs of the model."""
     specs = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
     inputs: dict[str, Content] = {}
-    for node in program.graph_module.graph.nodes:
-        if node.op != "placeholder":
-            continue
+    for node in program.graph_module.graph.find_nodes(op="placeholder"):
         spec: Any = specs.get(node.name)
         kind = "USER_INPUT" if spec is None else spec.kind.name
         types = reader.type_of(node)

@@ -12,7 +12,7 @@ from tbscope.sources.fx.detect import is_graph_module, is_unflattened
 from tbscope.sources.fx.io_names import input_paths, result_paths, results_of
 from tbscope.sources.fx.reader import Reader
 from tbscope.sources.fx.scopes import ProgramScopes
-from tbscope.sources.fx.state import state_of
+from tbscope.sources.fx.state import State, state_of
 from tbscope.sources.fx.walk import Walk, class_in, classes_in
 from tbscope.sources.torch.calling.bind import DummyInputs, given_inputs
 from tbscope.sources.torch.calling.signatures import describe_type
@@ -78,9 +78,9 @@ def _graph_of(
         label = attribute_of(module, "type_name")() or label
     places = ProgramScopes(label, lambda name: classes.get(name) or class_in(parts, name))
     places.open_root(label)
-    reader = Reader(places, *state_of(modules))
+    reader = Reader(State(places, *state_of(modules)))
     plan, out_plan, names = tree_specs_of(module)
-    nodes = [node for node in module.graph.nodes if node.op == "placeholder"]
+    nodes = list(module.graph.find_nodes(op="placeholder"))
     for node, value in zip(nodes, _values_of(nodes, plan, inputs), strict=True):
         if value is not _NOTHING:
             types = types_of_metadata(value)

@@ -10,7 +10,7 @@ import functools
 import re
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -36,11 +36,8 @@ from tbscope.sources.torch.compat.tensors import (
     schema_of,
     storage_key,
 )
-from tbscope.sources.torch.flops import Formulas
+from tbscope.sources.torch.flops import Formulas, KernelWork
 from tbscope.sources.torch.operations import KernelInfo, kernel_info, role_of
-
-if TYPE_CHECKING:
-    from tbscope.sources.torch.flops import KernelWork
 
 __all__ = ["FakeRunner", "OpEffects", "aliased_slots", "returns_tensor", "written_slots"]
 

@@ -37,9 +37,9 @@ from tbscope.sources.fx.op_costs import (
     returns_tensor,
     written_slots,
 )
-from tbscope.sources.fx.scopes import ModuleStack, ProgramScopes
+from tbscope.sources.fx.scopes import ModuleStack
 from tbscope.sources.fx.source_lines import source_of
-from tbscope.sources.fx.state import State, StateKind
+from tbscope.sources.fx.state import State
 from tbscope.sources.torch.calling.argument_values import FILLED, ArgumentConverter
 from tbscope.sources.torch.calling.pytree import children, fields_of, key_text
 from tbscope.sources.torch.captured_scopes import scopes_in_trace
@@ -54,8 +54,10 @@ from tbscope.sources.torch.operations import (
     role_of,
 )
 
-__all__ = ["ProgramNode", "Reader"]
+__all__ = ["Location", "ProgramNode", "Reader"]
 
+Location: TypeAlias = tuple[Scope | None, Source | None]
+"""Scope and line of a node."""
 
 ProgramNode: TypeAlias = Any
 """Node of a program: a torch.fx.Node, or a node of another form of program that is read alike. It
@@ -90,15 +92,13 @@ class Reader:
     """Reader of the nodes of one program.
 
     Args:
-        places: The scopes of the program.
-        kinds: The kind of each tensor of the program (see `State`).
-        tensors: The tensors of the program.
+        state: The parameters, buffers and constants of the program.
 
     Attributes:
         places: The scopes of the program.
         builder: The builder of the graph.
         graph: The graph.
-        state: The parameters, buffers and constants of the program.
+        state: The argument `state`.
         work: Runs operations on fake tensors.
         read_out: The values that the program passes to Python, each with its function and line.
         results: The result of each node that has been read.
@@ -107,16 +107,11 @@ class Reader:
         around: The scopes of the user around the operator whose body is read, as in `blocks`.
     """
 
-    def __init__(
-        self,
-        places: ProgramScopes,
-        kinds: Mapping[str, StateKind],
-        tensors: Mapping[str, torch.Tensor],
-    ) -> None:
-        self.places = places
-        self.builder = places.builder
-        self.graph = places.builder.graph
-        self.state = State(places, kinds, tensors)
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.places = state.places
+        self.builder = self.places.builder
+        self.graph = self.builder.graph
         self.work = FakeRunner(self.graph.uncounted)
         self.read_out: list[tuple[Slot, str, Source | None]] = []
         self.results: dict[torch.fx.Node, Content] = {}
@@ -124,7 +119,7 @@ class Reader:
         self.around: dict[Any, int] = {}
         # The latest node whose scope and line were looked up, and these.
         self._node: ProgramNode = None
-        self._location: tuple[Scope | None, Source | None] | None = None
+        self._location: Location | None = None
         # Names of operators, by kernel.
         self._operations: dict[KernelInfo, str] = {}
         # Used scopes: they contain an operation, at any depth.
@@ -154,15 +149,11 @@ class Reader:
         root = self.places.call_of.get(self.places.root)
         if root is not None:
             # Private attributes are no inputs yet: here they are None.
-            named_arguments = [
-                (name, tree_replace(content, Slot, lambda slot: slot if slot.value else None))
-                for name, content in arguments
-            ]
             # Recorded before any node is read: the program may write into tensors, and change
             # containers.
-            root.arguments = [
-                Argument(name, _valued(content, [])) for name, content in named_arguments
-            ]
+            for name, content in arguments:
+                public = tree_replace(content, Slot, lambda slot: slot if slot.value else None)
+                root.arguments.append(Argument(name, _valued(public, [])))
 
     def finish(
         self,
@@ -237,16 +228,14 @@ class Reader:
         trace = node.meta.get("stack_trace")
         return source_of(trace) if type(trace) is str else None
 
-    def where(self, node: ProgramNode) -> tuple[Scope | None, Source | None]:
+    def where(self, node: ProgramNode) -> Location:
         """Return the scope and the line of a node."""
         if node is self._node and self._location is not None:
             return self._location
         stack = node.meta.get("nn_module_stack")
         return self.stand(node, self.between.get(node) if not stack and self.between else stack)
 
-    def stand(
-        self, node: ProgramNode, stack: ModuleStack | None
-    ) -> tuple[Scope | None, Source | None]:
+    def stand(self, node: ProgramNode, stack: ModuleStack | None) -> Location:
         """Place a node in the calls of a stack, even if its metadata has another stack."""
         source = self.line(node)
         blocks = self.blocks(node)
@@ -271,7 +260,7 @@ class Reader:
         depth = len(node.meta.get("nn_module_stack") or ())
         return self.around | {(name, at): max(depth - inside, 0) for name, at, inside in blocks}
 
-    def enter(self, node: ProgramNode) -> tuple[Scope | None, Source | None]:
+    def enter(self, node: ProgramNode) -> Location:
         """Return the scope and the line of a node that is appended next; mark its scopes used."""
         location = self.where(node)
         around = location[0]
@@ -341,7 +330,7 @@ class Reader:
         typed: TensorType,
         append: Callable[[], Slot],
         shown: Slot,
-        location: tuple[Scope | None, Source | None] | None = None,
+        location: Location | None = None,
     ) -> Slot:
         """Return the slot for a result of an operator whose node is appended at the first read.
 

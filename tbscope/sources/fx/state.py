@@ -27,6 +27,9 @@ class State:
         places: The scopes of the program.
         kinds: The kind of each tensor, by qualified name, in the order of the module tree.
         tensors: The tensors, as far as the program contains them, by qualified name.
+
+    Attributes:
+        places: The argument `places`.
     """
 
     def __init__(
@@ -35,7 +38,7 @@ class State:
         kinds: Mapping[str, StateKind],
         tensors: Mapping[str, torch.Tensor],
     ) -> None:
-        self._places = places
+        self.places = places
         self._kinds = kinds
         self._tensors = dict(tensors)
         self._slots: dict[str, Slot] = {}
@@ -90,7 +93,7 @@ class State:
                 "requires_grad": bool(tensor.requires_grad),
                 **subclass_attributes(tensor),
             }
-        scope = self._places.scope_of_module(name.rpartition(".")[0])
+        scope = self.places.scope_of_module(name.rpartition(".")[0])
         return self.add_source(kind, name, typed, scope=scope, attributes=attributes)
 
     def add_source(
@@ -103,7 +106,7 @@ class State:
         attributes: Mapping[str, object] | None = None,
     ) -> Value:
         """Append the node of an input, a parameter, a buffer or a constant; return its value."""
-        node = self._places.builder.append_source(kind, name, scope)
+        node = self.places.builder.append_source(kind, name, scope)
         node.attributes.update(attributes or {})
         return add_value(node, typed)
 

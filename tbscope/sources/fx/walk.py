@@ -151,10 +151,7 @@ class Walk:
         scope, _ = reader.where(node)
         assert scope is not None
         args, kwargs = reader.arguments_of(node)
-        placeholders = [
-            inner_node for inner_node in part.graph.nodes if inner_node.op == "placeholder"
-        ]
-        for index, placeholder in enumerate(placeholders):
+        for index, placeholder in enumerate(part.graph.find_nodes(op="placeholder")):
             default = placeholder.args[0] if placeholder.args else None
             argument = (
                 args[index] if index < len(args) else kwargs.get(str(placeholder.target), default)
@@ -227,7 +224,7 @@ class Walk:
     ) -> list[Content]:
         """Read the nodes of a node's body with its operands as inputs; return its results."""
         reader = self.reader
-        placeholders = [each for each in body.module.graph.nodes if each.op == "placeholder"]
+        placeholders = list(body.module.graph.find_nodes(op="placeholder"))
         # The first operands may belong to the operator itself, as the predicate of `cond`.
         last = operands[-len(placeholders) :]
         for index, placeholder in enumerate(placeholders):

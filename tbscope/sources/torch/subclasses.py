@@ -36,6 +36,7 @@ __all__ = [
     "Writes",
     "any_wrapper",
     "content_of",
+    "dtype_name",
     "inner_tensors",
     "is_wrapper",
     "may_have_inner_tensors",
@@ -54,10 +55,15 @@ _FUNCTIONS = tuple(kind.__torch_function__ for kind in (torch.Tensor, torch.nn.P
 _CONTAINERS = (list, tuple, dict)
 
 
+def dtype_name(dtype: torch.dtype) -> str:
+    """Return the name of an element type (`float32`)."""
+    return str(dtype).removeprefix("torch.")
+
+
 @cache
 def type_names(dtype: torch.dtype, device: torch.device) -> tuple[str, str]:
     """Return the names of an element type and of a device: `float32`, `cuda:0`."""
-    return str(dtype).removeprefix("torch."), str(device)
+    return dtype_name(dtype), str(device)
 
 
 def is_wrapper(kind: type) -> bool:
@@ -159,7 +165,7 @@ def subclass_attributes(tensor: torch.Tensor) -> dict[str, object]:
         return {}
     attributes: dict[str, object] = {"tensor_class": f"{kind.__module__}.{kind.__qualname__}"}
     texts = [
-        f"{name}: {type_names(inner.dtype, inner.device)[0]} {tuple(inner.shape)}"
+        f"{name}: {dtype_name(inner.dtype)} {tuple(inner.shape)}"
         for name, inner in inner_tensors(tensor)
     ]
     if texts:

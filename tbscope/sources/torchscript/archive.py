@@ -15,8 +15,9 @@ import torch
 from tbscope.errors import ArgumentError
 from tbscope.messages import error_text, shown
 from tbscope.sources.files import DAMAGED, holds_script, local_file, open_archive, unreadable
-from tbscope.sources.fx.aliasing import UNKNOWN, TensorType, Types, dtype_name
+from tbscope.sources.fx.aliasing import UNKNOWN, TensorType, Types
 from tbscope.sources.torch.compat.modules import load_script_file
+from tbscope.sources.torch.subclasses import dtype_name
 from tbscope.sources.torchscript.types import ScriptBlock
 
 __all__ = ["Loaded", "load_script"]

@@ -9,6 +9,7 @@ import builtins
 import math
 import operator
 from collections.abc import Callable
+from typing import TypeAlias
 
 import torch
 
@@ -86,7 +87,9 @@ def _asked(tensor: Slot, text: str) -> UnknownValue:
     return UnknownValue(f"{name}.{text}", (tensor,))
 
 
-METADATA_QUERIES: dict[str, Callable[..., Content]] = {
+_Functions: TypeAlias = dict[str, Callable[..., Content]]
+
+METADATA_QUERIES: _Functions = {
     "aten::size": _size,
     "aten::dim": _rank,
     "aten::numel": _count,
@@ -178,12 +181,12 @@ def _same(value: Content, *_: object) -> Content:
     return value
 
 
-def _named(home: object, *names: str) -> dict[str, Callable[..., Content]]:
+def _named(home: object, *names: str) -> _Functions:
     """Return functions of a Python module, by the TorchScript kinds with their names."""
     return {f"aten::{name}": getattr(home, name) for name in names}
 
 
-SCALAR_FUNCTIONS: dict[str, Callable[..., Content]] = {
+SCALAR_FUNCTIONS: _Functions = {
     **_named(operator, "mul", "floordiv", "mod", "pow", "neg", "abs"),
     **_named(operator, "eq", "ne", "lt", "le", "gt", "ge", "__and__", "__or__", "__not__"),
     **_named(math, "floor", "ceil", "sqrt"),
@@ -217,7 +220,7 @@ def _joined(left: Content, right: Content) -> Content:
     return left + right
 
 
-_ON_CONTAINERS: dict[str, Callable[..., Content]] = {
+_ON_CONTAINERS: _Functions = {
     "aten::__getitem__": operator.getitem,
     "aten::slice": _slice,
     "aten::len": len,

@@ -11,10 +11,11 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 
 from tbscope.ir.graph import Node, Source
-from tbscope.sources.fx.aliasing import CallArguments, Content, Slot, TensorType, Types, dtype_name
+from tbscope.sources.fx.aliasing import CallArguments, Content, Slot, TensorType, Types
 from tbscope.sources.fx.reader import ProgramNode, Reader
-from tbscope.sources.fx.scopes import ModuleStack, ProgramScopes
-from tbscope.sources.fx.state import StateKind
+from tbscope.sources.fx.scopes import ModuleStack
+from tbscope.sources.fx.state import State
+from tbscope.sources.torch.subclasses import dtype_name
 
 __all__ = ["Journal", "ScriptReader", "NodeAdapter"]
 
@@ -51,13 +52,8 @@ class NodeAdapter(NamedTuple):
 class ScriptReader(Reader):
     """Reads the nodes of TorchScript's graphs (see `Reader`), and journals changes of state."""
 
-    def __init__(
-        self,
-        places: ProgramScopes,
-        kinds: Mapping[str, StateKind],
-        tensors: Mapping[str, torch.Tensor],
-    ) -> None:
-        super().__init__(places, kinds, tensors)
+    def __init__(self, state: State) -> None:
+        super().__init__(state)
         self._journals: list[Journal] = []
 
     def arguments_of(self, node: ProgramNode) -> CallArguments:

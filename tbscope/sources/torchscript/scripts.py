@@ -12,7 +12,7 @@ from tbscope.ir.graph import Graph
 from tbscope.messages import error_text, shown
 from tbscope.sources.fx.io_names import result_paths
 from tbscope.sources.fx.scopes import ProgramScopes
-from tbscope.sources.fx.state import state_of
+from tbscope.sources.fx.state import State, state_of
 from tbscope.sources.torch.calling.bind import DummyInputs, given_inputs
 from tbscope.sources.torch.calling.signatures import describe_type
 from tbscope.sources.torch.compat.modules import (
@@ -131,7 +131,7 @@ def _graph_of(
     )
     if root is not None:
         places.open_root(label)
-    reader = ScriptReader(places, *state_of(modules))
+    reader = ScriptReader(State(places, *state_of(modules)))
     graph = method.graph
     # The first input of a method is `self`.
     self_args = [] if root is None else [root]

@@ -9,7 +9,8 @@ from typing import Any, TypeAlias
 
 import torch
 
-from tbscope.sources.fx.aliasing import UNKNOWN, Content, Slot, TensorType, device_name, dtype_name
+from tbscope.sources.fx.aliasing import UNKNOWN, Content, Slot, TensorType
+from tbscope.sources.torch.subclasses import type_names
 
 __all__ = [
     "ScriptBlock",
@@ -25,7 +26,6 @@ __all__ = [
     "node_inputs",
     "node_outputs",
     "nodes_of",
-    "numbers",
     "tensor_type_of",
     "types_from_kind",
 ]
@@ -76,8 +76,7 @@ def tensor_type_of(kind: ScriptType) -> TensorType | None:
     strides = kind.strides()
     return TensorType(
         tuple(sizes),
-        dtype_name(dtype),
-        device_name(kind.device() or _CPU),
+        *type_names(dtype, kind.device() or _CPU),
         stride=None if strides is None else tuple(strides),
     )
 
@@ -143,11 +142,6 @@ def node_outputs(node: ScriptNode) -> list[ScriptValue]:
     """Return the outputs of a node, in order."""
     output_at = node.outputsAt
     return [output_at(index) for index in range(node.outputsSize())]
-
-
-def numbers(node: ScriptNode) -> list[int]:
-    """Return the numbers of a node's inputs (`Value.unique()`), in order."""
-    return [value.unique() for value in node_inputs(node)]
 
 
 def nodes_of(block: ScriptBlock) -> list[tuple[str, ScriptNode]]:

@@ -47,7 +47,6 @@ from tbscope.sources.torchscript.types import (
     node_inputs,
     node_outputs,
     nodes_of,
-    numbers,
     tensor_type_of,
     types_from_kind,
 )
@@ -92,13 +91,13 @@ class ScriptFrame:
 
     def set_outputs(self, node: ScriptNode, contents: list[Content]) -> None:
         """Set the contents of a node's outputs."""
-        for index, content in zip(range(node.outputsSize()), contents, strict=False):
-            self.values[node.outputsAt(index).unique()] = content
+        for output, content in zip(node_outputs(node), contents, strict=False):
+            self.values[output.unique()] = content
 
     def arguments_of(self, node: ScriptNode) -> list[Content]:
         """Return the arguments of a node, in order."""
         values = self.values
-        return [values[number] for number in numbers(node)]
+        return [values[value.unique()] for value in node_inputs(node)]
 
 
 class ScriptWalk:
@@ -169,10 +168,11 @@ class ScriptWalk:
             frame.set_outputs(node, [result])
             return
         operator = operator_of(node.schema())
-        if operator is None:
-            self._other(kind, node, args, frame)
-        elif operator.reads_one_of(args) or (
-            operator.gives_tensors and not (operator.reads_tensors and kind in SCALAR_FUNCTIONS)
+        if operator is not None and (
+            operator.reads_one_of(args)
+            or (
+                operator.gives_tensors and not (operator.reads_tensors and kind in SCALAR_FUNCTIONS)
+            )
         ):
             self._call_operator(operator, node, args, frame)
         else:
