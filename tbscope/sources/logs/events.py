@@ -47,8 +47,8 @@ class LoggedContent:
 
     kind: Literal["graph_def", "keras", "figures"]
     tag: str | None
-    step: int
-    wall_time: float
+    step: int = 0
+    wall_time: float = 0.0
     data: bytes = b""
     record: bytes = b""
     figures: RunMetadata | None = None
@@ -90,7 +90,7 @@ def _found(number: int, event: bytes, start: int, end: int) -> Iterator[LoggedCo
         return
     data = event[start:end]
     if number == _GRAPH_DEF:
-        yield LoggedContent("graph_def", None, 0, 0, data)
+        yield LoggedContent("graph_def", None, data=data)
     elif number == _TAGGED:
         tagged = TaggedRunMetadata.FromString(data)
         yield from _of_metadata(tagged.tag, tagged.run_metadata)
@@ -101,7 +101,7 @@ def _found(number: int, event: bytes, start: int, end: int) -> Iterator[LoggedCo
             if not texts:
                 continue
             if plugin == _KERAS:
-                yield LoggedContent("keras", plain_tag(value.tag), 0, 0, texts[0])
+                yield LoggedContent("keras", plain_tag(value.tag), data=texts[0])
             elif plugin in _METADATA:
                 yield from _of_metadata(value.tag, texts[0])
 
@@ -113,9 +113,9 @@ def _of_metadata(tag: str, data: bytes) -> Iterator[LoggedContent]:
     tag = plain_tag(tag)
     for graph in metadata.function_graphs:
         drawn = graph.pre_optimization_graph.SerializeToString()
-        yield LoggedContent("graph_def", tag, 0, 0, drawn, figures=figures)
+        yield LoggedContent("graph_def", tag, data=drawn, figures=figures)
     if figures is not None and not metadata.function_graphs:
-        yield LoggedContent("figures", tag, 0, 0, figures=figures)
+        yield LoggedContent("figures", tag, figures=figures)
 
 
 def plain_tag(tag: str) -> str:

@@ -1,7 +1,6 @@
 """Graphs of logs: every graph of every run, tag and step, converted back to `Graph`."""
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tbscope.errors import ArgumentError, NotFoundError
@@ -70,19 +69,12 @@ def read_log(path: object) -> list[LoggedGraph]:
             contains the offset. For a directory: no graph can be read, as all are damaged.
     """
     files = log_files(path, fix="tbscope.read_log('runs/x')")
-    if files == [(".", path_of(path))]:
-        return _read(files, _raise)
-    damaged: list[ArgumentError] = []
-    graphs = _read(files, damaged.append)
-    if damaged and not graphs:
-        raise damaged[0]
+    graphs, damaged = _read(files)
     if damaged:
+        if not graphs or files == [(".", path_of(path))]:
+            raise damaged[0]
         warn(_left_out(path, damaged))
     return graphs
-
-
-def _raise(error: ArgumentError) -> None:
-    raise error
 
 
 def _left_out(path: object, damaged: list[ArgumentError]) -> str:
@@ -178,23 +170,20 @@ def _beside(path: object, tags: list[str]) -> str:
     )
 
 
-def _read(
-    files: list[tuple[str, str]], damaged: Callable[[ArgumentError], None]
-) -> list[LoggedGraph]:
-    """Return the graphs of files, each with its run.
+def _read(files: list[tuple[str, str]]) -> tuple[list[LoggedGraph], list[ArgumentError]]:
+    """Return the graphs of files, and the error of each file and graph that cannot be read.
 
     Args:
         files: The runs and the paths.
-        damaged: Called with the error of each file and each graph that cannot be read. The other
-            files and graphs are read if it returns.
     """
+    damaged: list[ArgumentError] = []
     contents: list[tuple[str, str, LoggedContent]] = []
     for run, path in files:
         try:
             for content in contents_of_file(path):
                 contents.append((run, path, content))
         except ArgumentError as error:
-            damaged(error)
+            damaged.append(error)
     graphs: list[LoggedGraph] = []
     for run, path, content in contents:
         if content.kind != "figures":
@@ -202,12 +191,12 @@ def _read(
             try:
                 graph = _graph_of(content, path, figures)
             except ArgumentError as error:
-                damaged(error)
+                damaged.append(error)
                 continue
             graphs.append(
                 LoggedGraph(run, content.tag, content.step, graph, content.wall_time, figures, path)
             )
-    return graphs
+    return graphs, damaged
 
 
 def _figures_of(
