@@ -9,16 +9,14 @@ import itertools
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import torch
 from torch.nn.modules.lazy import LazyModuleMixin
 
+from tbscope.ir.scopes import Scope
 from tbscope.sources.torch.compat.modules import ScriptModule, is_compile_wrapper, uncompiled
 from tbscope.sources.torch.distributed import is_dtensor
-
-if TYPE_CHECKING:
-    from tbscope.ir.scopes import Scope
 
 __all__ = [
     "TENSOR_TABLES",
@@ -72,7 +70,7 @@ class ModuleEntry:
     lazy: bool = False
     wrapper: torch.nn.Module | None = None
     adopter: "ModuleEntry | None" = None
-    first_scope: "Scope | None" = None
+    first_scope: Scope | None = None
 
     def __post_init__(self) -> None:
         module = self.module
@@ -284,11 +282,6 @@ class Registry:
         # A compiled module is in the table twice: itself and its wrapper.
         return list(dict.fromkeys(self.by_module.values()))
 
-    @property
-    def count(self) -> int:
-        """The number of registered modules, including wrappers."""
-        return len(self.by_module)
-
     def modules(self, since: int = 0) -> list[torch.nn.Module]:
         """Return every registered module once, parents first, each followed by its wrapper.
 
@@ -318,10 +311,6 @@ class Registry:
             for entry in self.by_tensor.values()
             if type(entry.tensor) in kinds
         }
-
-    def count_tensors(self) -> int:
-        """Return the number of registered tensors, including fake and unsharded ones."""
-        return len(self.by_tensor)
 
     def tensors(self) -> Iterator[torch.Tensor]:
         """Yield every registered parameter and buffer, in the order of the tree.

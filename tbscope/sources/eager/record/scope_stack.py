@@ -118,7 +118,7 @@ class ScopeStack:
         entry = registry.module(module)
         if entry is not None:
             return entry
-        count_before = registry.count
+        count_before = len(registry.by_module)
         parent = next((frame.entry for frame in reversed(self._stack) if frame.entry), None)
         if parent is not None:
             # The module may be new: made during forward, and registered by its parent since.

@@ -504,7 +504,7 @@ class TensorSources:
 
     def _shard(self, tensor: torch.Tensor) -> torch.Tensor | None:
         """Return the parameter spread over ranks of which a tensor is the local shard, or None."""
-        count = self._registry.count_tensors()
+        count = len(self._registry.by_tensor)
         if self._spread[0] != count:
             subclasses = [each for each in self._registry.tensors() if type(each) not in PLAIN]
             self._spread = count, {key: each for each in subclasses for key in storage_keys([each])}

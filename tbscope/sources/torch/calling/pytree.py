@@ -42,6 +42,7 @@ __all__ = [
     "tensor_leaves",
 ]
 
+_Leaves: TypeAlias = list[tuple[str, torch.Tensor]]
 _Children: TypeAlias = Iterable[tuple[Any, Any]]
 _Opener: TypeAlias = Callable[[Any], _Children]
 
@@ -55,9 +56,7 @@ _ADDRESSES = 2**32
 _PLAIN_KEYS = (str, int, float, bool, bytes, type(None), torch.dtype, torch.device)
 
 
-def tensor_leaves(
-    nest: object, name: str, *, public: bool = False
-) -> list[tuple[str, torch.Tensor]]:
+def tensor_leaves(nest: object, name: str, *, public: bool = False) -> _Leaves:
     """Return every tensor inside a pytree, with its dotted path, in the order of the pytree.
 
     Mappings are walked by key, named tuples by field, other tuples, lists, deques, sets and
@@ -80,7 +79,7 @@ def tensor_leaves(
     return _walk(nest, name, public=public)
 
 
-def result_leaves(result: object) -> list[tuple[str, torch.Tensor]]:
+def result_leaves(result: object) -> _Leaves:
     """Return every tensor of a model's result, named as its user would name it.
 
     Args:
@@ -207,9 +206,9 @@ _BASES: dict[Any, Callable[[Any, object, object], object]] = {
 }
 
 
-def _walk(nest: object, name: str, *, public: bool) -> list[tuple[str, torch.Tensor]]:
+def _walk(nest: object, name: str, *, public: bool) -> _Leaves:
     """Return the tensors in a container, each with its path; empty for any other object."""
-    leaves: list[tuple[str, torch.Tensor]] = []
+    leaves: _Leaves = []
     # By `id`, the containers that were entered, and those with other containers inside.
     entered: dict[int, object] = {}
     outer_containers: set[int] = set()
