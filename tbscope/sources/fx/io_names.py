@@ -87,17 +87,16 @@ def result_paths(
         name: The path of an input; empty for a result.
         public: Whether private attributes of an input are left out, as in `tensor_leaves`.
     """
-    marks: dict[int, Slot] = {}
-    tensors: list[torch.Tensor] = []
+    marks: dict[torch.Tensor, Slot] = {}
 
-    def mark(slot: Slot) -> torch.Tensor:
-        tensors.append(_mark(slot))
-        marks[id(tensors[-1])] = slot
-        return tensors[-1]
+    def mark(slot: Slot) -> object:
+        tensor = _mark(slot)
+        marks[tensor] = slot
+        return tensor
 
     tree = tree_replace(content, Slot, mark)
     leaves = tensor_leaves(tree, name, public=public) if name else result_leaves(tree)
-    return [(path, marks[id(tensor)]) for path, tensor in leaves]
+    return [(path, marks[tensor]) for path, tensor in leaves]
 
 
 def _mark(leaf: object) -> Any:

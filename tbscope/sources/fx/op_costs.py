@@ -323,7 +323,7 @@ def _with(arguments: object, stand_ins: dict[Slot, torch.Tensor], device: str | 
 @functools.lru_cache(maxsize=4096)
 def _is_composite(facts: KernelInfo) -> bool:
     """Whether an operator of ATen runs others, which may have formulas."""
-    return facts.name.startswith("aten::") and is_composite(facts.kernel)
+    return facts.native and is_composite(facts.kernel)
 
 
 def returns_tensor(facts: KernelInfo) -> bool:

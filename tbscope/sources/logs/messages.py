@@ -29,24 +29,6 @@ class LoggedMessage:
     file: str
     content: LoggedContent
 
-    @property
-    def size_bytes(self) -> int:
-        """Size of the GraphDef, or of Keras's JSON, in bytes."""
-        return len(self.content.data)
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether the complete graph of tbscope is stored beside the drawing."""
-        return bool(self.content.record)
-
-    def count_nodes(self) -> int:
-        """Return the number of drawn nodes.
-
-        Raises:
-            ArgumentError: The message is damaged.
-        """
-        return len(self.graph_def().node)
-
     def graph_def(self) -> GraphDef:
         """Return the GraphDef that the page draws.
 

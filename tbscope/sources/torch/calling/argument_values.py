@@ -217,7 +217,7 @@ def _entries_of(container: Any) -> tuple[Any, Any, bool]:
     is_record = not isinstance(container, Mapping)
     try:
         pairs = fields_of(container) if is_record else container.items()
-        names, entries = zip(*pairs or [], strict=True) if pairs else ((), ())
+        names, entries = zip(*pairs, strict=True) if pairs else ((), ())
     except Exception:  # noqa: BLE001  The model may never read the object either.
         return None, (), False
     return (None if is_record and not names else names), entries, is_record

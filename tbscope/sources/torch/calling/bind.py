@@ -36,6 +36,7 @@ __all__ = [
 
 _Args: TypeAlias = tuple[Any, ...]
 _Kwargs: TypeAlias = dict[str, Any]
+_Call: TypeAlias = tuple[_Args, _Kwargs]
 
 # Attributes in which a model may offer example inputs, from Lightning and transformers.
 _EXAMPLES = ("example_input_array", "dummy_inputs")
@@ -55,7 +56,7 @@ class DummyInputs(NamedTuple):
     dtypes: object = None
     fake: bool = False
 
-    def inputs(self, model: object, input_to_model: object) -> tuple[_Args, _Kwargs] | None:
+    def inputs(self, model: object, input_to_model: object) -> _Call | None:
         """Return dummy inputs on the device of the model, or None without a request.
 
         Raises:
@@ -92,7 +93,7 @@ def bind_inputs(
     kwargs: Mapping[str, object] | None = None,
     *,
     made: "DummyInputs | None" = None,
-) -> tuple[_Args, _Kwargs]:
+) -> _Call:
     """Return the positional and keyword arguments with which to call the model.
 
     - A tensor is one argument; so is a `PackedSequence`, and any object not listed here.
@@ -133,7 +134,7 @@ def given_inputs(
     input_to_model: object,
     kwargs: Mapping[str, object] | None,
     made: DummyInputs,
-) -> tuple[_Args, _Kwargs] | None:
+) -> _Call | None:
     """Return the arguments as `bind_inputs` does, or None if no inputs are given."""
     if input_to_model is None and not kwargs and made.input_size is None and made.dtypes is None:
         return None
@@ -265,7 +266,7 @@ class _Binding:
         self.entry = entry_point(model)
         self.signature = signature_of(self.entry)
 
-    def spread(self, value: object) -> tuple[_Args, _Kwargs]:
+    def spread(self, value: object) -> _Call:
         """Return the arguments for one `input_to_model`, by the rules of `bind_inputs`."""
         if isinstance(value, torch.Tensor | PackedSequence | torch.Size):
             return (value,), {}
@@ -316,7 +317,7 @@ class _Binding:
                 return ""
         return faults[0]
 
-    def checked(self, args: _Args, named: _Kwargs) -> tuple[_Args, _Kwargs]:
+    def checked(self, args: _Args, named: _Kwargs) -> _Call:
         """Return the arguments merged with the keywords.
 
         Raises:
@@ -332,7 +333,7 @@ class _Binding:
             )
         return args, kwargs
 
-    def offered(self) -> tuple[_Args, _Kwargs]:
+    def offered(self) -> _Call:
         """Return the arguments for a call without inputs: the model's example inputs, or none.
 
         Raises:

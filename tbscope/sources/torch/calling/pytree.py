@@ -345,7 +345,7 @@ def _find_opener(cls: type) -> _Opener | None:
     package = cls.__module__.partition(".")[0]
     if issubclass(cls, _SKIPPED) or package in _NO_CONTAINERS:
         return None
-    if issubclass(cls, dict | Mapping):
+    if issubclass(cls, Mapping):
         return _open_mapping
     if issubclass(cls, tuple) and (hasattr(cls, "_fields") or hasattr(cls, "n_sequence_fields")):
         return _open_record
