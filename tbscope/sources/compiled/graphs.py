@@ -89,11 +89,11 @@ def _outputs(
     slots: Sequence[tuple[int, Slot]], paths: Sequence[str | None]
 ) -> list[tuple[str, Slot]]:
     is_single = len(slots) == 1
-    outputs = []
-    for index, slot in slots:
-        path = paths[index] if index < len(paths) else None
-        outputs.append((path or ("out" if is_single else f"out.{index}"), slot))
-    return outputs
+    path_of = dict(enumerate(paths))
+    return [
+        (path_of.get(index) or ("out" if is_single else f"out.{index}"), slot)
+        for index, slot in slots
+    ]
 
 
 class _Overview:

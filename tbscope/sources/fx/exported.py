@@ -92,8 +92,7 @@ def _graph_of(program: torch.export.ExportedProgram) -> Graph:
     _add_inputs(reader, program)
     results = Walk(reader).read(module)
     leaves = _written_back(reader, signature.output_specs, results)
-    plan = getattr(program.call_spec, "out_spec", None)
-    return reader.finish(*results_of(plan, leaves), names)
+    return reader.finish(*results_of(program.call_spec.out_spec, leaves), names)
 
 
 def _add_inputs(reader: Reader, program: torch.export.ExportedProgram) -> None:
@@ -114,7 +113,7 @@ def _add_inputs(reader: Reader, program: torch.export.ExportedProgram) -> None:
         reader.results[node] = result
     calls = program.module_call_graph
     paths, arguments = input_paths(
-        getattr(program.call_spec, "in_spec", None),
+        program.call_spec.in_spec,
         getattr(calls[0].signature if calls else None, "forward_arg_names", None),
         list(inputs.values()),
         list(inputs),

@@ -143,8 +143,6 @@ _QUESTIONS = frozenset(
     )
 )
 _COPIES = frozenset({"aten::clone", "aten::_to_copy"})
-# Views that autograd does not treat as views.
-_SILENT_VIEWS = frozenset({"aten::_unsafe_view"})
 
 
 class KernelInfo:
@@ -218,7 +216,8 @@ class KernelInfo:
 
 def _makes_tensor(name: str, schema: Any) -> bool:
     """Whether a kernel returns, or writes into, a tensor that is no view of another tensor."""
-    if name in _SILENT_VIEWS:
+    if name == "aten::_unsafe_view":
+        # A view that autograd does not treat as one.
         return False
     returns = schema.returns
     if not returns:

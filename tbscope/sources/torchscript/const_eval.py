@@ -74,8 +74,8 @@ def _dtype(tensor: Slot) -> Content:
 
 def _is_floating(tensor: Slot) -> Content:
     name = tensor.type.dtype
-    unknown = name == "unknown"
-    return _asked(tensor, "dtype") if unknown else name.startswith(("float", "bfloat"))
+    is_floating = name.startswith(("float", "bfloat"))
+    return _asked(tensor, "dtype") if name == "unknown" else is_floating
 
 
 def _is_on(kind: str) -> Callable[[Slot], Content]:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TypeAlias
 
 import torch
 
@@ -66,6 +67,8 @@ from tbscope.sources.torchscript.values import (
 
 __all__ = ["ScriptFrame", "ScriptWalk"]
 
+_Contents: TypeAlias = list[Content]
+
 # A forward for several types of arguments is one method per type, `forward__0`; a traced module
 # has one method per call: `forward`, `forward1`.
 _FORWARD = re.compile(r"forward(__[0-9]+|(?P<number>[1-9][0-9]{0,5}))?")
@@ -89,12 +92,7 @@ class ScriptFrame:
     line: Callable[[], Source | None]
     values: dict[int, Content] = field(default_factory=dict)
 
-    def set_outputs(self, node: ScriptNode, contents: list[Content]) -> None:
-        """Set the contents of a node's outputs."""
-        for output, content in zip(node_outputs(node), contents, strict=False):
-            self.values[output.unique()] = content
-
-    def arguments_of(self, node: ScriptNode) -> list[Content]:
+    def arguments_of(self, node: ScriptNode) -> _Contents:
         """Return the arguments of a node, in order."""
         values = self.values
         return [values[value.unique()] for value in node_inputs(node)]
@@ -128,45 +126,40 @@ class ScriptWalk:
 
     # -- graphs -------------------------------------------------------------------------
 
-    def block(self, block: ScriptBlock, inputs: list[Content], frame: ScriptFrame) -> list[Content]:
+    def block(self, block: ScriptBlock, inputs: _Contents, frame: ScriptFrame) -> _Contents:
         """Read a graph or a block with its inputs; return its outputs."""
         for value, content in zip(block_inputs(block), inputs, strict=False):
             frame.values[value.unique()] = content
         for kind, node in nodes_of(block):
-            plumbing = _PLUMBING.get(kind)
+            plumbing, handler = _PLUMBING.get(kind), _HANDLERS.get(kind)
             if plumbing is not None:
-                frame.set_outputs(node, plumbing(node, frame.arguments_of(node)))
-                continue
-            handler = _HANDLERS.get(kind)
-            if handler is not None:
-                handler(self, node, frame)
+                contents = plumbing(node, frame.arguments_of(node))
+            elif handler is not None:
+                contents = handler(self, node, frame)
             else:
-                self._operation(kind, node, frame)
+                contents = self._operation(kind, node, frame)
+            for output, content in zip(node_outputs(node), contents, strict=False):
+                frame.values[output.unique()] = content
         return [frame.values[value.unique()] for value in block_outputs(block)]
 
     # -- operations ---------------------------------------------------------------------
 
-    def _operation(self, kind: str, node: ScriptNode, frame: ScriptFrame) -> None:
+    def _operation(self, kind: str, node: ScriptNode, frame: ScriptFrame) -> _Contents:
         """Read a node that calls an operator: evaluate it, or append an operation."""
         args = frame.arguments_of(node)
         first = args[0] if args else None
         if type(first) is Slot:
             question = METADATA_QUERIES.get(kind)
             if question is not None:
-                frame.set_outputs(node, [question(*args)])
-                return
+                return [question(*args)]
             if kind in DATA_READS:
                 label = kind.partition("::")[2].removesuffix("Implicit").lower()
-                frame.set_outputs(node, [UnknownValue(f"{label}()", (first,))])
-                return
+                return [UnknownValue(f"{label}()", (first,))]
         if kind == "aten::tensor" and is_known(args):
             # The operator exists in TorchScript alone, so the Python function replaces it.
             adapter = self._adapter(node, frame)
-            result = self.reader.call_function(
-                adapter, torch.tensor, (args[:1], {}), None, runs=True
-            )
-            frame.set_outputs(node, [result])
-            return
+            call: CallArguments = args[:1], {}
+            return [self.reader.call_function(adapter, torch.tensor, call, None, runs=True)]
         operator = operator_of(node.schema())
         if operator is not None and (
             operator.reads_one_of(args)
@@ -174,11 +167,10 @@ class ScriptWalk:
                 operator.gives_tensors and not (operator.reads_tensors and kind in SCALAR_FUNCTIONS)
             )
         ):
-            self._call_operator(operator, node, args, frame)
-        else:
-            self._other(kind, node, args, frame)
+            return self._call_operator(operator, node, args, frame)
+        return self._other(kind, node, args, frame)
 
-    def _other(self, kind: str, node: ScriptNode, args: list[Content], frame: ScriptFrame) -> None:
+    def _other(self, kind: str, node: ScriptNode, args: _Contents, frame: ScriptFrame) -> _Contents:
         """Read a node without an operator (`operator_of`), or whose arguments have no tensors."""
         is_change = kind in MUTATIONS and bool(args) and type(args[0]) in (list, dict)
         is_exact = not is_change or can_compute_mutation(kind, args)
@@ -194,15 +186,16 @@ class ScriptWalk:
             and type(result) is UnknownValue
             and (kind not in SCALAR_FUNCTIONS or has_slot(args))
         ):
-            self._generic(kind, node, args, frame)
+            contents = self._generic(kind, node, args, frame)
         else:
-            frame.set_outputs(node, [result] * len(outputs))
+            contents = [result] * len(outputs)
         if not is_exact:
             make_open(*args)
+        return contents
 
     def _generic(
-        self, kind: str, node: ScriptNode, args: list[Content], frame: ScriptFrame
-    ) -> None:
+        self, kind: str, node: ScriptNode, args: _Contents, frame: ScriptFrame
+    ) -> _Contents:
         """Append an operation by its name; result types come from the graph alone."""
         adapter = self._adapter(node, frame)
         self.reader.enter(adapter)
@@ -210,11 +203,12 @@ class ScriptWalk:
         name = kind.partition("::")[2].strip("_")
         our_node = self.reader.append(name, adapter, arguments, read, OpEffects())
         types = [types_from_kind(output.type()) for output in node_outputs(node)]
-        frame.set_outputs(node, self.reader.add_outputs(our_node, types, read))
+        contents: _Contents = self.reader.add_outputs(our_node, types, read)
+        return contents
 
     def _call_operator(
-        self, operator: Operator, node: ScriptNode, args: list[Content], frame: ScriptFrame
-    ) -> None:
+        self, operator: Operator, node: ScriptNode, args: _Contents, frame: ScriptFrame
+    ) -> _Contents:
         arguments = operator.arguments(args, self.reader.constant)
         outputs = node_outputs(node)
         types = self._result_types(operator, arguments, outputs)
@@ -223,7 +217,7 @@ class ScriptWalk:
         results = result if len(outputs) > 1 and type(result) in (list, tuple) else [result]
         if len(results) < len(outputs):
             results = results * len(outputs)
-        frame.set_outputs(node, [_unless_known(entry, operator, args) for entry in results])
+        return [_unless_known(entry, operator, args) for entry in results]
 
     def _result_types(
         self, operator: Operator, arguments: CallArguments, outputs: list[ScriptValue]
@@ -258,31 +252,27 @@ class ScriptWalk:
 
     # -- unpacking ------------------------------------------------------------------------
 
-    def _unpack(self, node: ScriptNode, frame: ScriptFrame) -> None:
-        """Set the outputs to the entries of a container; an open one needs an operation."""
+    def _unpack(self, node: ScriptNode, frame: ScriptFrame) -> _Contents:
+        """Return the entries of a container; an open one needs an operation."""
         content = frame.values[node.input().unique()]
         outputs = node_outputs(node)
         if type(content) in (list, tuple) and len(content) == len(outputs) and not is_open(content):
-            frame.set_outputs(node, list(content))
-        elif type(content) is Slot or (is_open(content) and has_slot(content)):
-            self._generic("prim::unbind", node, [content], frame)
-        else:
-            frame.set_outputs(
-                node, [UnknownValue(output.debugName(), origins(content)) for output in outputs]
-            )
+            return list(content)
+        if type(content) is Slot or (is_open(content) and has_slot(content)):
+            return self._generic("prim::unbind", node, [content], frame)
+        return [UnknownValue(output.debugName(), origins(content)) for output in outputs]
 
-    def _index(self, node: ScriptNode, frame: ScriptFrame) -> None:
-        self._other("aten::__getitem__", node, frame.arguments_of(node), frame)
+    def _index(self, node: ScriptNode, frame: ScriptFrame) -> _Contents:
+        return self._other("aten::__getitem__", node, frame.arguments_of(node), frame)
 
     # -- calls --------------------------------------------------------------------------
 
-    def _call_method(self, node: ScriptNode, frame: ScriptFrame) -> None:
+    def _call_method(self, node: ScriptNode, frame: ScriptFrame) -> _Contents:
         """Read the graph of a method; the call of another module opens a scope."""
         args = frame.arguments_of(node)
         part, name = args[0], node.s("name")
         if type(part) is not ScriptObject:
-            self._generic(f"prim::{name}", node, args, frame)
-            return
+            return self._generic(f"prim::{name}", node, args, frame)
         method = None if part.handle is None else script_method(part.handle, name)
         graph = script_call_graph(node) if method is None else method.graph
         stack = frame.stack
@@ -290,9 +280,9 @@ class ScriptWalk:
             self._calls += 1
             stack = {**stack, f"call {self._calls}": (part.name, class_name(part.kind))}
         callee_frame = ScriptFrame(part, name, stack, partial(self._source, node, frame))
-        frame.set_outputs(node, self.block(graph, args, callee_frame))
+        return self.block(graph, args, callee_frame)
 
-    def _call_function(self, node: ScriptNode, frame: ScriptFrame) -> None:
+    def _call_function(self, node: ScriptNode, frame: ScriptFrame) -> _Contents:
         """Read the graph of a function, which has no scope of its own."""
         function, *values = node_inputs(node)
         name = function.type().annotation_str
@@ -302,11 +292,11 @@ class ScriptWalk:
         args = [frame.values[value.unique()] for value in values]
         line = partial(self._source, node, frame)
         callee_frame = ScriptFrame(frame.part, name.rpartition(".")[2], frame.stack, line)
-        frame.set_outputs(node, self.block(graph, args, callee_frame))
+        return self.block(graph, args, callee_frame)
 
     # -- control flow -------------------------------------------------------------------
 
-    def _if(self, node: ScriptNode, frame: ScriptFrame) -> None:
+    def _if(self, node: ScriptNode, frame: ScriptFrame) -> _Contents:
         """Read the branch that the condition selects; else read both, and merge their results."""
         condition = frame.values[node.input().unique()]
         blocks = list(node.blocks())
@@ -316,16 +306,15 @@ class ScriptWalk:
         else:
             running = [blocks[0] if condition else blocks[1]]
         if len(running) == 1:
-            frame.set_outputs(node, self.block(running[0], [], frame))
-            return
+            return self.block(running[0], [], frame)
         bodies = [
             Branch(label, partial(self.block, block, [], frame))
             for label, block in zip(("if", "else"), running, strict=True)
         ]
         adapter = self._adapter(node, frame, "If")
-        frame.set_outputs(node, merge(self.reader, adapter, bodies, [condition]))
+        return merge(self.reader, adapter, bodies, [condition])
 
-    def _loop(self, node: ScriptNode, frame: ScriptFrame) -> None:
+    def _loop(self, node: ScriptNode, frame: ScriptFrame) -> _Contents:
         """Read the body once for all iterations; merge its results with the initial values."""
         count, condition, *carried = frame.arguments_of(node)
         (block,) = node.blocks()
@@ -337,7 +326,7 @@ class ScriptWalk:
         ]
         turn_number = UnknownValue(block_inputs(block)[0].debugName())
 
-        def read() -> list[Content]:
+        def read() -> _Contents:
             for container in containers_changed_in(block, frame.values):
                 # Earlier iterations may have changed its entries.
                 self.reader.note(container)
@@ -345,11 +334,9 @@ class ScriptWalk:
             return self.block(block, [turn_number, *iterated], frame)[1:]
 
         bodies = [Branch("loop", read), Branch("", lambda: list(carried))]
-        frame.set_outputs(
-            node, merge(self.reader, adapter, bodies, [count, condition], always=True)
-        )
+        return merge(self.reader, adapter, bodies, [count, condition], always=True)
 
-    def _fork(self, node: ScriptNode, frame: ScriptFrame) -> None:
+    def _fork(self, node: ScriptNode, frame: ScriptFrame) -> _Contents:
         """Read the graph of a forked call in a scope of its own; a future is the result itself."""
         args = frame.arguments_of(node)
         adapter = self._adapter(node, frame)
@@ -357,11 +344,11 @@ class ScriptWalk:
         callee_frame = ScriptFrame(frame.part, frame.function, frame.stack, lambda: adapter.source)
         with self.reader.places.body("fork", scope):
             results = self.block(node.g("Subgraph"), args, callee_frame)
-        frame.set_outputs(node, [results[0] if len(results) == 1 else tuple(results)])
+        return [results[0] if len(results) == 1 else tuple(results)]
 
     # -- constants and attributes -------------------------------------------------------
 
-    def _constant(self, node: ScriptNode, frame: ScriptFrame) -> None:
+    def _constant(self, node: ScriptNode, frame: ScriptFrame) -> _Contents:
         output = node.output()
         content = output.toIValue()
         if type(content) not in FLAT:
@@ -369,7 +356,7 @@ class ScriptWalk:
             has_content = output.type().kind() != "FunctionType"
             leaf_of = partial(self._constant_leaf, frame=frame)
             content = _nest(content, output.debugName(), leaf_of) if has_content else None
-        frame.values[output.unique()] = content
+        return [content]
 
     def _constant_leaf(self, constant: object, name: str, frame: ScriptFrame) -> Content:
         """Return the content of a constant in the code that is no container."""
@@ -390,7 +377,7 @@ class ScriptWalk:
 
         return Slot(typed, make=make)
 
-    def _get(self, node: ScriptNode, frame: ScriptFrame) -> None:
+    def _get(self, node: ScriptNode, frame: ScriptFrame) -> _Contents:
         """Read an attribute of an object: as set by the code, else as in the C++ object."""
         (part,) = frame.arguments_of(node)
         name = node.s("name")
@@ -404,7 +391,7 @@ class ScriptWalk:
                 path = f"{part.name}.{name}" if part.name else name
                 leaf_of = partial(self._attribute_leaf, owner=path)
                 content = part.attributes[name] = _nest(part.handle.getattr(name), path, leaf_of)
-        frame.values[node.output().unique()] = content
+        return [content]
 
     def _attribute_leaf(self, value: object, name: str, owner: str) -> Content:
         """Return the content for a leaf of the attribute `owner`, by the path of the leaf."""
@@ -419,11 +406,12 @@ class ScriptWalk:
             return ScriptObject(name, script_class(handle), handle)
         return value
 
-    def _set(self, node: ScriptNode, frame: ScriptFrame) -> None:
+    def _set(self, node: ScriptNode, frame: ScriptFrame) -> _Contents:
         owner, value = frame.arguments_of(node)
         if type(owner) is ScriptObject:
             self.reader.note(owner.attributes)
             owner.attributes[node.s("name")] = value
+        return []
 
 
 def _count_of(output: ScriptValue) -> int | None:
@@ -435,7 +423,7 @@ def _count_of(output: ScriptValue) -> int | None:
     return None
 
 
-def _unless_known(result: Content, operator: Operator, args: list[Content]) -> Content:
+def _unless_known(result: Content, operator: Operator, args: _Contents) -> Content:
     """Return the result of an operator, or a `UnknownValue` of its arguments if it has no value."""
     if type(result) is Slot:
         return result
@@ -473,14 +461,14 @@ def _nest(value: object, name: str, leaf_of: Callable[[object, str], Content]) -
     return leaf_of(value, name)
 
 
-def _dict(_: ScriptNode, args: list[Content]) -> list[Content]:
+def _dict(_: ScriptNode, args: _Contents) -> _Contents:
     key_types = (str, int, float, bool)
     keys = [key if type(key) in key_types else str(lowered(key)) for key in args[::2]]
     return [dict(zip(keys, args[1::2], strict=True))]
 
 
 # Nodes without computation that return their arguments, a container of them, or None, by kind.
-_PLUMBING: dict[str, Callable[[ScriptNode, list[Content]], list[Content]]] = {
+_PLUMBING: dict[str, Callable[[ScriptNode, _Contents], _Contents]] = {
     "prim::ListConstruct": lambda node, args: [args],
     "prim::TupleConstruct": lambda node, args: [tuple(args)],
     "prim::DictConstruct": _dict,
@@ -502,7 +490,7 @@ _PLUMBING: dict[str, Callable[[ScriptNode, list[Content]], list[Content]]] = {
     ),
 }
 
-_HANDLERS: dict[str, Callable[[ScriptWalk, ScriptNode, ScriptFrame], None]] = {
+_HANDLERS: dict[str, Callable[[ScriptWalk, ScriptNode, ScriptFrame], _Contents]] = {
     "prim::Constant": ScriptWalk._constant,
     "prim::GetAttr": ScriptWalk._get,
     "prim::SetAttr": ScriptWalk._set,
