@@ -17,7 +17,7 @@ __all__ = ["input_paths", "result_paths", "results_of"]
 
 
 def input_paths(
-    plan: object, names: Sequence[str] | None, leaves: Sequence[object], fallback: Sequence[str]
+    plan: object, names: Sequence[str] | None, leaves: Sequence[object], fallback: list[str]
 ) -> tuple[list[str], list[tuple[str, Content]]]:
     """Return the path of each input of a program, and its arguments with their names.
 
@@ -31,7 +31,7 @@ def input_paths(
     marks = [_mark(leaf) for leaf in leaves]
     tree = _filled(plan, marks)
     if tree is None or len(tree) != 2 or not isinstance(tree[1], dict):
-        return list(fallback), list(zip(fallback, leaves, strict=True))
+        return fallback, list(zip(fallback, leaves, strict=True))
     args, kwargs = tree
     order = list(names or ())
     named = [

@@ -1,7 +1,7 @@
 """Collective kernels: the tensors that each one sends to other ranks and receives from them."""
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 
@@ -11,6 +11,9 @@ from tbscope.sources.torch.compat.tensors import schema_of
 from tbscope.sources.torch.distributed import Groups
 
 __all__ = ["ASYNC_WRAPPERS", "Exchange", "exchange_of", "is_blocking", "is_wait"]
+
+_Args: TypeAlias = tuple[object, ...]
+_Kwargs: TypeAlias = Mapping[str, object]
 
 
 class Exchange(NamedTuple):
@@ -34,8 +37,8 @@ class Exchange(NamedTuple):
     def collective(
         self,
         kernel: object,
-        args: tuple[object, ...],
-        kwargs: Mapping[str, object],
+        args: _Args,
+        kwargs: _Kwargs,
         result: object,
         *,
         groups: Groups,
@@ -67,9 +70,7 @@ class Exchange(NamedTuple):
             tensors=max(len(sent), len(received)) if self.kind in _OF_MANY else 1,
         )
 
-    def tensors(
-        self, kernel: object, args: tuple[object, ...], kwargs: Mapping[str, object]
-    ) -> tuple[Any, ...]:
+    def tensors(self, kernel: object, args: _Args, kwargs: _Kwargs) -> tuple[Any, ...]:
         """Return the arguments of one call that the kernel sends, and those that it fills."""
         arguments = _told(kernel, args, kwargs)
         names = dict.fromkeys(filter(None, (self.given, self.taken)))
@@ -133,7 +134,7 @@ def _exchange(kind: CollectiveKind, schema: Any, fills: bool) -> Exchange:
     return Exchange(kind, source, (target or source) if fills else "", peer, gives=not fills)
 
 
-def is_blocking(kernel: object, args: tuple[object, ...], kwargs: Mapping[str, object]) -> bool:
+def is_blocking(kernel: object, args: _Args, kwargs: _Kwargs) -> bool:
     """Whether a kernel has completed when it returns: its arguments say `async_op=False`."""
     return _told(kernel, args, kwargs).get("async_op") is False
 
@@ -143,7 +144,7 @@ def is_wait(kernel: str) -> bool:
     return kernel == "_c10d_functional::wait_tensor"
 
 
-def _told(kernel: object, args: tuple[object, ...], kwargs: Mapping[str, object]) -> dict[str, Any]:
+def _told(kernel: object, args: _Args, kwargs: _Kwargs) -> dict[str, Any]:
     """Return the arguments of a kernel by their names, with the defaults of its schema."""
     schema = schema_of(kernel)
     names = [argument.name for argument in schema.arguments]

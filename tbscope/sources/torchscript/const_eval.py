@@ -15,7 +15,7 @@ import torch
 
 from tbscope.sources.fx.aliasing import Content, Slot, slots_in
 from tbscope.sources.torchscript.types import dtype_code
-from tbscope.sources.torchscript.values import UnknownValue, is_known, is_open, origins
+from tbscope.sources.torchscript.values import Contents, UnknownValue, is_known, is_open, origins
 
 __all__ = [
     "DATA_READS",
@@ -105,7 +105,7 @@ slot, or returns a `UnknownValue` if the type lacks the answer."""
 _IDENTITY = ("aten::__is__", "aten::__isnot__")
 
 
-def compute(kind: str, args: list[Content]) -> Content:
+def compute(kind: str, args: Contents) -> Content:
     """Return the result of an operation, or a `UnknownValue` if it cannot be computed.
 
     Args:
@@ -138,7 +138,7 @@ def compute(kind: str, args: list[Content]) -> Content:
         return _unknown(kind, args)
 
 
-def can_compute_mutation(kind: str, args: list[Content]) -> bool:
+def can_compute_mutation(kind: str, args: Contents) -> bool:
     """Whether the content of a list or a dict can be computed after one of `MUTATIONS`.
 
     Args:
@@ -153,7 +153,7 @@ def can_compute_mutation(kind: str, args: list[Content]) -> bool:
     return kind not in _OF_OTHERS or type(others[0]) in (list, tuple, dict)
 
 
-def _unknown(kind: str, args: list[Content]) -> UnknownValue:
+def _unknown(kind: str, args: Contents) -> UnknownValue:
     label = kind.partition("::")[2].strip("_")
     texts = [str(entry) for entry in args if type(entry) in (UnknownValue, int, float, bool, str)]
     return UnknownValue(f"{label}({', '.join(texts)})", origins(args))

@@ -20,6 +20,7 @@ from tbscope.sources.torchscript.types import ScriptBlock, ScriptValue, common_t
 from tbscope.sources.torchscript.values import (
     UNINITIALIZED,
     UNKNOWN_KEY,
+    Contents,
     ScriptObject,
     UnknownEntries,
     UnknownValue,
@@ -42,7 +43,7 @@ class Branch(NamedTuple):
     """
 
     label: str
-    read: Callable[[], list[Content]]
+    read: Callable[[], Contents]
 
 
 class _Effects(NamedTuple):
@@ -54,7 +55,7 @@ class _Effects(NamedTuple):
         contents: Each list and dict that the body changed, with its last content, by `id`.
     """
 
-    results: list[Content]
+    results: Contents
     values: dict[Slot, Value]
     contents: dict[int, tuple[Content, Content]]
 
@@ -66,7 +67,7 @@ def merge(
     decided_by: Sequence[Content],
     *,
     always: bool = False,
-) -> list[Content]:
+) -> Contents:
     """Read alternative bodies; return their merged results.
 
     Args:
@@ -159,7 +160,7 @@ class _Merger:
         # be.
         self._of: dict[Slot, list[Slot]] = {}
 
-    def merged(self, entries: list[Content], *, always: bool = False) -> Content:
+    def merged(self, entries: Contents, *, always: bool = False) -> Content:
         """Return the value of a result that is one of several entries.
 
         The value is the entry itself if all entries are equal, a container of merged entries if
@@ -197,7 +198,7 @@ class _Merger:
             return output
         return first if is_same else UnknownValue(self._adapter.name, self._slots_behind(entries))
 
-    def _merged_list(self, entries: list[Content], *, always: bool) -> list[Content]:
+    def _merged_list(self, entries: Contents, *, always: bool) -> Contents:
         lists = [known_entries(entry) for entry in entries]
         lengths = {len(entry) for entry in lists}
         merged = [
@@ -208,7 +209,7 @@ class _Merger:
             merged.append(UnknownEntries(self._slots_behind(entries)))
         return merged
 
-    def _merged_dict(self, entries: list[Content], *, always: bool) -> dict[object, Content]:
+    def _merged_dict(self, entries: Contents, *, always: bool) -> dict[object, Content]:
         keys = dict.fromkeys(key for entry in entries for key in entry)
         merged = {
             key: self.merged([each[key] for each in entries if key in each], always=always)
@@ -218,7 +219,7 @@ class _Merger:
             merged[UNKNOWN_KEY] = [UnknownEntries(self._slots_behind(entries))]
         return merged
 
-    def _slots_behind(self, entries: list[Content]) -> tuple[Slot, ...]:
+    def _slots_behind(self, entries: Contents) -> tuple[Slot, ...]:
         """Return the tensors on which one of several entries may depend."""
         return tuple(dict.fromkeys([*origins(entries), *self._decided_by]))
 
@@ -260,7 +261,7 @@ def raises(block: ScriptBlock) -> bool:
     return any(kind == "prim::RaiseException" for kind, _ in nodes_of(block))
 
 
-def containers_changed_in(block: ScriptBlock, values: Mapping[int, Content]) -> list[Content]:
+def containers_changed_in(block: ScriptBlock, values: Mapping[int, Content]) -> Contents:
     """Return the lists and dicts of the enclosing frame that a block changes, each once.
 
     Args:

@@ -12,7 +12,7 @@ from tbscope.sources.fx.op_costs import returns_tensor
 from tbscope.sources.torch.compat.tensors import is_dispatched, schema_of
 from tbscope.sources.torch.operations import KernelInfo, kernel_info
 from tbscope.sources.torchscript.types import dtype_of
-from tbscope.sources.torchscript.values import has_slot, lowered
+from tbscope.sources.torchscript.values import Contents, has_slot, lowered
 
 __all__ = ["Operator", "operator_of"]
 
@@ -56,7 +56,7 @@ class Operator(NamedTuple):
         """Whether a parameter takes tensors."""
         return any(parameter.tensor for parameter in self.parameters)
 
-    def reads_one_of(self, args: list[Content]) -> bool:
+    def reads_one_of(self, args: Contents) -> bool:
         """Whether an argument of a tensor parameter is a tensor, or contains one."""
         pairs = zip(self.parameters, args, strict=False)
         return any(
@@ -64,9 +64,7 @@ class Operator(NamedTuple):
             for parameter, content in pairs
         )
 
-    def arguments(
-        self, values: list[Content], constant: Callable[[object], Content]
-    ) -> CallArguments:
+    def arguments(self, values: Contents, constant: Callable[[object], Content]) -> CallArguments:
         """Return positional and keyword arguments, without defaults.
 
         Keyword arguments and trailing positional arguments that equal their default are left out.
@@ -75,7 +73,7 @@ class Operator(NamedTuple):
             values: All arguments of the node, in order.
             constant: Makes a tensor of a number, for a parameter that takes only tensors.
         """
-        args: list[Content] = []
+        args: Contents = []
         kwargs: dict[str, Content] = {}
         count = 0
         for parameter, content in zip(self.parameters, values, strict=False):

@@ -10,7 +10,7 @@ import functools
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from tbscope.ir.graph import Constant
 from tbscope.sources.fx.aliasing import Content, Slot, slots_in
@@ -19,6 +19,7 @@ __all__ = [
     "FLAT",
     "UNINITIALIZED",
     "UNKNOWN_KEY",
+    "Contents",
     "ScriptObject",
     "UnknownEntries",
     "UnknownValue",
@@ -32,6 +33,9 @@ __all__ = [
     "mapped",
     "origins",
 ]
+
+Contents: TypeAlias = list[Content]
+"""Contents of several values, in order."""
 
 _MANGLED = re.compile(r"(^|\.)___torch_mangle_[0-9]+(?=\.)")
 _MOST_TEXT = 60

@@ -9,7 +9,6 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeAlias
 
 import torch
 
@@ -54,6 +53,7 @@ from tbscope.sources.torchscript.types import (
 from tbscope.sources.torchscript.values import (
     FLAT,
     UNINITIALIZED,
+    Contents,
     ScriptObject,
     UnknownValue,
     class_name,
@@ -66,8 +66,6 @@ from tbscope.sources.torchscript.values import (
 )
 
 __all__ = ["ScriptFrame", "ScriptWalk"]
-
-_Contents: TypeAlias = list[Content]
 
 # A forward for several types of arguments is one method per type, `forward__0`; a traced module
 # has one method per call: `forward`, `forward1`.
@@ -92,7 +90,7 @@ class ScriptFrame:
     line: Callable[[], Source | None]
     values: dict[int, Content] = field(default_factory=dict)
 
-    def arguments_of(self, node: ScriptNode) -> _Contents:
+    def arguments_of(self, node: ScriptNode) -> Contents:
         """Return the arguments of a node, in order."""
         values = self.values
         return [values[value.unique()] for value in node_inputs(node)]
@@ -126,7 +124,7 @@ class ScriptWalk:
 
     # -- graphs -------------------------------------------------------------------------
 
-    def block(self, block: ScriptBlock, inputs: _Contents, frame: ScriptFrame) -> _Contents:
+    def block(self, block: ScriptBlock, inputs: Contents, frame: ScriptFrame) -> Contents:
         """Read a graph or a block with its inputs; return its outputs."""
         for value, content in zip(block_inputs(block), inputs, strict=False):
             frame.values[value.unique()] = content
@@ -144,7 +142,7 @@ class ScriptWalk:
 
     # -- operations ---------------------------------------------------------------------
 
-    def _operation(self, kind: str, node: ScriptNode, frame: ScriptFrame) -> _Contents:
+    def _operation(self, kind: str, node: ScriptNode, frame: ScriptFrame) -> Contents:
         """Read a node that calls an operator: evaluate it, or append an operation."""
         args = frame.arguments_of(node)
         first = args[0] if args else None
@@ -170,7 +168,7 @@ class ScriptWalk:
             return self._call_operator(operator, node, args, frame)
         return self._other(kind, node, args, frame)
 
-    def _other(self, kind: str, node: ScriptNode, args: _Contents, frame: ScriptFrame) -> _Contents:
+    def _other(self, kind: str, node: ScriptNode, args: Contents, frame: ScriptFrame) -> Contents:
         """Read a node without an operator (`operator_of`), or whose arguments have no tensors."""
         is_change = kind in MUTATIONS and bool(args) and type(args[0]) in (list, dict)
         is_exact = not is_change or can_compute_mutation(kind, args)
@@ -193,9 +191,7 @@ class ScriptWalk:
             make_open(*args)
         return contents
 
-    def _generic(
-        self, kind: str, node: ScriptNode, args: _Contents, frame: ScriptFrame
-    ) -> _Contents:
+    def _generic(self, kind: str, node: ScriptNode, args: Contents, frame: ScriptFrame) -> Contents:
         """Append an operation by its name; result types come from the graph alone."""
         adapter = self._adapter(node, frame)
         self.reader.enter(adapter)
@@ -203,12 +199,12 @@ class ScriptWalk:
         name = kind.partition("::")[2].strip("_")
         our_node = self.reader.append(name, adapter, arguments, read, OpEffects())
         types = [types_from_kind(output.type()) for output in node_outputs(node)]
-        contents: _Contents = self.reader.add_outputs(our_node, types, read)
+        contents: Contents = self.reader.add_outputs(our_node, types, read)
         return contents
 
     def _call_operator(
-        self, operator: Operator, node: ScriptNode, args: _Contents, frame: ScriptFrame
-    ) -> _Contents:
+        self, operator: Operator, node: ScriptNode, args: Contents, frame: ScriptFrame
+    ) -> Contents:
         arguments = operator.arguments(args, self.reader.constant)
         outputs = node_outputs(node)
         types = self._result_types(operator, arguments, outputs)
@@ -252,9 +248,9 @@ class ScriptWalk:
 
     # -- unpacking ------------------------------------------------------------------------
 
-    def _unpack(self, node: ScriptNode, frame: ScriptFrame) -> _Contents:
+    def _unpack(self, node: ScriptNode, frame: ScriptFrame) -> Contents:
         """Return the entries of a container; an open one needs an operation."""
-        content = frame.values[node.input().unique()]
+        (content,) = frame.arguments_of(node)
         outputs = node_outputs(node)
         if type(content) in (list, tuple) and len(content) == len(outputs) and not is_open(content):
             return list(content)
@@ -262,12 +258,12 @@ class ScriptWalk:
             return self._generic("prim::unbind", node, [content], frame)
         return [UnknownValue(output.debugName(), origins(content)) for output in outputs]
 
-    def _index(self, node: ScriptNode, frame: ScriptFrame) -> _Contents:
+    def _index(self, node: ScriptNode, frame: ScriptFrame) -> Contents:
         return self._other("aten::__getitem__", node, frame.arguments_of(node), frame)
 
     # -- calls --------------------------------------------------------------------------
 
-    def _call_method(self, node: ScriptNode, frame: ScriptFrame) -> _Contents:
+    def _call_method(self, node: ScriptNode, frame: ScriptFrame) -> Contents:
         """Read the graph of a method; the call of another module opens a scope."""
         args = frame.arguments_of(node)
         part, name = args[0], node.s("name")
@@ -282,23 +278,22 @@ class ScriptWalk:
         callee_frame = ScriptFrame(part, name, stack, partial(self._source, node, frame))
         return self.block(graph, args, callee_frame)
 
-    def _call_function(self, node: ScriptNode, frame: ScriptFrame) -> _Contents:
+    def _call_function(self, node: ScriptNode, frame: ScriptFrame) -> Contents:
         """Read the graph of a function, which has no scope of its own."""
-        function, *values = node_inputs(node)
-        name = function.type().annotation_str
+        name = node.inputsAt(0).type().annotation_str
         graph = self._functions.get(name)
         if graph is None:
             graph = self._functions[name] = self._by_name(name) or script_call_graph(node)
-        args = [frame.values[value.unique()] for value in values]
+        _, *args = frame.arguments_of(node)
         line = partial(self._source, node, frame)
         callee_frame = ScriptFrame(frame.part, name.rpartition(".")[2], frame.stack, line)
         return self.block(graph, args, callee_frame)
 
     # -- control flow -------------------------------------------------------------------
 
-    def _if(self, node: ScriptNode, frame: ScriptFrame) -> _Contents:
+    def _if(self, node: ScriptNode, frame: ScriptFrame) -> Contents:
         """Read the branch that the condition selects; else read both, and merge their results."""
-        condition = frame.values[node.input().unique()]
+        (condition,) = frame.arguments_of(node)
         blocks = list(node.blocks())
         if type(condition) is UnknownValue:
             # A branch that raises is assumed not to run.
@@ -314,7 +309,7 @@ class ScriptWalk:
         adapter = self._adapter(node, frame, "If")
         return merge(self.reader, adapter, bodies, [condition])
 
-    def _loop(self, node: ScriptNode, frame: ScriptFrame) -> _Contents:
+    def _loop(self, node: ScriptNode, frame: ScriptFrame) -> Contents:
         """Read the body once for all iterations; merge its results with the initial values."""
         count, condition, *carried = frame.arguments_of(node)
         (block,) = node.blocks()
@@ -326,7 +321,7 @@ class ScriptWalk:
         ]
         turn_number = UnknownValue(block_inputs(block)[0].debugName())
 
-        def read() -> _Contents:
+        def read() -> Contents:
             for container in containers_changed_in(block, frame.values):
                 # Earlier iterations may have changed its entries.
                 self.reader.note(container)
@@ -336,7 +331,7 @@ class ScriptWalk:
         bodies = [Branch("loop", read), Branch("", lambda: list(carried))]
         return merge(self.reader, adapter, bodies, [count, condition], always=True)
 
-    def _fork(self, node: ScriptNode, frame: ScriptFrame) -> _Contents:
+    def _fork(self, node: ScriptNode, frame: ScriptFrame) -> Contents:
         """Read the graph of a forked call in a scope of its own; a future is the result itself."""
         args = frame.arguments_of(node)
         adapter = self._adapter(node, frame)
@@ -348,7 +343,7 @@ class ScriptWalk:
 
     # -- constants and attributes -------------------------------------------------------
 
-    def _constant(self, node: ScriptNode, frame: ScriptFrame) -> _Contents:
+    def _constant(self, node: ScriptNode, frame: ScriptFrame) -> Contents:
         output = node.output()
         content = output.toIValue()
         if type(content) not in FLAT:
@@ -377,7 +372,7 @@ class ScriptWalk:
 
         return Slot(typed, make=make)
 
-    def _get(self, node: ScriptNode, frame: ScriptFrame) -> _Contents:
+    def _get(self, node: ScriptNode, frame: ScriptFrame) -> Contents:
         """Read an attribute of an object: as set by the code, else as in the C++ object."""
         (part,) = frame.arguments_of(node)
         name = node.s("name")
@@ -406,7 +401,7 @@ class ScriptWalk:
             return ScriptObject(name, script_class(handle), handle)
         return value
 
-    def _set(self, node: ScriptNode, frame: ScriptFrame) -> _Contents:
+    def _set(self, node: ScriptNode, frame: ScriptFrame) -> Contents:
         owner, value = frame.arguments_of(node)
         if type(owner) is ScriptObject:
             self.reader.note(owner.attributes)
@@ -423,7 +418,7 @@ def _count_of(output: ScriptValue) -> int | None:
     return None
 
 
-def _unless_known(result: Content, operator: Operator, args: _Contents) -> Content:
+def _unless_known(result: Content, operator: Operator, args: Contents) -> Content:
     """Return the result of an operator, or a `UnknownValue` of its arguments if it has no value."""
     if type(result) is Slot:
         return result
@@ -461,14 +456,14 @@ def _nest(value: object, name: str, leaf_of: Callable[[object, str], Content]) -
     return leaf_of(value, name)
 
 
-def _dict(_: ScriptNode, args: _Contents) -> _Contents:
+def _dict(_: ScriptNode, args: Contents) -> Contents:
     key_types = (str, int, float, bool)
     keys = [key if type(key) in key_types else str(lowered(key)) for key in args[::2]]
     return [dict(zip(keys, args[1::2], strict=True))]
 
 
 # Nodes without computation that return their arguments, a container of them, or None, by kind.
-_PLUMBING: dict[str, Callable[[ScriptNode, _Contents], _Contents]] = {
+_PLUMBING: dict[str, Callable[[ScriptNode, Contents], Contents]] = {
     "prim::ListConstruct": lambda node, args: [args],
     "prim::TupleConstruct": lambda node, args: [tuple(args)],
     "prim::DictConstruct": _dict,
@@ -490,7 +485,7 @@ _PLUMBING: dict[str, Callable[[ScriptNode, _Contents], _Contents]] = {
     ),
 }
 
-_HANDLERS: dict[str, Callable[[ScriptWalk, ScriptNode, ScriptFrame], _Contents]] = {
+_HANDLERS: dict[str, Callable[[ScriptWalk, ScriptNode, ScriptFrame], Contents]] = {
     "prim::Constant": ScriptWalk._constant,
     "prim::GetAttr": ScriptWalk._get,
     "prim::SetAttr": ScriptWalk._set,
