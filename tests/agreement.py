@@ -6,15 +6,19 @@ nothing always, and what a `View` leaves out.
 
 import functools
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+
 import tbscope
 from tbscope.ir.graph import Call, Constant, Graph, Node
+from tbscope.ir.metadata import Shape
 from tbscope.ir.pytree import values_in
 from tbscope.ir.scopes import Scope
 from tbscope.sources.torch.calling.pytree import leaves_in
+from tbscope.sources.torch.compat.tensors import is_only_composite
 from tbscope.sources.torch.operations import role_of
 
 __all__ = [
@@ -27,6 +31,7 @@ __all__ = [
     "operations",
     "parameters_read",
     "result_shapes",
+    "undecided",
 ]
 
 
@@ -40,6 +45,7 @@ class View:
         names: By the name of a parameter, the name that stands for it.
         modules: By the name of a module that has several, the first one.
         views: Whether it looks at views of what was written in place.
+        sizes: Whether it looks at tensors of which an operation reads the size alone.
     """
 
     unregistered: bool = True
@@ -47,6 +53,7 @@ class View:
     names: Mapping[str, str] = field(default_factory=dict)
     modules: Mapping[str, str] = field(default_factory=dict)
     views: bool = True
+    sizes: bool = True
 
     def path_of(self, scope: Scope | None) -> str:
         """Give the path of a call, without the classes of containers and without blocks by hand."""
@@ -166,7 +173,8 @@ def leaf_edges(graph: Graph, other: Graph, view: View = _ALL) -> set[tuple[str, 
     before: dict[Node, frozenset[str]] = {}
     edges: set[tuple[str, str]] = set()
     for node in graph.nodes:
-        sources = [value.producer for value in node.inputs] + node.control_inputs
+        read = node.inputs if view.sizes else node.inputs[: _reads(node.op)]
+        sources = [value.producer for value in read] + node.control_inputs
         reached = frozenset().union(*(before[source] for source in sources))
         leaf = next((scope for scope in _around(node.scope) if scope in leaves), None)
         if leaf is not None:
@@ -176,6 +184,11 @@ def leaf_edges(graph: Graph, other: Graph, view: View = _ALL) -> set[tuple[str, 
                 reached = frozenset({here})
         before[node] = reached
     return edges
+
+
+def _reads(op: str) -> int | None:
+    """Give the number of inputs of which an operation reads more than the size; None for all."""
+    return 1 if op.endswith("_as") else 0 if op.startswith("new_") else None
 
 
 def result_shapes(graph: Graph, view: View = _ALL) -> dict[str, Counter[Any]]:
@@ -243,10 +256,39 @@ def given_numbers(graph: Graph) -> set[str]:
     }
 
 
+def undecided(graph: Graph, unknown: Callable[[Shape | None], bool]) -> set[str]:
+    """Give the operations on tensors of unknown shapes, which no run on fake tensors takes apart.
+
+    Args:
+        graph: The graph.
+        unknown: Whether the shape of an input or a result is an unknown one.
+    """
+    return {
+        node.op
+        for node in graph.nodes
+        if node.kernels == [f"aten::{node.op}"]
+        and _has_parts(node.op)
+        and any(unknown(value.shape) for value in [*node.inputs, *node.outputs])
+    }
+
+
+@functools.cache
+def _has_parts(op: str) -> bool:
+    packet = getattr(torch.ops.aten, op)
+    return any(is_only_composite(getattr(packet, overload)) for overload in packet.overloads())
+
+
 def _live(graph: Graph) -> set[Node]:
+    """Give the operations that lead to an output, or to a write into what the model is given."""
+    given: set[Node] = set()
+    for node in graph.nodes:
+        first = node.inputs[0].producer if node.inputs else None
+        if node.kind != "op" or (first in given and (node.writes or node.role == "view")):
+            given.add(node)
     needed = {output.value.producer for output in graph.outputs}
+    needed.update(node for output in graph.outputs for node in output.control_inputs)
     for node in reversed(graph.nodes):
-        if node in needed or node.writes:
+        if node in needed or any(node.inputs[at].producer in given for at in node.writes):
             needed.update([node, *node.control_inputs], (v.producer for v in node.inputs))
     return needed
 

@@ -19,6 +19,7 @@ from tests.sources.compare import (
     KINDS,
     OPERATION_KINDS,
     SEVERAL,
+    SIZES,
     TIED,
     UNREGISTERED,
     VIEWED,
@@ -64,7 +65,7 @@ class Asks(nn.Module):
     """Runs other code when it is traced, and computes what nothing reads."""
 
     def forward(self, x):
-        x.sin()
+        x.sin().mul_(2)
         exporting = torch.compiler.is_exporting() or torch.jit.is_tracing()
         return x.exp() if exporting else x.tanh()
 
@@ -151,10 +152,20 @@ class Chosen(Numbers):
         return torch.nn.functional.dropout(x, training=False) + 1
 
 
+class Sparse(Numbers):
+    """Multiplies by a sparse matrix, or by a dense one."""
+
+    def forward(self, x):
+        matrix = x[0].T @ x[0]
+        return (matrix.to_sparse_csr() if self.cause else matrix) @ x[0].T
+
+
 @pytest.mark.parametrize(
     ("made", "name", "source"),
     [
         (Chosen, "Sizes that the data decides", "export"),
+        (Chosen, "Sizes that the data decides", "module"),
+        (Sparse, "Sparse tensors", "torchscript"),
         (Numbers, "Numbers of a trace", "torchscript"),
         (Constants, "Constants of a trace", "torchscript"),
         (Strides, "Strides", "export"),
@@ -181,7 +192,11 @@ def test_every_difference_of_operations_is_explained_by_its_name():
 def test_every_difference_is_explained_by_its_name_and_shown_by_a_model():
     assert [kind for kind in KINDS if f"- **{kind}.**" not in PAGE] == []
     # Small models of tests/test_sources_parts.py show the others.
-    assert {kind for kinds in SHOWN.values() for kind in kinds} == set(KINDS) - {SEVERAL, VIEWED}
+    assert {kind for kinds in SHOWN.values() for kind in kinds} == set(KINDS) - {
+        SEVERAL,
+        VIEWED,
+        SIZES,
+    }
     assert {kind for form in FORMS for kind in form.differs} == {*KINDS, *OPERATION_KINDS}
 
 

@@ -6,7 +6,7 @@ from torch import nn
 
 import tbscope
 from tests.agreement import check_whole, disagreements
-from tests.sources.compare import SEVERAL, VIEWED, compare
+from tests.sources.compare import SEVERAL, SIZES, VIEWED, compare
 from tests.sources.forms import FORMS
 from tests.sources.models import Model
 
@@ -85,6 +85,19 @@ class Written(nn.Module):
         return self.fc(self.flatten(self.act(x.reshape(3, 2, 2) * 2)))
 
 
+class Sized(nn.Module):
+    """Makes a result as large as the one of another module, by that or by its sizes."""
+
+    def __init__(self, like):
+        super().__init__()
+        self.fc, self.act, self.head = nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 2)
+        self.like = like
+
+    def forward(self, x):
+        y = self.fc(x)
+        return self.head(self.like(self.act(y.flatten()), y))
+
+
 def compared(module, source):
     inputs = {"x": torch.ones(3, 4)}
     model = Model(module.eval(), inputs, tbscope.trace(module, kwargs=inputs, training=None))
@@ -121,3 +134,19 @@ def test_a_view_of_what_was_written_is_made_anew_after_decompositions(source):
     found = compare(eager, graph, BY_NAME[source].differs)
     assert found.faults == {}
     assert found.kinds == ((VIEWED,) if source in ("decomposed", "onnx") else ())
+
+
+@pytest.mark.parametrize("source", BY_NAME)
+@pytest.mark.parametrize(
+    ("like", "sources"),
+    [
+        (lambda x, other: x.reshape_as(other), ("decomposed", "onnx")),
+        (lambda x, other: x.reshape(other.shape) + other.new_ones(other.shape), ("decomposed",)),
+        (lambda x, other: x.reshape(other.shape), ()),
+    ],
+)
+def test_a_tensor_that_is_read_for_its_size_is_a_number_after_decompositions(source, like, sources):
+    eager, graph = compared(Sized(like), source)
+    found = compare(eager, graph, BY_NAME[source].differs)
+    assert found.faults == {}
+    assert found.kinds == ((SIZES,) if source in sources else ())

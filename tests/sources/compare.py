@@ -8,17 +8,27 @@ from typing import Any
 from torch import nn
 
 from tbscope.ir.graph import Graph
-from tests.agreement import View, disagreements, given_numbers, hyperparameters, operations
+from tests.agreement import (
+    View,
+    disagreements,
+    given_numbers,
+    hyperparameters,
+    operations,
+    undecided,
+)
 
 __all__ = [
     "ASKS",
     "CALLS_IN_ONE",
+    "CHOSEN",
     "CONSTANTS",
     "DEAD",
     "KINDS",
     "NUMBERS",
     "OPERATION_KINDS",
     "SEVERAL",
+    "SIZES",
+    "SPARSE",
     "STRIDES",
     "TIED",
     "UNREGISTERED",
@@ -33,19 +43,22 @@ TIED = "Tied parameters"
 CALLS_IN_ONE = "Calls of one module"
 SEVERAL = "Modules with several names"
 VIEWED = "Views of what was written"
+SIZES = "Sizes of other tensors"
 
 ASKS = "Code that asks whether it is traced"
 DEAD = "Dead code"
 
-KINDS = (UNREGISTERED, TIED, CALLS_IN_ONE, SEVERAL, VIEWED)
+KINDS = (UNREGISTERED, TIED, CALLS_IN_ONE, SEVERAL, VIEWED, SIZES)
 """The differences that a source may show beside those of every program, as docs/sources.md names
 them."""
 
 NUMBERS = "Numbers of a trace"
 CONSTANTS = "Constants of a trace"
 STRIDES = "Strides"
+CHOSEN = "Sizes that the data decides"
+SPARSE = "Sparse tensors"
 
-OPERATION_KINDS = (DEAD, ASKS, NUMBERS, CONSTANTS, STRIDES)
+OPERATION_KINDS = (DEAD, ASKS, NUMBERS, CONSTANTS, STRIDES, CHOSEN, SPARSE)
 """The differences between the kernels of a source and those of an eager call."""
 
 
@@ -110,6 +123,11 @@ def compare_operations(
     faults = {} if ours == theirs else {"hyperparameters": _unlike(ours, theirs)}
     causes = [kind for kind in OPERATION_KINDS if kind in allowed]
     again = answered() if ASKS in causes else eager
+    left_out = {
+        NUMBERS: given_numbers(other),
+        CHOSEN: undecided(other, lambda shape: shape is not None and None in shape),
+        SPARSE: undecided(other, lambda shape: shape is None),
+    }
     count = range(len(causes) + 1)
     for kinds in [found for size in count for found in combinations(causes, size)]:
         one, two = (
@@ -118,7 +136,7 @@ def compare_operations(
                 view,
                 live=DEAD in kinds,
                 fed=CONSTANTS in kinds,
-                besides=given_numbers(other) if NUMBERS in kinds else (),
+                besides=set().union(*(left_out.get(kind, ()) for kind in kinds)),
                 strides=STRIDES not in kinds,
             )
             for graph in (again if ASKS in kinds else eager, other)
@@ -150,6 +168,7 @@ def view_of(kinds: Collection[str], eager: Graph, module: nn.Module | None = Non
         names=_first_names(eager) if TIED in kinds else {},
         modules=names,
         views=VIEWED not in kinds,
+        sizes=SIZES not in kinds,
     )
 
 
