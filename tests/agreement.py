@@ -46,6 +46,8 @@ class View:
         modules: By the name of a module that has several, the first one.
         views: Whether it looks at views of what was written in place.
         sizes: Whether it looks at tensors of which an operation reads the size alone.
+        methods: Whether it looks at the modules whose methods ran, though they are never called.
+        identities: Whether it looks at modules that return their input.
     """
 
     unregistered: bool = True
@@ -54,10 +56,14 @@ class View:
     modules: Mapping[str, str] = field(default_factory=dict)
     views: bool = True
     sizes: bool = True
+    methods: bool = True
+    identities: bool = True
 
     def path_of(self, scope: Scope | None) -> str:
         """Give the path of a call, without the classes of containers and without blocks by hand."""
         steps = []
+        while not self.methods and scope is not None and scope.kind == "container":
+            scope = scope.parent
         if self.modules:
             while scope is not None and (scope.kind != "module" or not self.shows(scope)):
                 scope = scope.parent
@@ -124,10 +130,14 @@ def _shows_work(graph: Graph, view: View) -> set[Scope]:
     return {
         scope
         for node in graph.nodes
-        if node.kind == "op" and (node.kernels or node.body or node.op != _label(node))
+        if node.kind == "op" and _works(node)
         if view.views or node.role != "view" or not any(v.producer.writes for v in node.inputs)
         for scope in _around(node.scope)
     }
+
+
+def _works(node: Node) -> bool:
+    return bool(node.kernels or node.body or node.op != _label(node))
 
 
 def _label(node: Node) -> str:
@@ -180,7 +190,7 @@ def leaf_edges(graph: Graph, other: Graph, view: View = _ALL) -> set[tuple[str, 
         if leaf is not None:
             here = view.path_of(leaf)
             edges.update((source, here) for source in reached if source != here)
-            if node.kind == "op":
+            if node.kind == "op" and (view.identities or _works(node)):
                 reached = frozenset({here})
         before[node] = reached
     return edges

@@ -16,7 +16,9 @@ from tests.sources.compare import (
     ASKS,
     CALLS_IN_ONE,
     DEAD,
+    IDENTITIES,
     KINDS,
+    METHODS,
     OPERATION_KINDS,
     SEVERAL,
     SIZES,
@@ -193,9 +195,7 @@ def test_every_difference_is_explained_by_its_name_and_shown_by_a_model():
     assert [kind for kind in KINDS if f"- **{kind}.**" not in PAGE] == []
     # Small models of tests/test_sources_parts.py show the others.
     assert {kind for kinds in SHOWN.values() for kind in kinds} == set(KINDS) - {
-        SEVERAL,
-        VIEWED,
-        SIZES,
+        *(SEVERAL, VIEWED, SIZES, IDENTITIES, METHODS)
     }
     assert {kind for form in FORMS for kind in form.differs} == {*KINDS, *OPERATION_KINDS}
 

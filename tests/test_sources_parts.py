@@ -6,7 +6,15 @@ from torch import nn
 
 import tbscope
 from tests.agreement import check_whole, disagreements
-from tests.sources.compare import SEVERAL, SIZES, VIEWED, compare
+from tests.sources.compare import (
+    IDENTITIES,
+    METHODS,
+    SEVERAL,
+    SIZES,
+    VIEWED,
+    compare,
+    compare_operations,
+)
 from tests.sources.forms import FORMS
 from tests.sources.models import Model
 
@@ -98,6 +106,45 @@ class Sized(nn.Module):
         return self.head(self.like(self.act(y.flatten()), y))
 
 
+class Book(nn.Module):
+    """Computes a table by forward, and by another method."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc, self.table = nn.Linear(4, 4), nn.Parameter(torch.ones(4))
+
+    def forward(self, x):
+        return self.fc(x) * self.table.tanh()
+
+    def encode(self, x):
+        return self.forward(x)
+
+
+class Reads(nn.Module):
+    """Calls a module, or another method of it."""
+
+    def __init__(self, method):
+        super().__init__()
+        self.book, self.method = Book(), method
+
+    def forward(self, x):
+        return (self.book.encode(x) if self.method else self.book(x)) + 1
+
+
+class Skips(nn.Module):
+    """Reads a tensor after an identity was called with it, or the result of that."""
+
+    def __init__(self, skips):
+        super().__init__()
+        self.one, self.same, self.two = nn.Linear(4, 4), nn.Identity(), nn.Linear(4, 4)
+        self.skips = skips
+
+    def forward(self, x):
+        x = self.one(x)
+        y = self.same(x)
+        return self.two(x if self.skips else y) + y
+
+
 def compared(module, source):
     inputs = {"x": torch.ones(3, 4)}
     model = Model(module.eval(), inputs, tbscope.trace(module, kwargs=inputs, training=None))
@@ -150,3 +197,24 @@ def test_a_tensor_that_is_read_for_its_size_is_a_number_after_decompositions(sou
     found = compare(eager, graph, BY_NAME[source].differs)
     assert found.faults == {}
     assert found.kinds == ((SIZES,) if source in sources else ())
+
+
+@pytest.mark.parametrize("source", BY_NAME)
+@pytest.mark.parametrize("method", [True, False])
+def test_only_an_eager_call_shows_a_method_that_is_not_forward(source, method):
+    eager, graph = compared(Reads(method), source)
+    form = BY_NAME[source]
+    found = [compare(eager, graph, form.differs)]
+    if form.asked:
+        found.append(compare_operations(eager, graph, form.differs, lambda: eager))
+    for each in found:
+        assert (each.kinds, each.faults) == ((METHODS,) if method else (), {})
+
+
+@pytest.mark.parametrize("source", BY_NAME)
+@pytest.mark.parametrize("skips", [True, False])
+def test_an_input_is_the_result_of_an_identity_in_an_eager_call(source, skips):
+    eager, graph = compared(Skips(skips), source)
+    found = compare(eager, graph, BY_NAME[source].differs)
+    assert found.faults == {}
+    assert found.kinds == ((IDENTITIES,) if skips and source == "fx" else ())

@@ -71,7 +71,8 @@ def _compared(form: Any, model: Any) -> tuple[str, str]:
     faults = {key: fault for one in found for key, fault in one.faults.items()}
     if faults:
         return "wrong", f"DIFFERS {str(faults)[:2000]}"
-    return "right", "agrees" + "".join(f"; {kind}" for one in found for kind in one.kinds)
+    kinds = dict.fromkeys(kind for one in found for kind in one.kinds)
+    return "right", "; ".join(["agrees", *kinds])
 
 
 if __name__ == "__main__":

@@ -23,7 +23,9 @@ __all__ = [
     "CHOSEN",
     "CONSTANTS",
     "DEAD",
+    "IDENTITIES",
     "KINDS",
+    "METHODS",
     "NUMBERS",
     "OPERATION_KINDS",
     "SEVERAL",
@@ -44,11 +46,13 @@ CALLS_IN_ONE = "Calls of one module"
 SEVERAL = "Modules with several names"
 VIEWED = "Views of what was written"
 SIZES = "Sizes of other tensors"
+IDENTITIES = "Results that are the input"
+METHODS = "Methods other than forward"
 
 ASKS = "Code that asks whether it is traced"
 DEAD = "Dead code"
 
-KINDS = (UNREGISTERED, TIED, CALLS_IN_ONE, SEVERAL, VIEWED, SIZES)
+KINDS = (UNREGISTERED, TIED, CALLS_IN_ONE, SEVERAL, VIEWED, SIZES, IDENTITIES, METHODS)
 """The differences that a source may show beside those of every program, as docs/sources.md names
 them."""
 
@@ -58,7 +62,7 @@ STRIDES = "Strides"
 CHOSEN = "Sizes that the data decides"
 SPARSE = "Sparse tensors"
 
-OPERATION_KINDS = (DEAD, ASKS, NUMBERS, CONSTANTS, STRIDES, CHOSEN, SPARSE)
+OPERATION_KINDS = (DEAD, ASKS, NUMBERS, CONSTANTS, STRIDES, CHOSEN, SPARSE, METHODS)
 """The differences between the kernels of a source and those of an eager call."""
 
 
@@ -130,10 +134,11 @@ def compare_operations(
     }
     count = range(len(causes) + 1)
     for kinds in [found for size in count for found in combinations(causes, size)]:
+        shown = view_of([*(each for each in allowed if each not in causes), *kinds], eager, module)
         one, two = (
             operations(
                 graph,
-                view,
+                shown,
                 live=DEAD in kinds,
                 fed=CONSTANTS in kinds,
                 besides=set().union(*(left_out.get(kind, ()) for kind in kinds)),
@@ -169,6 +174,8 @@ def view_of(kinds: Collection[str], eager: Graph, module: nn.Module | None = Non
         modules=names,
         views=VIEWED not in kinds,
         sizes=SIZES not in kinds,
+        methods=METHODS not in kinds,
+        identities=IDENTITIES not in kinds,
     )
 
 
