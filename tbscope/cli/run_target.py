@@ -253,8 +253,13 @@ def refuse_run_options(target: GraphPath, options: Mapping[str, Any]) -> None:
     Raises:
         click.UsageError: An option is set.
     """
-    flags = {"inputs": "input", "inputs_from": "inputs", "loss_from": "loss", "arguments": "arg"}
-    flags["mode"] = options.get("mode") or ""
+    flags = {
+        "inputs": "input",
+        "inputs_from": "inputs",
+        "loss_from": "loss",
+        "arguments": "arg",
+        "mode": options.get("mode"),
+    }
     for name, value in options.items():
         if value and name not in ("kernels", "seed"):
             flag = flag_of(flags.get(name) or name)

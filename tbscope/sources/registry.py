@@ -139,8 +139,11 @@ def _traced_by_fx(module: Any, input_to_model: Any, run: Mapping[str, Any]) -> G
 
 def _asks_for_run(run: Mapping[str, object]) -> bool:
     """Whether options ask for results that only a run has."""
-    names = [name for name in run if name not in ("kwargs", "training")]
-    return any(run[name] not in (None, False) for name in names)
+    return any(
+        value not in (None, False)
+        for name, value in run.items()
+        if name not in ("kwargs", "training")
+    )
 
 
 def _scripted(script: Any, input_to_model: Any, run: Mapping[str, Any]) -> Graph:
@@ -152,13 +155,6 @@ def _scripted(script: Any, input_to_model: Any, run: Mapping[str, Any]) -> Graph
 
     training, kwargs = run.get("training"), run.get("kwargs")
     return from_torchscript(script, input_to_model, kwargs=kwargs, training=training)
-
-
-def _script_file(path: object) -> Graph:
-    # Imported late, as in `_onnx`.
-    from tbscope.sources.torchscript.scripts import from_torchscript
-
-    return from_torchscript(path)
 
 
 def _as_it_is(graph: Graph, input_to_model: object, run: Mapping[str, object]) -> Graph:
@@ -266,7 +262,10 @@ SOURCES = (
     GraphSource("the path of a .pt2 file", _never, _read(_exported), ("program",)),
     GraphSource("what torch.jit traced or scripted", is_script, _scripted),
     GraphSource(
-        "the path of a file of torch.jit.save", _never, _read(_script_file), ("torchscript",)
+        "the path of a file of torch.jit.save",
+        _never,
+        _read(lambda path: _scripted(path, None, {})),
+        ("torchscript",),
     ),
     # After the other files: a path whose content is of no other kind may end in `.onnx`.
     GraphSource("an ONNX model, or the path of one", is_model, _read(_onnx), ("onnx",)),

@@ -143,10 +143,7 @@ def _typed(
 
 
 def _are_numbers(sizes: Iterable[object]) -> bool:
-    return _ONE_KIND.issuperset(map(type, sizes))
-
-
-_ONE_KIND = frozenset({int})
+    return {int}.issuperset(map(type, sizes))
 
 
 def _number(size: Any) -> Any:

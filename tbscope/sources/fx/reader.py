@@ -54,9 +54,9 @@ from tbscope.sources.torch.operations import (
     role_of,
 )
 
-__all__ = ["Location", "ProgramNode", "Reader"]
+__all__ = ["ProgramNode", "Reader"]
 
-Location: TypeAlias = tuple[Scope | None, Source | None]
+_Location: TypeAlias = tuple[Scope | None, Source | None]
 """Scope and line of a node."""
 
 ProgramNode: TypeAlias = Any
@@ -119,7 +119,7 @@ class Reader:
         self.around: dict[Any, int] = {}
         # The latest node whose scope and line were looked up, and these.
         self._node: ProgramNode = None
-        self._location: Location | None = None
+        self._location: _Location | None = None
         # Names of operators, by kernel.
         self._operations: dict[KernelInfo, str] = {}
         # Used scopes: they contain an operation, at any depth.
@@ -228,14 +228,14 @@ class Reader:
         trace = node.meta.get("stack_trace")
         return source_of(trace) if type(trace) is str else None
 
-    def where(self, node: ProgramNode) -> Location:
+    def where(self, node: ProgramNode) -> _Location:
         """Return the scope and the line of a node."""
         if node is self._node and self._location is not None:
             return self._location
         stack = node.meta.get("nn_module_stack")
         return self.stand(node, self.between.get(node) if not stack and self.between else stack)
 
-    def stand(self, node: ProgramNode, stack: ModuleStack | None) -> Location:
+    def stand(self, node: ProgramNode, stack: ModuleStack | None) -> _Location:
         """Place a node in the calls of a stack, even if its metadata has another stack."""
         source = self.line(node)
         blocks = self.blocks(node)
@@ -260,7 +260,7 @@ class Reader:
         depth = len(node.meta.get("nn_module_stack") or ())
         return self.around | {(name, at): max(depth - inside, 0) for name, at, inside in blocks}
 
-    def enter(self, node: ProgramNode) -> Location:
+    def enter(self, node: ProgramNode) -> _Location:
         """Return the scope and the line of a node that is appended next; mark its scopes used."""
         location = self.where(node)
         around = location[0]
@@ -330,7 +330,7 @@ class Reader:
         typed: TensorType,
         append: Callable[[], Slot],
         shown: Slot,
-        location: Location | None = None,
+        location: _Location | None = None,
     ) -> Slot:
         """Return the slot for a result of an operator whose node is appended at the first read.
 

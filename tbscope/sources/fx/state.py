@@ -116,9 +116,8 @@ class State:
         for name, kind in self._kinds.items():
             owner, _, attribute = name.rpartition(".")
             tensor = self._tensors.get(name)
-            typed = self._type(name, None)
-            if tensor is None and name in self._slots:
-                typed = self._slots[name].type
+            slot = self._slots.get(name) if tensor is None else None
+            typed = self._type(name, None) if slot is None else slot.type
             parameters.setdefault(owner, []).append(
                 Parameter(
                     attribute,

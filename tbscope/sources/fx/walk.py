@@ -120,7 +120,7 @@ class Walk:
         types = self.reader.type_of(node)
         if isinstance(value, torch.Tensor) or types is not None:
             return self.reader.state.slot(self.prefix + name, types, value)
-        plain = isinstance(value, bool | int | float | str | TreeSpec)
+        plain = isinstance(value, int | float | str | TreeSpec)
         return value if plain else Constant(f"<{name}>")
 
     # -- modules --------------------------------------------------------------------------

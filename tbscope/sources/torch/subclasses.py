@@ -52,7 +52,6 @@ PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
 """The classes of plain tensors: torch's own, without additions by a subclass."""
 
 _FUNCTIONS = tuple(kind.__torch_function__ for kind in (torch.Tensor, torch.nn.Parameter))
-_CONTAINERS = (list, tuple, dict)
 
 
 def dtype_name(dtype: torch.dtype) -> str:
@@ -110,7 +109,7 @@ def inner_tensors(tensor: torch.Tensor) -> list[tuple[str, torch.Tensor]]:
     for name, attribute in attributes:
         if isinstance(attribute, torch.Tensor):
             tensors.append((name, attribute))
-        elif type(attribute) in _CONTAINERS and is_wrapper(kind):
+        elif type(attribute) in (list, tuple, dict) and is_wrapper(kind):
             tensors += tensor_leaves(attribute, name)
     return tensors
 

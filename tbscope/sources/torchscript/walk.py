@@ -411,11 +411,8 @@ class ScriptWalk:
 
 def _count_of(output: ScriptValue) -> int | None:
     """Return the length of a list from the node that unpacks it, or None."""
-    for use in output.uses():
-        if use.user.kind() == "prim::ListUnpack":
-            length: int = use.user.outputsSize()
-            return length
-    return None
+    users = (use.user for use in output.uses())
+    return next((user.outputsSize() for user in users if user.kind() == "prim::ListUnpack"), None)
 
 
 def _unless_known(result: Content, operator: Operator, args: Contents) -> Content:

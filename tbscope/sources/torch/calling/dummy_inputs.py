@@ -45,9 +45,10 @@ def made_inputs(
     sizes = _sizes(input_size)
     types = _types(dtypes, sizes)
     generator = seeded(0)
-    inputs: dict[int | str, torch.Tensor] = {}
-    for key, size in sizes.items():
-        inputs[key] = make_tensor(size, types[key], generator, device=device, fake=fake)
+    inputs = {
+        key: make_tensor(size, types[key], generator, device=device, fake=fake)
+        for key, size in sizes.items()
+    }
     keywords = {key: tensor for key, tensor in inputs.items() if isinstance(key, str)}
     return tuple(tensor for key, tensor in inputs.items() if key not in keywords), keywords
 
