@@ -203,7 +203,9 @@ def test_a_damaged_file_gives_a_graph_or_one_error(whole, tmp_path):
         except tbscope.ArgumentError as error:
             ends.add(error.what)
     refused = f"no TorchScript can be read from {shown(path)}"
-    assert ends == {"a graph", refused}
+    # torch reads some entries later: the lines of the source, for example.
+    refused_later = f"no graph can be read of {shown(path)}"
+    assert ends - {refused_later} == {"a graph", refused}
 
 
 @pytest.mark.parametrize("entry", ["data.pkl", "constants.pkl", "linear", "data/0", "version"])
