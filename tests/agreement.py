@@ -130,14 +130,10 @@ def _shows_work(graph: Graph, view: View) -> set[Scope]:
     return {
         scope
         for node in graph.nodes
-        if node.kind == "op" and _works(node)
+        if node.kind == "op" and (node.kernels or node.body or node.op != _label(node))
         if view.views or node.role != "view" or not any(v.producer.writes for v in node.inputs)
         for scope in _around(node.scope)
     }
-
-
-def _works(node: Node) -> bool:
-    return bool(node.kernels or node.body or node.op != _label(node))
 
 
 def _label(node: Node) -> str:
@@ -180,6 +176,9 @@ def leaf_edges(graph: Graph, other: Graph, view: View = _ALL) -> set[tuple[str, 
     calls = _calls(graph, other, view)
     holders = {scope for call in calls for scope in _around(call.scope.parent)}
     leaves = {call.scope for call in calls} - holders
+    # Without shapes, a graph module has no kernels, and its modules look like identities.
+    both = (graph, other)
+    working = {view.path_of(scope) for each in both for scope in _shows_work(each, view)}
     before: dict[Node, frozenset[str]] = {}
     edges: set[tuple[str, str]] = set()
     for node in graph.nodes:
@@ -190,7 +189,7 @@ def leaf_edges(graph: Graph, other: Graph, view: View = _ALL) -> set[tuple[str, 
         if leaf is not None:
             here = view.path_of(leaf)
             edges.update((source, here) for source in reached if source != here)
-            if node.kind == "op" and (view.identities or _works(node)):
+            if node.kind == "op" and (view.identities or here in working):
                 reached = frozenset({here})
         before[node] = reached
     return edges
