@@ -261,6 +261,17 @@ def test_sizes_are_numbers_and_no_operations():
     assert view.role == "view"
 
 
+def test_a_shape_is_added_to_a_tuple():
+    class Net(nn.Module):
+        def forward(self, x):
+            return x.flatten(1).reshape(x.shape[:-1] + (-1,)).reshape((x.shape[0],) + x.shape[1:])  # noqa: RUF005
+
+    graph = tbscope.from_fx(torch.fx.symbolic_trace(Net()), torch.ones(2, 3, 4))
+
+    assert [node.op for node in graph.nodes if node.kind == "op"] == ["flatten", *["reshape"] * 2]
+    assert graph.outputs[0].value.shape == (2, 3, 4)
+
+
 def test_without_shapes_a_question_is_still_no_operation():
     class Net(nn.Module):
         def forward(self, x):

@@ -95,7 +95,9 @@ def _on_containers(function: Any, arguments: CallArguments, *, method: bool) -> 
         runs_unchanged = function in TREE_FUNCTIONS
     else:
         on_container = bool(args) and type(args[0]) is not Slot and is_walked(type(args[0]))
-        runs_unchanged = on_container or _PLAIN.issuperset(map(type, args))
+        runs_unchanged = on_container or all(
+            kind in _PLAIN or is_walked(kind) for kind in map(type, args)
+        )
     if not runs_unchanged:
         return _UNKNOWN
     try:
