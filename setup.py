@@ -5,7 +5,10 @@ from pathlib import Path
 
 from setuptools import setup
 
-_PICTURE = re.compile(r"^!\[[^\]]*\]\((?!\w+:)[^)]*\)\n\n?", re.MULTILINE)
+# A paragraph or table with a picture.
+_PICTURE = re.compile(
+    r"^(?:[^\n]+\n)*[^\n]*!\[[^\]]*\]\((?!\w+:)[^\n]*\n(?:[^\n]+\n)*\n?", re.MULTILINE
+)
 _LINK = re.compile(r"\[([^\]]*)\]\((?!\w+:)([^)]*)\)")
 _BLOCK = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 

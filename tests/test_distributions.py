@@ -98,7 +98,7 @@ def test_the_long_description_names_files_and_links_to_none(wheel):
     assert text.startswith("# tbscope\n")
     assert _RELATIVE.findall(_CODE.sub("", text)) == []
     assert "docs/img/" not in text
-    assert "- `docs/tracing.md`: what of a run is drawn" in text
+    assert "- Tutorial (`docs/tutorial.md`): from nothing to the picture" in text
     assert "see `LICENSE`" in text
     # Code is left as it is.
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
