@@ -26,7 +26,7 @@ def test_a_model_is_measured_beside_its_forward_and_beside_torchs_own(tmp_path):
     assert model["nodes"] >= 12
     assert "tiny MLP" in done.stdout
     assert "times cheaper than torch's, median" in done.stdout
-    assert ">= 15" in done.stdout
+    assert "<= 1.1" in done.stdout
 
 
 def test_a_cost_on_top_leaves_one_forward_out_on_both_sides():
@@ -38,13 +38,14 @@ def test_a_cost_on_top_leaves_one_forward_out_on_both_sides():
     assert (found["forwards"], found["us_per_node"], found["peak_ratio"]) == (1.2, 500, 1.25)
 
 
-def test_what_is_expected_of_a_node_is_expected_of_long_models_too():
+def test_the_cost_of_a_node_is_that_of_long_models_too():
     model = {"times_cheaper": None, "of_torchview": None, "us_per_node": 30, "nodes": 100}
     model |= {"ms": {"forward": 1.0}, "peak_bytes": {"forward": 1}}
     figures = summary([model], [model | {"us_per_node": 71}, model | {"nodes": 99}])
     (found,) = [figure for figure in figures if figure["what"].startswith("us per node")]
-    assert (found["value"], found["models"], verdict(found)) == (71, 2, "NOT met")
-    assert verdict(found | {"value": 70}) == "met"
+    assert (found["value"], found["models"], verdict(found)) == (71, 2, "")
+    assert verdict(found | {"most": 70}) == "NOT met"
+    assert verdict(found | {"most": 71}) == "met"
 
 
 def test_no_tool_is_imported_before_its_first_graph_is_measured():
