@@ -213,3 +213,19 @@ def test_modules_are_named_in_bodies_alone(op):
         ]
     found = scopes(model_of([made], [X], [OUT], held))
     assert any(path.endswith("/a") for path in found)
+
+
+def test_modules_are_named_in_the_body_of_a_scan():
+    body = onnx.helper.make_graph(
+        [
+            node("Add", ["state", "row"], ["sum"], name="/cell/Add"),
+            node("Tanh", ["sum"], ["next"], name="/cell/act/Tanh"),
+            node("Identity", ["next"], ["y"]),
+        ],
+        "body",
+        [info("state", FLOAT, [3]), info("row", FLOAT, [3])],
+        [info("next", FLOAT, [3]), info("y", FLOAT, [3])],
+    )
+    scan = node("Scan", ["h", "x"], ["last", "out"], name="/Scan", num_scan_inputs=1, body=body)
+    found = scopes(model_of([scan], [X, info("h", FLOAT, [3])], [OUT]))
+    assert {"Scan/body/cell", "Scan/body/cell/act"} <= {*found}
