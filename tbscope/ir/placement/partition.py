@@ -57,7 +57,7 @@ class Partition:
         sources_of: Returns the nodes that a node reads or has a control dependency on.
 
     Attributes:
-        boxes, sources_of: As given.
+        boxes, sources_of: As the arguments.
     """
 
     def __init__(

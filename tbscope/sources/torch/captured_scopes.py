@@ -24,6 +24,9 @@ _LINE = re.compile(
 )
 _MOST_SCOPES = 100
 
+# Where a torch has another form, the user's code runs without its scopes.
+_OTHER_FORMS = (AttributeError, ImportError, LookupError, TypeError)
+
 # The open scopes of each program: the name, the last node before; the number of nodes and open
 # scopes before, and that of module calls.
 _OPEN: WeakKeyDictionary[Graph, list[tuple[str, Node | None, int, int]]] = WeakKeyDictionary()
@@ -32,7 +35,7 @@ _OPEN: WeakKeyDictionary[Graph, list[tuple[str, Node | None, int, int]]] = WeakK
 @runs_in_compiler
 def open_captured(name: str) -> None:
     """Record that a scope opens in the program that is captured."""
-    with suppress(Exception):  # The user's code runs without its scopes, too.
+    with suppress(*_OTHER_FORMS):
         graph, calls = captured_program()
         opened = _OPEN.setdefault(graph, [])
         last = next(iter(reversed(graph.nodes)), None)
@@ -42,7 +45,7 @@ def open_captured(name: str) -> None:
 @runs_in_compiler
 def close_captured(name: str | None) -> None:
     """Mark the nodes of the innermost scope of a name, or of any name, and of scopes open in it."""
-    with suppress(Exception):
+    with suppress(*_OTHER_FORMS):
         graph, _ = captured_program()
         closed = None
         while closed is None:
