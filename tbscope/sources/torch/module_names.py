@@ -253,9 +253,9 @@ class Registry:
         module, tensors = owner.module, self.by_tensor
         for kind, table in TENSOR_TABLES:
             for name, tensor in getattr(module, table).items():
-                entry = tensors.get(id(tensor))
                 if tensor is None:
                     continue
+                entry = tensors.get(id(tensor))
                 if entry is None:
                     tensors[id(tensor)] = TensorEntry(tensor, owner, name, kind, len(tensors))
                 elif entry.owner is not owner or entry.attribute != name:
