@@ -102,11 +102,12 @@ class Ranks:
             The tensors that are filled by then; an empty list if the graph needs no node for the
                 wait.
         """
-        begun = next((entry for entry in self.begun if is_boxed_work(entry[0], work)), None)
-        if begun is None:
+        boxed = (is_boxed_work(entry[0], work) for entry in self.begun)
+        # By its index: torch raises where boxed work objects are compared.
+        index = next((index for index, is_it in enumerate(boxed) if is_it), None)
+        if index is None:
             return []
-        self.begun.remove(begun)
-        _, node, tensors = begun
+        _, node, tensors = self.begun.pop(index)
         if node.collective is None or is_of_c10d(frame.f_code.co_filename):
             # The wait is part of a blocking call, and needs no node.
             return []
