@@ -25,6 +25,7 @@ from tbscope.options import Drawing, check_options, with_defaults
 from tbscope.passes.collapse_leaves import collapse_leaves
 from tbscope.passes.dead_code import mark_dead
 from tbscope.passes.detail_level import set_level
+from tbscope.passes.fold_micro_batches import fold_micro_batches
 from tbscope.passes.hide_views import hide_plumbing
 from tbscope.passes.tied_parameters import copy_shared_parameters, copy_tied_parameters
 from tbscope.utils.gc_pause import not_collecting
@@ -93,11 +94,16 @@ def _draw(graph: Graph, figures: Sequence[Figure] | None, options: Drawing) -> D
     check_invariants(graph)
     if figures is None:
         figures = profile_figures(graph)
+    folded = fold_micro_batches(graph)
+    user_nodes: Sequence[Node] = graph.nodes
+    if folded is not None:
+        figures = [figure.moved(folded.copies) for figure in figures]
+        graph, user_nodes = folded.graph, folded.originals
     # Figures are shown on parameters, too, so the copy needs them.
     drawn = copy_graph(graph, state=bool(figures))
     origin = CopyPairs.of(graph, drawn) if figures else None
     # A user's function receives the nodes of the user's own graph, not of the copy.
-    originals = dict(zip(drawn.nodes, graph.nodes, strict=True)) if callable(color_by) else None
+    originals = dict(zip(drawn.nodes, user_nodes, strict=True)) if callable(color_by) else None
     stacks = set_level(drawn, level)
     work = scope_work(graph)
     # The node that represents each operation and each scope of a stack.

@@ -5,7 +5,7 @@ numbers. `figure_placement.py` decides at which node each number is shown.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import floor, fsum, isclose, log
 from typing import TypeAlias
 
@@ -57,6 +57,13 @@ class Figure:
     def join(self, numbers: Iterable[Number]) -> Number:
         """Return the joint figure of several nodes: their sum, or their maximum."""
         return max(numbers, default=0) if self.most else sum_of(numbers)
+
+    def moved(self, targets: Mapping[Target, Target]) -> "Figure":
+        """Return the figure for other targets, joined where several become one."""
+        numbers: dict[Target, list[Number]] = {}
+        for target, number in self.numbers.items():
+            numbers.setdefault(targets.get(target, target), []).append(number)
+        return replace(self, numbers={each: self.join(of) for each, of in numbers.items()})
 
 
 def sum_of(numbers: Iterable[Number]) -> Number:

@@ -86,6 +86,11 @@ class Collective:
     tensors: int = 1
 
     @property
+    def is_message(self) -> bool:
+        """Whether it moves a tensor from one rank to one other."""
+        return self.kind in ("send", "recv")
+
+    @property
     def moved_bytes(self) -> int:
         """The larger of `input_bytes` and `output_bytes`."""
         return max(self.input_bytes, self.output_bytes)

@@ -9,16 +9,18 @@ This file does not import torch.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, MutableSet, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableSet, Sequence
 from dataclasses import dataclass, replace
-from typing import Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from tbscope.errors import ArgumentError
 from tbscope.messages import shown
 
 __all__ = [
     "PHASE_BOXES",
+    "RECOMPUTED",
     "InheritedProperty",
+    "MovedScopes",
     "NearestProperty",
     "Phase",
     "Scope",
@@ -38,6 +40,9 @@ Phase = Literal["forward", "backward", "optimizer"]
 
 PHASE_BOXES: dict[Phase, str] = {"backward": "gradients", "optimizer": "optimizer"}
 """The names of the boxes for backward passes and for optimizer steps."""
+
+RECOMPUTED = "recomputed"
+"""The name of the box for the second forward pass of a checkpoint, in a backward pass."""
 
 # The characters that structure a printed path, and so are escaped in labels and attributes;
 # and unprintable characters.
@@ -193,6 +198,55 @@ class Scope:
 
     def __repr__(self) -> str:
         return f"Scope({self.path!r})"
+
+
+class MovedScopes:
+    """New scopes for those of a graph: some are replaced by others, some get another part.
+
+    Scopes that get equal paths become one.
+
+    Args:
+        instead: The scope that replaces a scope.
+        parts: The new part of a scope.
+    """
+
+    def __init__(
+        self, instead: Mapping[Scope, Scope], parts: Mapping[Scope, ScopePart] | None = None
+    ) -> None:
+        self._instead = instead
+        self._parts = parts or {}
+        self._known: dict[Scope | None, Scope | None] = {None: None}
+        self._made: dict[tuple[Scope | None, ScopePart], Scope] = {}
+
+    def __call__(self, scope: Scope) -> Scope:
+        """Return the new scope."""
+        pending = [scope]
+        while (parent := self._source(pending[-1]).parent) not in self._known:
+            assert parent is not None, "the top level is known"
+            pending.append(parent)
+        for each in reversed(pending):
+            source = self._source(each)
+            key = self._known[source.parent], self._parts.get(source, source.part)
+            if key not in self._made:
+                self._made[key] = Scope(
+                    key[1],
+                    parent=key[0],
+                    kind=source.kind,
+                    qualified_name=source.qualified_name,
+                    phase=source.phase,
+                )
+            self._known[each] = self._made[key]
+        return self._made[key]
+
+    def _source(self, scope: Scope) -> Scope:
+        return self._instead.get(scope, scope)
+
+    def apply(self, nodes: Iterable[Any], calls: Iterable[Any]) -> None:
+        """Move nodes and calls to the new scopes."""
+        for node in nodes:
+            node.scope = node.scope and self(node.scope)
+        for call in calls:
+            call.scope, call.caller = self(call.scope), call.caller and self(call.caller)
 
 
 # -- ancestors ------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ differ; a note reports the difference.
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence, Set
 
 from tbscope.ir.editing import Editor, replace_calls
 from tbscope.ir.graph import Graph, Node, Note, Value
@@ -16,7 +16,7 @@ from tbscope.ir.scope_io import OPERATIONS
 from tbscope.ir.scopes import PHASE_BOXES, Scope, self_and_ancestors
 from tbscope.messages import first_of, shown
 
-__all__ = ["changed_operations", "fold_steps"]
+__all__ = ["changed_operations", "fold_steps", "unread_sources"]
 
 # The label of the block with which a user marks a step.
 _STEP = "step"
@@ -120,7 +120,7 @@ def _fold(graph: Graph, steps: Sequence[list[Node]]) -> None:
         replace_calls(
             graph, [call for call in graph.calls if gone.isdisjoint(self_and_ancestors(call.scope))]
         )
-        dropped.update(_unread(graph, dropped))
+        dropped.update(unread_sources(graph, dropped))
         editor.drop(dropped)
         editor.apply()
     folded = []
@@ -134,14 +134,16 @@ def _fold(graph: Graph, steps: Sequence[list[Node]]) -> None:
     graph.notes[:0] = map(Note, [*folded, *notes])
 
 
-def _unread(graph: Graph, dropped: set[Node]) -> Iterator[Node]:
-    """Yield the sources that only dropped steps have read (their batches)."""
+def unread_sources(graph: Graph, dropped: Set[Node]) -> list[Node]:
+    """Return the sources that only dropped operations have read (the batches of steps)."""
     read = {value.producer for node in dropped for value in node.inputs}
     kept = {value.producer for node in graph.nodes if node not in dropped for value in node.inputs}
     kept.update(output.value.producer for output in graph.outputs)
-    for node in graph.nodes:
-        if node.kind not in OPERATIONS and node in read and node not in kept:
-            yield node
+    return [
+        node
+        for node in graph.nodes
+        if node.kind not in OPERATIONS and node in read and node not in kept
+    ]
 
 
 def _rows(step: Iterable[Node]) -> list[object]:

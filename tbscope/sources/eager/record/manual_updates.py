@@ -126,6 +126,9 @@ class _Updates:
         after = self._readers[node]
         if not self.operations.issuperset(after) or node.op == _TANGENT:
             return False
+        if node.role == "view" and not after:
+            # A view changes nothing.
+            return False
         written = (node.inputs[index] for index in node.writes)
         return bool(after) or node in self._follow or any(map(_is_kept, written))
 

@@ -29,6 +29,7 @@ from tbscope.sources.eager.record.events import (
     nonfatal,
     nonfatal_block,
 )
+from tbscope.sources.eager.record.joined_passes import join_passes
 from tbscope.sources.eager.record.module_calls import ModuleCalls
 from tbscope.sources.eager.record.operation import Operations
 from tbscope.sources.eager.record.scope_stack import ScopeStack
@@ -275,6 +276,7 @@ class Recorder:
         )
         if ranks is not None:
             graph.mesh = ranks.groups.mesh()
+            join_passes(graph)
             move_to_modules(graph)
             ranks.begun.clear()
         # The recorder refers to itself: without this, all tensors would live until the next garbage

@@ -264,7 +264,8 @@ class TensorValues:
     def unread(self, returned: Set[Value] = frozenset()) -> list[torch.Tensor]:
         """Return the live tensors that operations made and no operation reads.
 
-        A backward pass or an optimizer does not count as a reader of a loss.
+        A backward pass or an optimizer does not count as a reader of a loss, but as one of a
+        gradient that the rank has received.
 
         Args:
             returned: The values that backward passes returned to callers that asked for gradients.
@@ -273,7 +274,9 @@ class TensorValues:
             value
             for node in self._nodes
             for value in (node.inputs if node.outputs else ())
-            if node.phase == "forward" or value.producer.phase != "forward"
+            if node.phase == "forward"
+            or value.producer.phase != "forward"
+            or _is_received(value.producer)
         }
 
         def is_left(value: Value) -> bool:
@@ -340,3 +343,9 @@ class _StorageIndex:
         if positions:
             return self._tensors[min(positions)]
         return tensor if id(tensor) in self.identities else None
+
+
+def _is_received(node: Node) -> bool:
+    """Whether a node receives a tensor of another rank, or waits for it."""
+    sources = [node, *(value.producer for value in node.inputs)] if node.op == "wait" else [node]
+    return any(each.collective is not None and each.collective.kind == "recv" for each in sources)

@@ -19,7 +19,14 @@ import torch
 
 from tbscope.ir.graph import Node, Value
 from tbscope.ir.metadata import CallFrame
-from tbscope.ir.scopes import PHASE_BOXES, Scope, ScopeKind, ScopePart, self_and_ancestors
+from tbscope.ir.scopes import (
+    PHASE_BOXES,
+    RECOMPUTED,
+    Scope,
+    ScopeKind,
+    ScopePart,
+    self_and_ancestors,
+)
 from tbscope.sources.eager.record.scope_stack import Frame
 from tbscope.sources.eager.record.tensor_sources import TensorSources
 from tbscope.sources.eager.record.training.autograd_producers import AutogradProducers
@@ -357,7 +364,7 @@ class Backward:
         if scope is not None and root in self_and_ancestors(scope.parent):
             return scope
         if root not in begun.mirrors:
-            begun.mirrors[root] = self._new(ScopePart("recomputed"), root)
+            begun.mirrors[root] = self._new(ScopePart(RECOMPUTED), root)
         return begun.mirrors[root]
 
     def _mirror(self, begun: _Pass, scope: Scope | None) -> Scope:
@@ -397,13 +404,19 @@ class Backward:
         name, attribute = self._name_of(leaf)
         if node.phase == "forward":
             node.attributes["gradient_of"] = name
+            added = [each.producer for each in node.inputs if each.producer.phase == "backward"]
+            if node.writes and len(added) > 1:
+                # `weight.grad += gradient`: the operation belongs to the pass of the last gradient.
+                node.scope, node.phase = added[-1].scope, "backward"
+                node.attributes["accumulates"] = True
         else:
             ended = (self._ended.get(scope) for scope in self_and_ancestors(node.scope))
             begun, key = next(filter(None, ended), None), self._key_of(leaf)
             if begun is None or key in begun.leaves:
                 # The gradient of this leaf is recorded: the script has only laid it out anew.
                 return
-            scope = self._mirror(begun, self._own_scope_of(leaf))
+            own_scope = self._own_scope_of(leaf)
+            scope = node.scope if own_scope is None else self._mirror(begun, own_scope)
             node = self._values.append(f"{attribute}_grad", scope, [value])
             node.phase = "backward"
             node.attributes["gradient_of"] = name
