@@ -8,12 +8,12 @@ accumulated gradients) is drawn beside the others.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable
-from typing import NamedTuple, TypeAlias
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
-from tbscope.ir.editing import Editor, replace_calls
+from tbscope.ir.editing import Editor, replace_calls, replace_nodes
 from tbscope.ir.graph import Graph, Node, Value
-from tbscope.ir.nodes import OPERATIONS, STATE
+from tbscope.ir.nodes import OPERATIONS, STATE, sources_of
 from tbscope.ir.scopes import (
     RECOMPUTED,
     InheritedProperty,
@@ -23,6 +23,7 @@ from tbscope.ir.scopes import (
     self_and_ancestors,
 )
 from tbscope.ir.training_steps import unread_sources
+from tbscope.utils.components import in_order
 
 __all__ = ["Folded", "fold_micro_batches"]
 
@@ -124,7 +125,8 @@ def _micro_batches(graph: Graph) -> list[list[Node]]:
     for node, block in blocks.items():
         if (batch := batches.of(block)) in differentiated:
             nodes.setdefault(batch, []).append(node)
-    return list(nodes.values())
+    # The gradients of a micro batch are added to those of the others.
+    return [batch for batch in nodes.values() if any(_GRADIENT in one.attributes for one in batch)]
 
 
 class _Components:
@@ -244,29 +246,23 @@ def _equal_nodes(batches: Iterable[list[Node]], graph: Graph) -> dict[Node, list
 # -- the folded graph -----------------------------------------------------------------------
 
 
-def _folded(graph: Graph, equal: dict[Node, list[Node]]) -> Folded:
-    """Return the folded copy of a graph.
+def _folded(graph: Graph, equal: Mapping[Node, Sequence[Node]]) -> Folded | None:
+    """Return the folded copy of a graph; None if its operations would be in a cycle.
 
     Args:
         graph: The graph.
         equal: The equal operations of all micro batches for each that stays.
     """
     folded = graph.copy()
-    all_copies = folded.nodes
-    copies = dict(zip(graph.nodes, all_copies, strict=True))
+    copies: dict[Node | Scope, Any] = dict(zip(graph.nodes, folded.nodes, strict=True))
+    original_of = {copy: node for node, copy in copies.items()}
     editor = Editor(folded)
-    block_of = InheritedProperty[Scope | None](_block_in, top=None)
     instead: dict[Scope, Scope] = {}
-    times: dict[Scope, int] = {}
     gone: set[Node] = set()
     for first, nodes in equal.items():
         kept = copies[first]
-        if len(nodes) == 1:
-            continue
-        kept.attributes["micro_batches"] = len(nodes)
-        block = block_of(first.scope)
-        if block is not None:
-            times[block] = max(len(nodes), times.get(block, 0))
+        if len(nodes) > 1:
+            kept.attributes["micro_batches"] = len(nodes)
         for node in nodes[1:]:
             copy = copies[node]
             editor.stand_for(copy, (kept,), noted=kept)
@@ -284,28 +280,50 @@ def _folded(graph: Graph, equal: dict[Node, list[Node]]) -> Folded:
     gone.update(unread_sources(folded, gone))
     editor.drop(gone)
     editor.apply()
+    if not _sort(folded):
+        return None
     outputs = {output.value: output for output in reversed(folded.outputs)}
     folded.outputs = [output for output in folded.outputs if outputs[output.value] is output]
-    # Calls are numbered anew, and their gradients like them.
-    named: dict[tuple[ScopePart | None, ScopePart], ScopePart] = {}
-    labels: Counter[tuple[object, ...]] = Counter()
+    scope_of = MovedScopes(instead, _numbered_anew(equal))
+    scope_of.apply(folded.nodes, folded.calls)
+    calls = {(call.scope, call.number): call for call in reversed(folded.calls)}
+    replace_calls(folded, list(calls.values())[::-1])
+    copies |= {scope: scope_of(scope) for scope in graph.scopes()}
+    return Folded(folded, [original_of[node] for node in folded.nodes], copies)
+
+
+def _sort(graph: Graph) -> bool:
+    """Put the nodes of a graph after all that they read; return whether this is possible.
+
+    The first micro batch may be the last whose gradients are computed.
+    """
+    number = {node: at for at, node in enumerate(graph.nodes)}
+    steps = [(number[source], at) for node, at in number.items() for source in sources_of(node)]
+    if all(start < end for start, end in steps):
+        return True
+    order = in_order(len(number), steps)
+    replace_nodes(graph, [graph.nodes[at] for at in order])
+    return len(order) == len(number)
+
+
+def _numbered_anew(equal: Mapping[Node, Sequence[Node]]) -> dict[Scope, ScopePart]:
+    """Return the new part of each block that is drawn for several: a call, and its gradients."""
+    block_of = InheritedProperty[Scope | None](_block_in, top=None)
+    times: dict[Scope, int] = {}
+    for first, nodes in equal.items():
+        block = block_of(first.scope)
+        if block is not None and len(nodes) > 1:
+            times[block] = max(len(nodes), times.get(block, 0))
+    numbers: Counter[Hashable] = Counter()
+    named: dict[Hashable, ScopePart] = {}
     parts: dict[Scope, ScopePart] = {}
     for scope, count in times.items():
-        box = (
-            scope.parent.part if scope.parent is not None and scope.parent.kind == "rank" else None
-        )
-        part = scope.part
-        if (box, part) not in named:
+        part, outer = scope.part, scope.parent
+        rank = outer.part if outer is not None and outer.kind == "rank" else None
+        if (rank, part) not in named:
             label = f"{part.label} x {count}"
-            number = labels[box, label, part.attribute]
-            labels[box, label, part.attribute] += 1
-            named[box, part] = ScopePart(label, part.attribute, number)
-        parts[scope] = named[box, part]
-    scope_of = MovedScopes(instead, parts)
-    replace_calls(folded, [call for call in folded.calls if call.scope not in instead])
-    scope_of.apply(folded.nodes, folded.calls)
-    scopes = {scope: scope_of(scope) for scope in graph.scopes()}
-    originals = [
-        node for node, copy in zip(graph.nodes, all_copies, strict=True) if copy not in gone
-    ]
-    return Folded(folded, originals, copies | scopes)
+            key = rank, label, part.attribute
+            named[rank, part] = ScopePart(label, part.attribute, numbers[key])
+            numbers[key] += 1
+        parts[scope] = named[rank, part]
+    return parts
