@@ -255,7 +255,7 @@ def _folded(graph: Graph, equal: Mapping[Node, Sequence[Node]]) -> Folded | None
     """
     folded = graph.copy()
     copies: dict[Node | Scope, Any] = dict(zip(graph.nodes, folded.nodes, strict=True))
-    original_of = {copy: node for node, copy in copies.items()}
+    original_of = dict(zip(folded.nodes, graph.nodes, strict=True))
     editor = Editor(folded)
     instead: dict[Scope, Scope] = {}
     gone: set[Node] = set()
