@@ -26,9 +26,10 @@ from tbscope.page.constants import (
     LIBRARY_ENDING,
 )
 from tbscope.page.edges import read_through
-from tbscope.page.glyphs import Box, Item
+from tbscope.page.glyphs import Box
 from tbscope.page.hierarchy import Hierarchy
 from tbscope.page.label_widths import blanks_to_fit
+from tbscope.page.level_graph import word_of_end
 from tbscope.page.scenes import read_scene
 from tbscope.page.templates import Structure, Structures
 
@@ -50,7 +51,6 @@ _TRIED = 32
 # (1 / 20) of the graph's nodes.
 _LEGEND = 300
 _LEGEND_PART = 20
-_ENDS = ("Input", "Output")
 
 
 class NodeHead(NamedTuple):
@@ -67,13 +67,17 @@ class NodeHead(NamedTuple):
     inputs: Sequence[str]
 
 
-def seeds(hierarchy: Hierarchy, classes: Mapping[str, str]) -> list[NodeHead]:
+def seeds(
+    hierarchy: Hierarchy, classes: Mapping[str, str], stages: Mapping[str, str] | None = None
+) -> list[NodeHead]:
     """Return the nodes that make the page colour equal boxes equally.
 
     Args:
         hierarchy: The nodes of a GraphDef without seeds.
         classes: The class of the module that a box represents (`GPT2Block`), by the name of
             the box. A box without a class is titled by its label.
+        stages: The title of each box of gradients or of an optimizer, by its name. If there are
+            any, the legend has one entry for each class, and no other entries.
     Returns:
         Copies of one box of each structure that several boxes have, flat structures first,
         without embedded nodes and edges from outside. Structures that occur once have no copy.
@@ -82,11 +86,17 @@ def seeds(hierarchy: Hierarchy, classes: Mapping[str, str]) -> list[NodeHead]:
     """
     structures = Structures(hierarchy)
     chosen = _chosen(hierarchy, structures, classes)
-    kinds = [structure for structure in chosen if not _CHUNK.fullmatch(structure.box.label)]
+    ops = {item.op for item in hierarchy.items.values()}
+    titles, plain = _titles(chosen, {**(stages or {}), **classes}, ops)
+    kinds = [
+        structure
+        for structure in chosen
+        if not _CHUNK.fullmatch(structure.box.label)
+        and (not stages or (structure in plain and structure.box.name in classes))
+    ]
     alone = _alone(hierarchy, len(kinds), shares=len(kinds) < len(chosen))
     if alone is None:
         return []
-    titles = _titles(chosen, classes, {item.op for item in hierarchy.items.values()})
     frequent = set(sorted(kinds, key=lambda structure: -structure.count)[:alone])
     bundle = f"{LIBRARY}{_ALL if kinds and not alone else _OTHERS}{LIBRARY_ENDING}/"
     heads: list[NodeHead] = []
@@ -114,7 +124,8 @@ def _chosen(
         for structure in structures.all
         if structure.count > 1
         for child in structure.children
-        if not _is_nest(child.box)
+        # Boxes of inputs and outputs need no entry in the legend.
+        if not word_of_end(child.box)
     }
     size = [item.embedded for item in hierarchy.items.values()].count(False)
     # A graph must not lose its colours by the number of its seeds.
@@ -180,18 +191,10 @@ def _order_apart(chosen: list[Structure], structures: Structures) -> list[Struct
     return ordered
 
 
-def _is_nest(box: Box) -> bool:
-    """Whether a box contains inputs or outputs, which need no entry in the legend."""
-    child: Box | Item = box
-    while isinstance(child, Box) and child.children:
-        child = next(iter(child.children.values()))
-    return isinstance(child, Item) and child.op.partition("[")[0] in _ENDS
-
-
 def _titles(
     chosen: list[Structure], classes: Mapping[str, str], ops: set[str]
-) -> dict[Structure, str]:
-    """Return a unique title for each structure, from its class.
+) -> tuple[dict[Structure, str], set[Structure]]:
+    """Return a unique title for each structure, from its class, and those with plain names.
 
     The most frequent structure of a class has the plain name of the class. Another structure
     is distinguished by its label (`Block_cross`), by a box that only it contains (`Layer_attn`),
@@ -218,7 +221,7 @@ def _titles(
         else:
             plain[title] = structure
         titles[structure] = unique.claim(shown_whole(title))
-    return titles
+    return titles, {*plain.values()}
 
 
 def _class_of(box: Box, classes: Mapping[str, str]) -> str:

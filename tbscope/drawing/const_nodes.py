@@ -6,14 +6,20 @@ stubs, and shows five of them. An example is `nn.MultiheadAttention`, which runs
 all of its parameters. There, parameters are drawn as nodes.
 """
 
-from collections.abc import Collection, Set
+from collections.abc import Collection, Iterable, Set
 
-from tbscope.drawing.naming import GraphDefNames
+from tbscope.drawing.naming import GraphDefNames, UniqueNames
 from tbscope.ir.graph import Graph, Node
 from tbscope.ir.nodes import sources_of
 from tbscope.ir.scope_io import OPERATIONS, OWNED, read_only_by
 
-__all__ = ["has_isolated_stack", "parameters_to_draw", "read_by_stacks", "rename_beside_leaves"]
+__all__ = [
+    "has_isolated_stack",
+    "parameters_to_draw",
+    "read_by_stacks",
+    "rename_beside_boxes",
+    "rename_beside_leaves",
+]
 
 _CONSTANTS = frozenset({"constant"})
 
@@ -107,12 +113,30 @@ def rename_beside_leaves(graph: Graph, names: GraphDefNames, parameters: set[Nod
         parameters: The parameters that are drawn as nodes.
     """
     leaves = {node.scope for node in graph.nodes if node.kind == "module"}
-    used = {*names.nodes.values(), *names.scopes.values(), *names.outputs, *names.cards}
-    for node in graph.nodes:
-        if node in parameters and node.scope in leaves:
-            leaf, _, attribute = names.nodes[node].rpartition("/")
-            name = f"{leaf}.{attribute}"
-            while name in used:
-                name += "_"
-            used.add(name)
-            names.nodes[node] = name
+    _rename_beside(
+        names, [node for node in graph.nodes if node in parameters and node.scope in leaves]
+    )
+
+
+def rename_beside_boxes(graph: Graph, names: GraphDefNames) -> None:
+    """Rename operations of gradients that have circles, and no neighbour in their own box.
+
+    In the box around, most have one. So their parameters remain circles, and the first call of a
+    module is drawn like the others.
+
+    Args:
+        graph: The graph.
+        names: Changed in place.
+    """
+    lone = _without_neighbour(graph, names, OWNED)
+    _rename_beside(names, [node for node in lone if node.phase == "backward"])
+
+
+def _rename_beside(names: GraphDefNames, nodes: Iterable[Node]) -> None:
+    """Rename nodes from `fc/weight` to `fc.weight`."""
+    unique = UniqueNames(
+        [*names.nodes.values(), *names.scopes.values(), *names.outputs, *names.cards],
+        numbered=lambda name, number: name + "_" * (number - 1),
+    )
+    for node in nodes:
+        names.nodes[node] = unique.claim(".".join(names.nodes[node].rsplit("/", 1)))

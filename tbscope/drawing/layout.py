@@ -19,6 +19,7 @@ from tbscope.drawing.const_nodes import (
     has_isolated_stack,
     parameters_to_draw,
     read_by_stacks,
+    rename_beside_boxes,
     rename_beside_leaves,
 )
 from tbscope.drawing.info_cards import Card, blank_cards, leaf_facts, module_cards
@@ -32,7 +33,7 @@ from tbscope.ir.module_tree import ModuleTree
 from tbscope.ir.placement.borrowed_calls import place_borrowed_calls
 from tbscope.ir.placement.partition import Placement
 from tbscope.ir.scope_io import OPERATIONS
-from tbscope.ir.scopes import Scope
+from tbscope.ir.scopes import PHASE_BOXES, Scope
 from tbscope.page.hierarchy import Hierarchy
 from tbscope.page.level_graph import bears_seeds, read_levels
 from tbscope.page.op_types import op_type
@@ -132,14 +133,18 @@ def lay_out(
     drawing.split()
     layout, hierarchy = drawing.layout, drawing.hierarchy
     if templates:
+        boxes = {name: scope for scope, name in layout.boxes.items() if name}
         # The class of the module that each box represents, or whose gradients it contains.
-        classes = {
-            name: short.get(scope.part.label, scope.part.label)
-            for scope, name in layout.boxes.items()
-            if name
-            and (scope.kind == "module" or (scope.phase != "forward" and scope.part.attribute))
-        }
-        made = seeds(hierarchy, classes)
+        titles = {name: short.get(box.part.label, box.part.label) for name, box in boxes.items()}
+        made = seeds(
+            hierarchy,
+            {name: titles[name] for name, box in boxes.items() if box.kind == "module"},
+            {
+                name: "_".join({titles[name]: None, PHASE_BOXES[box.phase]: None})
+                for name, box in boxes.items()
+                if box.phase != "forward"
+            },
+        )
         # The page counts the seeds' boxes when it looks for glyphs to put aside at the top level.
         count = len({seed.name.partition("/")[0] for seed in made})
         if bears_seeds(hierarchy, count, drawing.levels.get(hierarchy.root)):
@@ -219,6 +224,8 @@ class _Candidate:
             classes=short if options.tells_classes else None,
             boxed_ends=options.boxed_ends,
         )
+        if options.circles:
+            rename_beside_boxes(graph, self.names)
         self._no_circles: set[Node] = set()
         self._moved = bool(known.all) or options.tells_classes
         self._arrange(self._without_circles(self.names))

@@ -20,7 +20,7 @@ from tbscope.page.hierarchy import Hierarchy
 from tbscope.page.high_degree import find_crowded
 from tbscope.page.series import fold
 
-__all__ = ["LevelGraph", "bears_seeds", "read_levels"]
+__all__ = ["LevelGraph", "bears_seeds", "read_levels", "word_of_end"]
 
 _Steps = dict[int, list[int]]
 
@@ -287,7 +287,7 @@ def _find_ends(level: LevelGraph, children: Iterable[Box | Item]) -> None:
     Without inputs, the children that read nothing count as fed; without outputs, the children
     that nothing reads count as giving.
     """
-    words = [_word_of_end(child) for child in children]
+    words = [word_of_end(child) for child in children]
     level.ends.update(
         (index, word) for index, word in enumerate(words) if word and level.ops[index]
     )
@@ -297,7 +297,7 @@ def _find_ends(level: LevelGraph, children: Iterable[Box | Item]) -> None:
             ends.update(set(range(len(level))) - {link[side] for link in level.links})
 
 
-def _word_of_end(child: Box | Item) -> str:
+def word_of_end(child: Box | Item) -> str:
     """Return "Input" or "Output" for a node of that type or a box that begins with one.
 
     The result is empty for any other child.

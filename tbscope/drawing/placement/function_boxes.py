@@ -21,7 +21,7 @@ from tbscope.ir.graph import Graph
 from tbscope.ir.metadata import CallFrame
 from tbscope.ir.placement.partition import Level, Partition, Placement, Unit
 from tbscope.ir.scope_io import OPERATIONS, NearestProperty, with_above
-from tbscope.ir.scopes import Scope, ScopePart
+from tbscope.ir.scopes import PHASE_BOXES, Scope, ScopePart
 
 __all__ = ["FunctionBoxes"]
 
@@ -212,7 +212,7 @@ class FunctionBoxes:
                 continue
             flat = [member for unit in members for member in self._members(unit)]
             flat.sort(key=lambda unit: self._order[unit.item])
-            for iterations in self._loops(flat, depth - 1):
+            for iterations in _rounds(flat, [*self._loops(flat, depth - 1)]):
                 stem = f"step{loops + 1}" if loops else "step"
                 loops += self._add_steps(level, iterations, flat, stem)
         return len(self.placement.all) > before
@@ -407,6 +407,20 @@ class FunctionBoxes:
                 numbers[key] += 1
             elif scope.kind == "container":
                 self._renumber(scope)
+
+
+def _rounds(units: list[_Unit], loops: list[list[list[_Unit]]]) -> list[list[list[_Unit]]]:
+    """Return the iterations of loops, or the units up to each optimizer step if one is in none."""
+    steps = {unit.item for unit in units if PHASE_BOXES["optimizer"] in unit.modules}
+    looped = {unit.item for iterations in loops for members in iterations for unit in members}
+    if len(steps) < 2 or steps <= looped:
+        return loops
+    rounds: list[list[_Unit]] = [[]]
+    for unit in units:
+        rounds[-1].append(unit)
+        if unit.item in steps:
+            rounds.append([])
+    return [rounds[:-1]]
 
 
 def _calls_around(

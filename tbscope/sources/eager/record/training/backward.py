@@ -434,7 +434,7 @@ def _describe_gradients(leaves: Iterable[tuple[Node, torch.Tensor]]) -> None:
     """Describe gradients of parameters in attributes of the nodes that produce them.
 
     The attribute `gradient_norm` is the Euclidean norm, if that is a number, `gradient_zeros` the
-    number of elements that are 0, `gradient_nan` and `gradient_inf` the numbers of elements that
+    share of elements that are 0, `gradient_nan` and `gradient_inf` the numbers of elements that
     are NaN or infinite, if there are any. Gradients without content (on "meta"), or without some of
     their elements (sparse ones), are left out.
 
@@ -449,8 +449,8 @@ def _describe_gradients(leaves: Iterable[tuple[Node, torch.Tensor]]) -> None:
             if grad.layout is not torch.strided:
                 continue
             # torch counts booleans twice as fast as numbers, the conversion included.
-            filled = int(torch.count_nonzero(grad.bool()))
-            node.attributes["gradient_zeros"] = grad.numel() - filled
+            zeros = grad.numel() - int(torch.count_nonzero(grad.bool()))
+            node.attributes["gradient_zeros"] = zeros / max(grad.numel(), 1)
             # The squares of small types overflow.
             norm = float(torch.linalg.vector_norm(grad, dtype=_LARGER.get(grad.dtype)))
             if isfinite(norm):
