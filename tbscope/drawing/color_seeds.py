@@ -13,6 +13,7 @@ Source: tensorboard/plugins/graph/tf_graph_common/template.ts (`clusterSimilarSu
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -168,10 +169,7 @@ def _order_apart(chosen: list[Structure], structures: Structures) -> list[Struct
     seen: dict[Structure, Counter[int]] = defaultdict(Counter)
     load = [0] * HUES
     ordered: list[Structure] = []
-    levels: dict[int, list[Structure]] = defaultdict(list)
-    for structure in chosen:
-        levels[structure.depth].append(structure)
-    for level in levels.values():
+    for _, level in groupby(chosen, attrgetter("depth")):
         remaining = sorted(level, key=lambda structure: -structure.count)
         first = len(ordered)
         places = sorted(range(first, first + len(remaining)), key=lambda at: load[at % HUES])

@@ -33,7 +33,7 @@ from tbscope.ir.module_tree import ModuleTree
 from tbscope.ir.placement.borrowed_calls import place_borrowed_calls
 from tbscope.ir.placement.partition import Placement
 from tbscope.ir.scope_io import OPERATIONS
-from tbscope.ir.scopes import PHASE_BOXES, Scope
+from tbscope.ir.scopes import Scope
 from tbscope.page.hierarchy import Hierarchy
 from tbscope.page.level_graph import bears_seeds, read_levels
 from tbscope.page.op_types import op_type
@@ -133,18 +133,17 @@ def lay_out(
     drawing.split()
     layout, hierarchy = drawing.layout, drawing.hierarchy
     if templates:
-        boxes = {name: scope for scope, name in layout.boxes.items() if name}
-        # The class of the module that each box represents, or whose gradients it contains.
-        titles = {name: short.get(box.part.label, box.part.label) for name, box in boxes.items()}
-        made = seeds(
-            hierarchy,
-            {name: titles[name] for name, box in boxes.items() if box.kind == "module"},
-            {
-                name: "_".join({titles[name]: None, PHASE_BOXES[box.phase]: None})
-                for name, box in boxes.items()
-                if box.phase != "forward"
-            },
-        )
+        # The class of the module that each box represents, and titles of the boxes of gradients and
+        # optimizers.
+        classes: dict[str, str] = {}
+        stages: dict[str, str] = {}
+        for scope, name in layout.boxes.items():
+            title = short.get(scope.part.label, scope.part.label)
+            if name and scope.phase != "forward":
+                stages[name] = f"{title}_{scope.phase}"
+            elif name and scope.kind == "module":
+                classes[name] = title
+        made = seeds(hierarchy, classes, stages)
         # The page counts the seeds' boxes when it looks for glyphs to put aside at the top level.
         count = len({seed.name.partition("/")[0] for seed in made})
         if bears_seeds(hierarchy, count, drawing.levels.get(hierarchy.root)):

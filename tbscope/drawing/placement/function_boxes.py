@@ -13,7 +13,7 @@ at which they ran (`_Unit.steps`): a step lower than the preceding one begins a 
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import groupby, takewhile
+from itertools import groupby, pairwise, takewhile
 from typing import NamedTuple, TypeAlias
 
 from tbscope.drawing.placement.containers import Stage
@@ -411,16 +411,11 @@ class FunctionBoxes:
 
 def _rounds(units: list[_Unit], loops: list[list[list[_Unit]]]) -> list[list[list[_Unit]]]:
     """Return the iterations of loops, or the units up to each optimizer step if one is in none."""
-    steps = {unit.item for unit in units if PHASE_BOXES["optimizer"] in unit.modules}
     looped = {unit.item for iterations in loops for members in iterations for unit in members}
-    if len(steps) < 2 or steps <= looped:
+    steps = [at for at, unit in enumerate(units, 1) if PHASE_BOXES["optimizer"] in unit.modules]
+    if len(steps) < 2 or all(units[at - 1].item in looped for at in steps):
         return loops
-    rounds: list[list[_Unit]] = [[]]
-    for unit in units:
-        rounds[-1].append(unit)
-        if unit.item in steps:
-            rounds.append([])
-    return [rounds[:-1]]
+    return [[units[start:end] for start, end in pairwise([0, *steps])]]
 
 
 def _calls_around(
