@@ -55,8 +55,9 @@ def test_the_backward_pass_stands_in_the_modules_and_in_no_circle(name, ranks, o
 def test_gradients_are_scattered_in_the_module_whose_parameters_they_are_of():
     graph = recorded("by both", 4)
     scattered = [node for node in graph.nodes if node.op == "reduce_scatter_single"]
-    assert [node.scope.path.rpartition("/")[2] for node in scattered] == [
-        "FSDPBlock[1]",
-        "Linear[head]",
-        "FSDPBlock[0]",
+    blocks = "gradients/FSDPNet/ModuleList[blocks]/FSDPBlock"
+    assert [node.scope.path for node in scattered] == [
+        f"{blocks}[1]/reduce_scatter",
+        "gradients/FSDPNet/reduce_scatter",
+        f"{blocks}[0]/reduce_scatter",
     ]

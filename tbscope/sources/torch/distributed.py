@@ -7,7 +7,7 @@ API that a supported version lacks has a fallback here.
 import gc
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -32,6 +32,8 @@ __all__ = [
     "is_of_meshes",
     "is_simulated",
     "process_rank",
+    "shard_steps",
+    "sharded_module",
     "sharding_of",
     "shared_store",
     "world_size",
@@ -46,6 +48,30 @@ WORKS: tuple[Any, ...] = tuple(
     kind for name in ("Work", "FakeWork") if "wait" in vars(kind := getattr(_binding, name, object))
 )
 """The classes of c10d's `Work`: handles of asynchronous collectives, on which Python waits."""
+
+# The file and the class of `shard_steps`; the second are of FullyShardedDataParallel.
+_SHARD_STEPS: tuple[tuple[str, str, dict[str, str]], ...] = (
+    (
+        "_fully_shard._fsdp_param_group",
+        "FSDPParamGroup",
+        {
+            "unshard": "gather",
+            "wait_for_unshard": "gather",
+            "reshard": "free",
+            "post_backward": "reduce_scatter",
+        },
+    ),
+    (
+        "_runtime_utils",
+        "",
+        {
+            "_unshard": "gather",
+            "_reshard": "free",
+            "_reduce_grad": "reduce_scatter",
+            "_reduce_grad_no_shard": "reduce_scatter",
+        },
+    ),
+)
 
 # Files in which torch computes coordinates of ranks with tensors.
 _MESH_FILES = ("torch/distributed/device_mesh.py", "torch/distributed/_mesh_layout.py")
@@ -78,6 +104,26 @@ def is_launched_in_group() -> bool:
 def is_simulated() -> bool:
     """Whether the other ranks are simulated: the backend is torch's fake process group."""
     return bool(_distributed.get_backend() == "fake")
+
+
+def shard_steps() -> Iterator[tuple[object, str, str]]:
+    """Yield torch's functions that gather and free parameters, and that reduce gradients.
+
+    Each comes with its class or file, and the name of the box for its operations. Functions that
+    are not imported are left out: no module is sharded by them.
+    """
+    for name, owner, steps in _SHARD_STEPS:
+        file = sys.modules.get(f"torch.distributed.fsdp.{name}")
+        for step, box in steps.items() if file is not None else ():
+            yield getattr(file, owner, file), step, box
+
+
+def sharded_module(args: tuple[Any, ...]) -> torch.nn.Module:
+    """Return the module that a function of `shard_steps` is called for, by its arguments."""
+    for handle in args[1:2]:
+        if hasattr(handle, "_fully_sharded_module"):
+            return handle._fully_sharded_module  # type: ignore[no-any-return]
+    return args[0].modules[0]  # type: ignore[no-any-return]
 
 
 def shared_store(prefix: str) -> Any:
@@ -205,15 +251,16 @@ class Groups:
         root = _root_mesh(mesh)
         if root is not mesh:
             self.met(root)
-        groups = []
+        groups, own = [], getattr(root, "_pg_registry", {})
         for dimension in range(mesh.ndim):
             try:
                 group = mesh.get_group(dimension)
+                name = str(group.group_name)
                 ranks = _distributed.get_process_group_ranks(group)
-                if ranks != _ranks_along(mesh, dimension):
+                if ranks != _ranks_along(mesh, dimension) or own.get(name, group) is not group:
                     # Groups of a later run may reuse the names of destroyed ones.
                     return
-                groups.append(str(group.group_name))
+                groups.append(name)
             except (AttributeError, AssertionError, KeyError, RuntimeError, TypeError, ValueError):
                 # The mesh was made without groups, or its groups are destroyed.
                 return

@@ -58,6 +58,8 @@ class ModuleEntry:
         adopter: The entry of the module that called it, if no module registers it.
         first_scope: The scope of its first call, or the container scope for it; None before
             either exists.
+        scope: The scope of its latest call, or the container scope for it, outside of backward
+            passes.
     """
 
     module: torch.nn.Module
@@ -71,6 +73,7 @@ class ModuleEntry:
     wrapper: torch.nn.Module | None = None
     adopter: "ModuleEntry | None" = None
     first_scope: Scope | None = None
+    scope: Scope | None = None
 
     def __post_init__(self) -> None:
         module = self.module

@@ -18,7 +18,7 @@ import torch
 from tbscope.ir.graph import Source
 
 __all__ = [
-    "LOADING",
+    "METHODS",
     "OWN_FILES",
     "CallSiteFinder",
     "Spot",
@@ -53,9 +53,14 @@ _HELPERS = frozenset(
 
 # The file name of code that torch.fx generates.
 _GENERATED = "<eval_with_key>"
-_MODULES = _TORCH + os.path.join("nn", "modules", "module.py")
-LOADING = "Module.load_state_dict"
-"""The method of modules that counts as a training helper: it updates a target network."""
+METHODS = {
+    "load_state_dict": _TORCH + os.path.join("nn", "modules", "module.py"),
+    "clip_grad_norm_": _TORCH
+    + os.path.join("distributed", "fsdp", "fully_sharded_data_parallel.py"),
+}
+"""The methods of modules that count as training helpers, with their files.
+
+`load_state_dict` updates a target network."""
 
 
 def helper_name(frame: FrameType | None) -> str | None:
@@ -68,8 +73,8 @@ def helper_name(frame: FrameType | None) -> str | None:
         code = frame.f_code
         if code.co_filename in _HELPERS:
             name = _public_name(code) or name
-        elif code.co_name == "load_state_dict" and code.co_filename == _MODULES:
-            name = LOADING
+        elif METHODS.get(code.co_name) == code.co_filename:
+            name = code.co_qualname
         frame = frame.f_back
     return name
 

@@ -21,6 +21,7 @@ from tbscope.sources.torch.calling.pytree import slots_of, tensor_leaves
 from tbscope.sources.torch.compat.tensors import (
     in_functorch,
     is_fake,
+    key_of_storage,
     keys_of_storages,
     outside_modes,
     parts_of,
@@ -347,6 +348,11 @@ class Writes:
                 late = itertools.takewhile(lambda write: write.order > since, reversed(writes))
                 overlapping += [write for write in late if write.region.overlaps(region)]
         return overlapping
+
+    def values_in(self, storage: torch.UntypedStorage) -> list[Value]:
+        """Return the values of the tensors in a storage into which operations wrote."""
+        writes = self._by_storage.get(key_of_storage(storage), ())
+        return list(dict.fromkeys(write.value for write in writes))
 
     def forget_fresh(self, results: list[torch.Tensor], read: list[torch.Tensor]) -> None:
         """Remove the writes to storages of results that are new, at the address of released ones.

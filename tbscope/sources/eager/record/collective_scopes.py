@@ -7,13 +7,13 @@ module. So a collective that ran in a hook or between modules finds its scope af
 that it serves.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from itertools import takewhile
 
 from tbscope.ir.graph import Graph, Node, Value
 from tbscope.ir.nodes import STATE, sources_of
 from tbscope.ir.pytree import values_in
-from tbscope.ir.scopes import Scope, self_and_ancestors
+from tbscope.ir.scopes import PHASE_BOXES, Scope, self_and_ancestors
 
 __all__ = ["move_to_modules"]
 
@@ -24,13 +24,16 @@ _EMPTY = "empty"
 _WAITS = ("wait", "wait_tensor")
 
 
-def move_to_modules(graph: Graph) -> None:
+def move_to_modules(graph: Graph, boxes: Collection[Scope]) -> None:
     """Move each collective to the scope of the module that it serves.
 
     Args:
         graph: Changed in place: the scopes of collectives, and of nodes that only lead to them.
+        boxes: Scopes in which collectives stay.
     """
-    collective = [node for node in graph.nodes if node.collective is not None]
+    collective = [
+        node for node in graph.nodes if node.collective is not None and node.scope not in boxes
+    ]
     if collective:
         settling = _ModuleSearch(graph)
         for node in collective:
@@ -71,10 +74,18 @@ class _ModuleSearch:
         return self._around_those(node, sources_of) or self._around_those(node, self._after)
 
     def _is_nowhere(self, scope: Scope | None) -> bool:
-        """Whether a scope belongs to no module: the top level, a whole pass or optimizer."""
+        """Whether a scope belongs to no module: the top level, a whole pass or optimizer.
+
+        A helper of torch (`clip_grad_norm_`) has a box of its own.
+        """
         if scope is None or scope.parent is None:
-            return scope is None or scope.phase != "forward"
-        return scope.phase == "optimizer" and scope.parent.parent is None
+            return scope is None or scope.part.label == PHASE_BOXES.get(scope.phase)
+        outer = scope.parent
+        return (
+            scope.phase == "optimizer"
+            and outer.parent is None
+            and outer.part.label == PHASE_BOXES["optimizer"]
+        )
 
     def _owners(self, node: Node) -> list[Scope]:
         """Return the scopes of the parameters or gradients from which alone a collective is made.

@@ -64,6 +64,9 @@ class Events:
         call_ended: A module call has returned.
         call_failed: A module call has raised.
         function_runs: An operator runs a function that is its argument in the block.
+        shard_step: A sharded module gathers or frees its parameters, or reduces their gradients,
+            in the block.
+        storage_freed: The memory of a tensor that remains is freed.
         backward_pass: The engine of autograd runs in the block.
         gradient_set: A script has set the gradient of a tensor.
         step_begins: An optimizer begins a step.
@@ -92,6 +95,8 @@ class Events:
     call_ended: Handler
     call_failed: Handler
     function_runs: Block
+    shard_step: Block
+    storage_freed: Handler
     backward_pass: Block
     gradient_set: Handler
     step_begins: Handler

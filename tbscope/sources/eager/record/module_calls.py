@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from tbscope.ir.graph import Call
+from tbscope.ir.graph import Call, Node
 from tbscope.sources.eager.record.dataflow import Dataflow, argument
 from tbscope.sources.eager.record.scope_stack import RESUMED, Failures, Frame, Resumed, is_empty
 from tbscope.sources.torch.calling.argument_values import collect_tensors
@@ -40,6 +40,8 @@ class ModuleCalls:
         self.failed = Failures[Frame]()
         # The numbers of the parameters in whose place other tensors were used.
         self._replaced: set[int] = set()
+        # The node that frees memory in the running step of a sharded module, if any.
+        self._freed: list[Node] = []
         self._connect(flow, suspend)
 
     def _connect(self, flow: Dataflow, suspend: Callable[[], AbstractContextManager[None]]) -> None:
@@ -233,6 +235,54 @@ class ModuleCalls:
                 failed = False
             finally:
                 self._scopes.close_block(name, failed=failed)
+
+    @contextmanager
+    def shard_step(self, module: torch.nn.Module, name: str) -> Iterator[None]:
+        """Record a step of a sharded module in a box beside the children of the module.
+
+        The module may run later (its parameters are gathered early), or have run before.
+
+        Args:
+            module: The module.
+            name: The name of the box: `gather`, `free` or `reduce_scatter`.
+        """
+        flow, scopes = self._flow, self._scopes
+        entry, training = scopes.registry.module(module), flow.training
+        if flow.operations.running is not None or entry is None:
+            yield
+            return
+        call, parent = scopes.call_of(entry), None
+        if call is not None:
+            parent = call.inner
+        elif training is not None:
+            parent = training.backward.mirror_of(entry, after=name != "gather")
+        parent = parent or scopes.container(entry, again=True)
+        box, before = scopes.box(parent, name), self._freed
+        freed = self._freed = []
+        frame = Frame(box, box, source=scopes.running.source, begun=self._builder.operations)
+        scopes.open_call(frame)
+        try:
+            yield
+        finally:
+            scopes.close_call(frame)
+            if freed and self._builder.operations == frame.begun + 1:
+                # A box around a single node would only hide it.
+                freed[0].scope = parent
+            self._freed = before
+
+    def add_free(self, storage: torch.UntypedStorage) -> None:
+        """Record that a step of a sharded module frees the memory of a tensor."""
+        running, tensors = self._scopes.running, self._flow.values
+        values = tensors.writes.values_in(storage)
+        # Only the frame of a step has a scope without a module.
+        if running.scope is None or running.entry is not None or not values:
+            return
+        if not self._freed:
+            self._freed.append(tensors.append("free", running.scope, [], running.source))
+        node = self._freed[0]
+        node.phase = running.scope.phase
+        node.inputs += values
+        node.arguments += [argument((None, value)) for value in values]
 
     # -- replaced tensors -----------------------------------------------------------------
 

@@ -128,6 +128,8 @@ class Recorder:
             call_ended=calls.leave_call,
             call_failed=calls.fail_call,
             function_runs=calls.function,
+            shard_step=calls.shard_step,
+            storage_freed=calls.add_free,
             backward_pass=self._backward_pass,
             gradient_set=ignore_event if training is None else training.backward.was_set,
             step_begins=self._begin_step,
@@ -277,7 +279,7 @@ class Recorder:
         if ranks is not None:
             graph.mesh = ranks.groups.mesh()
             join_passes(graph)
-            move_to_modules(graph)
+            move_to_modules(graph, self.scopes.boxes.values())
             ranks.begun.clear()
         # The recorder refers to itself: without this, all tensors would live until the next garbage
         # collection.

@@ -78,6 +78,7 @@ class ScopeStack:
             it runs; None for no call.
         phases: The boxes of backward passes and optimizer steps, each with the number of boxes
             before it.
+        boxes: The boxes of the steps of sharded modules, by enclosing scope and name.
         again: Returns the enclosing scope for scopes that a script opens in a scope while a
             backward pass runs: it is in the box of the pass, apart from the scopes that mirror the
             model. None if no pass runs.
@@ -95,6 +96,7 @@ class ScopeStack:
         self._opened: dict[tuple[Scope | None, ModuleEntry], Scope] = {}
         self._adopted = itertools.count()
         self.phases: dict[Scope, int] = {}
+        self.boxes: dict[tuple[Scope | None, str], Scope] = {}
         # By scope of a module: its entry, and the number of phases before it opened.
         self._opened_after: dict[Scope, tuple[ModuleEntry, int]] = {}
 
@@ -176,6 +178,8 @@ class ScopeStack:
         if opened is not None and opened.kind == "container" and self.phase_since(opened) is None:
             # The scope was the container for calls of modules in it: the call gets the same scope.
             opened.kind = "module"
+            if self.again is None:
+                entry.scope = opened
             return opened
         return self._open_module(entry, parent, "module")
 
@@ -251,6 +255,8 @@ class ScopeStack:
         scope.qualified_name = entry.qualified_name
         if entry.first_scope is None:
             entry.first_scope = scope
+        if self.again is None and (kind == "module" or entry.scope is None):
+            entry.scope = scope
         return scope
 
     # -- named scopes ------------------------------------------------------------------
@@ -261,6 +267,14 @@ class ScopeStack:
         scope.phase = phase
         self.phases[scope] = len(self.phases)
         return scope
+
+    def box(self, parent: Scope | None, name: str) -> Scope:
+        """Return the box of this name for all steps of a sharded module in a scope."""
+        box = self.boxes.get((parent, name))
+        if box is None:
+            box = self.boxes[parent, name] = self._new_scope(name, None, parent=parent, kind="hand")
+            box.phase = "forward" if parent is None else parent.phase
+        return box
 
     def open_block(self, name: str, *, by_script: bool = False) -> Scope:
         """Open a named scope in the running call; return it.

@@ -429,11 +429,12 @@ class TensorSources:
     def _step(self, op: str, inputs: list[Value]) -> Node:
         """Add a node for a step that no mode has seen as an operation."""
         running = self.scopes.running
-        scope = running.inner
-        if scope is not None and scope.phase == "backward":
-            # No module runs in a backward pass: the node goes next to its last input.
-            near = inputs[-1].producer.scope
-            scope = near if near is not None and near.phase == "backward" else scope
+        scope, near = running.inner, inputs[-1].producer.scope
+        # No module runs in a backward pass, or where its gradients are read later: the node goes
+        # next to its last input.
+        outside = running.call is None or (scope is not None and scope.phase == "backward")
+        if outside and near is not None and near.phase == "backward":
+            scope = near
         node = self.values.append(op, scope, inputs, running.source)
         if scope is not None:
             node.phase = scope.phase

@@ -8,6 +8,7 @@
 - `tensor.untyped_storage().resize_(0)` frees the memory of a tensor that remains, as sharded
   training does after forward.
 - `work.wait()` waits for an asynchronous collective, whose result is read from then on.
+- Sharded modules gather and free their parameters, and reduce their gradients, in hooks.
 
 None of these is an operation.
 """
@@ -15,6 +16,7 @@ None of these is an operation.
 import functools
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
@@ -24,7 +26,7 @@ from torch.overrides import handle_torch_function, has_torch_function
 from tbscope.sources.eager.restore.preserve import active_snapshots
 from tbscope.sources.eager.thread_state import step_watchers, watching
 from tbscope.sources.eager.watch.modes import inherit_watchers
-from tbscope.sources.eager.watch.patch import Patches
+from tbscope.sources.eager.watch.patch import Patch, Patches, SharedBlock
 from tbscope.sources.torch.calling.argument_values import collect_tensors
 from tbscope.sources.torch.compat.modules import functional_calls
 from tbscope.sources.torch.compat.tensors import (
@@ -33,9 +35,16 @@ from tbscope.sources.torch.compat.tensors import (
     jagged_constructors,
     outside_modes,
 )
-from tbscope.sources.torch.distributed import WORKS
+from tbscope.sources.torch.distributed import WORKS, shard_steps, sharded_module
 
-__all__ = ["ALIASES_AND_RESIZES", "AUTOGRAD_FUNCTIONS", "SETTERS", "TRAIN_EVAL", "WAITS"]
+__all__ = [
+    "ALIASES_AND_RESIZES",
+    "AUTOGRAD_FUNCTIONS",
+    "SETTERS",
+    "SHARD_STEPS",
+    "TRAIN_EVAL",
+    "WAITS",
+]
 
 SETTERS = Patches()
 """Block in which tensors are reported before their data or gradients are set."""
@@ -115,6 +124,8 @@ def _resize(storage: torch.UntypedStorage, size: int) -> object:
             with outside_modes():
                 none = torch.empty(0, dtype=torch.uint8, device=storage.device)
                 recorder.events.about_to_write(none.set_(storage, 0, (0,), (1,)))
+                if not size:
+                    recorder.events.storage_freed(storage)
     return _resize.original(storage, size)
 
 
@@ -209,6 +220,31 @@ def _report_waits(kind: type) -> None:
 
 for _kind in WORKS:
     _report_waits(_kind)
+
+
+def _report_steps() -> Callable[[], None]:
+    steps = Patches()
+    for owner, name, box in shard_steps():
+        _report_step(steps.of(owner, name), box)
+    return steps.put()
+
+
+def _report_step(put: Callable[[Any], Patch], box: str) -> None:
+    @put
+    def step(*args: object, **kwargs: object) -> Any:
+        if not watching.recorders:
+            with inherit_watchers() as watched:
+                if watched:
+                    return step.substitute(*args, **kwargs)
+        with ExitStack() as stack:
+            for recorder in watching.recorders:
+                if not recorder.suspended:
+                    stack.enter_context(recorder.events.shard_step(sharded_module(args), box))
+            return step.original(*args, **kwargs)
+
+
+SHARD_STEPS = SharedBlock(_report_steps)
+"""Block in which the steps of sharded modules are reported."""
 
 
 @TRAIN_EVAL.of(torch.nn.Module, "train")

@@ -12,6 +12,7 @@ from tbscope.sources.eager.watch.changes_outside_modes import (
     ALIASES_AND_RESIZES,
     AUTOGRAD_FUNCTIONS,
     SETTERS,
+    SHARD_STEPS,
     WAITS,
 )
 from tbscope.sources.eager.watch.compiler_bypass import UNOBSERVED, running_eagerly
@@ -118,6 +119,7 @@ class Watch(AbstractContextManager[None]):
                 process_stack.enter_context(block)
             if is_distributed():
                 process_stack.enter_context(WAITS)
+                process_stack.enter_context(SHARD_STEPS)
             if self._stand_ins is not None:
                 thread_stack.callback(setattr, watching, "stand_ins", watching.stand_ins)
                 watching.stand_ins = self._stand_ins

@@ -39,6 +39,7 @@ from tbscope.sources.torch.autograd import (
     running_node,
 )
 from tbscope.sources.torch.compat.tensors import outside_modes, without_functions
+from tbscope.sources.torch.module_names import ModuleEntry
 from tbscope.sources.torch.source_location import is_only_dispatched
 from tbscope.sources.torch.subclasses import PLAIN
 
@@ -159,6 +160,9 @@ class Backward:
                 self._leaf = None
             elif self._differentiated is not None:
                 node.attributes["differentiates"] = self._differentiated.op
+        elif node.scope is not None and node.scope.phase == "backward":
+            # Sharded modules may reduce their gradients after the passes.
+            node.phase = "backward"
         if not torch.is_grad_enabled():
             self._makers.add_inside(node)
             return
@@ -337,6 +341,9 @@ class Backward:
         own_scope = self._own_scope_of(leaf)
         near = values[-1].producer.scope if values else None
         call = None if near is None else begun.calls.get(near)
+        if near is not None and self._scopes.boxes.get((near.parent, "reduce_scatter")) is near:
+            # Sharded modules gather one parameter for all of theirs.
+            return near
         if near is not None and call is not None:
             if own_scope is None:
                 made = self._values.find(leaf)
@@ -348,6 +355,25 @@ class Backward:
                 # A later call of the module.
                 return near
         return self._mirror(begun, own_scope)
+
+    def mirror_of(self, entry: ModuleEntry, *, after: bool) -> Scope | None:
+        """Return the scope in the running pass that mirrors a call of a module.
+
+        The call is that of the operation whose gradient is computed, or else the latest. None if no
+        pass runs.
+
+        Args:
+            entry: The module.
+            after: Whether the latest pass counts if no pass runs.
+        """
+        begun = [*(self._ended.values() if after else ()), *self.passes][-1:]
+        if not begun:
+            return None
+        function, name = running_node(), entry.qualified_name
+        made = None if function is None else self.made(function)
+        calls = () if made is None else self_and_ancestors(made.scope)
+        call = next((scope for scope in calls if scope.qualified_name == name), entry.scope)
+        return self._mirror(begun[0], call)
 
     def _own_scope_of(self, leaf: torch.Tensor) -> Scope | None:
         """Return the scope of the module that owns a leaf tensor, or None if no module does."""
@@ -375,6 +401,9 @@ class Backward:
         if scope not in begun.mirrors:
             parent = self._mirror(begun, scope.parent)
             key = parent, scope.part
+            if self._scopes.boxes.get((scope.parent, "gather")) is scope:
+                # The gradient of a gathered tensor is reduced and scattered.
+                begun.parts[key] = self._scopes.box(parent, "reduce_scatter")
             if key not in begun.parts:
                 kind: ScopeKind = "container" if scope.kind == "container" else "hand"
                 begun.parts[key] = self._new(scope.part, parent, kind)

@@ -23,7 +23,7 @@ from tbscope.sources.eager.record.scope_stack import Frame, ScopeStack
 from tbscope.sources.eager.record.tensor_sources import TensorSources
 from tbscope.sources.torch.autograd import kept_gradient
 from tbscope.sources.torch.calling.pytree import tensor_leaves
-from tbscope.sources.torch.source_location import LOADING, helper_name
+from tbscope.sources.torch.source_location import METHODS, helper_name
 
 __all__ = ["Optimizers"]
 
@@ -238,7 +238,7 @@ class Optimizers:
             self._latest, self._helper_there = there, helper_name(frame) if is_outside else None
         if not self.steps:
             helper = self._helper_there
-            if helper == LOADING:
+            if helper is not None and helper.partition(".")[2] in METHODS:
                 # It is a method of the modules into which it writes.
                 scope = self._scopes.running.inner
             if helper is None:
