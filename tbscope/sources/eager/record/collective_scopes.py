@@ -24,19 +24,16 @@ _EMPTY = "empty"
 _WAITS = ("wait", "wait_tensor")
 
 
-def move_to_modules(graph: Graph, boxes: Collection[Scope]) -> None:
-    """Move each collective to the scope of the module that it serves.
+def move_to_modules(graph: Graph, collectives: Collection[Node]) -> None:
+    """Move collectives to the scopes of the modules that they serve.
 
     Args:
         graph: Changed in place: the scopes of collectives, and of nodes that only lead to them.
-        boxes: Scopes in which collectives stay.
+        collectives: The collectives.
     """
-    collective = [
-        node for node in graph.nodes if node.collective is not None and node.scope not in boxes
-    ]
-    if collective:
+    if collectives:
         settling = _ModuleSearch(graph)
-        for node in collective:
+        for node in collectives:
             module_scope = settling.module_scope(node)
             if module_scope is not None and module_scope is not node.scope:
                 settling.move(node, module_scope)

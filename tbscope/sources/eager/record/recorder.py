@@ -278,8 +278,10 @@ class Recorder:
         )
         if ranks is not None:
             graph.mesh = ranks.groups.mesh()
+            boxes = {*self.scopes.boxes.values()}
+            outside = [each for each in graph.nodes if each.collective and each.scope not in boxes]
             join_passes(graph)
-            move_to_modules(graph, self.scopes.boxes.values())
+            move_to_modules(graph, outside)
             ranks.begun.clear()
         # The recorder refers to itself: without this, all tensors would live until the next garbage
         # collection.
