@@ -8,11 +8,13 @@ import torch
 import torch.distributed as dist
 from llama import LARGE, SMALL, Llama, spread
 from torch import nn
+from versions import needs_torch
 
 import tbscope
 from tbscope.ranks.rank_classes import is_message
 
 DOC = (Path(__file__).parents[1] / "docs" / "distributed.md").read_text(encoding="utf-8")
+ONES = torch.ones(4, 4)
 TOKENS = torch.zeros(1, 8, dtype=torch.int64)
 
 
@@ -74,6 +76,47 @@ def test_a_mesh_of_an_earlier_run_names_no_group_of_a_later_one():
         graph = tbscope.trace(Sums(), torch.ones(3))
     assert earlier.ndim == 2
     assert (graph.mesh, joined(graph)[0].mesh) == ((), named.mesh)
+
+
+@needs_torch(2, 13, reason="its meshes do not keep the groups that they were made with")
+def test_meshes_of_earlier_runs_do_not_part_the_ranks_of_a_later_one():
+    earlier, graphs = [], []
+    for mesh in ({"dp": 2, "tp": 2}, {"dp": 4}):
+        with tbscope.fake_world(4, mesh=mesh) as made:
+            earlier.append(made)
+    for rank in range(4):
+        with tbscope.fake_world(4, rank=rank):
+            pairs = [dist.new_group([0, 1]), dist.new_group([2, 3])]
+
+            def sums(x, group=pairs[rank // 2]):
+                dist.all_reduce(x, group=group)
+                return x
+
+            graphs.append(tbscope.trace(sums, torch.ones(3)))
+    assert {joined(graph)[0].mesh for graph in graphs} == {""}
+    assert [part.ranks for part in tbscope.merge_ranks(graphs).parts] == [(0, 1, 2, 3)]
+
+
+CUTS = {
+    "chunk": lambda x: x.chunk(4, -1),
+    "split": lambda x: x.split(1, -1),
+    "unbind": lambda x: x.unbind(0),
+    "tensor_split": lambda x: x.tensor_split(4),
+}
+
+
+@pytest.mark.parametrize("cut", CUTS)
+def test_ranks_that_take_their_own_part_of_a_tensor_are_one_picture(cut):
+    graphs = []
+    for rank in range(4):
+        with tbscope.fake_world(4, rank=rank):
+            graphs.append(tbscope.trace(lambda x: CUTS[cut](x)[dist.get_rank()].relu(), ONES))
+    merged = tbscope.merge_ranks(graphs)
+    assert [part.ranks for part in merged.parts] == [(0, 1, 2, 3)]
+    (relu,) = [node for node in merged.nodes if node.op == "relu"]
+    assert relu.attributes["parts_by_rank"] == "; ".join(
+        f"{cut}:{rank} on rank {rank}" for rank in range(4)
+    )
 
 
 @pytest.mark.parametrize("rank", [5, 9])

@@ -24,7 +24,7 @@ from tbscope.ir.scopes import Scope, ScopePart, self_and_ancestors
 from tbscope.messages import error_text, shown
 from tbscope.ranks.graph_copy import RankCopy
 from tbscope.ranks.match_collectives import Joint, match_parts
-from tbscope.ranks.rank_classes import groups_of, sizes_of
+from tbscope.ranks.rank_classes import groups_of, parts_of, sizes_of
 from tbscope.ranks.rank_options import check_unfolded
 from tbscope.ranks.rank_shares import figures_of, whole_model, with_stages
 from tbscope.utils.validation import check_truth
@@ -294,6 +294,7 @@ def _tell_differences(merged: Graph, group: Sequence[Graph]) -> None:
             texts = {
                 "shapes_by_rank": ", ".join([_shape(shape) for shape in sizes_of(counterpart)]),
                 "arguments_by_rank": ", ".join(constants_of(counterpart)),
+                "parts_by_rank": ", ".join(parts_of(counterpart)),
                 "names_by_rank": counterpart.name if counterpart.kind in STATE else "",
             }
             for name, text in texts.items():

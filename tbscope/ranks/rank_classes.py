@@ -1,7 +1,8 @@
 """Classes of equivalent ranks: their graphs have the same structure, whatever their sizes are.
 
 A structure is a graph without the properties that may differ between ranks of one program: sizes,
-constants, devices, times, the numbers of modules in lists (experts), and the ranks of a collective.
+constants, devices, times, the numbers of modules in lists (experts), the ranks of a collective, and
+the index of a part of a tensor (`x.chunk(4)[rank]`).
 Ranks of a pipeline are equivalent only if their peers are, too: the classes are refined until they
 are stable. In a ring no rank is first or last, so all its ranks are equivalent.
 """
@@ -12,7 +13,7 @@ from collections.abc import Hashable, Iterator, Sequence
 
 from tbscope.ir.graph import Graph, Node, Value
 
-__all__ = ["groups_of", "is_message", "sizes_of"]
+__all__ = ["groups_of", "is_message", "parts_of", "sizes_of"]
 
 # A decimal part of a dotted name.
 _NUMBER = re.compile(r"(?<![^.])[0-9]+(?![^.])")
@@ -59,6 +60,17 @@ def groups_of(graphs: Sequence[Graph]) -> list[list[Graph]]:
     return list(groups.values())
 
 
+def parts_of(node: Node) -> list[str]:
+    """Return the parts of split tensors that a node reads: `chunk:2`."""
+    return [f"{value.producer.op}:{value.index}" for value in node.inputs if _is_part(value)]
+
+
+def _is_part(value: Value) -> bool:
+    """Whether a value is one of several views of a tensor, as `chunk` and `unbind` return them."""
+    node = value.producer
+    return len(node.outputs) > 1 == len(node.inputs) and not node.allocated_bytes
+
+
 def sizes_of(node: Node) -> tuple[Hashable, ...]:
     """Return the sizes of a node's outputs; of a sharded tensor the sizes of the local shard."""
     return tuple(
@@ -85,7 +97,7 @@ def _rows(graph: Graph) -> Iterator[Hashable]:
     numbers = {node: number for number, node in enumerate(graph.nodes)}
 
     def position(value: Value) -> tuple[int, int]:
-        return numbers.get(value.producer, -1), value.index
+        return numbers.get(value.producer, -1), -1 if _is_part(value) else value.index
 
     for node in graph.nodes:
         collective = node.collective
