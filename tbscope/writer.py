@@ -10,7 +10,7 @@ import torch.utils.tensorboard
 from torch.utils.tensorboard.writer import FileWriter
 
 from tbscope.api.add_graph import add_graph, add_overlay
-from tbscope.api.watch import watch
+from tbscope.api.watch import close_watches, watch
 from tbscope.ir.graph import Graph
 from tbscope.writing.records import foresee_failure, writing_failed
 
@@ -63,11 +63,17 @@ class SummaryWriter(torch.utils.tensorboard.SummaryWriter):
         super().flush()
 
     def close(self) -> None:
-        """Write all events added so far to disk, and close the file.
+        """Write all events added so far to disk, and close the file; end the watches of models.
 
         Later events go to a new file.
         """
         self._leave_file_of_parent()
+        try:
+            close_watches(self)
+        finally:
+            self._close()
+
+    def _close(self) -> None:
         closer, self._closer = self._closer, None
         if closer is not None:
             closer.detach()

@@ -1,7 +1,9 @@
 """`watch`: draws the next call of a model in a running training, and the step around it."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Unpack
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Unpack
+from weakref import finalize
 
 import torch
 
@@ -15,18 +17,17 @@ from tbscope.ranks.gather import gathering_of
 from tbscope.ranks.rank_options import Ranks
 from tbscope.sources.torch.calling.bind import require_whole
 from tbscope.sources.torch.calling.signatures import describe_type
-from tbscope.sources.torch.compat.modules import ScriptModule
 from tbscope.sources.torch.distributed import process_rank
 from tbscope.utils.option import shows_options
 from tbscope.utils.validation import check_truth
-from tbscope.utils.warning import warn_once
+from tbscope.utils.warning import warn, warn_once
 from tbscope.writing.event_sinks import check_writer
 from tbscope.writing.tags import GraphEntry
 
 if TYPE_CHECKING:
     from tbscope.sources.eager.step_watcher import TrainingWatch
 
-__all__ = ["Watched", "watch"]
+__all__ = ["Watched", "close_watches", "watch"]
 
 
 class Watched:
@@ -36,9 +37,10 @@ class Watched:
         graph: The latest graph that was drawn; None before the first.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, name: str, *, gathers: bool) -> None:
         self.graph: Graph | None = None
         self._waiting: TrainingWatch | None = None
+        self._name, self._gathers = name, gathers
 
     @property
     def is_over(self) -> bool:
@@ -50,6 +52,34 @@ class Watched:
         if self._waiting is not None:
             self._waiting.remove()
 
+    def close(self) -> None:
+        """Stop waiting; draw a step that lacks only an optimizer, or warn that none was drawn."""
+        # Other ranks may not close at all: a step of several ranks is not completed here.
+        self._end(completes=not self._gathers)
+
+    def _end(self, *, completes: bool = False) -> None:
+        reason = None if self._waiting is None else self._waiting.close(completes=completes)
+        if reason is not None:
+            self._warn(reason)
+
+    def _warn(self, reason: str) -> None:
+        warn(f"tbscope drew no step of {self._name}: {reason}")
+
+
+_closers: "list[finalize[..., Any]]" = []
+
+
+def close_watches(writer: object) -> None:
+    """Close the watches of a writer that have drawn nothing yet."""
+    for closer in [*_closers]:
+        alive = closer.peek()
+        if alive is None or alive[0] is writer:
+            _closers.remove(closer)
+        if alive is not None and alive[0] is writer:
+            closer.detach()
+            if alive[2][0].graph is None:
+                alive[2][0].close()
+
 
 @shows_options
 def watch(
@@ -60,7 +90,7 @@ def watch(
     run_name: str | None = None,
     every: int | None = None,
     backward: bool = True,
-    optimizer: torch.optim.Optimizer | None = None,
+    optimizer: object | None = None,
     all_ranks: bool = False,
     ranks: Ranks = "mine",
     ranks_timeout: float = 300.0,
@@ -81,9 +111,9 @@ def watch(
             the structure has changed, with a note of the changes. None: no further recording.
         backward: Whether the backward pass and the optimizer's step are drawn, too; then a
             call in training mode is awaited.
-        optimizer: The optimizer whose step ends the graph, after one backward pass or several;
-            None for the first optimizer with a parameter of the model, if its step comes before
-            the next call of the model.
+        optimizer: The optimizer whose step ends the graph, or an object around it (Accelerate's);
+            None for the optimizers of the parameters that the step trains, after one backward pass
+            or several.
         all_ranks: Whether every process of a distributed run draws by itself; otherwise only rank
             0 draws.
         ranks: The ranks of a distributed run that are drawn: "mine" draws one rank; "all",
@@ -111,7 +141,8 @@ def watch(
             why="all_ranks draws a graph in each rank, ranks= those of several in one rank",
             fix="leave one of the two out",
         )
-    watched, name = Watched(), type(model).__name__
+    name = type(model).__name__
+    watched = Watched(name, gathers=gathering is not None)
     if gathering is None and process_rank() and not all_ranks:
         return watched
     if gathering is None or gathering.draws:
@@ -142,7 +173,7 @@ def watch(
 
     def recorded_nothing(text: str) -> None:
         if gathering is None:
-            warn_once(f"tbscope drew no step of {name}: {text}")
+            watched._warn(text)
         else:
             # The other ranks then need not wait for this one; if it draws, it draws theirs.
             take(lambda: _raise(text), 0)
@@ -158,6 +189,9 @@ def watch(
         optimizer=optimizer,
         every=every,
     )
+    with suppress(TypeError):
+        # A writer that is never closed ends with the program; some take no weak references.
+        _closers.append(finalize(writer, Watched._end, watched))
     return watched
 
 
@@ -173,21 +207,18 @@ def _check(model: object, every: object, optimizer: object) -> None:
             fix="writer.watch(model), or tbscope.record() around any code",
         )
     require_whole(model)
-    if isinstance(model, ScriptModule):
-        raise ArgumentError(
-            f"watch() was given {describe_type(model)}, which is scripted",
-            why="torch runs calls of scripted modules without calling any hook",
-            fix="watch the module that was scripted, or writer.add_graph(model, input)",
-        )
+    if optimizer is not None:
+        from tbscope.sources.eager.step_watcher import parameters_of
+
+        if not parameters_of(optimizer):
+            raise ArgumentError(
+                f"optimizer={shown(optimizer)} is {describe_type(optimizer)}",
+                why="it is an optimizer whose step ends the graph, or an object around one",
+                fix="leave it out to watch the optimizers that have parameters of the model",
+            )
     if every is not None and (type(every) is not int or every < 1):
         raise ArgumentError(
             f"every={shown(every)} is no number of calls",
             why="it is a whole number from 1 on, or None",
             fix="every=1000",
-        )
-    if optimizer is not None and not isinstance(optimizer, torch.optim.Optimizer):
-        raise ArgumentError(
-            f"optimizer={shown(optimizer)} is {describe_type(optimizer)}",
-            why="it is a torch.optim.Optimizer whose step ends the graph",
-            fix="leave it out to watch the first optimizer that has a parameter of the model",
         )

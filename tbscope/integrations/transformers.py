@@ -59,11 +59,10 @@ class GraphCallback(DrawingCallback, TrainerCallback):
 
     def on_train_end(self, args: object, state: object, control: object, **trained: object) -> None:
         """Write a complete recording; otherwise stop waiting, and warn that nothing was drawn."""
+        reason = None if self._waiting is None else self._waiting.close()
         self.on_step_end(args, state, control)
-        waiting, self._waiting = self._waiting, None
-        if waiting is not None:
-            waiting.remove()
-            warn_of_none("no call of the model in training mode has come to an end")
+        if reason is not None:
+            warn_of_none(reason)
 
     def _take(self, graph: Graph, _calls: int) -> None:
         self.graph = graph

@@ -1,13 +1,14 @@
-"""Recording of a model's next call, and of the training step around it.
+"""Recording of a model's next training step, found by the parameters that an optimizer changes.
 
-The training loop needs no changes. While a `TrainingWatch` waits for a call, the model has two
-hooks, and compiled functions run as written. While it waits for the backward pass and the
-optimizer, patches of autograd and hooks of all optimizers report theirs. Operations between the
-call and the backward pass (a loss) are not watched: their names come from autograd's own graph.
+The training loop needs no changes. While a `TrainingWatch` waits for a step, calls of the model and
+of its parts go through it, and compiled functions run as written. Patches of autograd and hooks of
+all optimizers report theirs. Operations between the calls and the backward pass (a loss) are not
+watched: their names come from autograd's own graph, and so do those of a model that no call shows.
 """
 
+import gc
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from threading import get_ident
 from types import FrameType
@@ -26,32 +27,48 @@ from tbscope.sources.eager.watch.compiler_bypass import running_eagerly
 from tbscope.sources.eager.watch.module_calls import watched_call
 from tbscope.sources.eager.watch.optimizer_hooks import watching_optimizers
 from tbscope.sources.eager.watch.watch import Watch
-from tbscope.sources.torch.autograd import backward_reaches, needs_gradient, reachable_nodes
+from tbscope.sources.torch.autograd import (
+    accumulates_into,
+    has_gradient,
+    needs_gradient,
+    reachable_nodes,
+    running_node,
+    sequence_number,
+)
 from tbscope.sources.torch.calling.pytree import result_leaves
-from tbscope.sources.torch.compat.modules import is_compiled_in_place, is_tracing, wrap_calls
+from tbscope.sources.torch.compat.modules import (
+    ScriptModule,
+    is_compiled_in_place,
+    is_tracing,
+    wrap_calls,
+)
 from tbscope.sources.torch.compat.tensors import functorch_inner, in_forward_mode
 
 if TYPE_CHECKING:
     from tbscope.sources.eager.record.scope_stack import Frame
 
-__all__ = ["TrainingWatch"]
+__all__ = ["TrainingWatch", "parameters_of"]
 
 # Recorded calls of a model between two optimizer steps; further calls are only counted.
 _MOST_CALLS = 8
+# Optimizer steps of the model that pass unrecorded: calls in evaluation mode are recorded after so
+# many, and the waiting ends after so many.
+_EVALUATING, _MOST_UNRECORDED = 2, 10
 
 
 class TrainingWatch:
-    """Records the next call of a model, and on request the rest of the training step.
+    """Records the next call of a model, and on request the whole training step.
 
     An error of ours ends the waiting and never the training loop.
 
     Args:
         model: The model.
         done: Receives each graph, and the number of the model's calls before it.
-        failed: Receives the text of an error, after which nothing is recorded any more.
+        failed: Receives the text of an error, or the reason why no step can be recorded, after
+            which nothing is recorded any more.
         backward: Whether the backward pass and the optimizer step are recorded.
-        optimizer: The optimizer whose step completes the graph; None for any optimizer with a
-            parameter of the model, if its step comes before the next call.
+        optimizer: The optimizer whose step completes the graph, or any object around it; None for
+            the optimizers of the parameters whose gradients the step computes.
         every: Number of calls after which the next graph is recorded; None for one graph only.
 
     Attributes:
@@ -65,7 +82,7 @@ class TrainingWatch:
         done: Callable[[Graph, int], None],
         failed: Callable[[str], None],
         backward: bool,
-        optimizer: torch.optim.Optimizer | None,
+        optimizer: object | None,
         every: int | None,
     ) -> None:
         # The waiting, and the user's handle on it, must not keep the model alive.
@@ -75,43 +92,51 @@ class TrainingWatch:
         self._backward = backward
         self._optimizer = None if optimizer is None else ref(optimizer)
         self._every = every
-        self._calls = self._next = self._recorded = 0
-        self._results: list[ref[torch.Tensor]] = []
+        self._calls = self._next = self._recorded = self._unrecorded = 0
         # The watch that is open now: of a call, a backward pass, or a step of the optimizer
         # `_stepping`.
         self._open: _OpenWatch | None = None
         self._stepping: torch.optim.Optimizer | None = None
+        self._results: list[_Result] = []
+        self._leaves: list[ref[torch.Tensor]] = []
+        # Parameters that optimizers have changed, by identity.
+        self._changed: set[int] = set()
+        self._skipped = 0
+        # Whether a pass has been recorded; whether none has, since the last call; whether an
+        # optimizer stepped in a call or a pass; whether a call could not be recorded.
+        self._passed = self._awaits_pass = self._stepped = False
+        self._called_unrecorded = False
+        # The threads in which the model, or a part of it, runs.
+        self._inside: list[int] = []
         # `_eager` is open until the step ends, `_step` until the call after it.
         self._eager = ExitStack()
         self._step = ExitStack()
         self._frame: Frame | None = None
-        self._begun = self._passed = self._stepped = False
-        self.is_over = False
+        self._holder: ref[_Calls] | None = None
+        self._drawn = self._counts_steps = self.is_over = False
+        self._why = ""
         self._hooks = ExitStack()
-        before, after = _Hook(self._before), _Hook(self._after)
-        self._hook = ref(before)
-        first = model.register_forward_pre_hook(before, with_kwargs=True, prepend=True)
-        self._hooks.callback(first.remove)
-        last = model.register_forward_hook(after, with_kwargs=True, always_call=True)
-        self._hooks.callback(last.remove)
+        if every is not None and not isinstance(model, ScriptModule):
+            hook = _Hook(self._hook)
+            self._hooks.callback(model.register_forward_hook(hook, always_call=True).remove)
         # No hook reports the model's deletion, and until `remove` all models run uncompiled.
         gone = finalize(model, self.remove)
         gone.atexit = False
         self._hooks.callback(gone.detach)
-        self._counts_compiled = False
-        self._count_compiled(model)
+        self._counts_hookless = False
+        self._count_hookless(model)
         self._wait()
 
     @property
     def _recorder(self) -> Recorder | None:
-        hook = self._hook()
-        return None if hook is None else hook.recorder
+        holder = None if self._holder is None else self._holder()
+        return None if holder is None else holder.recorder
 
     @_recorder.setter
     def _recorder(self, recorder: Recorder | None) -> None:
-        hook = self._hook()
-        if hook is not None:
-            hook.recorder = recorder
+        holder = None if self._holder is None else self._holder()
+        if holder is not None:
+            holder.recorder = recorder
 
     def remove(self) -> None:
         """Stop waiting; the recording of an unfinished step is dropped."""
@@ -124,6 +149,35 @@ class TrainingWatch:
         else:
             self._end()
 
+    def close(self, *, completes: bool = True) -> str | None:
+        """Stop waiting.
+
+        Args:
+            completes: Whether a step that lacks only an optimizer is complete.
+        Returns:
+            The reason why no step was recorded, or None if one was, or if an error was reported.
+        """
+        reason = None
+        if not self.is_over:
+            with self._nonfatal():
+                if completes and self._open is None and self._passed and self._optimizer is None:
+                    self._finish()
+                elif not self._drawn:
+                    reason = self._reason()
+        self.remove()
+        return reason
+
+    def _reason(self) -> str:
+        """Return the reason why no step is recorded."""
+        if self._unrecorded:
+            return f"{self._why}, in {self._unrecorded} optimizer steps of its parameters"
+        if self._passed:
+            which = "its optimizer" if self._optimizer is None else "the optimizer that was given"
+            return f"{which} has made no step"
+        if self._recorder is not None:
+            return "no backward pass has gone through the call that was recorded"
+        return "no call of the model in training mode has come to an end"
+
     def _end(self) -> None:
         """Release the model, and drop the recording."""
         self.is_over = True
@@ -133,157 +187,189 @@ class TrainingWatch:
         self._step.close()
 
     def _wait(self) -> None:
-        """Wait for the next call, from now on."""
-        self._eager.enter_context(running_eagerly)
-        model = self._model()
-        if model is not None:
-            self._eager.enter_context(wrap_calls(model, self._call_watched))
+        """Wait for the next step, from now on."""
+        self._await_calls()
         if self._backward:
             self._step.enter_context(SETTERS)
             self._step.enter_context(watching_optimizers)
             self._step.callback(waiting.remove, self)
             waiting.append(self)
 
-    def _count_compiled(self, model: torch.nn.Module | None) -> None:
-        """Count the calls of a model that is compiled in place: such calls may run no hooks."""
-        if model is not None and not self._counts_compiled and is_compiled_in_place(model):
-            self._counts_compiled = True
-            self._hooks.enter_context(wrap_calls(model, self._call_compiled))
+    def _await_calls(self) -> None:
+        self._begun_at = sequence_number()
+        self._eager.enter_context(running_eagerly)
+        model = self._model()
+        if model is not None:
+            calls = _Calls(self._call)
+            self._holder = ref(calls)
+            self._eager.enter_context(wrap_calls(model, calls))
+            for part in model.modules() if self._backward else ():
+                if part is not model:
+                    self._eager.enter_context(wrap_calls(part, self._call))
 
-    def _call_watched(self, call: Callable[[], Any]) -> object:
-        """Run a call that may be recorded; drop the recording if it is interrupted.
+    def _count_hookless(self, model: torch.nn.Module | None) -> None:
+        """Count the calls of a model that runs no hooks: it is scripted, or compiled in place."""
+        if model is None or self._counts_hookless or self._every is None:
+            return
+        if isinstance(model, ScriptModule) or is_compiled_in_place(model):
+            self._counts_hookless = True
+            self._hooks.enter_context(wrap_calls(model, self._count))
 
-        No hook reports an interrupt (Ctrl-C).
-        """
-        opened = self._open
+    def _hook(self, model: torch.nn.Module, *_: object) -> None:
+        # `DataParallel` copies the model to devices, and its hooks with it.
+        if model is self._model():
+            self._called()
+
+    def _count(self, _: object, __: object, ___: object, call: Callable[[], Any]) -> object:
+        """Run a call of the model, and count it if no hook did."""
+        calls = self._calls
         try:
             return call()
-        except BaseException:
-            if self._open is not None and self._open is not opened:
-                with self._nonfatal():
-                    self._drop()
-            raise
-
-    def _call_compiled(self, call: Callable[[], Any]) -> object:
-        """Run a call of a model that may be compiled, and count it if no hook did."""
-        calls = self._calls
-        result = call()
-        if self._calls == calls:
-            self._called()
-        return result
+        finally:
+            if self._calls == calls:
+                self._called()
 
     def _called(self) -> None:
         self._calls += 1
-        if self._recorder is None and self._calls == self._next and not self.is_over:
+        if self._recorder is None and self._calls <= self._next and not self.is_over:
+            # `_step` is closed here, not in `_finish`: an optimizer runs its hooks while it
+            # reports its end.
             self._step.close()
-            self._wait()
+            if self._calls == self._next:
+                self._wait()
+                # The step of this call is not recorded, and does not count as unrecorded.
+                self._called_unrecorded, self._unrecorded = True, -1
 
-    # -- the call -----------------------------------------------------------------------
+    # -- calls --------------------------------------------------------------------------
 
-    def _before(
-        self, model: torch.nn.Module, args: tuple[object, ...], kwargs: dict[str, Any]
-    ) -> None:
-        # `DataParallel` copies the model to devices, and its hooks with it; copies are not
-        # recorded.
-        if model is not self._model() or (self._open is not None and self._open.runs):
-            return
-        with self._nonfatal():
-            if self._open is not None:
-                # An error that no hook reported ended the open part; this call is recorded instead.
-                self._drop()
-            if self._recorder is not None and self._passed and self._optimizer is None:
-                # The previous step had no optimizer, so it is complete now.
-                self._finish()
-            if self.is_over:
-                self._end()
-                return
-            if self._recorder is None and self._calls < self._next:
-                # `_step` is closed here, not in `_finish`: an optimizer runs its hooks while it
-                # reports its end.
-                self._step.close()
-            if not self._is_wanted(model):
-                return
-            if self._recorder is None:
-                self._recorder = self._new_recorder(model)
-            self._recorded += 1
-            caller = sys._getframe(2)
-            self._open = _OpenWatch(self._recorder, caller)
-            self._begun = True
-            self._frame = self._recorder.events.call_begins(model, args, kwargs, caller)
+    def _call(
+        self,
+        module: torch.nn.Module,
+        args: tuple[object, ...],
+        kwargs: dict[str, Any],
+        call: Callable[[], Any],
+    ) -> object:
+        """Run a call of the model or of a part of it; it is recorded if nothing around it is."""
+        thread, opened = get_ident(), None
+        if not (
+            thread in self._inside
+            or (self._open is not None and self._open.runs)
+            or running_node() is not None
+            or is_tracing()
+        ):
+            with self._nonfatal():
+                opened = self._begin_call(module, args, kwargs, sys._getframe(1))
+        self._inside.append(thread)
+        try:
+            is_model = module is self._model()
+            result = self._count(module, args, kwargs, call) if is_model else call()
+        except BaseException:
+            # The next call is recorded instead.
+            if opened is not None and self._open is opened:
+                with self._nonfatal():
+                    self._drop()
+            raise
+        finally:
+            self._inside.remove(thread)
+        if opened is not None and self._open is opened:
+            with self._nonfatal():
+                self._end_call(module, args, kwargs, result)
+        return result
 
-    def _new_recorder(self, model: torch.nn.Module) -> Recorder:
-        recorder = Recorder("step", boundary=watched_call, open_ended=True, failed=self._report)
-        recorder.registry.add_root(model)
-        if self._backward:
-            recorder.record_training()
+    def _begin_call(
+        self,
+        module: torch.nn.Module,
+        args: tuple[object, ...],
+        kwargs: dict[str, Any],
+        caller: FrameType,
+    ) -> "_OpenWatch | None":
+        if self._open is not None:
+            # An error that no hook reported ended the open part; this call is recorded instead.
+            self._drop()
+        if self._is_complete():
+            self._finish()
+        if self.is_over:
+            self._end()
+        if self.is_over or not self._is_wanted(module):
+            return None
+        marks = [each.mark for each in self._results if each.mark is not None]
+        if marks and not self._passed and not any(mark() for mark in marks):
+            # No backward pass can go through the calls so far (`generator(noise).detach()`).
+            self._drop()
+        recorder = self._begin()
+        self._recorded += 1
+        self._awaits_pass = True
+        self._open = _OpenWatch(recorder, caller)
+        self._frame = recorder.events.call_begins(module, args, kwargs, caller)
+        return self._open
+
+    def _is_wanted(self, module: torch.nn.Module) -> bool:
+        """Whether the call that begins is recorded."""
+        if watching.recorders:
+            return False
+        differentiates = torch.is_grad_enabled() or in_forward_mode()
+        learns = differentiates and (module.training or self._unrecorded >= _EVALUATING)
+        is_model = module is self._model()
+        if self._recorder is None:
+            wanted = self._calls >= self._next and (learns or not self._backward)
+            self._called_unrecorded |= differentiates and not wanted
+            return wanted
+        if not (is_model or learns):
+            return False
+        self._skipped += self._recorded >= _MOST_CALLS
+        return self._recorded < _MOST_CALLS
+
+    def _begin(self) -> Recorder:
+        """Return the recorder of the step, which a call or a backward pass continues or begins."""
+        recorder, model = self._recorder, self._model()
+        if recorder is None:
+            recorder = Recorder("step", boundary=watched_call, open_ended=True, failed=self._report)
+            assert model is not None
+            recorder.registry.add_root(model)
+            if self._backward:
+                recorder.record_training()
+            self._recorder = recorder
         return recorder
 
-    def _after(
+    def _end_call(
         self,
-        model: torch.nn.Module,
+        module: torch.nn.Module,
         args: tuple[object, ...],
         kwargs: dict[str, Any],
         result: object,
     ) -> None:
-        if model is not self._model():
+        recorder, frame, self._frame = self._recorder, self._frame, None
+        assert recorder is not None
+        if frame is not None:
+            recorder.events.call_ended(frame, args, kwargs, result)
+        if recorder.suspended:
+            self._end()
             return
-        begun, self._begun = self._begun, False
-        self._called()
-        if not begun:
-            return
-        with self._nonfatal():
-            recorder, frame, self._frame = self._recorder, self._frame, None
-            assert recorder is not None
-            if result is None and sys.exc_info()[1] is not None:
-                # The call raised; the next call is recorded instead.
-                self._drop()
-                return
-            if frame is not None:
-                recorder.events.call_ended(frame, args, kwargs, result)
-            if recorder.suspended:
-                self._end()
-                return
-            for path, tensor in result_leaves(result):
+        leaves = result_leaves(result)
+        for path, tensor in leaves:
+            if module is self._model():
                 recorder.flow.add_output(path, tensor)
-                self._results.append(ref(tensor))
-            describe_calls(recorder)
-            self._close()
-            # With tangents only (forward mode) no backward pass comes; an optimizer or the next
-            # call ends it.
-            by_tangents = in_forward_mode() and not any(
-                needs_gradient(tensor) for _, tensor in result_leaves(result)
-            )
-            self._passed = self._passed or by_tangents
-            if not self._backward or self._stepped:
-                self._finish()
+            self._results.append(_Result(tensor))
+        self._close()
+        # With tangents only (forward mode) no backward pass comes; an optimizer or the next
+        # call ends it.
+        by_tangents = in_forward_mode() and not any(needs_gradient(tensor) for _, tensor in leaves)
+        self._passed = self._passed or by_tangents
+        if not self._backward or self._stepped:
+            self._finish()
 
-    def _is_wanted(self, model: torch.nn.Module) -> bool:
-        """Whether the call that begins is recorded."""
-        if watching.recorders:
-            return False
-        if self._recorder is not None:
-            return self._recorded < _MOST_CALLS
-        differentiates = torch.is_grad_enabled() or in_forward_mode()
-        if self._backward and not (model.training and differentiates):
-            return False
-        return self._calls >= self._next
-
-    # -- the step -----------------------------------------------------------------------
+    # -- backward passes ----------------------------------------------------------------
 
     @contextmanager
     def backward_pass(self, roots: Sequence[object], caller: FrameType) -> Iterator[None]:
         """Record a backward pass that runs in a block, if it goes through the model."""
-        recorder = self._recorder
         if self.is_over and self._open is None:
             # Calls of compiled code run no hooks, so the end is handled here.
             self._end()
-        if recorder is None or recorder in watching.recorders or self._open is not None:
-            yield
-            return
-        with self._nonfatal():
-            if self._leads_to_model(roots):
-                self._open = _OpenWatch(recorder, caller)
-        opened = self._open
+        opened = None
+        if self._open is None and not self.is_over:
+            with self._nonfatal():
+                opened = self._begin_pass(roots, caller)
         try:
             yield
         except BaseException:
@@ -292,23 +378,65 @@ class TrainingWatch:
                 self._drop()
             raise
         if opened is not None:
+            recorder = self._recorder
             self._close()
-            self._passed = True
+            self._passed, self._awaits_pass = True, False
             with self._nonfatal():
-                if self.is_over or recorder.suspended:
+                if self.is_over or recorder is None or recorder.suspended:
                     self._end()
                 elif self._stepped:
                     # The optimizer step ran inside of the backward pass, as the gradients arrived.
                     self._finish()
 
-    def _leads_to_model(self, roots: Sequence[object]) -> bool:
-        results = (result() for result in self._results)
-        outputs = [tensor for tensor in results if tensor is not None]
+    def _begin_pass(self, roots: Sequence[object], caller: FrameType) -> "_OpenWatch | None":
+        recorder = self._recorder
+        if recorder in watching.recorders or (self._skipped and not self._awaits_pass):
+            return None
+        if recorder is None and (
+            watching.recorders or self._called_unrecorded or self._calls < self._next
+        ):
+            return None
         tensors = [root for root in roots if isinstance(root, torch.Tensor)]
-        if backward_reaches(tensors, [*outputs, *self._parameters()]):
+        nodes: dict[Any, torch.Tensor | None] = {
+            node: accumulates_into(node) for node in reachable_nodes(tensors)
+        }
+        leaves = [leaf for leaf in nodes.values() if leaf is not None]
+        if recorder is None and not self._unrecorded:
+            # A watch that begins amid a step waits for the next step, whose calls it sees.
+            began = [node._sequence_nr() for node, leaf in nodes.items() if leaf is None]
+            if min(began, default=0) < self._begun_at:
+                return None
+        if not self._leads_to_model(tensors, nodes.keys(), leaves):
+            return None
+        if not self._recorded and self._is_complete():
+            self._finish()
+            if self.is_over or self._calls < self._next:
+                return None
+        recorder = self._begin()
+        assert recorder.training is not None
+        recorder.training.backward.unseen_root = None if self._recorded else self._model()
+        self._leaves += map(ref, leaves)
+        self._open = _OpenWatch(recorder, caller)
+        return self._open
+
+    def _leads_to_model(
+        self, roots: list[torch.Tensor], nodes: Iterable[Any], leaves: list[torch.Tensor]
+    ) -> bool:
+        """Whether a backward pass goes through recorded calls, or to parameters of the model.
+
+        Args:
+            roots: The tensors at which it begins.
+            nodes: The nodes of autograd's graph that it runs.
+            leaves: The tensors whose gradients it computes.
+        """
+        results = [tensor for each in self._results if (tensor := each.tensor()) is not None]
+        ends = {*map(id, self._parameters()), *map(id, results)}
+        if not ends.isdisjoint(map(id, leaves)):
+            return True
+        if not {tensor.grad_fn for tensor in results}.isdisjoint(nodes):
             return True
         # `torch.func.grad` replaces the parameters by wrapped tensors.
-        wrapped = [tensor for tensor in tensors if functorch_inner(tensor) is not None]
+        wrapped = [tensor for tensor in roots if functorch_inner(tensor) is not None]
         training = None if self._recorder is None else self._recorder.training
         return training is not None and any(
             training.backward.made(function) is not None for function in reachable_nodes(wrapped)
@@ -317,6 +445,25 @@ class TrainingWatch:
     def _parameters(self) -> list[torch.nn.Parameter]:
         model = self._model()
         return [] if model is None else list(model.parameters())
+
+    def _trained(self) -> list[torch.Tensor]:
+        """Return the parameters of the model, and those that took their place in its calls."""
+        parameters: list[torch.Tensor] = [*self._parameters()]
+        leaves = [leaf for each in self._leaves if (leaf := each()) is not None]
+        replaced = set(map(id, parameters)).isdisjoint(map(id, leaves))
+        return [*parameters, *leaves] if replaced else parameters
+
+    def _is_complete(self) -> bool:
+        """Whether the step ends with the call, or the pass, that begins now.
+
+        An optimizer ends it. If none has been seen, gradients that are gone show the end; gradients
+        that are left are those of a micro batch, and this call is the next micro batch.
+        """
+        if self._recorder is None or not self._passed or self._optimizer is not None:
+            return False
+        return bool(self._changed) or not any(map(has_gradient, self._trained()))
+
+    # -- optimizers ---------------------------------------------------------------------
 
     def optimizer_begins(self, optimizer: torch.optim.Optimizer, caller: FrameType) -> None:
         """Record the step of an optimizer, from now on, if the optimizer belongs to the model."""
@@ -342,11 +489,19 @@ class TrainingWatch:
                     self._recorder.events.step_begins(optimizer, caller)
 
     def optimizer_ends(self, optimizer: torch.optim.Optimizer) -> None:
-        """Finish the graph: an optimizer has made its step."""
-        if self._stepping is optimizer:
-            with self._nonfatal(stays=True):
+        """Finish the graph if the step that an optimizer has made is the last one."""
+        with self._nonfatal(stays=True):
+            if self._stepping is optimizer:
                 self._close()
-                self._finish()
+                self._changed.update(map(id, parameters_of(optimizer)))
+                if not self._is_given(optimizer):
+                    given = None if self._optimizer is None else self._optimizer()
+                    if not _are_shared(self._trained(), parameters_of(given)):
+                        self._add_unrecorded()
+                elif not self._awaits_optimizer():
+                    self._finish()
+            elif self._open is None and not self.is_over and self._is_its(optimizer):
+                self._add_unrecorded()
 
     def optimizer_failed(self, caller: FrameType) -> None:
         """Drop the step of an optimizer that an error has ended in this frame."""
@@ -354,14 +509,56 @@ class TrainingWatch:
             with self._nonfatal(stays=True):
                 self._drop()
 
+    def _add_unrecorded(self) -> None:
+        """Count an optimizer step that is not recorded; the waiting ends after too many."""
+        if self._calls < self._next:
+            # Steps count where the model itself is never called.
+            self._calls += self._counts_steps
+            if self._calls == self._next:
+                self._await_calls()
+            return
+        self._why = self._why or self._reason()
+        self._drop()
+        self._unrecorded += 1
+        self._begun_at = sequence_number()
+        if self._unrecorded == _MOST_UNRECORDED:
+            self.is_over = True
+            self._hooks.close()
+            self._eager.close()
+            if not self._drawn:
+                self._failed(self._reason())
+
     def _is_its(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Whether an optimizer is the given one, or changes parameters of the step."""
+        if self._optimizer is not None and self._is_given(optimizer):
+            return True
+        return _are_shared(self._trained(), parameters_of(optimizer))
+
+    def _is_given(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Whether the steps of an optimizer end a graph, unless others follow."""
+        if self._optimizer is None:
+            return True
+        given = self._optimizer()
+        # An optimizer inside of another object makes the steps of that object.
+        reports = getattr(getattr(type(given), "step", None), "hooked", False)
+        return optimizer is given or (
+            not reports and _are_shared(parameters_of(given), parameters_of(optimizer))
+        )
+
+    def _awaits_optimizer(self) -> bool:
+        """Whether another optimizer has parameters with gradients that none has changed yet."""
         if self._optimizer is not None:
-            return optimizer is self._optimizer()
-        ids = {id(parameter) for parameter in self._parameters()}
-        return any(
-            id(parameter) in ids
-            for group in optimizer.param_groups
-            for parameter in group["params"]
+            return False
+        leaves = {id(leaf) for each in self._leaves if (leaf := each()) is not None}
+        left = [
+            each
+            for each in self._parameters()
+            if id(each) in leaves and id(each) not in self._changed
+        ]
+        # torch has no list of the optimizers.
+        return bool(left) and any(
+            issubclass(type(each), torch.optim.Optimizer) and _are_shared(left, parameters_of(each))
+            for each in gc.get_objects()
         )
 
     # -- the end ------------------------------------------------------------------------
@@ -381,9 +578,13 @@ class TrainingWatch:
         self._forget()
 
     def _forget(self) -> None:
+        """Forget the step that was recorded."""
         self._results.clear()
-        self._recorded = 0
-        self._begun = self._passed = self._stepped = False
+        self._leaves.clear()
+        self._changed.clear()
+        self._recorded = self._skipped = 0
+        self._passed = self._awaits_pass = self._stepped = False
+        self._called_unrecorded = False
 
     def _finish(self) -> None:
         """Pass the graph to `done`, and wait for the next graph, if any."""
@@ -394,22 +595,23 @@ class TrainingWatch:
             self._forget()
             return
         recorder.events.step_ended(None)
+        describe_calls(recorder)
         graph = recorder.close()
         recorder.suspended = True
-        if self._recorded == _MOST_CALLS:
-            graph.notes.append(
-                Note(f"of the calls before the optimizer's step, {_MOST_CALLS} were recorded")
-            )
+        if self._skipped:
+            text = f"of {self._recorded + self._skipped} calls before the optimizer's step, "
+            graph.notes.append(Note(f"{text}{self._recorded} were recorded"))
         self._forget()
-        number = self._calls
+        self._drawn, number = True, self._calls
         if self._every is None:
             # The patches of autograd and the hooks of optimizers are removed by the next backward
             # pass.
             self.is_over = True
             self._hooks.close()
         else:
+            self._counts_steps = self._counts_steps or not self._calls
             self._next = self._calls + self._every
-            self._count_compiled(self._model())
+            self._count_hookless(self._model())
         self._done(graph, number)
 
     def _report(self, error: Exception) -> None:
@@ -436,20 +638,54 @@ class TrainingWatch:
             self._report(error)
 
 
-class _Hook:
-    """Hook of a model; its copies, in memory and in files, have no effect.
+def parameters_of(optimizer: object) -> list[torch.Tensor]:
+    """Return the parameters of an optimizer, or of the optimizers in the attributes of an object.
+
+    Wrappers of optimizers (of Accelerate, of apex) show the groups of the optimizer inside.
+    """
+    groups = getattr(optimizer, "param_groups", None)
+    if isinstance(groups, list):
+        return [parameter for group in groups for parameter in group["params"]]
+    inside = [
+        each
+        for each in getattr(optimizer, "__dict__", {}).values()
+        if isinstance(each, torch.optim.Optimizer)
+    ]
+    return [parameter for each in inside for parameter in parameters_of(each)]
+
+
+def _are_shared(tensors: Iterable[torch.Tensor], others: Iterable[torch.Tensor]) -> bool:
+    return not set(map(id, tensors)).isdisjoint(map(id, others))
+
+
+class _Calls:
+    """Function around the calls of a model, in the model's own wrapper.
 
     Args:
-        function: The function that the hook calls.
+        function: The function.
 
     Attributes:
         recorder: The recorder of the unfinished step. It refers to the model, and would keep it
-            alive from anywhere but the model's own hook.
+            alive from anywhere but the model itself.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+        self.recorder: Recorder | None = None
+
+    def __call__(self, *args: Any) -> Any:
+        return self._function(*args)
+
+
+class _Hook:
+    """Hook of a model that counts its calls; its copies, in memory and in files, have no effect.
+
+    Args:
+        function: The function that the hook calls.
     """
 
     def __init__(self, function: Callable[..., None]) -> None:
         self._function = function
-        self.recorder: Recorder | None = None
 
     def __call__(self, *args: object) -> None:
         """Call the function, unless the compiler or torch.jit traces the model."""
@@ -461,6 +697,29 @@ class _Hook:
     def __reduce__(self) -> tuple[object, ...]:
         # The pickle contains only Python's own objects, so reading it does not need tbscope.
         return getattr, (nullcontext(), "__exit__")
+
+
+class _Result:
+    """Result of a call.
+
+    Attributes:
+        tensor: A weak reference to it.
+        mark: A weak reference to an object that lives as long as the node in autograd's graph that
+            made it, since such nodes take no weak references; None without such a node.
+    """
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.tensor = ref(tensor)
+        self.mark: ref[_Mark] | None = None
+        if tensor.grad_fn is not None and functorch_inner(tensor) is None:
+            mark = _Mark()
+            marks: Any = tensor.grad_fn.metadata
+            marks[mark] = mark
+            self.mark = ref(mark)
+
+
+class _Mark:
+    """Mark of a node in autograd's graph."""
 
 
 class _OpenWatch:

@@ -9,14 +9,15 @@ import torch
 from tbscope.sources.torch.compat.tensors import (
     functorch_inner,
     gradient_types,
+    outside_modes,
     running_node,
     sequence_number,
 )
-from tbscope.sources.torch.subclasses import type_names
+from tbscope.sources.torch.subclasses import PLAIN, type_names
 
 __all__ = [
     "accumulates_into",
-    "backward_reaches",
+    "has_gradient",
     "kept_gradient",
     "needs_gradient",
     "operation_of",
@@ -99,23 +100,20 @@ def kept_gradient(tensor: torch.Tensor) -> torch.Tensor | None:
     return tensor.grad if is_leaf or tensor.retains_grad else None
 
 
+def has_gradient(leaf: torch.Tensor) -> bool:
+    """Whether a leaf tensor has a gradient that is not all zeros, as far as this process knows."""
+    with outside_modes():
+        grad = kept_gradient(leaf)
+        if grad is None or type(grad) not in PLAIN or grad.is_meta:
+            # Reading the content of a tensor that is spread over ranks would need all ranks.
+            return grad is not None
+        return grad.layout is not torch.strided or bool(grad.any())
+
+
 def accumulates_into(node: object) -> torch.Tensor | None:
     """Return the leaf tensor to whose gradient an autograd node adds, or None for other nodes."""
     leaf = getattr(node, "variable", None)
     return leaf if isinstance(leaf, torch.Tensor) else None
-
-
-def backward_reaches(roots: Iterable[torch.Tensor], ends: Iterable[torch.Tensor]) -> bool:
-    """Whether a backward pass from the tensors `roots` reaches one of the tensors `ends`."""
-    leaves, producers = set[int](), set[Any]()
-    for tensor in ends:
-        if tensor.grad_fn is None:
-            leaves.add(id(tensor))
-        else:
-            producers.add(tensor.grad_fn)
-    return any(
-        node in producers or id(accumulates_into(node)) in leaves for node in reachable_nodes(roots)
-    )
 
 
 def reachable_nodes(roots: Iterable[torch.Tensor]) -> Iterator[object]:

@@ -126,8 +126,11 @@ def has_stale_call(wrapper: torch.nn.Module) -> bool:
 # leaves it out of copies.
 _CALL = "_compiled_call_impl"
 
-Around = Callable[[Callable[[], Any]], Any]
-"""A function that makes the call passed to it, and returns its result."""
+Around = Callable[[torch.nn.Module, Any, Any, Callable[[], Any]], Any]
+"""A function that makes a call of a module, and returns its result.
+
+It takes the module, the arguments, the keyword arguments, and the call.
+"""
 
 
 class _CallWrapper:
@@ -152,11 +155,12 @@ class _CallWrapper:
     def __call__(self, /, *args: object, **kwargs: object) -> object:
         # The module of the calling `__call__`: replicas that torch makes for devices share this
         # object with the original.
-        module: Any = sys._getframe(1).f_locals.get("self", self._module())
+        owner: Any = self._module()
+        module = sys._getframe(1).f_locals.get("self", owner)
         call = partial(self.compiled or module._call_impl, *args, **kwargs)
-        if not torch.compiler.is_compiling():
+        if module is owner and not torch.compiler.is_compiling():
             for wrap in self.around:
-                call = partial(wrap, call)
+                call = partial(wrap, module, args, kwargs, call)
         return call()
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -199,19 +203,20 @@ def wrap_calls(module: torch.nn.Module, around: Around) -> Iterator[None]:
     wrapper = existing if isinstance(existing, _CallWrapper) else _CallWrapper(module)
     module.__dict__[_CALL] = wrapper
     wrapper.around.append(around)
-    # The suspended generator must not keep the module alive.
-    reference = ref(module)
-    del module
+    # The suspended generator must not keep the module alive, nor what the function refers to.
+    reference, number = ref(module), id(around)
+    del module, existing, wrapper, around
     try:
         yield
     finally:
-        wrapper.around.remove(around)
         owner = reference()
-        if owner is not None and not wrapper.around and owner.__dict__.get(_CALL) is wrapper:
-            if wrapper.compiled is None:
+        last = None if owner is None else owner.__dict__.get(_CALL)
+        if owner is not None and isinstance(last, _CallWrapper):
+            last.around = [each for each in last.around if id(each) != number]
+            if not last.around and last.compiled is None:
                 del owner.__dict__[_CALL]
-            else:
-                owner.__dict__[_CALL] = wrapper.compiled
+            elif not last.around:
+                owner.__dict__[_CALL] = last.compiled
 
 
 def scripted_attributes(module: Any) -> dict[str, object]:

@@ -36,8 +36,10 @@ from tbscope.sources.torch.autograd import (
     kept_gradient,
     operation_of,
     output_types,
+    reachable_nodes,
     running_node,
 )
+from tbscope.sources.torch.calling.argument_values import collect_tensors
 from tbscope.sources.torch.compat.tensors import outside_modes, without_functions
 from tbscope.sources.torch.module_names import ModuleEntry
 from tbscope.sources.torch.source_location import is_only_dispatched
@@ -107,11 +109,13 @@ class Backward:
         made: Returns the operation that made a node of autograd's graph, or None if not recorded.
         ended_early: Records an operation after which a checkpoint runs no further.
         look_again: Records that the operations since the last recorded one ran unwatched.
+        unseen_root: The module whose operations all ran unwatched; None if its calls are recorded.
     """
 
     def __init__(self, discovery: TensorSources) -> None:
         self.passes: list[_Pass] = []
         self.gave: set[Value] = set()
+        self.unseen_root: torch.nn.Module | None = None
         self._scopes, self._values = discovery.scopes, discovery.values
         self._builder = self._values.builder
         self._name_of = discovery.name_of_leaf
@@ -168,7 +172,31 @@ class Backward:
             return
         self._makers.add(node, read, results)
 
-    def add_unseen(self, root: torch.Tensor, value_of: Callable[[torch.Tensor], Value]) -> None:
+    def add_unseen_arguments(
+        self,
+        arguments: object,
+        scope: Scope | None,
+        value_of: Callable[[torch.Tensor], Value],
+    ) -> None:
+        """Add the operations that ran unseen between recorded operations and a module call.
+
+        Args:
+            arguments: A pytree of the arguments of the call.
+            scope: The scope of the operations.
+            value_of: Returns the value of a leaf.
+        """
+        for tensor in collect_tensors(arguments, []):
+            if self._values.find(tensor) is None and any(
+                self.made(function) is not None for function in reachable_nodes([tensor])
+            ):
+                self.add_unseen(tensor, value_of, scope)
+
+    def add_unseen(
+        self,
+        root: torch.Tensor,
+        value_of: Callable[[torch.Tensor], Value],
+        scope: Scope | None = None,
+    ) -> None:
         """Add the operations that ran unseen between recorded operations and a root of a pass.
 
         Autograd's own graph names the operations, but neither their constants nor the line of the
@@ -177,6 +205,7 @@ class Backward:
         Args:
             root: A tensor at which the pass begins.
             value_of: Returns the value of a leaf.
+            scope: The scope of the operations; None for the running scope.
         """
         if root.grad_fn is None or self._values.find(root) is not None:
             return
@@ -195,24 +224,28 @@ class Backward:
                 continue
             pending.pop()
             if not known:
-                node = self._add_unseen_operation(function, value_of)
+                node = self._add_unseen_operation(function, value_of, scope)
         if node is not None and node.outputs:
-            self._values.hold(root, node.outputs[0])
+            self._values.hold(root, node.outputs[min(root.output_nr, len(node.outputs) - 1)])
 
     def _add_unseen_operation(
-        self, function: Any, value_of: Callable[[torch.Tensor], Value]
+        self, function: Any, value_of: Callable[[torch.Tensor], Value], scope: Scope | None
     ) -> Node:
         """Add the operation of one node of autograd's graph, whose own inputs are recorded."""
-        inputs = []
+        inputs, scope = [], scope or self._scopes.running.inner
+        if self.unseen_root is not None:
+            scope = self._scopes.container(self._scopes.registry.add_root(self.unseen_root))
         for function_before, output_index in function.next_functions:
             leaf = accumulates_into(function_before)
             if leaf is not None:
                 inputs.append(value_of(leaf))
+                if self.unseen_root is not None:
+                    scope = self._own_scope_of(leaf) or scope
             elif function_before is not None:
                 producer = self.made(function_before)
                 assert producer is not None
                 inputs.append(producer.outputs[min(output_index, len(producer.outputs) - 1)])
-        node = self._values.append(operation_of(function), self._scopes.running.inner, inputs)
+        node = self._values.append(operation_of(function), scope, inputs)
         node.attributes["told_by"] = "autograd"
         for shape, dtype, device in output_types(function):
             self._builder.add_value(node, shape, dtype, device)
