@@ -15,6 +15,7 @@ from weakref import ref
 import torch
 
 from tbscope.ir.graph import Node, Value
+from tbscope.sources.eager.record.tensors.tensor_table import add_value
 from tbscope.sources.eager.record.tensors.values import TensorValues
 from tbscope.sources.torch.autograd import (
     accumulates_into,
@@ -166,7 +167,12 @@ class AutogradProducers:
         node = None if running is None else self.made(running)
         if node is None:
             return None
-        value = self._saved_by_producer(node, tensor)
+        unseen = "told_by" in node.attributes
+        value = self._saved_by_producer(tensor) if unseen else None
+        if value is None and unseen:
+            # No operation has made the tensor, and others may save it, too: a target of a loss.
+            own: _ViewKey = (node, view_key), *view_key[1:]
+            return values.get(own) or values.setdefault(own, add_value(node, tensor))
         if value is None:
             node = self._stopped.get(node.op, node)
             if node.writes or node.body is not None:
@@ -179,9 +185,9 @@ class AutogradProducers:
         values[view_key] = values[None] = value
         return value
 
-    def _saved_by_producer(self, node: Node, tensor: torch.Tensor) -> Value | None:
+    def _saved_by_producer(self, tensor: torch.Tensor) -> Value | None:
         """Return the saved value of an unseen operation; None if its producer is not recorded."""
-        saved = producer_of_saved(running_node(), tensor) if "told_by" in node.attributes else None
+        saved = producer_of_saved(running_node(), tensor)
         producer = None if saved is None else self.made(saved[0])
         if saved is None or producer is None or saved[1] >= len(producer.outputs):
             return None
