@@ -321,7 +321,6 @@ def _rank_labels(graph: Graph, *, by_stage: bool) -> dict[Node, str]:
         graph: The graph as it is drawn.
         by_stage: Whether labels are stages, which not all nodes have, and not ranks.
     """
-    stages = {part.scope: part.stage for part in graph.parts}
     ranks_in: dict[str, list[int]] = {}
     for part in graph.parts:
         ranks_in.setdefault(part.scope, []).extend(part.ranks)
@@ -334,8 +333,8 @@ def _rank_labels(graph: Graph, *, by_stage: bool) -> dict[Node, str]:
     for node in graph.nodes:
         box = box_around(node.scope) or ""
         if by_stage:
-            if stages.get(box) is not None:
-                labels[node] = f"stage {stages[box]}"
+            if box.startswith("stage "):
+                labels[node] = " ".join(box.split()[:2])
             continue
         devices = (value.device for value in chain(node.outputs, node.inputs))
         of_device = split_device(next(devices, ""))[0]

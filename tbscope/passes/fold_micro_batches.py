@@ -7,15 +7,15 @@ on data of the same source. An operation that one of them runs beyond that (the 
 accumulated gradients) is drawn beside the others.
 """
 
-from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
+from tbscope.ir.call_blocks import Block, CallBlocks, block_property, values_of_state
 from tbscope.ir.editing import Editor, replace_calls, replace_nodes
 from tbscope.ir.graph import Graph, Node, Value
-from tbscope.ir.nodes import OPERATIONS, STATE, sources_of
+from tbscope.ir.nodes import OPERATIONS, sources_of
 from tbscope.ir.scopes import (
-    RECOMPUTED,
     InheritedProperty,
     MovedScopes,
     Scope,
@@ -27,8 +27,9 @@ from tbscope.utils.components import in_order
 
 __all__ = ["Folded", "fold_micro_batches"]
 
-_Block: TypeAlias = Scope | Node
 _GRADIENT = "gradient_of"
+# A row of an operation, and the number of equal ones before it in its micro batch.
+_Row: TypeAlias = tuple[int, int]
 
 
 class Folded(NamedTuple):
@@ -61,122 +62,57 @@ def fold_micro_batches(graph: Graph) -> Folded | None:
     return _folded(graph, kept) if kept else None
 
 
-# -- the micro batches of a graph -----------------------------------------------------------
-
-
-def _block_in(scope: Scope, above: Scope | None) -> Scope | None:
-    """Return the outermost scope of a call; boxes of passes and of ranks contain several calls."""
-    if above is not None or scope.kind == "rank":
-        return above
-    outer = scope.parent
-    if scope.part.label == RECOMPUTED and outer is not None:
-        outer = outer.parent
-    is_pass = scope.phase == "backward" and (outer is None or outer.phase != "backward")
-    return None if is_pass else scope
-
-
 def _micro_batches(graph: Graph) -> list[list[Node]]:
     """Return the operations of each micro batch; operations of several are in none of them."""
-    block_of = InheritedProperty[Scope | None](_block_in, top=None)
-    operations = [
-        node for node in graph.nodes if node.kind in OPERATIONS and node.phase != "optimizer"
-    ]
-    backward = {block_of(node.scope) for node in operations if node.phase == "backward"}
-    if len(backward) < 2:
+    block_of = block_property()
+    if len({block_of(node.scope) for node in graph.nodes if node.phase == "backward"}) < 2:
         return []
-    # A box with a whole step in it is one of the user's own.
-    whole = {block_of(node.scope) for node in operations if node.phase == "forward"} & backward
-    # An operation outside of all calls is a block of its own.
-    blocks: dict[Node, _Block] = {
-        node: block_of(node.scope) or node
-        for node in operations
-        if block_of(node.scope) is None or block_of(node.scope) not in whole
-    }
-    batches, of_state = _Components(), _values_of_state(graph)
-    sources: dict[_Block, set[Node]] = defaultdict(set)
-    readers: dict[_Block, set[Node]] = defaultdict(set)
-    for node, block in blocks.items():
-        for value in node.inputs:
-            source = value.producer
-            source_block = blocks.get(source)
-            if value in of_state or _GRADIENT in source.attributes or source_block is None:
-                continue
-            sources[block].add(source)
-            readers[source_block].add(node)
-            # An operation that reads nothing has no data of a batch: memory for gradients.
-            in_calls = source is not source_block and node is not block and source.inputs
-            if node.phase == "backward" and in_calls:
-                batches.join(source_block, block)
-    differentiated = {batches.of(block) for block in backward if block is not None}
-    others = [
-        block for block in dict.fromkeys(blocks.values()) if batches.of(block) not in differentiated
-    ]
-    # Any other block belongs to the only micro batch that reads it, ...
-    for block in reversed(others):
-        found = {batches.of(blocks[node]) for node in readers[block]} & differentiated
-        if len(found) == 1:
-            batches.join(found.pop(), block)
-    # ... or from whose results alone it computes.
-    for block in others:
-        found = {batches.of(blocks[node]) for node in sources[block]} - {block}
-        if len(found) == 1 and found <= differentiated:
-            batches.join(found.pop(), block)
-    nodes: dict[_Block, list[Node]] = {}
-    for node, block in blocks.items():
-        if (batch := batches.of(block)) in differentiated:
+    blocks = CallBlocks(graph)
+    for source, node, before, after in blocks.edges():
+        # An operation that reads nothing has no data of a batch: memory for gradients.
+        in_calls = before is not source and after is not node and source.inputs
+        if node.phase == "backward" and in_calls:
+            blocks.join(before, after)
+    differentiated = {blocks.joined(block) for block in blocks.backward}
+    blocks.attach(differentiated)
+    nodes: dict[Block, list[Node]] = {}
+    for node in blocks.operations:
+        if (batch := blocks.of(node)) in differentiated:
             nodes.setdefault(batch, []).append(node)
     # The gradients of a micro batch are added to those of the others.
     return [batch for batch in nodes.values() if any(_GRADIENT in one.attributes for one in batch)]
-
-
-class _Components:
-    """Blocks of operations that are joined step by step."""
-
-    def __init__(self) -> None:
-        self._above: dict[_Block, _Block] = {}
-
-    def of(self, block: _Block) -> _Block:
-        """Return the block that represents all that are joined with a block."""
-        while (above := self._above.get(block, block)) is not block:
-            self._above[block] = self._above.get(above, above)
-            block = above
-        return block
-
-    def join(self, first: _Block, second: _Block) -> None:
-        """Join two blocks; the first one's representative represents both."""
-        first, second = self.of(first), self.of(second)
-        if first is not second:
-            self._above[second] = first
-
-
-def _values_of_state(graph: Graph) -> dict[Value, Value]:
-    """Return the value of the parameter or buffer of which each value is a later content."""
-    of_state: dict[Value, Value] = {}
-    for node in graph.nodes:
-        if node.kind in STATE:
-            of_state.update((value, value) for value in node.outputs)
-        # The outputs for written tensors come last.
-        for value, index in zip(reversed(node.outputs), reversed(node.writes), strict=False):
-            if node.inputs[index] in of_state:
-                of_state[value] = of_state[node.inputs[index]]
-    return of_state
 
 
 # -- equal micro batches --------------------------------------------------------------------
 
 
 class _Rows:
-    """Rows of operations: equal rows mean equal operations, in whatever micro batch.
+    """The rows of operations: equal rows mean equal operations, in whatever micro batch.
 
     Args:
         graph: The graph.
     """
 
     def __init__(self, graph: Graph) -> None:
+        self._graph = graph
         self._numbers: dict[Hashable, int] = {}
-        self._of_state = _values_of_state(graph)
+        self._rows: dict[Node, int] = {}
+        self._of_state = values_of_state(graph)
         self._path = InheritedProperty[int](self._path_in, top=0)
-        self._block_of = InheritedProperty[Scope | None](_block_in, top=None)
+        self._block_of = block_property()
+
+    def of(self, batches: Sequence[Sequence[Node]]) -> list[dict[_Row, Node]]:
+        """Return the operations of each micro batch by their row; equal rows are numbered."""
+        batch_of = {node: number for number, batch in enumerate(batches) for node in batch}
+        times: Counter[Hashable] = Counter()
+        found: list[dict[_Row, Node]] = [{} for _ in batches]
+        for node in self._graph.nodes:
+            if node in batch_of:
+                batch = batch_of[node]
+                row = self._rows[node] = self._row(node)
+                found[batch][row, times[batch, row]] = node
+                times[batch, row] += 1
+        return found
 
     def _number(self, row: Hashable) -> int:
         return self._numbers.setdefault(row, len(self._numbers))
@@ -187,45 +123,32 @@ class _Rows:
         index = 0 if block is None or block is scope else scope.part.index
         return self._number((above, scope.part.label, scope.part.attribute, index))
 
-    def of(self, batch: Iterable[Node]) -> dict[tuple[int, int], Node]:
-        """Return the operations of a micro batch by their row; equal rows are numbered."""
-        rows: dict[Node, int] = {}
-        times: Counter[int] = Counter()
-        nodes: dict[tuple[int, int], Node] = {}
-        for node in batch:
+    def _row(self, node: Node) -> int:
+        inputs, run = node.inputs, (node.op, *node.kernels)
+        if _GRADIENT in node.attributes:
             # The first gradient is set, and later ones are added to it.
-            gradient = node.attributes.get(_GRADIENT)
-            inputs, run = node.inputs, (node.op, *node.kernels)
-            if gradient is not None:
-                inputs = [value for value in inputs if _GRADIENT not in value.producer.attributes]
-                run = (gradient,)
-            reads = [self._source(value, rows) for value in inputs]
-            types = [(value.shape, value.dtype, value.device) for value in node.outputs]
-            path = node.phase, self._path(node.scope)
-            rows[node] = row = self._number((run, path, *reads, *types))
-            nodes[row, times[row]] = node
-            times[row] += 1
-        return nodes
+            inputs = [value for value in inputs if _GRADIENT not in value.producer.attributes]
+            run = (node.attributes[_GRADIENT],)
+        reads = tuple(map(self._source, inputs))
+        types = tuple([(value.shape, value.dtype, value.device) for value in node.outputs])
+        return self._number((run, node.phase, self._path(node.scope), reads, types))
 
-    def _source(self, value: Value, rows: dict[Node, int]) -> Hashable:
-        producer = value.producer
-        if producer in rows:
-            return rows[producer], value.index
-        state = self._of_state.get(value)
+    def _source(self, value: Value) -> Hashable:
+        producer, state = value.producer, self._of_state.get(value)
         if state is not None:
             # Buffers change from call to call; changed parameters begin another step.
             return state if state.producer.kind == "buffer" else value
+        if producer in self._rows:
+            return self._rows[producer], value.index
         # Parts of a batch come from one operation, or from nowhere in the graph.
         source = producer if producer.kind in OPERATIONS else None
         return source, value.shape, value.dtype, value.device
 
 
-def _equal_nodes(batches: Iterable[list[Node]], graph: Graph) -> dict[Node, list[Node]]:
+def _equal_nodes(batches: Sequence[Sequence[Node]], graph: Graph) -> dict[Node, list[Node]]:
     """Return, for each operation of a first micro batch, the operations of all that are equal."""
-    table = _Rows(graph)
-    firsts: list[tuple[dict[tuple[int, int], Node], dict[Node, list[Node]]]] = []
-    for batch in batches:
-        rows = table.of(batch)
+    firsts: list[tuple[dict[_Row, Node], dict[Node, list[Node]]]] = []
+    for batch, rows in zip(batches, _Rows(graph).of(batches), strict=True):
         forward = {row for row, node in rows.items() if node.phase == "forward"}
         for first, equal in firsts:
             if forward and forward <= first.keys():
@@ -308,7 +231,7 @@ def _sort(graph: Graph) -> bool:
 
 def _numbered_anew(equal: Mapping[Node, Sequence[Node]]) -> dict[Scope, ScopePart]:
     """Return the new part of each block that is drawn for several: a call, and its gradients."""
-    block_of = InheritedProperty[Scope | None](_block_in, top=None)
+    block_of = block_property()
     times: dict[Scope, int] = {}
     for first, nodes in equal.items():
         block = block_of(first.scope)

@@ -6,14 +6,14 @@ box around all phases of a rank would form a cycle: it would read the message th
 sends in the backward pass, and feed that rank in the forward pass.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from tbscope.ir.graph import Argument, Call, Graph, Node, Parameter, Value
 from tbscope.ir.metadata import device_on, ranks_text
 from tbscope.ir.pytree import map_tree
-from tbscope.ir.scopes import NearestProperty, Scope, ScopePart
+from tbscope.ir.scopes import NearestProperty, Scope, ScopePart, self_and_ancestors
 
 __all__ = ["RankCopy"]
 
@@ -28,6 +28,7 @@ class RankCopy:
         number: First number for the copy's parameters and buffers.
         phases: Boxes of the phases (`gradients`) by their scope parts, shared by all copies; new
             phases are added.
+        box_of: Names of the boxes of operations, for ranks with several stages of a pipeline.
 
     Attributes:
         graph: The copy.
@@ -44,20 +45,30 @@ class RankCopy:
         box: str | None,
         number: int,
         phases: dict[ScopePart, Scope],
+        box_of: Mapping[Node, str],
     ) -> None:
         self.numbers = ranks
         self.ranks = ranks_text(ranks)
         self.box = None if box is None else Scope(ScopePart(box), kind="rank")
         self.next_number = self._number = number
         self._scopes: dict[Scope, Scope] = {}
+        self._phases = phases
+        self._made = {} if self.box is None else {(None, box): self.box}
+        # The names of the boxes of outermost calls and of their gradients, and of operations.
+        self._box_of: dict[Scope | Node, str] = {}
         # Boxes of this copy, with their indices in the order of phases.
         self._boxes: dict[Scope | None, int] = {self.box: 0}
         self._box_around = NearestProperty[Scope](
             lambda scope: scope if scope in self._boxes else None
         )
         self.graph = graph.copy()
+        for node, copy in zip(graph.nodes, self.graph.nodes, strict=True) if box_of else ():
+            if node in box_of:
+                path = self_and_ancestors(node.scope)[::-1]
+                at = 0 if node.phase == "forward" else 1
+                self._box_of[path[at] if len(path) > at else copy] = box_of[node]
         if self.box is not None:
-            self._add_scopes(self.graph.scopes(), self.box, phases)
+            self._add_scopes(self.graph.scopes())
         self._place(self.graph.nodes)
         self.graph.calls = [self._call(call) for call in self.graph.calls]
         self.graph.outputs = [
@@ -70,21 +81,43 @@ class RankCopy:
             for module in self.graph.modules
         ]
 
-    def _add_scopes(
-        self, scopes: Iterable[Scope], box: Scope, phases: dict[ScopePart, Scope]
-    ) -> None:
+    def _add_scopes(self, scopes: Iterable[Scope]) -> None:
         for scope in scopes:
-            if scope.parent is None and scope.phase != "forward":
-                if scope.part not in phases:
-                    phases[scope.part] = _scope_like(scope, None)
-                phase_box = phases[scope.part]
-                own = Scope(box.part, parent=phase_box, kind="rank", phase=scope.phase)
-                self._boxes[own] = len(self._boxes)
+            outer = scope.parent
+            if outer is None and scope.phase != "forward":
+                own = self._box(scope, scope)
+            elif outer is None or (outer.parent is None and outer.phase != "forward"):
+                own = _scope_like(scope, self._box(outer, scope))
             else:
                 # `scopes` lists parents before their children.
-                parent = box if scope.parent is None else self._scopes[scope.parent]
-                own = _scope_like(scope, parent)
+                own = _scope_like(scope, self._scopes[outer])
             self._scopes[scope] = own
+
+    def _box(self, phase: Scope | None, contents: Scope | Node) -> Scope:
+        """Return the box of these ranks in the box of a phase, or that of the forward pass.
+
+        Args:
+            phase: The scope of the phase in the graph of the ranks; None for the forward pass.
+            contents: A scope or an operation that the box contains.
+        """
+        assert self.box is not None, "a graph of all ranks has no boxes for them"
+        name = self._box_of.get(contents, self.box.part.label)
+        if phase is not None and phase.phase == "optimizer" and self._box_of:
+            # One optimizer changes the parameters of all stages.
+            name = self.ranks
+        key = phase, name
+        if key not in self._made:
+            outer = None
+            if phase is not None:
+                outer = self._phases.setdefault(phase.part, _scope_like(phase, None))
+            self._made[key] = box = Scope(
+                ScopePart(name),
+                parent=outer,
+                kind="rank",
+                phase="forward" if phase is None else phase.phase,
+            )
+            self._boxes[box] = len(self._boxes)
+        return self._made[key]
 
     def _place(self, nodes: Iterable[Node]) -> None:
         for node in nodes:
@@ -101,8 +134,11 @@ class RankCopy:
         The operation that scales the gradients of all micro batches has no scope: it follows all
         modules, and no module reads it.
         """
-        if node.scope is not None:
-            return self._scopes.get(node.scope, node.scope)
+        scope = node.scope
+        if node in self._box_of:
+            return self._box(scope, node)
+        if scope is not None:
+            return self._scopes.get(scope, scope)
         boxes = {self._box_around(value.producer.scope) for value in node.inputs} - {None}
         return max(boxes, key=self._boxes.__getitem__, default=self.box)
 

@@ -13,7 +13,7 @@ from tbscope.ir.graph import Node
 from tbscope.ir.nodes import sources_of
 from tbscope.utils.components import in_order
 
-__all__ = ["Joint", "match_parts"]
+__all__ = ["Joint", "match_messages", "match_parts"]
 
 
 class Joint(NamedTuple):
@@ -39,7 +39,7 @@ def match_parts(parts: Sequence[Sequence[Node]], part_of: Mapping[int, int]) -> 
         part_of: Index of the part that contains a rank.
     """
     collectives = list(_collectives(parts, part_of))
-    messages = list(_messages(parts, part_of))
+    messages = list(match_messages(parts, part_of))
     count = sum(map(len, parts))
     # The recorded order of the parts comes first; if it makes a cycle, only the data flow counts.
     for as_ran in (True, False):
@@ -62,7 +62,7 @@ def _collectives(
         groups: dict[Hashable, dict[Hashable, int]] = defaultdict(dict)
         for node in nodes:
             collective = node.collective
-            if collective is None or collective.kind in ("send", "recv"):
+            if collective is None or collective.is_message:
                 continue
             among = tuple(sorted({part_of[rank] for rank in collective.ranks if rank in part_of}))
             if len(among) > 1 and number in among:
@@ -80,20 +80,17 @@ def _collectives(
             yield [by_part[number] for number in among]
 
 
-def _messages(
+def match_messages(
     parts: Sequence[Sequence[Node]], part_of: Mapping[int, int]
 ) -> Iterator[tuple[Node, Node]]:
+    """Yield each node that sends to another part, with the node that receives there."""
     sent: dict[Hashable, Node] = {}
     received: dict[Hashable, Node] = {}
     for number, nodes in enumerate(parts):
         peers: dict[Hashable, dict[int, int]] = defaultdict(dict)
         for node in nodes:
             collective = node.collective
-            if (
-                collective is None
-                or collective.peer is None
-                or collective.kind not in ("send", "recv")
-            ):
+            if collective is None or collective.peer is None or not collective.is_message:
                 continue
             peer_part = part_of.get(collective.peer)
             if peer_part is None:

@@ -26,7 +26,8 @@ from tbscope.ranks.graph_copy import RankCopy
 from tbscope.ranks.match_collectives import Joint, match_parts
 from tbscope.ranks.rank_classes import groups_of, parts_of, sizes_of
 from tbscope.ranks.rank_options import check_unfolded
-from tbscope.ranks.rank_shares import figures_of, whole_model, with_stages
+from tbscope.ranks.rank_shares import figures_of, whole_model
+from tbscope.ranks.stages import find_stages
 from tbscope.utils.validation import check_truth
 
 __all__ = ["merge_ranks"]
@@ -165,15 +166,23 @@ def _side_by_side(groups: Sequence[Sequence[Graph]]) -> Graph:
         groups: Graphs of equivalent ranks. A single group has no box.
     """
     parts = [Part(tuple([graph.rank for graph in group])) for group in groups]
-    parts = with_stages(parts, [group[0] for group in groups])
+    stages = find_stages(parts, [group[0] for group in groups])
+    parts = [
+        part._replace(stage=own.numbers[0]) if own.numbers else part
+        for part, own in zip(parts, stages, strict=True)
+    ]
+    times = Counter(number for own in stages for number in own.numbers)
     merged = Graph(groups[0][0].name)
     totals = whole_model(list(zip(parts, groups, strict=True)))
     copies: list[RankCopy] = []
     phases: dict[ScopePart, Scope] = {}
     number = 0
-    for group, part in zip(groups, parts, strict=True):
-        box = _box_of(part, parts) if len(groups) > 1 else None
-        copy = RankCopy(group[0], part.ranks, box, number, phases)
+    for group, part, own in zip(groups, parts, stages, strict=True):
+        box = _box_of(part, times) if len(groups) > 1 else None
+        box_of = {
+            node: _box_of(part._replace(stage=stage), times) for node, stage in own.of_node.items()
+        }
+        copy = RankCopy(group[0], part.ranks, box, number, phases, box_of)
         number = copy.next_number
         graph = copy.graph
         _tell_differences(graph, group)
@@ -203,11 +212,14 @@ def _side_by_side(groups: Sequence[Sequence[Graph]]) -> Graph:
     return merged
 
 
-def _box_of(part: Part, parts: Sequence[Part]) -> str:
-    """Return the name of a part's box: short, because the page cuts long names."""
-    is_only = (
-        part.stage is not None and [other_part.stage for other_part in parts].count(part.stage) == 1
-    )
+def _box_of(part: Part, times: Mapping[int, int]) -> str:
+    """Return the name of a part's box: short, because the page cuts long names.
+
+    Args:
+        part: The part, with the stage whose box it is.
+        times: The number of parts that have each stage.
+    """
+    is_only = part.stage is not None and times[part.stage] == 1
     return f"stage {part.stage}" if is_only else str(part)
 
 

@@ -1,7 +1,6 @@
-"""Share of each rank in the model: its parameters, FLOPs and traffic, and its pipeline stage."""
+"""Share of each rank in the model: its parameters, FLOPs and traffic."""
 
 from collections.abc import Iterator, Sequence
-from graphlib import CycleError, TopologicalSorter
 
 from tbscope.analysis.costs import (
     communication_bytes,
@@ -13,9 +12,8 @@ from tbscope.ir.graph import Graph, Parameter
 from tbscope.ir.metadata import Part
 from tbscope.ir.module_tree import numel_of
 from tbscope.ir.scope_io import OPERATIONS
-from tbscope.ranks.rank_classes import is_message
 
-__all__ = ["figures_of", "whole_model", "with_stages"]
+__all__ = ["figures_of", "whole_model"]
 
 
 def figures_of(graph: Graph) -> dict[str, int]:
@@ -58,42 +56,3 @@ def _parameters(graph: Graph) -> Iterator[tuple[str, Parameter]]:
                 if parameter.number >= 0:
                     tied.add(parameter.number)
                 yield f"{module.name}.{parameter.name}", parameter
-
-
-def with_stages(parts: Sequence[Part], graphs: Sequence[Graph]) -> list[Part]:
-    """Return the parts with their stage numbers if the run is a pipeline.
-
-    Args:
-        parts: The parts of a run.
-        graphs: The graph of the first rank of each part.
-    """
-    part_of = {rank: number for number, part in enumerate(parts) for rank in part.ranks}
-    before: dict[int, set[int]] = {}
-    for number, graph in enumerate(graphs):
-        peers: set[int] = set()
-        for node in graph.nodes:
-            collective = node.collective
-            if collective is None or collective.peer not in part_of or not is_message(node):
-                continue
-            peer_part = part_of[collective.peer]
-            if peer_part == number:
-                # A message within a part means a ring, not a pipeline.
-                return list(parts)
-            if peer_part not in peers:
-                # The direction of the first message between two parts determines their order.
-                peers.add(peer_part)
-                earlier, later = (
-                    (number, peer_part) if collective.kind == "send" else (peer_part, number)
-                )
-                before.setdefault(earlier, set())
-                before.setdefault(later, set()).add(earlier)
-    stages: dict[int, int] = {}
-    try:
-        for number in TopologicalSorter(before).static_order():
-            stages[number] = max((stages[peer_part] + 1 for peer_part in before[number]), default=0)
-    except CycleError:
-        return list(parts)
-    return [
-        part._replace(stage=stages[number]) if number in stages else part
-        for number, part in enumerate(parts)
-    ]

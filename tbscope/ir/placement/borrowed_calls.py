@@ -323,9 +323,9 @@ def _first_runs(graph: Graph) -> dict[CallFrame | None, CallFrame | None]:
 
 
 def _holder(scope: Scope) -> Scope | None:
-    """Return the innermost ancestor of a scope that is not a container (a module list)."""
+    """Return the innermost module around a scope that is not a container (a module list)."""
     holder = scope.parent
-    while holder is not None and holder.kind == "container":
+    while holder is not None and holder.kind in ("container", "rank"):
         holder = holder.parent
     return holder
 

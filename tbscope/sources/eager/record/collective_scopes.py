@@ -164,7 +164,8 @@ class _ModuleSearch:
         # gradients.
         beside = (scope, None if scope is None else _root(module_scope))
         moved = {node}
-        node.scope = module_scope
+        # The function that called it is no part of the module.
+        node.scope, node.run = module_scope, None
         if scope is None:
             node.phase = _root(module_scope).phase
         pending = [*sources_of(node), *self._after(node)]
@@ -181,7 +182,7 @@ class _ModuleSearch:
             if (near.role == "view" or waits) and moved.isdisjoint(sources_of(near)):
                 continue
             moved.add(near)
-            near.scope, near.phase = module_scope, node.phase
+            near.scope, near.phase, near.run = module_scope, node.phase, None
             pending += [*sources_of(near), *self._after(near)]
 
 
