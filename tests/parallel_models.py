@@ -230,16 +230,31 @@ class Stage(nn.Module):
         stage = pipelining.PipelineStage(
             part, mesh.get_local_rank(), mesh.size(), torch.device("cpu"), group=mesh.get_group()
         )
-        self.first = stage.is_first
+        self.first, self.last = stage.is_first, stage.is_last
         schedules = {"1F1B": pipelining.Schedule1F1B, "GPipe": pipelining.ScheduleGPipe}
         self.schedule = schedules[schedule](stage, 2, loss_fn=nn.MSELoss())
 
 
+class VirtualStages(Stage):
+    """Two of the stages of a pipeline, with a schedule that interleaves them."""
+
+    def __init__(self, mesh, schedule, indices):
+        nn.Module.__init__(self)
+        parts = [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU()) for _ in indices]
+        self.parts = nn.ModuleList(parts)
+        stages = [
+            pipelining.PipelineStage(
+                part, index, 2 * mesh.size(), torch.device("cpu"), group=mesh.get_group()
+            )
+            for part, index in zip(parts, indices, strict=True)
+        ]
+        self.first = any(stage.is_first for stage in stages)
+        self.last = any(stage.is_last for stage in stages)
+        self.schedule = schedule(stages, 4, loss_fn=nn.MSELoss())
+
+
 def run_stage(model, x):
-    if model.first:
-        model.schedule.step(x)
-    else:
-        model.schedule.step(target=x)
+    model.schedule.step(*([x] if model.first else []), target=x if model.last else None)
 
 
 def stage_1f1b(ranks, schedule="1F1B"):
@@ -249,6 +264,21 @@ def stage_1f1b(ranks, schedule="1F1B"):
 
 def stage_gpipe(ranks):
     return stage_1f1b(ranks, "GPipe")
+
+
+def interleaved(ranks, schedule=pipelining.ScheduleInterleaved1F1B):
+    mesh = init_device_mesh("cpu", (ranks,), mesh_dim_names=("pp",))
+    return VirtualStages(mesh, schedule, [mesh.get_local_rank(), mesh.get_local_rank() + ranks])
+
+
+def zero_bubble(ranks):
+    return interleaved(ranks, pipelining.ScheduleInterleavedZeroBubble)
+
+
+def in_a_v(ranks):
+    mesh = init_device_mesh("cpu", (ranks,), mesh_dim_names=("pp",))
+    rank = mesh.get_local_rank()
+    return VirtualStages(mesh, pipelining.ScheduleZBVZeroBubble, [rank, 2 * ranks - 1 - rank])
 
 
 ON_TWO = {
@@ -266,6 +296,9 @@ ON_TWO = {
     "1F1B": stage_1f1b,
     "GPipe": stage_gpipe,
 }
+
+
+VIRTUAL = {"interleaved": interleaved, "zero bubble": zero_bubble, "in a V": in_a_v}
 
 
 class Sizes(TorchDispatchMode):
@@ -337,7 +370,8 @@ def trained(make, ranks, watch):
     torch.manual_seed(0)
     model = make(ranks)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, foreach=False)
-    x = torch.linspace(-1, 1, 4 * WIDTH).reshape(2, 2, WIDTH) + dist.get_rank()
+    count = 4 if isinstance(model, VirtualStages) else 2
+    x = torch.linspace(-1, 1, 2 * count * WIDTH).reshape(count, 2, WIDTH) + dist.get_rank()
     step = run_stage if isinstance(model, Stage) else train
     step(model, x)
     optimizer.step()

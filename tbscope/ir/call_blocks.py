@@ -9,9 +9,9 @@ from typing import TypeAlias
 
 from tbscope.ir.graph import Graph, Node, Value
 from tbscope.ir.nodes import OPERATIONS, STATE
-from tbscope.ir.scopes import RECOMPUTED, InheritedProperty, Scope
+from tbscope.ir.scopes import RECOMPUTED, InheritedProperty, Scope, ScopePart
 
-__all__ = ["Block", "CallBlocks", "block_property", "values_of_state"]
+__all__ = ["Block", "CallBlocks", "block_property", "path_of_call", "values_of_state"]
 
 Block: TypeAlias = Scope | Node
 """The scope of an outermost call or of its gradients, or an operation outside of all of these."""
@@ -23,14 +23,19 @@ def block_property() -> InheritedProperty[Scope | None]:
 
 
 def _block_in(scope: Scope, above: Scope | None) -> Scope | None:
-    # The boxes of passes and of ranks contain several calls.
-    if above is not None or scope.kind == "rank":
+    # Modules that are not called themselves, and the boxes of passes and ranks, contain several.
+    if above is not None or scope.kind in ("rank", "container"):
         return above
     outer = scope.parent
     if scope.part.label == RECOMPUTED and outer is not None:
         outer = outer.parent
     is_pass = scope.phase == "backward" and (outer is None or outer.phase != "backward")
     return None if is_pass else scope
+
+
+def path_of_call(block: Scope) -> tuple[ScopePart, ...]:
+    """Return the path of an outermost call, which that of its gradients repeats."""
+    return block.parts[block.phase != "forward" :]
 
 
 def values_of_state(graph: Graph) -> dict[Value, Value]:

@@ -11,7 +11,13 @@ from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from tbscope.ir.call_blocks import Block, CallBlocks, block_property, values_of_state
+from tbscope.ir.call_blocks import (
+    Block,
+    CallBlocks,
+    block_property,
+    path_of_call,
+    values_of_state,
+)
 from tbscope.ir.editing import Editor, replace_calls, replace_nodes
 from tbscope.ir.graph import Graph, Node, Value
 from tbscope.ir.nodes import OPERATIONS, sources_of
@@ -241,12 +247,17 @@ def _numbered_anew(equal: Mapping[Node, Sequence[Node]]) -> dict[Scope, ScopePar
     named: dict[Hashable, ScopePart] = {}
     parts: dict[Scope, ScopePart] = {}
     for scope, count in times.items():
-        part, outer = scope.part, scope.parent
-        rank = outer.part if outer is not None and outer.kind == "rank" else None
-        if (rank, part) not in named:
-            label = f"{part.label} x {count}"
-            key = rank, label, part.attribute
-            named[rank, part] = ScopePart(label, part.attribute, numbers[key])
+        path = path_of_call(scope)
+        if path not in named:
+            *outer, part = path
+            # A module has the name of its attribute.
+            label, attribute = part.label, part.attribute
+            if attribute is None:
+                label += f" x {count}"
+            else:
+                attribute += f" x {count}"
+            key = (*outer, label, attribute)
+            named[path] = ScopePart(label, attribute, numbers[key])
             numbers[key] += 1
-        parts[scope] = named[rank, part]
+        parts[scope] = named[path]
     return parts

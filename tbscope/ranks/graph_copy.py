@@ -10,10 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from tbscope.ir.call_blocks import block_property
 from tbscope.ir.graph import Argument, Call, Graph, Node, Parameter, Value
 from tbscope.ir.metadata import device_on, ranks_text
 from tbscope.ir.pytree import map_tree
-from tbscope.ir.scopes import NearestProperty, Scope, ScopePart, self_and_ancestors
+from tbscope.ir.scopes import NearestProperty, Phase, Scope, ScopePart
 
 __all__ = ["RankCopy"]
 
@@ -53,20 +54,22 @@ class RankCopy:
         self.next_number = self._number = number
         self._scopes: dict[Scope, Scope] = {}
         self._phases = phases
-        self._made = {} if self.box is None else {(None, box): self.box}
-        # The names of the boxes of outermost calls and of their gradients, and of operations.
+        # Boxes, and copies of the scopes around the calls in them.
+        self._around_calls: dict[tuple[Scope | None, str], Scope] = {}
+        if self.box is not None:
+            self._around_calls[None, self.box.part.label] = self.box
+        # The names of the boxes of calls and their gradients, and of operations outside of these.
         self._box_of: dict[Scope | Node, str] = {}
         # Boxes of this copy, with their indices in the order of phases.
         self._boxes: dict[Scope | None, int] = {self.box: 0}
         self._box_around = NearestProperty[Scope](
             lambda scope: scope if scope in self._boxes else None
         )
+        self._block_of = block_property()
         self.graph = graph.copy()
         for node, copy in zip(graph.nodes, self.graph.nodes, strict=True) if box_of else ():
             if node in box_of:
-                path = self_and_ancestors(node.scope)[::-1]
-                at = 0 if node.phase == "forward" else 1
-                self._box_of[path[at] if len(path) > at else copy] = box_of[node]
+                self._box_of[self._block_of(node.scope) or copy] = box_of[node]
         if self.box is not None:
             self._add_scopes(self.graph.scopes())
         self._place(self.graph.nodes)
@@ -83,41 +86,43 @@ class RankCopy:
 
     def _add_scopes(self, scopes: Iterable[Scope]) -> None:
         for scope in scopes:
-            outer = scope.parent
-            if outer is None and scope.phase != "forward":
-                own = self._box(scope, scope)
-            elif outer is None or (outer.parent is None and outer.phase != "forward"):
-                own = _scope_like(scope, self._box(outer, scope))
+            block, parent = self._block_of(scope), scope.parent
+            if block is None or (parent is None and scope.phase != "forward"):
+                self._scopes[scope] = self._around_call(scope, None)
+            elif scope is block or parent is None:
+                outer = self._around_call(parent, self._box_of.get(scope))
+                self._scopes[scope] = _scope_like(scope, outer)
             else:
                 # `scopes` lists parents before their children.
-                own = _scope_like(scope, self._scopes[outer])
-            self._scopes[scope] = own
+                self._scopes[scope] = _scope_like(scope, self._scopes[parent])
 
-    def _box(self, phase: Scope | None, contents: Scope | Node) -> Scope:
-        """Return the box of these ranks in the box of a phase, or that of the forward pass.
+    def _around_call(self, scope: Scope | None, name: str | None) -> Scope:
+        """Return the copy of a scope around calls, or of the top level, in a box of these ranks.
 
         Args:
-            phase: The scope of the phase in the graph of the ranks; None for the forward pass.
-            contents: A scope or an operation that the box contains.
+            scope: A scope outside of all calls; in the box of a phase is a box of the ranks.
+            name: The name of the box of the ranks; None for the first.
         """
         assert self.box is not None, "a graph of all ranks has no boxes for them"
-        name = self._box_of.get(contents, self.box.part.label)
-        if phase is not None and phase.phase == "optimizer" and self._box_of:
+        name = name or self.box.part.label
+        is_phase = scope is not None and scope.parent is None and scope.phase != "forward"
+        if is_phase and scope is not None and scope.phase == "optimizer" and self._box_of:
             # One optimizer changes the parameters of all stages.
             name = self.ranks
-        key = phase, name
-        if key not in self._made:
-            outer = None
-            if phase is not None:
-                outer = self._phases.setdefault(phase.part, _scope_like(phase, None))
-            self._made[key] = box = Scope(
-                ScopePart(name),
-                parent=outer,
-                kind="rank",
-                phase="forward" if phase is None else phase.phase,
-            )
-            self._boxes[box] = len(self._boxes)
-        return self._made[key]
+        key = scope, name
+        if key not in self._around_calls:
+            if scope is not None and not is_phase:
+                own = _scope_like(scope, self._around_call(scope.parent, name))
+            else:
+                outer: Scope | None = None
+                phase: Phase = "forward"
+                if scope is not None:
+                    outer = self._phases.setdefault(scope.part, _scope_like(scope, None))
+                    phase = scope.phase
+                own = Scope(ScopePart(name), parent=outer, kind="rank", phase=phase)
+                self._boxes[own] = len(self._boxes)
+            self._around_calls[key] = own
+        return self._around_calls[key]
 
     def _place(self, nodes: Iterable[Node]) -> None:
         for node in nodes:
@@ -136,7 +141,7 @@ class RankCopy:
         """
         scope = node.scope
         if node in self._box_of:
-            return self._box(scope, node)
+            return self._around_call(scope, self._box_of[node])
         if scope is not None:
             return self._scopes.get(scope, scope)
         boxes = {self._box_around(value.producer.scope) for value in node.inputs} - {None}

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import NamedTuple, TypeAlias
 
-from tbscope.ir.call_blocks import Block, CallBlocks
+from tbscope.ir.call_blocks import Block, CallBlocks, block_property, path_of_call
 from tbscope.ir.graph import Graph, Node
-from tbscope.ir.metadata import Collective, Part
-from tbscope.ir.scopes import Scope, ScopePart, self_and_ancestors
+from tbscope.ir.metadata import Part
+from tbscope.ir.scopes import Scope, ScopePart
 from tbscope.ranks.match_collectives import match_messages
 
 __all__ = ["RankStages", "find_stages"]
@@ -46,7 +46,7 @@ def find_stages(parts: Sequence[Part], graphs: Sequence[Graph]) -> list[RankStag
     before: dict[_Stage, set[_Stage]] = {}
     own: list[dict[Node, Block]] = []
     for number, graph in enumerate(graphs):
-        peers = {part_of.get(message.peer) for _, message in _messages(graph)}
+        peers = {part_of.get(rank) for _, rank, _ in _messages(graph)}
         if number in peers:
             # A message within a part means a ring, not a pipeline.
             return nothing
@@ -58,8 +58,8 @@ def find_stages(parts: Sequence[Part], graphs: Sequence[Graph]) -> list[RankStag
     peer_of = dict(pairs) | {receiver: sender for sender, receiver in pairs}
     for number, graph in enumerate(graphs):
         seen: set[_Stage] = set()
-        for node, message in _messages(graph):
-            peer, other = part_of.get(message.peer), peer_of.get(node)
+        for node, rank, is_sent in _messages(graph):
+            peer, other = part_of.get(rank), peer_of.get(node)
             if peer is None or (own[number] and node not in own[number]):
                 continue
             stage = number, own[number].get(node)
@@ -67,7 +67,6 @@ def find_stages(parts: Sequence[Part], graphs: Sequence[Graph]) -> list[RankStag
             if peer_stage not in seen and (peer_stage[1] is not None or not own[peer]):
                 # The direction of the first message between two stages determines their order.
                 seen.add(peer_stage)
-                is_sent = message.kind == "send"
                 earlier, later = (stage, peer_stage) if is_sent else (peer_stage, stage)
                 before.setdefault(earlier, set())
                 before.setdefault(later, set()).add(earlier)
@@ -85,11 +84,12 @@ def find_stages(parts: Sequence[Part], graphs: Sequence[Graph]) -> list[RankStag
     return found
 
 
-def _messages(graph: Graph) -> Iterator[tuple[Node, Collective]]:
+def _messages(graph: Graph) -> Iterator[tuple[Node, int, bool]]:
+    """Yield each message of a rank: the node, the other rank, and whether it is sent."""
     for node in graph.nodes:
         message = node.collective
         if message is not None and message.is_message and message.peer is not None:
-            yield node, message
+            yield node, message.peer, message.kind == "send"
 
 
 def _calls_by_stage(graph: Graph) -> tuple[dict[Node, Block], list[tuple[Block, Block]]]:
@@ -97,20 +97,18 @@ def _calls_by_stage(graph: Graph) -> tuple[dict[Node, Block], list[tuple[Block, 
 
     The first is empty for a rank with one stage.
     """
-    blocks = CallBlocks(graph)
-    calls: dict[ScopePart, Scope] = {}
+    blocks, block_of = CallBlocks(graph), block_property()
+    calls: dict[tuple[ScopePart, ...], Scope] = {}
     for block in blocks.operations.values():
         if isinstance(block, Scope):
-            # The gradients of a call have its name.
-            blocks.join(calls.setdefault(block.part, block), block)
+            blocks.join(calls.setdefault(path_of_call(block), block), block)
+    # Micro batches call the same modules.
     modules: dict[int, Scope] = {}
     for call in graph.calls:
-        path = self_and_ancestors(call.scope)
-        outer = calls.get(path[-1].part)
+        outer = block_of(call.scope)
         numbers = [each.number for each in call.parameters if each.number >= 0]
         if outer is not None and numbers:
             blocks.join(modules.setdefault(min(numbers), outer), outer)
-
     stages = {blocks.joined(scope) for scope in modules.values()}
     blocks.attach(stages)
     steps: list[tuple[Block, Block]] = []
