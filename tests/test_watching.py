@@ -225,7 +225,7 @@ def test_with_backward_a_call_in_training_is_awaited(setting):
 
 @pytest.mark.parametrize("to_none", [True, False])
 def test_a_step_without_an_optimizer_ends_with_the_next_call_after_its_gradients(setting, to_none):
-    writer, model, _ = setting
+    writer, model = setting[0], Net()
     watched = writer.watch(model)
     model(POINTS).sum().backward()
     assert watched.graph is None

@@ -70,14 +70,14 @@ _closers: "list[finalize[..., Any]]" = []
 
 
 def close_watches(writer: object) -> None:
-    """Close the watches of a writer that have drawn nothing yet."""
+    """Close the watches of a writer, but for those that have drawn, and await changes."""
     for closer in [*_closers]:
         alive = closer.peek()
         if alive is None or alive[0] is writer:
             _closers.remove(closer)
         if alive is not None and alive[0] is writer:
             closer.detach()
-            if alive[2][0].graph is None:
+            if alive[2][0].graph is None or alive[2][0].is_over:
                 alive[2][0].close()
 
 
@@ -213,7 +213,7 @@ def _check(model: object, every: object, optimizer: object) -> None:
         if not parameters_of(optimizer):
             raise ArgumentError(
                 f"optimizer={shown(optimizer)} is {describe_type(optimizer)}",
-                why="it is an optimizer whose step ends the graph, or an object around one",
+                why="it is an optimizer whose step ends the graph, or contains such optimizers",
                 fix="leave it out to watch the optimizers that have parameters of the model",
             )
     if every is not None and (type(every) is not int or every < 1):

@@ -90,21 +90,29 @@ class TrainingWatch:
         self._done = done
         self._failed = failed
         self._backward = backward
-        self._optimizer = None if optimizer is None else ref(optimizer)
+        self._optimizer: Callable[[], object] | None = None
+        if optimizer is not None:
+            # Lists take no weak references.
+            is_list = isinstance(optimizer, list | tuple | dict)
+            self._optimizer = (lambda: optimizer) if is_list else ref(optimizer)
         self._every = every
         self._calls = self._next = self._recorded = self._unrecorded = 0
         # The watch that is open now: of a call, a backward pass, or a step of the optimizer
         # `_stepping`.
         self._open: _OpenWatch | None = None
         self._stepping: torch.optim.Optimizer | None = None
+        # An optimizer that stepped after the latest pass, of parameters that the model does not
+        # have; and one whose parameters are copies of the model's (in higher precision).
+        self._other: ref[torch.optim.Optimizer] | None = None
+        self._copies: ref[torch.optim.Optimizer] | None = None
         self._results: list[_Result] = []
         self._leaves: list[ref[torch.Tensor]] = []
         # Parameters that optimizers have changed, by identity.
         self._changed: set[int] = set()
-        self._skipped = 0
-        # Whether a pass has been recorded; whether none has, since the last call; whether an
+        # Whether a pass has been recorded; whether one has that ends a graph of autograd's; whether
+        # none has, since the last call; whether a call has been left out, of many; whether an
         # optimizer stepped in a call or a pass; whether a call could not be recorded.
-        self._passed = self._awaits_pass = self._stepped = False
+        self._passed = self._spent = self._awaits_pass = self._skips = self._stepped = False
         self._called_unrecorded = False
         # The threads in which the model, or a part of it, runs.
         self._inside: list[int] = []
@@ -160,22 +168,25 @@ class TrainingWatch:
         reason = None
         if not self.is_over:
             with self._nonfatal():
-                if completes and self._open is None and self._passed and self._optimizer is None:
+                ends = self._optimizer is None or bool(self._changed)
+                if completes and self._open is None and self._passed and ends:
                     self._finish()
                 elif not self._drawn:
                     reason = self._reason()
         self.remove()
         return reason
 
-    def _reason(self) -> str:
-        """Return the reason why no step is recorded."""
+    def _reason(self, *, stepped: bool = False) -> str:
+        """Return the reason why no step is recorded, if an optimizer has just `stepped` or not."""
         if self._unrecorded:
-            return f"{self._why}, in {self._unrecorded} optimizer steps of its parameters"
+            return f"{self._why}, in {self._unrecorded} steps of its optimizers"
         if self._passed:
             which = "its optimizer" if self._optimizer is None else "the optimizer that was given"
             return f"{which} has made no step"
         if self._recorder is not None:
             return "no backward pass has gone through the call that was recorded"
+        if stepped and not self._called_unrecorded:
+            return "no backward pass has computed gradients of its parameters"
         return "no call of the model in training mode has come to an end"
 
     def _end(self) -> None:
@@ -297,7 +308,7 @@ class TrainingWatch:
             # No backward pass can go through the calls so far (`generator(noise).detach()`).
             self._drop()
         recorder = self._begin()
-        self._recorded += 1
+        self._recorded += self._is_counted(module)
         self._awaits_pass = True
         self._open = _OpenWatch(recorder, caller)
         self._frame = recorder.events.call_begins(module, args, kwargs, caller)
@@ -314,10 +325,15 @@ class TrainingWatch:
             wanted = self._calls >= self._next and (learns or not self._backward)
             self._called_unrecorded |= differentiates and not wanted
             return wanted
-        if not (is_model or learns):
+        if not learns and (self._passed or not is_model):
+            # A metric, or a part that serves none.
             return False
-        self._skipped += self._recorded >= _MOST_CALLS
-        return self._recorded < _MOST_CALLS
+        self._skips |= self._is_counted(module) and self._recorded == _MOST_CALLS
+        return not self._skips
+
+    def _is_counted(self, module: torch.nn.Module) -> bool:
+        """Whether a call begins a micro batch, as far as known: some call the parts of a model."""
+        return module is self._model() or not self._awaits_pass
 
     def _begin(self) -> Recorder:
         """Return the recorder of the step, which a call or a backward pass continues or begins."""
@@ -354,14 +370,16 @@ class TrainingWatch:
         # With tangents only (forward mode) no backward pass comes; an optimizer or the next
         # call ends it.
         by_tangents = in_forward_mode() and not any(needs_gradient(tensor) for _, tensor in leaves)
-        self._passed = self._passed or by_tangents
+        self._passed, self._spent = self._passed or by_tangents, self._spent or by_tangents
         if not self._backward or self._stepped:
             self._finish()
 
     # -- backward passes ----------------------------------------------------------------
 
     @contextmanager
-    def backward_pass(self, roots: Sequence[object], caller: FrameType) -> Iterator[None]:
+    def backward_pass(
+        self, roots: Sequence[object], caller: FrameType, *, creates_graph: bool
+    ) -> Iterator[None]:
         """Record a backward pass that runs in a block, if it goes through the model."""
         if self.is_over and self._open is None:
             # Calls of compiled code run no hooks, so the end is handled here.
@@ -381,6 +399,11 @@ class TrainingWatch:
             recorder = self._recorder
             self._close()
             self._passed, self._awaits_pass = True, False
+            # `torch.func.grad` always makes a graph, and drops it.
+            self._spent |= not creates_graph or any(
+                isinstance(root, torch.Tensor) and functorch_inner(root) is not None
+                for root in roots
+            )
             with self._nonfatal():
                 if self.is_over or recorder is None or recorder.suspended:
                     self._end()
@@ -390,7 +413,8 @@ class TrainingWatch:
 
     def _begin_pass(self, roots: Sequence[object], caller: FrameType) -> "_OpenWatch | None":
         recorder = self._recorder
-        if recorder in watching.recorders or (self._skipped and not self._awaits_pass):
+        by_calls = recorder is not None and bool(recorder.graph.calls)
+        if recorder in watching.recorders or (by_calls and self._skips and not self._awaits_pass):
             return None
         if recorder is None and (
             watching.recorders or self._called_unrecorded or self._calls < self._next
@@ -408,13 +432,17 @@ class TrainingWatch:
                 return None
         if not self._leads_to_model(tensors, nodes.keys(), leaves):
             return None
-        if not self._recorded and self._is_complete():
-            self._finish()
-            if self.is_over or self._calls < self._next:
+        if not by_calls:
+            if self._is_complete():
+                self._finish()
+            self._skips |= self._recorded == _MOST_CALLS
+            if self._skips or self.is_over or self._calls < self._next:
                 return None
+            self._recorded += 1
         recorder = self._begin()
         assert recorder.training is not None
-        recorder.training.backward.unseen_root = None if self._recorded else self._model()
+        # Without calls, autograd alone shows the operations of the model.
+        recorder.training.backward.unseen_root = None if by_calls else self._model()
         self._leaves += map(ref, leaves)
         self._open = _OpenWatch(recorder, caller)
         return self._open
@@ -459,9 +487,29 @@ class TrainingWatch:
         An optimizer ends it. If none has been seen, gradients that are gone show the end; gradients
         that are left are those of a micro batch, and this call is the next micro batch.
         """
-        if self._recorder is None or not self._passed or self._optimizer is not None:
+        if self._recorder is None or not self._spent or self._optimizer is not None:
             return False
-        return bool(self._changed) or not any(map(has_gradient, self._trained()))
+        trained = self._trained()
+        if self._changed or any(map(has_gradient, trained)):
+            return bool(self._changed)
+        if self._unrecorded < _MOST_UNRECORDED - 1 and self._has_optimizer(trained):
+            # The optimizer has skipped this step (`GradScaler`); a later step is whole.
+            self._add_unrecorded()
+            return False
+        return True
+
+    def _has_optimizer(self, tensors: Sequence[torch.Tensor]) -> bool:
+        """Whether an optimizer exists for some tensors, or one for copies of them has stepped."""
+        other = None if self._other is None else self._other()
+        if other is not None and _size(parameters_of(other)) == _size(tensors):
+            self._copies = self._other
+            return True
+        # torch has no list of the optimizers.
+        return any(
+            issubclass(type(each), torch.optim.Optimizer)
+            and _are_shared(tensors, parameters_of(each))
+            for each in gc.get_objects()
+        )
 
     # -- optimizers ---------------------------------------------------------------------
 
@@ -502,6 +550,8 @@ class TrainingWatch:
                     self._finish()
             elif self._open is None and not self.is_over and self._is_its(optimizer):
                 self._add_unrecorded()
+            elif self._open is None and self._passed:
+                self._other = ref(optimizer)
 
     def optimizer_failed(self, caller: FrameType) -> None:
         """Drop the step of an optimizer that an error has ended in this frame."""
@@ -517,7 +567,7 @@ class TrainingWatch:
             if self._calls == self._next:
                 self._await_calls()
             return
-        self._why = self._why or self._reason()
+        self._why = self._why or self._reason(stepped=True)
         self._drop()
         self._unrecorded += 1
         self._begun_at = sequence_number()
@@ -532,7 +582,8 @@ class TrainingWatch:
         """Whether an optimizer is the given one, or changes parameters of the step."""
         if self._optimizer is not None and self._is_given(optimizer):
             return True
-        return _are_shared(self._trained(), parameters_of(optimizer))
+        copies = None if self._copies is None else self._copies()
+        return optimizer is copies or _are_shared(self._trained(), parameters_of(optimizer))
 
     def _is_given(self, optimizer: torch.optim.Optimizer) -> bool:
         """Whether the steps of an optimizer end a graph, unless others follow."""
@@ -540,26 +591,21 @@ class TrainingWatch:
             return True
         given = self._optimizer()
         # An optimizer inside of another object makes the steps of that object.
-        reports = getattr(getattr(type(given), "step", None), "hooked", False)
         return optimizer is given or (
-            not reports and _are_shared(parameters_of(given), parameters_of(optimizer))
+            not _reports_steps(given)
+            and _are_shared(parameters_of(given), parameters_of(optimizer))
         )
 
     def _awaits_optimizer(self) -> bool:
         """Whether another optimizer has parameters with gradients that none has changed yet."""
-        if self._optimizer is not None:
+        given = None if self._optimizer is None else self._optimizer()
+        if _reports_steps(given):
             return False
-        leaves = {id(leaf) for each in self._leaves if (leaf := each()) is not None}
-        left = [
-            each
-            for each in self._parameters()
-            if id(each) in leaves and id(each) not in self._changed
-        ]
-        # torch has no list of the optimizers.
-        return bool(left) and any(
-            issubclass(type(each), torch.optim.Optimizer) and _are_shared(left, parameters_of(each))
-            for each in gc.get_objects()
-        )
+        learnt = {id(leaf) for each in self._leaves if (leaf := each()) is not None}
+        learnt -= self._changed
+        parameters = self._parameters() if given is None else parameters_of(given)
+        left = [each for each in parameters if id(each) in learnt]
+        return bool(left) and (given is not None or self._has_optimizer(left))
 
     # -- the end ------------------------------------------------------------------------
 
@@ -582,9 +628,9 @@ class TrainingWatch:
         self._results.clear()
         self._leaves.clear()
         self._changed.clear()
-        self._recorded = self._skipped = 0
-        self._passed = self._awaits_pass = self._stepped = False
-        self._called_unrecorded = False
+        self._recorded = 0
+        self._passed = self._spent = self._awaits_pass = self._skips = self._stepped = False
+        self._called_unrecorded, self._other = False, None
 
     def _finish(self) -> None:
         """Pass the graph to `done`, and wait for the next graph, if any."""
@@ -598,9 +644,10 @@ class TrainingWatch:
         describe_calls(recorder)
         graph = recorder.close()
         recorder.suspended = True
-        if self._skipped:
-            text = f"of {self._recorded + self._skipped} calls before the optimizer's step, "
-            graph.notes.append(Note(f"{text}{self._recorded} were recorded"))
+        if self._skips:
+            graph.notes.append(
+                Note(f"of the calls before the optimizer's step, {_MOST_CALLS} were recorded")
+            )
         self._forget()
         self._drawn, number = True, self._calls
         if self._every is None:
@@ -639,19 +686,27 @@ class TrainingWatch:
 
 
 def parameters_of(optimizer: object) -> list[torch.Tensor]:
-    """Return the parameters of an optimizer, or of the optimizers in the attributes of an object.
+    """Return the parameters of an optimizer, or of the optimizers in a collection or an object.
 
     Wrappers of optimizers (of Accelerate, of apex) show the groups of the optimizer inside.
     """
     groups = getattr(optimizer, "param_groups", None)
     if isinstance(groups, list):
         return [parameter for group in groups for parameter in group["params"]]
-    inside = [
-        each
-        for each in getattr(optimizer, "__dict__", {}).values()
-        if isinstance(each, torch.optim.Optimizer)
-    ]
-    return [parameter for each in inside for parameter in parameters_of(each)]
+    if isinstance(optimizer, list | tuple):
+        return [parameter for each in optimizer for parameter in parameters_of(each)]
+    entries = optimizer if isinstance(optimizer, dict) else getattr(optimizer, "__dict__", {})
+    optimizers = torch.optim.Optimizer, list, tuple, dict
+    return parameters_of([each for each in entries.values() if isinstance(each, optimizers)])
+
+
+def _reports_steps(optimizer: object) -> bool:
+    """Whether torch runs hooks at the steps of an optimizer, as at those of its own classes."""
+    return bool(getattr(getattr(type(optimizer), "step", None), "hooked", False))
+
+
+def _size(tensors: Iterable[torch.Tensor]) -> int:
+    return sum(tensor.numel() for tensor in tensors)
 
 
 def _are_shared(tensors: Iterable[torch.Tensor], others: Iterable[torch.Tensor]) -> bool:

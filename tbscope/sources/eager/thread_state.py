@@ -35,7 +35,9 @@ __all__ = [
 class StepWatcher(Protocol):
     """Watcher of a model that waits for a training step, whose parts may run in several threads."""
 
-    def backward_pass(self, roots: Any, caller: FrameType) -> AbstractContextManager[None]:
+    def backward_pass(
+        self, roots: Any, caller: FrameType, *, creates_graph: bool
+    ) -> AbstractContextManager[None]:
         """Watch a backward pass that runs in a block, if its roots depend on the model."""
 
     def optimizer_begins(self, optimizer: torch.optim.Optimizer, caller: FrameType) -> None:

@@ -72,7 +72,7 @@ def _backward(*args: Any, **kwargs: Any) -> Any:
         with inherit_watchers() as watched:
             if watched:
                 return _backward.substitute(*args, **kwargs)
-    roots, gradients, creates_graph = (*args[:2], *args[3:4])
+    roots, gradients, creates_graph = *args[:2], bool(args[3])
     # The caller's arguments show the user's gradients, if it is `torch.autograd.backward` or
     # `grad`.
     caller_locals = sys._getframe(1).f_locals
@@ -87,7 +87,9 @@ def _backward(*args: Any, **kwargs: Any) -> Any:
         if watching.measuring is not None:
             stack.enter_context(watching.measuring())
         for watcher in step_watchers():
-            stack.enter_context(watcher.backward_pass(roots, sys._getframe()))
+            stack.enter_context(
+                watcher.backward_pass(roots, sys._getframe(), creates_graph=creates_graph)
+            )
         for recorder in watching.recorders:
             if kwargs.get("accumulate_grad", True):
                 recorder.events.about_to_accumulate()
@@ -95,7 +97,7 @@ def _backward(*args: Any, **kwargs: Any) -> Any:
                 recorder.events.backward_pass(
                     roots,
                     [(gradient, id(gradient) in user_gradients) for gradient in gradients],
-                    creates_graph=bool(creates_graph),
+                    creates_graph=creates_graph,
                     caller=sys._getframe(),
                 )
             )
