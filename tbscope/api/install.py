@@ -1,7 +1,8 @@
 """`install`: the SummaryWriters of torch and tensorboardX draw with `tbscope.add_graph`.
 
 A library that trains models calls their `add_graph`; after `install()`, its code needs no change.
-Neither package is imported for that: an import hook patches a writer that is imported later.
+On request, a training step is drawn in scripts that never call it. No package is imported for
+that: an import hook patches a writer, and hooks the optimizers, that are imported later.
 """
 
 import functools
@@ -14,27 +15,46 @@ from importlib import import_module
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from tbscope.options import Drawing, OnError, check_on_error, check_options
 from tbscope.utils.option import shows_options
+from tbscope.utils.validation import check_truth
+
+if TYPE_CHECKING:
+    from tbscope.api.watch_script import ScriptWatch
 
 __all__ = ["install", "installed", "uninstall"]
 
-_HOMES = ("torch.utils.tensorboard.writer", "tensorboardX.writer")
-"""The modules whose `SummaryWriter` draws graphs."""
+_OPTIMIZERS = "torch.optim.optimizer"
+_HOMES = ("torch.utils.tensorboard.writer", "tensorboardX.writer", _OPTIMIZERS)
+"""The modules whose `SummaryWriter` draws graphs, and the module of torch's optimizers."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class _Order:
-    """The options of one `install` or `installed`: for the drawing, and for errors."""
+    """The options of one `install` or `installed`, for the drawing, and for errors.
+
+    Attributes:
+        watch: Whether a training step is drawn; False once the script has drawn a graph.
+        watching: What watches the script, after the first step of an optimizer.
+    """
 
     on_error: OnError
     drawing: Drawing
+    watch: bool = False
+    logdir: str | None = None
+    watching: "ScriptWatch | None" = None
 
 
 @shows_options
-def install(*, on_error: OnError = "raise", **drawing: Unpack[Drawing]) -> None:
+def install(
+    *,
+    on_error: OnError = "raise",
+    watch: bool = False,
+    logdir: str | None = None,
+    **drawing: Unpack[Drawing],
+) -> None:
     """Make `add_graph` of torch's and tensorboardX's SummaryWriter draw with tbscope.
 
     From now on `writer.add_graph(model, input_to_model, verbose, use_strict_trace)` is
@@ -48,11 +68,16 @@ def install(*, on_error: OnError = "raise", **drawing: Unpack[Drawing]) -> None:
     Args:
         on_error: "raise" raises, as torch's does; "warn" warns once of each error, and the
             training goes on. A call that has its own `on_error` overrides it.
+        watch: Whether a training step of each model is drawn, too, as by `tbscope.watch`, unless
+            the script has called `add_graph` before: the models are found by the parameters of
+            optimizers, and the second step or a later one is drawn.
+        logdir: The folder of these steps if the script has no SummaryWriter; None for a folder in
+            `runs`, as torch names it.
         drawing: Options of the drawing, as for `add_graph`; those of a call override them.
     Raises:
         ArgumentError: An option is unknown or wrong.
     """
-    _standing[:] = [_ordered(on_error, drawing)]
+    _standing[:] = [_ordered(on_error, drawing, watch=watch, logdir=logdir)]
     _take_effect()
 
 
@@ -87,10 +112,13 @@ def installed(*, on_error: OnError = "raise", **drawing: Unpack[Drawing]) -> Ite
         _take_effect()
 
 
-def _ordered(on_error: OnError, drawing: Drawing) -> _Order:
+def _ordered(
+    on_error: OnError, drawing: Drawing, *, watch: bool = False, logdir: str | None = None
+) -> _Order:
     check_on_error(on_error)
+    check_truth("watch", watch)
     check_options(**drawing)
-    return _Order(on_error, drawing)
+    return _Order(on_error, drawing, watch, logdir)
 
 
 # -- patches ------------------------------------------------------------------------------------
@@ -101,6 +129,8 @@ _standing: list[_Order] = []
 _blocks: list[_Order] = []
 # By the patched class: its original function, and ours.
 _replaced: dict[type[object], tuple[object, object]] = {}
+# The hook of all optimizers, if any order has been in force since torch was imported.
+_hooks: list[Any] = []
 
 
 def _in_force() -> _Order | None:
@@ -118,6 +148,8 @@ def _take_effect() -> None:
         if not wanted:
             for cls in list(_replaced):
                 _put_back(cls)
+            while _hooks:
+                _hooks.pop().remove()
     if wanted:
         for module in _loaded():
             _see_to(module)
@@ -134,7 +166,9 @@ def _loaded() -> Iterator[ModuleType]:
 
 
 def _see_to(module: ModuleType) -> None:
-    """Patch the `add_graph` of a module's SummaryWriter, unless it is patched already."""
+    """Patch the `add_graph` of a module's SummaryWriter, or hook the optimizers, once."""
+    if module.__name__ == _OPTIMIZERS and not _hooks and _in_force():
+        _hooks.append(module.register_optimizer_step_post_hook(_step_ended))
     cls: Any = getattr(module, "SummaryWriter", None)
     with _lock:
         now = vars(cls).get("add_graph") if isinstance(cls, type) else None
@@ -168,6 +202,7 @@ def _ours(theirs: Any) -> object:
         order = _in_force()
         if order is None:
             return theirs(self, model, input_to_model, verbose, use_strict_trace, **options)
+        order.watch = False
         # This imports torch: not before the first call, as a script may set up things first.
         from tbscope.api.add_graph import add_graph as draw
 
@@ -175,6 +210,18 @@ def _ours(theirs: Any) -> object:
         return draw(self, model, input_to_model, verbose, use_strict_trace, **merged)
 
     return add_graph
+
+
+def _step_ended(optimizer: Any, *_: object) -> None:
+    """Report a step of an optimizer to what watches the script."""
+    order = _in_force()
+    if order is None or not order.watch:
+        return
+    if order.watching is None:
+        from tbscope.api.watch_script import ScriptWatch
+
+        order.watching = ScriptWatch(order.logdir, order.drawing)
+    order.watching.step_ended(optimizer)
 
 
 # -- writers that are imported later ------------------------------------------------------------

@@ -33,17 +33,26 @@ _RUNNERS = (__file__, runpy.run_path.__code__.co_filename)
         show_default=True,
         help="For a graph that cannot be drawn: warn once and go on, or raise.",
     ),
+    click.option(
+        "--watch/--no-watch",
+        default=True,
+        show_default=True,
+        help="Draw a training step of each model, if the script draws no graph itself.",
+    ),
+    click.option(
+        "--logdir",
+        metavar="DIR",
+        help="The folder of these steps if the script has no SummaryWriter.  [default: in runs]",
+    ),
     *library_options(DRAWING),
 )
-def run(
-    *, script: str, arguments: tuple[str, ...], as_module: bool, on_error: Any, **drawing: Any
-) -> None:
+def run(*, script: str, arguments: tuple[str, ...], as_module: bool, **options: Any) -> None:
     """Run a script, with SummaryWriters that draw with tbscope.
 
     SCRIPT is a Python file (or, with -m, the name of a module), ARGS are its arguments. It
     runs as `python SCRIPT ARGS` would run it; if it or a library calls the add_graph of
-    torch's or tensorboardX's SummaryWriter, tbscope draws the graph. The exit code is the
-    script's own.
+    torch's or tensorboardX's SummaryWriter, tbscope draws the graph; if it never does, a step of
+    its training. The exit code is the script's own.
 
     \b
     tbscope run train.py --epochs 3
@@ -57,7 +66,7 @@ def run(
     if not sys.flags.safe_path:
         # The first entry of the import path, as Python itself sets it.
         sys.path[0] = str(Path.cwd() if as_module else path.resolve().parent)
-    install(on_error=on_error, **drawing)
+    install(**options)
     try:
         if as_module:
             runpy.run_module(script, run_name="__main__", alter_sys=True)
