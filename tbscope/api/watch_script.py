@@ -6,7 +6,7 @@ parameters are searched among all objects: those in no other module are watched 
 
 import gc
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import torch
@@ -19,11 +19,14 @@ from tbscope.options import Drawing
 from tbscope.sources.torch.distributed import process_rank
 from tbscope.utils.warning import warn_once
 
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
 __all__ = ["ScriptWatch"]
 
 
 class ScriptWatch:
-    """Watches the models of a script for one training step each, by classes of models.
+    """Watches each model of a script for one training step; the first has the graph of the run.
 
     Args:
         logdir: The folder of the graphs if the script has no SummaryWriter; None for torch's
@@ -36,7 +39,8 @@ class ScriptWatch:
         # By optimizer: the modules called since its first step, while its model is searched among
         # these; or a model that nothing else refers to.
         self._known = WeakKeyDictionary[Optimizer, object]()
-        self._classes: dict[str, None] = {}
+        # The tag of each model, by the names of its classes and the shapes of its parameters.
+        self._tags: dict[Hashable, str] = {}
         self._writer: Any = None
 
     def step_ended(self, optimizer: Optimizer) -> None:
@@ -59,13 +63,17 @@ class ScriptWatch:
     def _watch(
         self, models: list[torch.nn.Module], optimizer: Optimizer, ends: Optimizer | None = None
     ) -> None:
-        """Watch the step of some models, unless a step of the same classes is watched."""
+        """Watch the step of some models, unless a step of equal ones is watched."""
         by_name = {type(model).__name__: model for model in models}
+        shapes = [parameter.shape for model in models for parameter in model.parameters()]
         name = "_".join(by_name)
-        if not models or name in self._classes:
+        key = name, tuple(shapes)
+        if not models or key in self._tags:
             return
-        tag = name if self._classes else None
-        self._classes[name] = None
+        while name in self._tags.values():
+            name += "_"
+        tag = name if self._tags else None
+        self._tags[key] = name
         model = models[0]
         if len(models) > 1:
             model = self._known[optimizer] = torch.nn.ModuleDict(by_name)
