@@ -105,7 +105,7 @@ class TrainingWatch:
         # have; and one whose parameters are copies of the model's (in higher precision).
         self._other: ref[torch.optim.Optimizer] | None = None
         self._copies: ref[torch.optim.Optimizer] | None = None
-        self._results: list[_Result] = []
+        self._marks: list[ref[_Mark]] = []
         self._leaves: list[ref[torch.Tensor]] = []
         # Parameters that optimizers have changed, by identity.
         self._changed: set[int] = set()
@@ -303,8 +303,7 @@ class TrainingWatch:
             self._end()
         if self.is_over or not self._is_wanted(module):
             return None
-        marks = [each.mark for each in self._results if each.mark is not None]
-        if marks and not self._passed and not any(mark() for mark in marks):
+        if self._marks and not self._passed and not any(mark() for mark in self._marks):
             # No backward pass can go through the calls so far (`generator(noise).detach()`).
             self._drop()
         recorder = self._begin()
@@ -365,7 +364,11 @@ class TrainingWatch:
         for path, tensor in leaves:
             if module is self._model():
                 recorder.flow.add_output(path, tensor)
-            self._results.append(_Result(tensor))
+            if tensor.grad_fn is not None and functorch_inner(tensor) is None:
+                mark = _Mark()
+                marks: Any = tensor.grad_fn.metadata
+                marks[mark] = mark
+                self._marks.append(ref(mark))
         self._close()
         # With tangents only (forward mode) no backward pass comes; an optimizer or the next
         # call ends it.
@@ -457,11 +460,10 @@ class TrainingWatch:
             nodes: The nodes of autograd's graph that it runs.
             leaves: The tensors whose gradients it computes.
         """
-        results = [tensor for each in self._results if (tensor := each.tensor()) is not None]
-        ends = {*map(id, self._parameters()), *map(id, results)}
-        if not ends.isdisjoint(map(id, leaves)):
+        if _are_shared(self._parameters(), leaves):
             return True
-        if not {tensor.grad_fn for tensor in results}.isdisjoint(nodes):
+        marks = {mark() for mark in self._marks}
+        if marks and not all(marks.isdisjoint(node.metadata) for node in nodes):
             return True
         # `torch.func.grad` replaces the parameters by wrapped tensors.
         wrapped = [tensor for tensor in roots if functorch_inner(tensor) is not None]
@@ -625,7 +627,7 @@ class TrainingWatch:
 
     def _forget(self) -> None:
         """Forget the step that was recorded."""
-        self._results.clear()
+        self._marks.clear()
         self._leaves.clear()
         self._changed.clear()
         self._recorded = 0
@@ -754,27 +756,11 @@ class _Hook:
         return getattr, (nullcontext(), "__exit__")
 
 
-class _Result:
-    """Result of a call.
-
-    Attributes:
-        tensor: A weak reference to it.
-        mark: A weak reference to an object that lives as long as the node in autograd's graph that
-            made it, since such nodes take no weak references; None without such a node.
-    """
-
-    def __init__(self, tensor: torch.Tensor) -> None:
-        self.tensor = ref(tensor)
-        self.mark: ref[_Mark] | None = None
-        if tensor.grad_fn is not None and functorch_inner(tensor) is None:
-            mark = _Mark()
-            marks: Any = tensor.grad_fn.metadata
-            marks[mark] = mark
-            self.mark = ref(mark)
-
-
 class _Mark:
-    """Mark of a node in autograd's graph."""
+    """Mark of the node that made a result in autograd's graph: it lives as long as the node.
+
+    The nodes themselves take no weak references.
+    """
 
 
 class _OpenWatch:

@@ -98,8 +98,9 @@ class ModuleCalls:
         names, bound = bound_arguments(forward, args, kwargs)
         if flow.sources.open_ended and scopes.at_top:
             if flow.training is not None:
+                around = None if entry.parent is None else scopes.container(entry.parent)
                 unseen = flow.training.backward.add_unseen_arguments
-                unseen((args, kwargs), calling, flow.sources.value_of)
+                unseen((args, kwargs), around, flow.sources.value_of)
             flow.sources.add_unknown(list(zip(names, bound, strict=True)))
         scope = scopes.call_scope(entry)
         arguments = list(map(argument, zip(names, flow.nests(bound), strict=True)))
