@@ -221,7 +221,9 @@ def by_parameters(model):
 
 
 @pytest.mark.parametrize("loss", [by_parts, by_parameters])
-@pytest.mark.parametrize("make", [adam, lambda model: torch.optim.LBFGS(model.parameters(), max_iter=3)])
+@pytest.mark.parametrize(
+    "make", [adam, lambda model: torch.optim.LBFGS(model.parameters(), max_iter=3)]
+)
 def test_a_model_that_learns_by_a_method_is_drawn(writer, loss, make):
     models = []
     for watch in (None, writer.watch):
@@ -547,7 +549,9 @@ def test_a_watch_that_has_drawn_awaits_changes_after_the_writer_is_closed(tmp_pa
     assert nothing_is_left(model)
 
 
-@pytest.mark.parametrize("make", [adam, lambda model: torch.optim.LBFGS(model.parameters(), max_iter=3)])
+@pytest.mark.parametrize(
+    "make", [adam, lambda model: torch.optim.LBFGS(model.parameters(), max_iter=3)]
+)
 def test_an_optimizer_alone_keeps_no_hook_of_a_watch_that_is_over(writer, make):
     model = Net()
     optimizer, watched = make(model), writer.watch(model)
