@@ -24,10 +24,11 @@ from tbscope.ir.scopes import Scope, ScopePart, self_and_ancestors
 from tbscope.messages import error_text, shown
 from tbscope.ranks.graph_copy import RankCopy
 from tbscope.ranks.match_collectives import Joint, match_parts
-from tbscope.ranks.rank_classes import groups_of, parts_of, sizes_of
+from tbscope.ranks.rank_classes import groups_of, parts_of, sizes_of, structure_of
+from tbscope.ranks.rank_differences import find_difference
 from tbscope.ranks.rank_options import check_unfolded
 from tbscope.ranks.rank_shares import figures_of, whole_model
-from tbscope.ranks.stages import find_stages
+from tbscope.ranks.stages import RankStages, find_stages
 from tbscope.utils.validation import check_truth
 
 __all__ = ["merge_ranks"]
@@ -198,7 +199,7 @@ def _side_by_side(groups: Sequence[Sequence[Graph]]) -> Graph:
     if len(copies) == 1:
         merged.profile = copies[0].graph.profile
     merged.outputs = _outputs(copies)
-    merged.notes = _notes(copies)
+    merged.notes = [*_differences(copies, groups, stages), *_notes(copies, parts)]
     part_of = {rank: index for index, part in enumerate(parts) for rank in part.ranks}
     joint = match_parts([copy.graph.nodes for copy in copies], part_of)
     _name(copies, joint.order)
@@ -249,17 +250,37 @@ def _outputs(copies: Sequence[RankCopy]) -> list[Output]:
     return list(merged.values())
 
 
-def _notes(copies: Sequence[RankCopy]) -> list[Note]:
-    """Return the notes of all parts; a note that some ranks lack names its ranks."""
-    ranks_by_text: dict[str, tuple[Note, set[int]]] = {}
-    for copy in copies:
+def _notes(copies: Sequence[RankCopy], parts: Sequence[Part]) -> list[Note]:
+    """Return the notes of all parts; a note that some lack names its ranks, or its stages."""
+    copies_by_text: dict[str, tuple[Note, list[int]]] = {}
+    for number, copy in enumerate(copies):
         for note in copy.graph.notes:
-            ranks_by_text.setdefault(note.text, (note, set()))[1].update(copy.numbers)
-    count = sum(len(copy.numbers) for copy in copies)
-    return [
-        note if len(ranks) == count else replace(note, text=f"{ranks_text(ranks)}: {note.text}")
-        for note, ranks in ranks_by_text.values()
-    ]
+            copies_by_text.setdefault(note.text, (note, []))[1].append(number)
+    notes = []
+    for note, numbers in copies_by_text.values():
+        ranks = ranks_text(rank for number in numbers for rank in copies[number].numbers)
+        owner = str(parts[numbers[0]]) if len(numbers) == 1 else ranks
+        notes.append(
+            note if len(numbers) == len(copies) else replace(note, text=f"{owner}: {note.text}")
+        )
+    return notes
+
+
+def _differences(
+    copies: Sequence[RankCopy], groups: Sequence[Sequence[Graph]], stages: Sequence[RankStages]
+) -> Iterator[Note]:
+    """Yield a note for each part that differs from an earlier one of the same stages."""
+    firsts: dict[tuple[int, ...], int] = {}
+    for number, (copy, own) in enumerate(zip(copies, stages, strict=True)):
+        first = firsts.setdefault(own.numbers, number)
+        graph, other = groups[number][0], groups[first][0]
+        if first != number and structure_of(graph) != structure_of(other):
+            difference = find_difference(graph, other)
+            verb = "differs" if len(copy.numbers) == 1 else "differ"
+            yield Note(
+                f"{copy.ranks} {verb} from {copies[first].ranks} {difference.text}",
+                node=None if difference.at is None else copy.graph.nodes[difference.at],
+            )
 
 
 def _name(copies: Sequence[RankCopy], order: Iterable[Node]) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Hashable, Iterator, Sequence
 
 from tbscope.ir.graph import Graph, Node, Value
 
-__all__ = ["groups_of", "is_message", "parts_of", "sizes_of"]
+__all__ = ["groups_of", "is_message", "parts_of", "sizes_of", "structure_of"]
 
 # A decimal part of a dotted name.
 _NUMBER = re.compile(r"(?<![^.])[0-9]+(?![^.])")
@@ -36,10 +36,7 @@ def groups_of(graphs: Sequence[Graph]) -> list[list[Graph]]:
     digests: dict[int, str] = {}
     for graph in graphs:
         if id(graph.nodes) not in digests:
-            text = hashlib.sha256()
-            for row in _rows(graph):
-                text.update(repr(row).encode())
-            digests[id(graph.nodes)] = text.hexdigest()
+            digests[id(graph.nodes)] = structure_of(graph)
     classes: dict[int, Hashable] = {graph.rank: digests[id(graph.nodes)] for graph in graphs}
     peers = {graph.rank: _peers(graph) for graph in graphs}
     while True:
@@ -58,6 +55,14 @@ def groups_of(graphs: Sequence[Graph]) -> list[list[Graph]]:
     for graph in graphs:
         groups.setdefault(classes[graph.rank], []).append(graph)
     return list(groups.values())
+
+
+def structure_of(graph: Graph) -> str:
+    """Return a digest that is equal for graphs of equal structure."""
+    text = hashlib.sha256()
+    for row in _rows(graph):
+        text.update(repr(row).encode())
+    return text.hexdigest()
 
 
 def parts_of(node: Node) -> list[str]:
