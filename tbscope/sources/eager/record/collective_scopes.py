@@ -164,10 +164,6 @@ class _ModuleSearch:
         # gradients.
         beside = (scope, None if scope is None else _root(module_scope))
         moved = {node}
-        # The function that called it is no part of the module.
-        node.scope, node.run = module_scope, None
-        if scope is None:
-            node.phase = _root(module_scope).phase
         pending = [*sources_of(node), *self._after(node)]
         while pending:
             near = pending.pop()
@@ -182,8 +178,39 @@ class _ModuleSearch:
             if (near.role == "view" or waits) and moved.isdisjoint(sources_of(near)):
                 continue
             moved.add(near)
-            near.scope, near.phase, near.run = module_scope, node.phase, None
             pending += [*sources_of(near), *self._after(near)]
+        leads = (sources_of, self._after)
+        if scope is None and any(self._comes_back(moved, module_scope, lead) for lead in leads):
+            # The script itself communicates what it computes from the results of the module.
+            return
+        phase = _root(module_scope).phase if scope is None else node.phase
+        for each in moved:
+            # The function that called it is no part of the module.
+            each.scope, each.phase, each.run = module_scope, phase, None
+
+    def _comes_back(
+        self, moved: set[Node], module_scope: Scope, lead: Callable[[Node], Iterable[Node]]
+    ) -> bool:
+        """Whether data of a module goes through computations outside of it to some nodes, or back.
+
+        Args:
+            moved: The nodes, which would be in the module.
+            module_scope: The scope of the module.
+            lead: Returns the neighbours of a node in the direction of the search.
+        """
+        seen: set[Node] = set()
+        pending = [(near, False) for node in moved for near in lead(node) if near.scope is None]
+        while pending and len(seen) <= _FAR:
+            node, computes = pending.pop()
+            if node in moved or node in seen or node.kind != "op":
+                continue
+            if module_scope in self_and_ancestors(node.scope):
+                if computes:
+                    return True
+                continue
+            seen.add(node)
+            pending += [(near, computes or node.role is None) for near in lead(node)]
+        return False
 
 
 def _root(scope: Scope) -> Scope:
