@@ -1,5 +1,8 @@
 """Models that lie on device meshes of two and three dimensions, for real ranks."""
 
+import runpy
+from pathlib import Path
+
 from parallel_models import (
     TENSOR_PLAN,
     WIDTH,
@@ -14,6 +17,9 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor.parallel import parallelize_module
+
+EXAMPLES = Path(__file__).parents[1] / "examples" / "distributed"
+LLAMA = runpy.run_path(str(EXAMPLES / "simulated" / "llama.py"))
 
 
 def mesh_of(**sizes):
@@ -63,10 +69,28 @@ def by_context(ranks):
     return fully_shard(model, mesh=mesh["dp"])
 
 
+class Tokens(nn.Module):
+    """A Llama in the way of torchtitan, whose tokens are made of numbers."""
+
+    clipped = True
+
+    def __init__(self, mesh):
+        super().__init__()
+        self.llama = LLAMA["parallelize"](LLAMA["Llama"](), mesh)
+
+    def forward(self, x):
+        return self.llama((x.abs() * 10).long().flatten(1)).float()
+
+
+def as_torchtitan(ranks):
+    return Tokens(mesh_of(dp=2, tp=ranks // 2))
+
+
 ON_FOUR = {
     "by both": by_both,
     "hybrid": hybrid,
     "staged": staged,
     "of sharded experts": of_sharded_experts,
+    "as torchtitan": as_torchtitan,
 }
 ON_EIGHT = {"by three": by_three, "by context": by_context}

@@ -378,6 +378,8 @@ def trained(make, ranks, watch):
     optimizer.zero_grad()
     with watch(model) as seen:
         step(model, x)
+        if getattr(model, "clipped", False):
+            nn.utils.clip_grad_norm_(model.parameters(), 0.1)
         optimizer.step()
     return state_of(model, optimizer), seen
 

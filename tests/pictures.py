@@ -8,6 +8,7 @@ TensorBoard; all of it in a headless browser, and only made small afterwards.
 import contextlib
 import io
 import re
+import runpy
 import sys
 import tempfile
 import warnings
@@ -299,6 +300,12 @@ def draw_ranks() -> None:
             graphs = [graph_from_json(rank[name]["graph"]) for rank in ranks]
             with tbscope.SummaryWriter(here / "log" / run) as writer:
                 writer.add_graph(tbscope.merge_ranks(graphs, unfolded=unfolded))
+        (here / "runs").symlink_to(here / "log")
+        with contextlib.chdir(here):
+            runpy.run_path(
+                str(_DOCS.parent / "examples/distributed/simulated/llama.py"), {}, "__main__"
+            )
+        shown["of a step"] = ("llama", "FSDPLlama/layers/0/_checkpoint_wrapped_module", False)
         with TensorBoard(here / "log") as server, Browser() as browser:
             small = browser.open(server.url, size=_SIZE, minimap=True)
             large = browser.open(server.url, size=_LARGE, minimap=True)

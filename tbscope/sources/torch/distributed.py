@@ -29,7 +29,7 @@ __all__ = [
     "is_dtensor",
     "is_launched_in_group",
     "is_of_c10d",
-    "is_of_meshes",
+    "is_bookkeeping_file",
     "is_simulated",
     "process_rank",
     "shard_steps",
@@ -73,8 +73,11 @@ _SHARD_STEPS: tuple[tuple[str, str, dict[str, str]], ...] = (
     ),
 )
 
-# Files in which torch computes coordinates of ranks with tensors.
-_MESH_FILES = ("torch/distributed/device_mesh.py", "torch/distributed/_mesh_layout.py")
+# Files in which torch computes coordinates of ranks with tensors, and asks views for their bases.
+_OWN_FILES = tuple(
+    f"torch/distributed/{name}.py"
+    for name in ("device_mesh", "_mesh_layout", "fsdp/_fully_shard/_fsdp_state")
+)
 
 
 def is_distributed() -> bool:
@@ -147,9 +150,9 @@ def is_of_c10d(file: str) -> bool:
     return _c10d is not None and file == _c10d.__file__
 
 
-def is_of_meshes(file: str) -> bool:
-    """Whether a file is one in which torch implements device meshes."""
-    return file.endswith(_MESH_FILES)
+def is_bookkeeping_file(file: str) -> bool:
+    """Whether a file is one in which torch runs operations for its own bookkeeping of ranks."""
+    return file.endswith(_OWN_FILES)
 
 
 def is_boxed_work(boxed: object, work: object) -> bool:

@@ -13,9 +13,9 @@ from itertools import takewhile
 from tbscope.ir.graph import Graph, Node, Value
 from tbscope.ir.nodes import STATE, sources_of
 from tbscope.ir.pytree import values_in
-from tbscope.ir.scopes import PHASE_BOXES, Scope, self_and_ancestors
+from tbscope.ir.scopes import PHASE_BOXES, RECOMPUTED, Scope, ScopePart, self_and_ancestors
 
-__all__ = ["move_to_modules"]
+__all__ = ["move_to_modules", "move_to_recomputed"]
 
 # The most nodes of a search: gathered parameters are near their collective.
 _FAR = 64
@@ -37,6 +37,30 @@ def move_to_modules(graph: Graph, collectives: Collection[Node]) -> None:
             module_scope = settling.module_scope(node)
             if module_scope is not None and module_scope is not node.scope:
                 settling.move(node, module_scope)
+
+
+def move_to_recomputed(graph: Graph, boxes: Collection[Scope]) -> None:
+    """Move boxes that gather parameters for a checkpoint beside the operations recomputed in it.
+
+    Gradients read what is recomputed, so that a box among them would be part of a cycle.
+
+    Args:
+        graph: Changed in place: the scopes of nodes in these boxes.
+        boxes: The boxes of sharded modules.
+    """
+    gathers = {box for box in boxes if (box.part.label, box.phase) == ("gather", "backward")}
+    readers: dict[Scope | None, list[Scope]] = {}
+    for node in graph.nodes if gathers else ():
+        around = [*self_and_ancestors(node.scope)]
+        if any(scope.part.label == RECOMPUTED for scope in around):
+            for source in {source.scope for source in sources_of(node)} & gathers:
+                readers.setdefault(source, []).append(around[0])
+    moved = {
+        box: Scope(ScopePart("gather"), parent=_around(scopes), kind="hand", phase="backward")
+        for box, scopes in readers.items()
+    }
+    for node in graph.nodes if moved else ():
+        node.scope = moved.get(node.scope, node.scope)
 
 
 class _ModuleSearch:

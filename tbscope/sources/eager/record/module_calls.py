@@ -19,6 +19,7 @@ from tbscope.sources.eager.record.scope_stack import RESUMED, Failures, Frame, R
 from tbscope.sources.torch.calling.argument_values import collect_tensors
 from tbscope.sources.torch.calling.signatures import bound_arguments
 from tbscope.sources.torch.compat.modules import ScriptModule, has_stale_call, prepares_lazily
+from tbscope.sources.torch.compat.tensors import STOP_RECOMPUTATION
 
 __all__ = ["ModuleCalls"]
 
@@ -202,7 +203,9 @@ class ModuleCalls:
 
     def fail_call(self, frame: Frame, error: BaseException) -> None:
         """Close a module call that raised; remember the innermost call of each error."""
-        self.failed.add(error, frame)
+        # A checkpoint raises an error to end its recomputation: kept, it would keep all tensors.
+        if not isinstance(error, STOP_RECOMPUTATION):
+            self.failed.add(error, frame)
         self._scopes.close_call(frame)
 
     # -- scopes ---------------------------------------------------------------------------

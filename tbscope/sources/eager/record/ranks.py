@@ -20,10 +20,10 @@ from tbscope.sources.torch.calling.argument_values import collect_tensors
 from tbscope.sources.torch.collectives import is_blocking, is_wait
 from tbscope.sources.torch.distributed import (
     Groups,
+    is_bookkeeping_file,
     is_boxed_work,
     is_dtensor,
     is_of_c10d,
-    is_of_meshes,
 )
 from tbscope.sources.torch.module_names import Registry
 from tbscope.sources.torch.operations import KernelInfo
@@ -151,6 +151,6 @@ def is_bookkeeping(frame: FrameType | None) -> bool:
     if frame is None:
         return False
     code = frame.f_code
-    if is_of_meshes(code.co_filename):
+    if is_bookkeeping_file(code.co_filename):
         return True
     return any(map(code.co_qualname.__contains__, _OF_ITS_OWN)) and is_of_c10d(code.co_filename)

@@ -18,7 +18,7 @@ from tbscope.analysis.notes import find_notes
 from tbscope.ir.builder import GraphBuilder
 from tbscope.ir.graph import Graph, Note, Source
 from tbscope.sources.eager.record.call_site import CallSites
-from tbscope.sources.eager.record.collective_scopes import move_to_modules
+from tbscope.sources.eager.record.collective_scopes import move_to_modules, move_to_recomputed
 from tbscope.sources.eager.record.dataflow import Dataflow
 from tbscope.sources.eager.record.events import (
     Events,
@@ -280,6 +280,7 @@ class Recorder:
             graph.mesh = ranks.groups.mesh()
             boxes = {*self.scopes.boxes.values()}
             outside = [each for each in graph.nodes if each.collective and each.scope not in boxes]
+            move_to_recomputed(graph, boxes)
             join_passes(graph)
             move_to_modules(graph, outside)
             ranks.begun.clear()

@@ -416,6 +416,9 @@ class TensorSources:
         """
         values = [*first, *map(self.value_of, parts)]
         node = self._step(type(tensor).__name__, list(dict.fromkeys(values)))
+        if len(node.inputs) == 1:
+            # It only wraps the other tensor (a gradient that is spread over ranks).
+            node.role = "view"
         node.control_inputs = self.values.earlier_writers([tensor] * len(first) + parts, values)
         return self.values.make(node, tensor)
 
@@ -498,10 +501,18 @@ class TensorSources:
         self._registry.put_together(entry, names[0], tensor)
 
     def _names_of(self, tensor: torch.Tensor) -> tuple[ModuleEntry | None, list[str]]:
-        """Return the running module, and the names under which its own tables contain a tensor."""
-        entry = self.scopes.running.entry
-        tables = () if entry is None else (entry.module._parameters, entry.module._buffers)
-        return entry, [name for table in tables for name, held in table.items() if held is tensor]
+        """Return the module whose tables contain a tensor, and the names under which they do.
+
+        It is the running module or, in a distributed run, a child whose parameters it uses itself.
+        """
+        running = self.scopes.running.entry
+        children = running.module.children() if running is not None and self.distributed else ()
+        for module in () if running is None else (running.module, *children):
+            tables = (module._parameters, module._buffers)
+            names = [name for table in tables for name, held in table.items() if held is tensor]
+            if names:
+                return self._registry.module(module), names
+        return running, []
 
     def _shard(self, tensor: torch.Tensor) -> torch.Tensor | None:
         """Return the parameter spread over ranks of which a tensor is the local shard, or None."""
