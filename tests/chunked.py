@@ -3,16 +3,13 @@
 from tensorboard.compat.proto.graph_pb2 import GraphDef
 
 from tbscope.drawing.chunks import find_chunks, rename
-from tbscope.drawing.placement.split_levels import is_crowded
 from tbscope.page.hierarchy import Hierarchy
 from tbscope.page.level_graph import read_levels
 
 
 def chunks_of(hierarchy: Hierarchy, **named: set[str]) -> dict[str, str]:
     """Give the new names of all that must stand in chunks."""
-    levels = read_levels(hierarchy)
-    crowded = {box: level for box, level in levels.items() if is_crowded(level)}
-    return find_chunks(hierarchy, crowded, **named)
+    return find_chunks(hierarchy, read_levels(hierarchy), **named)
 
 
 def chunked(message: GraphDef) -> GraphDef:

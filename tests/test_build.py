@@ -86,7 +86,7 @@ def test_every_node_in_a_scope_tells_it():
     nodes = defs(build)
     assert "scope" not in facts(nodes["x"]) | facts(nodes["out"])
     assert texts(nodes["Net/fc/weight"])["scope"] == "Net/Linear[fc]"
-    assert texts(nodes["Net/act.1/relu"])["scope"] == "Net/ReLU[act].1"
+    assert texts(nodes["Net/act.2nd/relu"])["scope"] == "Net/ReLU[act].1"
 
 
 @pytest.mark.parametrize(("name", "told"), [("3", None), ("body.scale", "body.scale")])

@@ -12,6 +12,7 @@ from tbscope.page.glyphs import Box, Item, Series
 from tbscope.page.hierarchy import Hierarchy
 from tbscope.page.level_graph import bears_seeds
 from tbscope.page.scenes import read_scene, read_scenes
+from tbscope.page.templates import Structures
 from tbscope.utils.components import find_cycles
 from tests.sweeps import is_sweep
 
@@ -72,30 +73,57 @@ def assert_drawn_as_well_as_modules_allow(nodes):
         assert known or lost_exits(hierarchy, scene) == []
 
 
-def test_a_list_of_forty_eight_layers_is_not_cut():
-    nodes = chain([f"layers/{at}/fc" for at in range(48)])
-    assert chunks_of(Hierarchy(nodes)) == {}
+def test_a_list_of_forty_layers_is_not_cut_and_one_of_more_is():
+    for boxed in ("", "/fc"):
+        nodes = chain([f"layers/{at}{boxed}" for at in range(40)])
+        assert chunks_of(Hierarchy(nodes)) == {}
+        nodes = cut(chain([f"layers/{at}{boxed}" for at in range(61)]))
+        names = [f"{at}-{at + 9}{'' if boxed else '_Linear'}" for at in range(0, 60, 10)]
+        # The last one alone is worth no box.
+        assert [label for label in boxes_of(nodes, "layers") if "-" in label] == names
+        assert f"layers/60{boxed}" in [name for name, _, _ in nodes]
 
 
-def test_a_hundred_shapes_are_not_cut_and_two_more_are():
-    assert chunks_of(Hierarchy(chain([f"layers/{at}" for at in range(100)]))) == {}
-    nodes = cut(chain([f"layers/{at}" for at in range(102)]))
-    assert boxes_of(nodes, "layers") == ["0-49", "50-101"]
+def test_a_row_is_split_behind_whole_periods_and_equal_boxes_have_one_structure():
+    kinds = ("Linear", "Norm", "ReLU")
+    hierarchy = Hierarchy(cut(chain([f"h/{at}" for at in range(60)], ops=kinds)))
+    assert list(hierarchy.boxes) == ["h", *(f"h/{at}-{at + 11}_Linear" for at in range(0, 60, 12))]
+    structures = Structures(hierarchy).of
+    assert len({structures[box] for name, box in hierarchy.boxes.items() if "/" in name}) == 1
 
 
-def test_the_members_of_a_long_list_stand_in_chunks_of_fifty():
+def test_boxes_side_by_side_share_one_where_they_are_more_than_a_dozen():
+    for count, labels in ((12, [f"step.{at}" for at in range(12)]), (13, ["step.0-12"])):
+        steps = [(f"h/step.{at}/exp", "exp", ["stem"]) for at in range(count)]
+        outer = [("h/m/fc", "Linear", []), ("h/add", "add", [])]
+        nodes = around([("stem", "Linear", []), *outer, *steps], "stem", "stem")
+        assert boxes_of(cut(nodes), "h") == ["m", *labels]
+
+
+def test_at_most_a_dozen_operations_stand_between_boxes():
+    names = [*(f"add.{at}th" for at in range(5)), "m/fc", *(f"add.{at}th" for at in range(5, 13))]
+    reads = [[], *([name] for name in names)]
+    nodes = [
+        (name, "Linear" if "/" in name else "add", inputs)
+        for name, inputs in zip(names, reads, strict=False)
+    ]
+    assert boxes_of(cut(around(nodes, names[0], names[-1]))) == ["m", "add-add"]
+    assert boxes_of(cut(around(nodes[:-1], names[0], names[-2]))) == ["m"]
+
+
+def test_the_members_of_a_long_list_stand_in_at_most_twenty_boxes():
     nodes = cut(chain([str(at) for at in range(2000)]))
     labels = boxes_of(nodes)
-    assert labels[:2] + labels[-1:] == ["0-49", "50-99", "1950-1999"]
-    assert len(labels) == 40
-    assert nodes[60][0] == "50-99/59"
+    assert labels[:2] + labels[-1:] == ["0-99", "100-199", "1900-1999"]
+    assert len(labels) == 20
+    assert nodes[60][0] == "0-99/50-59_Linear/59"
     assert_drawn_well(nodes)
 
 
 def test_what_stands_beside_a_long_list_stays_where_it_is():
     names = ["ids", "embed", *(f"block_{at}" for at in range(1, 201)), "norm", "head"]
     nodes = cut(chain(names))
-    assert boxes_of(nodes) == ["block_1-50", "block_51-100", "block_101-150", "block_151-200"]
+    assert boxes_of(nodes) == [f"block_{at}-{at + 9}" for at in range(1, 200, 10)]
     assert {"ids", "embed", "norm", "head"} <= {name for name, _, _ in nodes}
 
 
@@ -103,13 +131,15 @@ def test_what_comes_after_a_long_list_is_cut_like_it_if_it_is_much():
     nodes = cut(
         chain([*(f"block_{at}" for at in range(81)), *(f"after.{at}th" for at in range(60))])
     )
-    assert {name for name, _, _ in nodes if "/" not in name} == {"x", "out"}
+    # One alone is worth no box.
+    assert {name for name, _, _ in nodes if "/" not in name} == {"x", "after.59th", "out"}
 
 
-def test_the_calls_of_one_module_stand_in_chunks_of_a_hundred():
-    nodes = cut(chain(["fc", *(f"fc.{at}" for at in range(1, 5000))], ops=("Linear",)))
-    assert boxes_of(nodes)[:2] == ["fc.0-99", "fc.100-199"]
-    assert [nodes[1][0], nodes[101][0]] == ["fc.0-99/fc", "fc.100-199/fc.100"]
+def test_the_calls_of_one_module_stand_in_boxes_that_count_them():
+    nodes = cut(chain(["fc", *(f"fc.{at}th" for at in range(2, 5001))], ops=("Linear",)))
+    assert boxes_of(nodes)[:2] == ["fc.1-400", "fc.401-800"]
+    names = [nodes[1][0], nodes[401][0]]
+    assert names == ["fc.1-400/fc.1-20/fc", "fc.401-800/fc.401-420/fc.401th"]
     assert_drawn_well(nodes)
 
 
@@ -121,12 +151,12 @@ def test_a_series_that_opens_well_is_not_cut():
 
 def test_ten_thousand_members_stand_in_chunks_of_chunks():
     nodes = cut(chain([f"list/{at}/fc" for at in range(10_000)]))
-    assert boxes_of(nodes, "list")[:2] == ["0-499", "500-999"]
-    assert boxes_of(nodes, "list/500-999")[:2] == ["500-549", "550-599"]
+    assert boxes_of(nodes, "list")[:2] == ["0-999", "1000-1999"]
+    assert boxes_of(nodes, "list/1000-1999")[:2] == ["1000-1099", "1100-1199"]
     assert_drawn_well(nodes)
 
 
-def test_operations_without_numbers_are_counted_and_cut_where_few_edges_cross():
+def test_operations_are_cut_where_few_edges_cross_and_named_by_the_first_and_the_last():
     names, nodes, last = [], [], "x"
     for at in range(1, 101):
         names += [f"relu.{at}th", f"add.{at}th", f"mul.{at}th"]
@@ -135,7 +165,7 @@ def test_operations_without_numbers_are_counted_and_cut_where_few_edges_cross():
     body = [(name, op, inputs) for name, (op, inputs) in zip(names, nodes, strict=True)]
     cut_nodes = cut([("x", "Input", []), *body, ("out", "Output", [last])])
     labels = boxes_of(cut_nodes)
-    assert labels == [f"ops.{at}-{min(at + 23, 300)}" for at in range(1, 300, 24)]
+    assert labels[:3] == ["relu-mul", "relu-mul.2nd", "relu-mul.3rd"]
     assert_drawn_well(cut_nodes)
 
 
@@ -144,8 +174,8 @@ def test_a_level_is_cut_behind_what_nothing_on_it_reads():
     names = [f"h/op.{at}th" for at in range(156)]
     nodes = [(name, "op", [names[at - 1]] if at % 52 else ["x"]) for at, name in enumerate(names)]
     nodes = [("x", "Input", []), *nodes, ("out", "Output", names[51::52])]
-    ends = [int(label.rpartition("-")[2]) for label in boxes_of(cut(nodes), "h")]
-    assert {52, 104, 156} <= set(ends)
+    after = [name.rpartition("/")[0] for name, _, _ in cut(nodes)]
+    assert all(after[at] != after[at + 1] for at in (52, 104))
 
 
 def joined_heads(names):
@@ -160,20 +190,20 @@ def test_a_chunk_is_called_by_two_numbers_and_not_by_one():
         cut(joined_heads([f"head{at}" if at % step == 0 else f"head{at}." for at in range(40)]))
         for step in (5, 20)
     )
-    assert boxes_of(two) == ["head0-20", "head25-35"]
-    assert {label[:4] for label in boxes_of(one)} == {"ops."}
+    assert boxes_of(two)[:2] == ["head0-5", "head10-15"]
+    assert all("." in label for label in boxes_of(one))
 
 
-@pytest.mark.parametrize(("numbered", "label"), [(2, "ops.1-25"), (3, "fc.0-2")])
+@pytest.mark.parametrize(("numbered", "label"), [(1, "fc.0-op9x"), (2, "fc.0-1")])
 def test_a_chunk_is_called_by_numbers_that_a_tenth_of_it_have(numbered, label):
-    names = [f"fc.{at}" if at < numbered else f"op.{at}th" for at in range(150)]
+    names = [f"fc.{at}" if at < numbered else f"op{at}x" for at in range(150)]
     assert boxes_of(cut(chain(names)))[0] == label
 
 
 def test_numbers_that_two_chunks_share_are_in_no_name():
     names = [f"Linear[{at}]" if at < 50 else f"ReLU[{at - 1}]" for at in range(102)]
     shared = boxes_of(cut(chain([f"h/{name}" for name in names])), "h")
-    assert shared == ["ops.1-50", "ops.51-102"]
+    assert shared[:2] == ["Linear[0]-Linear[9]", "Linear[10]-Linear[19]"]
 
 
 def test_a_module_between_operations_that_are_cut_keeps_its_name():
@@ -253,7 +283,8 @@ def test_circles_follow_the_node_that_they_are_named_after():
     nodes = chain([f"{at}" for at in range(CHAIN_LIMIT)])
     nodes += [(f"{at}/weight", "ParameterConst", []) for at in range(CHAIN_LIMIT)]
     mapping = chunks_of(Hierarchy(nodes))
-    assert rename(["3/weight", "weight", "x"], mapping) == ["0-49/3/weight", "weight", "x"]
+    names = rename(["3/weight", "weight", "x"], mapping)
+    assert names == ["0-99/0-9_Linear/3/weight", "weight", "x"]
 
 
 def modules_in_chunks(nodes):
@@ -280,7 +311,7 @@ def test_operations_leave_a_level_of_modules_before_it_is_slow():
     nodes = turns(60, 3)[:-2]
     labels = boxes_of(cut(nodes))
     assert len(labels) == 60
-    assert labels[0] == "ops.2-4"
+    assert labels[0] == "add.op00x-add.op02x"
     assert modules_in_chunks(nodes) == set()
 
 
@@ -300,7 +331,7 @@ def test_many_inputs_of_one_layer_stand_in_one_box():
     assert lost_at_root(Hierarchy(nodes)) == []
 
 
-@pytest.mark.parametrize(("stem", "box"), [("head", "head0-39"), ("head2d", "ops.2-41")])
+@pytest.mark.parametrize(("stem", "box"), [("head", "head0-39"), ("head2d", "head2d0x-head2d39x")])
 def test_heads_that_are_modules_share_a_box_where_the_page_would_lose_what_joins_them(stem, box):
     names = [f"{stem}{at}{'' if stem == 'head' else 'x'}" for at in range(40)]
     nodes = [*joined_heads(names), *((f"{name}/weight", "ParameterConst", []) for name in names)]
@@ -341,8 +372,8 @@ def turns(modules, each, *, boxes=False):
         nodes.append((f"{module}/weight", "ParameterConst", []))
         last = module
         for at in range(each):
-            nodes.append((f"{stem}.{at}th", "add", [last]))
-            last = f"{stem}.{at}th"
+            nodes.append((f"add.{stem}{at}x", "add", [last]))
+            last = nodes[-1][0]
             skips.append(last)
     return [*nodes, ("cat", "cat", skips), ("out", "Output", ["cat"])]
 
@@ -354,7 +385,7 @@ def test_no_cut_makes_a_cycle_and_no_module_stands_in_a_chunk(boxes):
     hierarchy = Hierarchy(cut(nodes))
     assert find_cycles(hierarchy.links(hierarchy.root)) == []
     assert {f"m{at}th" for at in range(4)} <= hierarchy.root.children.keys()
-    assert [name for name in hierarchy.boxes if name.startswith("op")] != []
+    assert [name for name in hierarchy.boxes if name.startswith("add")] != []
 
 
 @pytest.mark.parametrize(("count", "moves"), [(998, False), (999, True)])
@@ -393,35 +424,31 @@ def test_a_node_named_like_its_box_stays_in_it():
     assert "list" not in chunks_of(Hierarchy(nodes))
     names = {name for name, _, _ in cut(nodes)}
     assert "list" in names
-    assert "list/0-49/0" in names
+    assert "list/0-9/0" in names
 
 
 def test_a_chunk_takes_no_name_that_is_there():
     nodes = chain([f"{at}" for at in range(200)])
-    nodes.append(("50-99", "Linear", ["x"]))
-    assert boxes_of(cut(nodes))[:2] == ["0-49", "50-99.2nd"]
+    nodes.append(("10-19", "Linear", ["x"]))
+    assert boxes_of(cut(nodes))[:2] == ["0-9", "10-19.2nd"]
 
 
-def test_long_stems_are_cut_alike_in_all_chunks_of_a_level():
-    nodes = cut(chain([f"decoder_layer.{at}" for at in range(200)]))
-    assert boxes_of(nodes) == ["layer0-49", "layer50-99", "layer100-149", "layer150-199"]
-
-
-def test_numbers_that_fill_the_label_leave_no_room_for_a_stem():
-    nodes = cut(chain([f"step_{at}" for at in range(10**6, 10**6 + 102)]))
-    assert boxes_of(nodes) == ["1000000-1000049", "1000050-1000101"]
+def test_a_stem_is_the_authors_name_as_it_is():
+    nodes = cut(chain([f"decoder_layer.{at}" for at in range(50)]))
+    assert boxes_of(nodes) == [f"decoder_layer.{at}-{at + 9}" for at in range(0, 50, 10)]
 
 
 def test_a_list_whose_numbers_do_not_rise_is_counted_in_the_order_of_execution():
     names = [f"fc{at}" for at in (*range(0, 200, 2), *range(1, 200, 2))]
     nodes = cut(chain(names))
-    assert boxes_of(nodes) == ["ops.1-50", "ops.51-100", "ops.101-150", "ops.151-200"]
-    assert boxes_of(cut(chain(sorted(names, key=lambda name: int(name[2:])))))[0] == "fc0-49"
+    assert boxes_of(nodes)[:2] == ["fc0-fc18", "fc20-fc38"]
+    assert boxes_of(cut(chain(sorted(names, key=lambda name: int(name[2:])))))[0] == "fc0-9"
 
 
 def test_classes_with_numbers_in_brackets_are_a_list_too():
     names = [f"Net/{('Linear', 'ReLU')[at % 2]}[{at}]" for at in range(120)]
-    assert boxes_of(cut(chain(names)), "Net") == ["0-49", "50-119"]
+    labels = boxes_of(cut(chain(names)), "Net")
+    assert labels[:2] + labels[-1:] == ["0-9", "10-19", "110-119"]
 
 
 def test_inputs_in_a_box_of_their_own_stay_in_it():

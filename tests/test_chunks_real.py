@@ -90,7 +90,7 @@ def wide(count, inputs, **how):
 
 @settings(max_examples=counted(25, 10), deadline=None)
 @given(
-    count=st.sampled_from([20, 60, 110, 160]),
+    count=st.sampled_from([10, 20, 35]),
     inputs=st.sampled_from([1, 4, 150]),
     leaves=st.booleans(),
     listed=st.booleans(),
@@ -104,7 +104,7 @@ def test_no_module_and_no_input_of_a_wide_model_stands_in_a_chunk(count, inputs,
 def test_layers_between_which_their_parent_adds_are_not_folded_and_keep_their_lines():
     how = {"leaves": True, "listed": True, "reads": 1}
     for between, op in ((1, "Linear[0]"), (0, "Linear")):
-        message = tbscope.to_graph_def(wide(60, 1, between=between, **how))
+        message = tbscope.to_graph_def(wide(20, 1, between=between, **how))
         assert {node.op for node in message.node if node.name == "layers/0"} == {op}
         assert tbscope.lint(message) == []
 
@@ -114,7 +114,8 @@ def test_two_thousand_layers_are_parted_by_their_numbers():
     names = {
         node.name for node in tbscope.to_graph_def(tbscope.trace(model, torch.rand(1, 2))).node
     }
-    assert {"0-49/0", "0-49/49", "1950-1999/1999"} <= names
+    inside = {"0-99/0-9_ReLU/0", "0-99/40-49_ReLU/49", "1900-1999/1990-1999/1999"}
+    assert inside <= names, sorted(names)[:9]
 
 
 class Heads(nn.Module):
@@ -146,8 +147,10 @@ def test_numbered_modules_side_by_side_are_a_box_where_the_page_would_lose_what_
     found, message = boxes_at_top(Heads(names, leaves))
     box = f"head_0-{count - 1}"
     assert found == {"x", "mul", box, "cat", "last", "out", "Heads"}
-    inside = {tuple(node.name.split("/")[:2]) for node in message.node}
-    assert {(box, name) for name in names} <= inside
+    inside = {part for node in message.node for part in node.name.split("/")[1:]}
+    assert set(names) <= inside
+    # More than forty are boxes of ten in it.
+    assert ("head_0-9" in inside) is (count > 100)
     assert tbscope.lint(message) == []
 
 
@@ -168,7 +171,7 @@ def test_in_their_box_every_key_is_found(leaves):
         # Not numbered one by one.
         ([f"head_{2 * at}" for at in range(16)], "head_0-30"),
         # Called by words.
-        ([f"head_{at}_" for at in range(16)], "parts.2-17"),
+        ([f"head_{at}_" for at in range(16)], "head_0_-head_15_"),
     ],
 )
 def test_other_modules_side_by_side_are_in_a_box_only_where_an_output_would_be_lost(names, box):

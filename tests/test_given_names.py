@@ -25,7 +25,7 @@ def trace(**kwargs):
 
 
 def inputs(graph):
-    return [node for node in tbscope.to_graph_def(graph).node if node.op == "Input"]
+    return [node for node in tbscope.to_graph_def(graph).node if node.op.startswith("Input")]
 
 
 def test_one_tensor_under_two_names_shows_both():
@@ -48,7 +48,7 @@ def test_two_tensors_have_a_name_each():
 
 def test_names_in_a_nest_leave_out_what_they_share():
     graph = tbscope.trace(lambda batch: batch["a"] + batch["b"], ({"a": IDS, "b": IDS},))
-    assert [node.name for node in inputs(graph)] == ["batch.a_and_b.in/batch.a_and_b"]
+    assert [node.name for node in inputs(graph)] == ["batch.a_and_b/batch.a_and_b"]
 
 
 def test_a_tensor_of_many_names_tells_how_many():
@@ -80,7 +80,7 @@ def test_what_a_cache_keeps_to_itself_is_no_output():
     graph = tbscope.trace(Keeping(), torch.ones(2))
     names = ["y", "cache.keys", "hidden._data"]
     assert [output.name for output in graph.outputs] == names
-    ends = [node.name for node in tbscope.to_graph_def(graph).node if node.op == "Output"]
+    ends = [node.name for node in tbscope.to_graph_def(graph).node if node.op.startswith("Output")]
     assert [name.rpartition("/")[2] for name in ends] == names
 
 

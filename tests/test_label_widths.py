@@ -8,8 +8,7 @@ from label_truth import box_is_whole, node_is_whole
 from roboto import WIDTHS
 from tensorboard.compat.proto.graph_pb2 import GraphDef
 
-from tbscope.page.constants import BOX_LETTERS
-from tbscope.page.label_widths import blanks_to_fit, fits_box, fits_node
+from tbscope.page.label_widths import fits_box, fits_node
 
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-"
 KNOWN = ["attention_mask", "attention_mask.in", "last_hidden_state", "EncoderLayer", "AVATAR_Type"]
@@ -66,15 +65,6 @@ def test_four_widths_of_letters_are_right_for_most_labels_that_are_about_as_wide
     wrong = [label for label in labels if guess(label) != truth(label)]
     assert len(wrong) < len(labels) / 8
     assert [label for label in wrong if not truth(label)] == []
-
-
-def test_what_is_a_bit_too_wide_fits_with_blanks_behind_it():
-    assert not fits_box("DecoderLayer")
-    assert blanks_to_fit("DecoderLayer") == 3
-    assert fits_box("DecoderLayer   ")
-    assert blanks_to_fit("Layer") == 0
-    assert blanks_to_fit("W" * 12) is None
-    assert blanks_to_fit("i" * (BOX_LETTERS[1] + 1)) is None
 
 
 def test_what_the_table_does_not_have_counts_as_the_widest():

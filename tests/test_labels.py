@@ -41,7 +41,7 @@ def names(model, **options):
 def test_modules_with_a_number_tell_their_class():
     found = names(Net(), labels="class", cards=False)
     assert [name for name in found if name.endswith(("relu", "1_ReLU", "parts/7_Linear"))] == [
-        *("blocks/0_ModuleList/0_Block/relu", "blocks/0_ModuleList/0_Block.1/relu"),
+        *("blocks/0_ModuleList/0_Block/relu", "blocks/0_ModuleList/0_Block.2nd/relu"),
         *("blocks/1_Sequential/0_Block/relu", "blocks/1_Sequential/1_ReLU", "parts/7_Linear"),
     ]
 

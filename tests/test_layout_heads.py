@@ -144,21 +144,21 @@ def test_a_very_wide_graph_is_chunked_with_cards_and_outputs():
     layout = lay_out(graph, root=False)
     names = [entry.name for entry in layout.nodes]
     firsts = {name.partition("/")[0] for name in names}
-    assert len(firsts) == 21
-    assert {"x", "0-49", "50-99", "950-999"} <= firsts
-    assert inputs_of(layout, "out") == ["950-999/999/linear"]
-    assert inputs_of(layout, "50-99/50/linear")[0] == "0-49/49/linear"
-    assert [entry.name.partition("/")[0] for entry in layout.cards[1:]].count("50-99") == 50
+    assert len(firsts) == 11
+    assert {"x", "0-99", "100-199", "900-999"} <= firsts
+    assert inputs_of(layout, "out") == ["900-999/990-999/999/linear"]
+    assert inputs_of(layout, "0-99/50-59/50/linear")[0] == "0-99/40-49/49/linear"
+    assert [entry.name.partition("/")[0] for entry in layout.cards[1:]].count("100-199") == 100
     assert len({*names, *(entry.name for entry in layout.cards)}) == len(names) + 1001
 
 
-def test_a_wide_graph_is_not():
-    names = {entry.name.partition("/")[0] for entry in lay_out(chain(150), root=False).nodes}
-    assert names == {"x", *map(str, range(150))}
+def test_a_graph_of_forty_blocks_is_not():
+    names = {entry.name.partition("/")[0] for entry in lay_out(chain(38), root=False).nodes}
+    assert names == {"x", *map(str, range(38))}
 
 
 def test_outputs_of_one_name_stand_in_a_chunk_of_a_crowded_level():
-    graph = chain(150)
+    graph = chain(38)
     value = graph.outputs.pop().value
     graph.outputs += [Output(f"past{at}", value) for at in range(5)]
     names = [entry.name for entry in lay_out(graph, root=False).outputs]
@@ -186,9 +186,11 @@ def test_seeds_complete_the_legend_of_modules_and_of_nothing_else():
 
 def test_boxes_in_chunks_are_still_called_by_their_class():
     layout = lay_out(equal_boxes("call", range(1000)), root=False)
-    assert layout.nodes[-1].name == "950-999/999/tanh"
+    assert layout.nodes[-1].name == "900-999/990-999/999/tanh"
+    # The boxes of ten in those of a hundred are no class.
     assert {seed.name.partition("/")[0] for seed in layout.seeds} == {
-        "__function_library__Block_template"
+        "__function_library__Block_template",
+        "__function_library__Others_template",
     }
 
 

@@ -132,11 +132,11 @@ def test_rows_are_a_tree_in_the_order_of_the_calls():
         (1, "layers/2"),
         (2, "layers/2/fc"),
         (2, "layers/2/act"),
-        (1, "layers/0.1"),
-        (2, "layers/0.1/fc"),
-        (2, "layers/0.1/act"),
+        (1, "layers/0.2nd"),
+        (2, "layers/0.2nd/fc"),
+        (2, "layers/0.2nd/act"),
         (1, "head"),
-        (1, "head.1"),
+        (1, "head.2nd"),
     ]
 
 
@@ -228,7 +228,12 @@ def test_the_uses_of_a_function_are_boxes_and_nodes_of_the_picture():
     graph = net(Shared(), X)
     _, functions, levels = lists_of(graph)
     uses = {head.partition("(")[0]: uses for head, _, uses in functions}
-    assert [name for _, name in uses["Block"]] == ["layers/0", "layers/1", "layers/2", "layers/0.1"]
+    assert [name for _, name in uses["Block"]] == [
+        "layers/0",
+        "layers/1",
+        "layers/2",
+        "layers/0.2nd",
+    ]
     assert [name for _, name in uses["Shared"]] == ["Shared"]
     for found in uses.values():
         for at, name in found:

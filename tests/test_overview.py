@@ -95,7 +95,7 @@ def test_what_the_parent_does_between_blocks_is_in_the_stack():
     assert "operations" in "".join(nodes["layers.0-2"].attr)
     assert nodes["layers.0-2"].input[0] == "stem"
     # What follows the last one is outside.
-    assert nodes["head"].input[0] == "between.2"
+    assert nodes["head"].input[0] == "between.3rd"
 
 
 def test_blocks_with_other_parameters_between_them_stay():

@@ -69,9 +69,9 @@ def test_two_series_side_by_side_do_not_become_one():
     assert [found[str(number)] for number in range(4, 7)] == ["Linear", "Linear[5]", "Linear[6]"]
 
 
-def test_the_calls_of_one_module_in_a_loop_may_be_folded():
-    found = ops(Calls(times=7, cell=nn.Linear(2, 2)), torch.ones(1, 2))
-    assert {found[f"cell.{number}"] for number in range(1, 7)} == {"Linear"}
+def test_the_calls_of_one_module_in_a_loop_may_be_folded_in_style_torch():
+    found = ops(Calls(times=7, cell=nn.Linear(2, 2)), torch.ones(1, 2), style="torch")
+    assert {found[f"Calls/Linear[cell].{number}"] for number in range(1, 7)} == {"Linear"}
 
 
 def test_inputs_that_the_author_numbered_keep_apart():
@@ -86,7 +86,7 @@ def test_inputs_that_the_author_numbered_keep_apart():
     ("result", "expected"),
     [
         (lambda x: tuple(x + n for n in range(5)), {"Output[out.0]", "Output[out.4]"}),
-        (lambda x: {"states": [x + n for n in range(5)]}, {"Output"}),
+        (lambda x: {"states": [x + n for n in range(5)]}, {"Output[states]"}),
         (
             lambda x: {"states": [x[:n] for n in range(5)]},
             {"Output[states.0]", "Output[states.4]"},
@@ -193,8 +193,9 @@ def test_calls_of_modules_that_nobody_registers_are_folded_only_if_they_are_alik
 
     graph = tbscope.trace(scaled, torch.rand(3))
     assert tbscope.lint(tbscope.to_graph_def(graph, level="module")) == []
-    found = ops(scaled, torch.rand(3), level="module")
-    assert len({found[f"Scale.{number}"] for number in range(1, 7)}) == (6 if apart else 1)
+    found = ops(scaled, torch.rand(3), level="module", style="torch")
+    kinds = {found[f"scaled/Scale.{number}"] for number in range(1, 7)}
+    assert len(kinds) == (6 if apart else 1)
 
 
 def test_what_keeps_apart_is_read_back_as_what_it_is():

@@ -216,14 +216,14 @@ def test_leaf_modules_stand_beside_each_other_where_they_do_not_fill_their_level
         # As of a file: nothing tells of a loop.
         node.run = None
     message = drawn(graph, None)
-    assert ("convs.11" in names(message)) is beside
+    assert any(name.endswith("convs.11") for name in names(message)) is beside
     assert (cycles(message) == []) is beside
 
 
 @pytest.mark.parametrize(("times", "beside"), [(99, True), (101, False)])
 def test_where_a_loop_is_known_more_leaf_modules_stand_beside_each_other(times, beside):
     found = names(drawn(Leaves(times), torch.rand(2, 8), helpers="none"))
-    assert ("convs.11" in found) is beside
+    assert any(name.endswith("convs.11") for name in found) is beside
 
 
 @pytest.mark.parametrize("between", [True, False])
@@ -268,7 +268,7 @@ def test_leaf_modules_beside_each_other_are_not_folded_with_those_of_their_list(
         assert any(find_series(box) for box in boxes) is folded
 
 
-@pytest.mark.parametrize(("times", "stepwise"), [(13, False), (14, True)])
+@pytest.mark.parametrize(("times", "stepwise"), [(9, False), (10, True)])
 def test_lists_that_take_turns_in_a_loop_stand_in_its_rounds_where_they_are_long(times, stepwise):
     found = names(drawn(Leaves(times), torch.rand(2, 8)))
     # What is alone in its part of a list has no box of it.
@@ -334,12 +334,12 @@ def test_a_guest_of_a_list_gives_way_to_a_member_of_its_name():
     net.work = lambda layers, x: layers["b"](net.act(layers["act"](net.act(layers["a"](x)))))
     found = names(drawn(net, torch.rand(2, 8)))
     assert "layers/act/fc" in found
-    assert {"layers/act.2nd", "layers/act.1"} <= set(found)
+    assert {"layers/act.2nd", "layers/act.3rd"} <= set(found)
 
 
 @pytest.mark.parametrize("owned", [nn.PReLU, lambda: nn.BatchNorm1d(8, affine=False)])
 def test_a_leaf_module_without_parameters_and_buffers_is_like_an_operation(owned):
-    assert {"layers/act", "layers/act.1", "act.2"} <= set(names(drawn(*example(Shared))))
+    assert {"layers/act", "layers/act.2nd", "act.3rd"} <= set(names(drawn(*example(Shared))))
 
     class Owning(Shared):
         def __init__(self):
@@ -348,7 +348,7 @@ def test_a_leaf_module_without_parameters_and_buffers_is_like_an_operation(owned
 
     # A key of the state_dict leads to this one.
     found = names(drawn(Owning(), torch.rand(2, 8)))
-    assert {"act", "act.1", "act.2"} <= set(found)
+    assert {"act", "act.2nd", "act.3rd"} <= set(found)
 
 
 def test_what_joins_the_stages_of_lists_in_lists_stands_as_deep_as_it_can():

@@ -309,7 +309,7 @@ def test_a_function_has_its_body_and_its_uses(where, tab, page):
     line.locator("summary").press(" ")
     expect(line.locator("pre")).to_be_visible()
     names = line.locator(".uses button").all_text_contents()
-    assert names == ["layers/0", "layers/1", "layers/2", "layers/0.1"]
+    assert names == ["layers/0", "layers/1", "layers/2", "layers/0.2nd"]
     line.locator(".uses button").nth(1).click()
     expect(panels.frame.locator("#card .path")).to_have_text("layers / ")
     expect(panels.frame.locator("#card h2")).to_have_text("1")

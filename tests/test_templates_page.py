@@ -325,7 +325,7 @@ def test_the_functions_panel_is_a_legend_of_classes(page):
     page.show("gpt2")
     colours = templates(page)
     assert dict(legend(page)) == {
-        "..GELUActivation": colours["transformer/h/0/mlp/act"],
+        "NewGELUActivation": colours["transformer/h/0/mlp/act"],
         "Attention": colours["transformer/h/0/attn"],
         "MLP": colours["transformer/h/0/mlp"],
         "Block": colours["transformer/h/0"],

@@ -506,6 +506,31 @@ def test_closing_the_writer_tells_why_nothing_was_drawn(tmp_path, reason):
     assert told(writer.close) == []
 
 
+class Called(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(3, 2)
+
+    def forward(self, x):
+        return self.layer(x)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize(
+    "trace", [torch.jit.script, torch.fx.symbolic_trace, lambda net: torch.jit.trace(net, POINTS)]
+)
+def test_a_model_that_is_awaited_can_be_traced(writer, trace):
+    model = Called()
+    optimizer, watched = adam(model), writer.watch(model)
+    annotations = dict(nn.Module.__annotations__)
+    traced = trace(model)
+    assert watched.graph is None
+    plain(lambda: model(POINTS).sum(), optimizer)
+    assert torch.equal(traced(POINTS), model(POINTS))
+    assert tops(watched.graph) == ["None", "Called", "gradients", "optimizer"]
+    assert nn.Module.__annotations__.keys() - annotations.keys() == {"_compiled_call_impl"}
+
+
 def test_closing_the_writer_tells_that_the_given_optimizer_made_no_step(tmp_path):
     model, writer = Net(), tbscope.SummaryWriter(str(tmp_path))
     optimizer = adam(model)

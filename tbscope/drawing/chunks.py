@@ -9,20 +9,23 @@ through them. These levels are split in the order of execution: `0` to `1999` in
 `placement/split_levels.py` decides which children share a chunk; this file names the chunks.
 """
 
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import chain
 
-from tbscope.drawing.naming import UniqueNames
+from tbscope.drawing.naming import ORDINAL, UniqueNames
 from tbscope.drawing.placement.split_levels import (
     Groups,
+    is_end,
     is_state,
+    needs_split,
     read_number,
     split_level,
     stem_of_end,
 )
-from tbscope.page.constants import ASIDE_OP, BOX_ROOM, CHAIN_LIMIT, LIBRARY
+from tbscope.page.constants import ASIDE_OP, CHAIN_LIMIT, LIBRARY
 from tbscope.page.glyphs import Box
 from tbscope.page.hierarchy import Hierarchy
+from tbscope.page.label_widths import fits_box
 from tbscope.page.level_graph import LevelGraph
 from tbscope.page.op_types import RESERVED
 
@@ -31,13 +34,10 @@ __all__ = ["find_chunks", "rename"]
 # The stem of the names of most members of a chunk, and their first and last number.
 _Span = tuple[str, int, int]
 
-_ENDS = frozenset({"Input", "Output"})
-_WORDS = re.compile(r"[_.-]+")
-
 
 def find_chunks(
     hierarchy: Hierarchy,
-    crowded: Mapping[Box, LevelGraph],
+    levels: Mapping[Box, LevelGraph],
     *,
     boxed: Collection[str] = (),
     iterations: Collection[str] = (),
@@ -47,7 +47,7 @@ def find_chunks(
 
     Args:
         hierarchy: All nodes of the drawing.
-        crowded: The levels that the page cannot draw well, outer levels first.
+        levels: The levels with many children, outer levels first.
         boxed: The names of boxes of functions or loop iterations in which no module was
             called: they may go into chunks like operations.
         iterations: The names of boxes of functions or loop iterations in which modules were called.
@@ -57,11 +57,14 @@ def find_chunks(
         `rename`. No new name is in use already.
     """
     mapping: dict[str, str] = {}
+    levels = {box: level for box, level in levels.items() if needs_split(level)}
+    if not levels:
+        return mapping
     circles = [item.name for item in hierarchy.items.values() if item.embedded]
     unique = UniqueNames([*hierarchy.boxes, *hierarchy.items])
     unique.reserve_above(circles)
     named = {*modules, *(name.rpartition("/")[0] for name in circles)}
-    for box, level in crowded.items():
+    for box, level in levels.items():
         above = f"{box.name}/" if box.name else ""
         names = [above + label for label in level.labels]
         # Children that cannot move into a chunk: the node that is named like its box, the info
@@ -80,7 +83,7 @@ def find_chunks(
         known = state.union(
             at
             for at, (name, op) in enumerate(zip(names, level.ops, strict=True))
-            if (box.name and _is_end(op)) or (not op and name not in boxed) or name in named
+            if (box.name and is_end(op)) or (not op and name not in boxed) or name in named
         )
         repeated = state.union(at for at in known if names[at] in iterations)
         prefix = rename([box.name], mapping)[0]
@@ -118,10 +121,6 @@ def rename(names: Iterable[str], mapping: Mapping[str, str]) -> list[str]:
     return renamed
 
 
-def _is_end(op: str) -> bool:
-    return op.partition("[")[0] in _ENDS
-
-
 class _Cutter:
     """Splits one level into chunks, and chunks that are still too large again."""
 
@@ -129,9 +128,6 @@ class _Cutter:
         self._level = level
         self._unique = unique
         self._above = above
-        # The number of each operation and box in the order of execution, from 1 on.
-        inner = [at for at in range(len(level)) if at not in level.ends]
-        self._counted = {index: number for number, index in enumerate(inner, 1)}
 
     def cut(
         self, pinned: set[int], modules: set[int], iterations: set[int]
@@ -153,7 +149,7 @@ class _Cutter:
                 # A chunk may be split again, but not a chunk of inputs, of outputs or of modules.
                 known = {at for at, index in enumerate(indices) if index in every}
                 listed = len(known) + sum(map(is_state, level.ops)) == len(level)
-                ends = {at for at, op in enumerate(level.ops) if _is_end(op)}
+                ends = {at for at, op in enumerate(level.ops) if is_end(op)}
                 pinned, modules, iterations = set(), ends | known if listed else ends, set()
             groups = split_level(level, pinned, modules, iterations)
             if path:
@@ -171,14 +167,14 @@ class _Cutter:
         """Return a name for each chunk.
 
         Names are, in this order of preference: the common name of inputs or outputs, the stem
-        with the first and last number of the members, and a count (`ops.1-50`).
+        with the first and last number of the members, and the first and last member
+        (`exp-matmul`).
 
         Args:
             groups: The indices of the children in each chunk.
             path: The path of the enclosing chunks; empty if there are none.
         """
         spans = [self._span(group) for group in groups]
-        room: dict[str, int] = {}
         last: dict[str, int] = {}
         # Stems whose numbers do not rise from chunk to chunk are of no use in names.
         unclear: set[str] = set()
@@ -186,21 +182,22 @@ class _Cutter:
             if first <= last.get(stem, -1):
                 unclear.add(stem)
             last[stem] = to
-            # The stem is cut for all chunks alike, so that the longest name fits, too.
-            rest = BOX_ROOM - len(f"{first}-{to}")
-            room[stem] = max(min(rest, room.get(stem, rest)), 0)
+        # The numbers of a list are followed by the classes of its members, if all labels fit.
+        classes = ""
+        plain = [group for group, span in zip(groups, spans, strict=True) if span and not span[0]]
+        for kind in {self._level.ops[at].partition("[")[0]: None for at in chain(*plain[:1])}:
+            longer = f"{classes}_{kind}"
+            if kind and all(fits_box(f"{span[1]}-{span[2]}{longer}") for span in spans if span):
+                classes = longer
         labels = []
         for group, span in zip(groups, spans, strict=True):
             wish = None if path else self._ends_label(group)
             if wish is None and span is not None and span[0] not in unclear:
-                wish = f"{_short(span[0], room[span[0]])}{span[1]}-{span[2]}"
+                wish = f"{span[0]}{span[1]}-{span[2]}{'' if span[0] else classes}"
             above = self._above + (f"{path}/" if path else "")
             if not wish:
-                # A name by the order of execution: `ops.1-50`.
-                numbers = [self._counted[index] for index in group if index in self._counted]
-                word = "ops." if all(self._level.ops[index] for index in group) else "parts."
-                text = f"{min(numbers)}-{max(numbers)}" if numbers else ""
-                wish = _short(word, BOX_ROOM - len(text)) + text if numbers else "ends"
+                ends = (self._level.labels[index] for index in (group[0], group[-1]))
+                wish = "-".join(ORDINAL.sub("", label) for label in ends)
             name = self._unique.claim(above + wish)
             labels.append(name[len(above) :])
         return labels
@@ -216,7 +213,7 @@ class _Cutter:
         if None in ends or len(ends) > 1:
             return None
         stems = {stem_of_end(self._level.labels[index]) for index in group}
-        label = _short(min(stems), BOX_ROOM)
+        label = min(stems)
         if len(stems) > 1 or not label or label in RESERVED:
             return "inputs" if "Input" in ends else "outputs"
         # An input and an output often have equal names.
@@ -230,25 +227,14 @@ class _Cutter:
         """
         numbers_of: dict[str, list[int]] = {}
         labels = [self._level.labels[index] for index in group]
-        for numbered in filter(None, map(read_number, labels)):
+        ops = [self._level.ops[index] for index in group]
+        for numbered in filter(None, map(read_number, labels, ops)):
             numbers_of.setdefault(numbered[0], []).append(numbered[1])
         for label in labels:
-            # `fc` is the first call of a module whose later calls are `fc.1` and so on.
+            # `fc` is the first call of a module whose later calls are `fc.2nd` and so on.
             if f"{label}." in numbers_of:
-                numbers_of[f"{label}."].append(0)
+                numbers_of[f"{label}."].append(1)
         stem, numbers = max(numbers_of.items(), key=lambda entry: len(entry[1]), default=("", []))
         if len(numbers) < 2 or len(numbers) * 10 < len(group):
             return None
         return stem, min(numbers), max(numbers)
-
-
-def _short(stem: str, room: int) -> str:
-    """Return a stem cut to a number of characters, between words if possible."""
-    if len(stem) <= room:
-        return stem
-    bare = stem.rstrip("_.-")
-    words = [word for word in _WORDS.split(bare) if word]
-    for text in (bare, *words[-1:], *words[:1]):
-        if len(text) <= room:
-            return text
-    return bare[:room]

@@ -1,8 +1,7 @@
 """Class prefixes: the prefix that the classes of a model share, and their names without it.
 
 `RTDetrEncoderLayer`, `RTDetrMultiheadAttention`, `RTDetrMLPPredictionHead`: the page shows some
-thirteen characters of each, and the first six are equal. Names that are still too long for the
-legend of classes are shortened further (`shown_whole`).
+thirteen characters of each, and the first six are equal.
 """
 
 import re
@@ -10,19 +9,16 @@ from collections import Counter
 from collections.abc import Iterable
 
 from tbscope.ir.graph import Graph
-from tbscope.page.label_widths import blanks_to_fit, fits_box
+from tbscope.page.label_widths import fits_box
 
-__all__ = ["find_family", "short_names", "shown_whole"]
+__all__ = ["find_family", "short_names"]
 
 # The words that a class name is made of: `RT`, `Detr`, `MLP`, `Wav2`, `V2`.
 _WORD = re.compile(r"[A-Z]+[0-9]*(?=[A-Z][a-z]|_|\Z)|[A-Z]?[a-z]+[0-9]*|[0-9]+|_+|.")
 # A prefix must be shared by at least this number of classes, and by this part of all.
 _FEWEST = 3
-_PART = 0.5
+_PART = 0.3
 _TORCHS = "torch."
-# The mark in place of words that were left out.
-_LEFT_OUT = ".."
-_LETTER = re.compile("[A-Za-z]")
 
 
 def short_names(graph: Graph) -> dict[str, str]:
@@ -65,35 +61,3 @@ def find_family(labels: Iterable[str]) -> str:
             counts[start] += 1
     most = max(_FEWEST, _PART * len(distinct))
     return max((start for start, count in counts.items() if count >= most), key=len, default="")
-
-
-def shown_whole(title: str) -> str:
-    """Return an entry of the legend in a form that the page shows whole, if there is one.
-
-    Trailing blanks make the page choose a smaller font. If they do not suffice, words before
-    the last ones, which name the kind of module, are replaced by a mark.
-
-    >>> shown_whole("DecoderLayer"), shown_whole("DisentangledSelfAttention")
-    ('DecoderLayer   ', 'Dis..SelfAttention')
-    >>> shown_whole("LayerCrossAttention")
-    '..CrossAttention'
-    """
-    whole = _with_blanks(title)
-    if whole:
-        return whole
-    words = _WORD.findall(title)
-    rests = ("".join(words[at:]).lstrip("_.") for at in range(1, len(words)))
-    for rest in rests:
-        shown = _with_blanks(_LEFT_OUT + rest)
-        if shown and _LETTER.search(rest):
-            room = range(len(title) - len(rest) - len(_LEFT_OUT), _FEWEST - 1, -1)
-            starts = (title[:count].rstrip("_.") for count in room)
-            longer = (_with_blanks(start + _LEFT_OUT + rest) for start in starts)
-            return next(filter(None, longer), shown)
-    return title
-
-
-def _with_blanks(label: str) -> str:
-    """Return a label with the trailing blanks that make the page show it whole, or empty text."""
-    blanks = blanks_to_fit(label)
-    return "" if blanks is None else label + " " * blanks

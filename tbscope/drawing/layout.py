@@ -6,7 +6,7 @@ siblings that must not be folded, adds boxes for functions and loops to levels t
 splits levels that the page still cannot draw into chunks, and at last adds colour seeds.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import chain
@@ -26,7 +26,7 @@ from tbscope.drawing.info_cards import Card, blank_cards, leaf_facts, module_car
 from tbscope.drawing.naming import GraphDefNames, Labels, Style, append_state_keys, name_graph
 from tbscope.drawing.placement.containers import STAGES, Helpers, Stage, find_placement
 from tbscope.drawing.placement.function_boxes import FunctionBoxes
-from tbscope.drawing.placement.split_levels import MANY_LOOSE, MOST_LOOSE, count_loose, is_crowded
+from tbscope.drawing.placement.split_levels import is_crowded, is_full
 from tbscope.drawing.series_folding import op_type_apart, op_types_apart, series_that_break_flow
 from tbscope.ir.graph import Graph, Nest, Node, Output, Value
 from tbscope.ir.module_tree import ModuleTree
@@ -143,7 +143,9 @@ def lay_out(
                 stages[name] = f"{title}_{scope.phase}"
             elif name and scope.kind == "module":
                 classes[name] = title
-        made = seeds(hierarchy, classes, stages)
+        parts = ((layout.boxes.get(scope), part) for scope, part in tree.part_of.items())
+        parameters = {name: part.holds.parameters for name, part in parts if name}
+        made = seeds(hierarchy, classes, stages, parameters)
         # The page counts the seeds' boxes when it looks for glyphs to put aside at the top level.
         count = len({seed.name.partition("/")[0] for seed in made})
         if bears_seeds(hierarchy, count, drawing.levels.get(hierarchy.root)):
@@ -201,7 +203,7 @@ class _Candidate:
         levels: The levels with many children when they were last read. They may belong to an
             earlier hierarchy if that was rebuilt since.
         crowded: The levels that the page cannot draw well.
-        full: The number of loose operations on each level that has too many to be readable.
+        full: The levels with too many operations beside each other.
     """
 
     def __init__(self, options: _Options, known: Placement) -> None:
@@ -254,6 +256,10 @@ class _Candidate:
             for node in options.graph.nodes
         }
         ops.update(dict.fromkeys(options.graph.outputs, "Output"))
+        # The page colours equal boxes: the type of an input or output in a box names the box.
+        for end, name in self._ends():
+            if "/" in name:
+                ops[end] = op_type(f"{ops[end]}[{name.rpartition('/')[0]}]")
         ops.update(op_types_apart(options.graph, self.names, options.facts, ops))
         ops.update({node: _CIRCLES[node.kind] for node in options.embedded})
         self._ops = ops
@@ -275,8 +281,13 @@ class _Candidate:
             levels = read_levels(self.hierarchy)
         self.levels = levels
         self.crowded = {box: level for box, level in levels.items() if is_crowded(level)}
-        loose = {box: count_loose(level) for box, level in levels.items()}
-        self.full = {box: count for box, count in loose.items() if count > MANY_LOOSE}
+        self.full = {box: level for box, level in levels.items() if is_full(level)}
+
+    def _ends(self) -> Iterator[tuple[Node | Output, str]]:
+        """Yield the inputs and outputs of the graph with their names."""
+        graph, names = self.options.graph, self.names
+        yield from ((node, names.nodes[node]) for node in graph.inputs)
+        yield from zip(graph.outputs, names.outputs, strict=True)
 
     def _build(self) -> None:
         """Build the layout and its hierarchy from names, op types and inputs."""
@@ -305,26 +316,22 @@ class _Candidate:
         )
         self.hierarchy = Hierarchy(chain(layout.nodes, layout.outputs, layout.cards))
 
-    def full_levels(self) -> Iterator[tuple[Scope | None, Sequence[Stage]]]:
-        """Yield the scope of each level that is too full, and the stages that may relieve it."""
+    def full_levels(self) -> Iterator[Scope | None]:
+        """Yield the scope of each level that is too full."""
         scopes: dict[str, Scope | None] = {"": None}
         scopes.update((name, scope) for scope, name in self.names.scopes.items())
         for box in {**self.crowded, **self.full}:
-            stages = STAGES
-            if box not in self.crowded:
-                # The page can draw this level, so modules stay where they are.
-                stages = ("functions", "steps") if self.full[box] > MOST_LOOSE else ("functions",)
             if box.name in scopes:
-                yield scopes[box.name], stages
+                yield scopes[box.name]
 
     def split(self) -> None:
-        """Split the levels that the page cannot draw into chunks."""
+        """Split the levels that the page cannot draw, or with too many children, into chunks."""
         options, names, free = self.options, self.names, set(self.known.free)
         boxes = [scope for scope in self.known.all if scope.kind != "container"]
-        while self.crowded:
+        while True:
             mapping = find_chunks(
                 self.hierarchy,
-                self.crowded,
+                self.levels,
                 boxed={names.scopes[box] for box in free},
                 iterations={names.scopes[box] for box in boxes if box not in free},
                 modules={
@@ -376,8 +383,8 @@ def _with_function_boxes(options: _Options, *, every: bool) -> _Candidate:
     tried: set[tuple[Scope | None, Stage]] = set()
     while True:
         boxes.changed = False
-        for level, stages in drawing.full_levels():
-            for stage in stages:
+        for level in drawing.full_levels():
+            for stage in STAGES:
                 # Once a stage has made boxes, the level may be drawn well: it is drawn again
                 # before its next stage is tried.
                 if (level, stage) not in tried:

@@ -20,13 +20,14 @@ from tbscope.ir.scope_io import OWNED, STATE
 from tbscope.ir.scopes import Scope
 from tbscope.messages import shown
 from tbscope.page.constants import LIBRARY
-from tbscope.page.label_widths import fits_box, fits_node
+from tbscope.page.label_widths import fits_node
 from tbscope.page.op_types import RESERVED
 from tbscope.utils.validation import ask, is_word
 
 __all__ = [
-    "Labels",
+    "ORDINAL",
     "GraphDefNames",
+    "Labels",
     "Style",
     "UniqueNames",
     "append_state_keys",
@@ -57,6 +58,8 @@ _MOST_OF_PATH = 10_000
 _MOST_NAMES = 3
 # The most tensors of one argument or result that are drawn side by side without a box.
 _MOST_ENDS = 4
+ORDINAL = re.compile(r"\.[0-9]+(st|nd|rd|th)\Z")
+"""The end of the name of a later call of a module or function, or of a later operation."""
 _REPEATED = re.compile(r"~[0-9]+\Z")
 # Kinds of scopes that get a number if a module has an equal name.
 _NO_MODULES = frozenset({"hand", "function", "rank"})
@@ -65,8 +68,7 @@ _NO_MODULES = frozenset({"hand", "function", "rank"})
 def with_ordinal(name: str, number: int) -> str:
     """Return `relu.2nd` for `relu` and 2, `relu.11th` for 11.
 
-    TensorBoard folds siblings whose names end in consecutive numbers, but not these. And
-    `relu.2` would be a later call of a module.
+    TensorBoard folds siblings whose names end in consecutive numbers, but not these.
     """
     ends = {1: "st", 2: "nd", 3: "rd"}
     end = "th" if number % 100 in (11, 12, 13) else ends.get(number % 10, "th")
@@ -115,11 +117,13 @@ class UniqueNames:
         for wish in wishes:
             name = wish
             if name in taken:
-                number = self._counts.get(wish, 1)
+                # The second call of a module has a number already.
+                base = ORDINAL.sub("", wish)
+                number = self._counts.get(base, 1)
                 while name in taken:
                     number += 1
-                    name = self._numbered(wish, number)
-                self._counts[wish] = number
+                    name = self._numbered(base, number)
+                self._counts[base] = number
             taken.add(name)
             names.append(name)
         return names
@@ -354,7 +358,7 @@ class _Namer:
         if not any(map(str.isalnum, text)):
             # A name in another alphabet has no legal character; the class is better than `unnamed`.
             text = self._part(label)
-        return _numbered(text, wish, index)
+        return with_ordinal(text, index + 1) if index else text, text != wish
 
     def _name_scopes_by_function(
         self, give_name: Callable[[Scope], str], scopes: Iterable[Scope]
@@ -397,11 +401,8 @@ class _Namer:
             else:
                 label = f"{word}.{wish}" if wish in self._unique else wish
                 if boxed and not fits_node(label):
-                    # The page's font is smaller for more characters: a longer label may be whole.
-                    longer = f"{label}.{word}"
-                    is_better = label == wish and fits_box(longer) and not fits_box(label)
-                    self.names.ends.append(self._claim(longer if is_better else label))
-                    label = f"{self.names.ends[-1]}/{wish}"
+                    self.names.ends.append(self._claim(label))
+                    label = f"{label}/{wish}"
                 wish = label
             names[index] = self._claim(wish)
         return names
@@ -471,17 +472,13 @@ def _torch_part(label: str, attribute: str | None, index: int) -> tuple[str, boo
     if attribute is not None:
         wish += f"[{attribute}]"
         text += f"[{attribute and _legal(attribute)}]"
-    return _numbered(text, wish, index)
+    return f"{text}.{index}" if index else text, text != wish
 
 
 def _legal(text: str) -> str:
     """Return a text as a part of a name: illegal characters as `_`, cut after 250 characters."""
     text = text if len(text) <= _MOST_OF_PART else f"{text[:_MOST_OF_PART]}..."
     return _ILLEGAL.sub("_", text) or "unnamed"
-
-
-def _numbered(text: str, wish: str, index: int) -> tuple[str, bool]:
-    return f"{text}.{index}" if index else text, text != wish
 
 
 def _check_path(name: object, scope: Scope) -> None:

@@ -136,4 +136,4 @@ def op_type_apart(item: Node | Output, op: str) -> str:
     """Return an op type that keeps a node or output unfolded: `Linear[0]`, `Output[logits]`."""
     if isinstance(item, Node) and item.kind == "module" and item.scope is not None:
         return op_type(str(item.scope.part))
-    return op_type(f"{op}[{item.name}]")
+    return op_type(f"{op.partition('[')[0]}[{item.name}]")

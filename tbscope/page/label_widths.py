@@ -18,7 +18,7 @@ from tbscope.page.constants import (
     NODE_LABEL_WIDTH,
 )
 
-__all__ = ["blanks_to_fit", "fits_box", "fits_node"]
+__all__ = ["fits_box", "fits_node"]
 
 _NARROW = frozenset("fijlrtI-.,:;!|'()[] ")
 _WIDE = frozenset("mwMW@")
@@ -46,19 +46,6 @@ def fits_box(label: str) -> bool:
         return False
     part = max(count - fewest, 0) / (most - fewest)
     return _width(label) * (large - (large - small) * part) <= BOX_LABEL_WIDTH
-
-
-def blanks_to_fit(label: str) -> int | None:
-    """Return the fewest trailing blanks with which a closed box shows a label whole.
-
-    Blanks are invisible, but the page counts them when it chooses the font size. None if no
-    number of them helps.
-
-    >>> blanks_to_fit("Decoder"), blanks_to_fit("DecoderLayer")
-    (0, 3)
-    """
-    rooms = range(max(BOX_LETTERS[1] - len(label), 0) + 1)
-    return next((count for count in rooms if fits_box(label + " " * count)), None)
 
 
 def _width(text: str) -> float:

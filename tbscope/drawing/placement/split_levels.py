@@ -16,7 +16,6 @@ from typing import TypeAlias
 
 from tbscope.drawing.placement.split_hubs import in_short_runs
 from tbscope.page.constants import (
-    ASIDE_OP,
     CHAIN_LIMIT,
     CONTROL_LIMIT,
     CROWD_SIZE,
@@ -29,31 +28,31 @@ from tbscope.page.level_graph import LevelGraph
 from tbscope.utils.components import find_cycles
 
 __all__ = [
-    "MANY_LOOSE",
-    "MOST_LOOSE",
     "Groups",
     "count_loose",
     "is_crowded",
+    "is_end",
+    "is_full",
     "is_state",
+    "needs_split",
     "read_number",
     "split_level",
     "stem_of_end",
 ]
 
-MANY_LOOSE, MOST_LOOSE = 30, 40
-"""The most operations beside each other on a level before functions of the source code become
-boxes, and before loops do, too."""
-
 Groups: TypeAlias = list[list[int]]
 """The indices of the children in each chunk."""
 
+# The most children of a level before functions and loops of the source code become boxes, and the
+# most operations beside boxes.
+_MANY, _MOST_BETWEEN = 30, 12
+# The most children that repeat on a level before they are split.
+_MOST_IN_ROW = 40
 # The sizes of chunks; the smallest with which there are few enough chunks is used.
-_SIZES: list[int] = [10, 20, 25, *(digit * 10**power for power in range(1, 9) for digit in (5, 10))]
-_LISTED = 50
-# The size of chunks of operations without numbers; even with the slack of a cut, a chunk is not
-# too full.
-_UNLISTED = 25
-_MOST_CHUNKS = 50
+_SIZES: list[int] = [digit * 10**power for power in range(1, 9) for digit in (1, 2, 4)]
+# The most operations in a row that share a box to relieve a hub.
+_MOST_IN_RUN = 25
+_MOST_CHUNKS = 20
 _FEW_CHUNKS = 10
 _FEWEST_CHUNKS = 6
 # The most children that may stay beside the chunks.
@@ -67,6 +66,7 @@ _NOTHING: set[int] = set()
 _STATE_OPS = frozenset({"Parameter", "Buffer"})
 
 _NUMBER = re.compile("[0-9]+")
+_NTH = re.compile(r"(.*\.)([0-9]+)(?:st|nd|rd|th)")
 
 
 def split_level(
@@ -82,9 +82,13 @@ def split_level(
         rounds: Boxes of functions or loop iterations in which modules were called, and parameters
             that are nodes. They move into a chunk only if chunks of operations do not help.
     """
+    kept = pinned | modules | rounds
+    for groups in chain(_runs(level, set(range(len(level))) - pinned), _between(level)):
+        trial = _Cut(level, groups)
+        if trial.is_drawn_well and not trial.makes_cycle:
+            return groups
     if not is_crowded(level):
         return []
-    kept = pinned | modules | rounds
     groupings = _proposals(level, kept)
     if modules or rounds or _outputs(level):
         # Candidates that leave modules in place come first, without those in whose chunks the
@@ -97,12 +101,12 @@ def split_level(
         )
         groupings = chain(mild, groupings)
     if _fits(level, LEVEL_LIMIT):
-        fewest = count_loose(level) - MOST_LOOSE
-        runs = in_short_runs(level, _rows(level, kept), fewest=_FEWEST_PARTS, most=_UNLISTED)
+        fewest = count_loose(level) - _MOST_IN_ROW
+        runs = in_short_runs(level, _rows(level, kept), fewest=_FEWEST_PARTS, most=_MOST_IN_RUN)
         short = (grouping for grouping in runs if sum(map(len, grouping)) >= fewest)
         groupings = chain(_of_numbered(level, set(range(len(level))) - kept), short, groupings)
     if rounds:
-        groupings = chain(groupings, _proposals(level, kept - rounds))
+        groupings = chain(groupings, _of_numbered(level, rounds), _proposals(level, kept - rounds))
     if not modules:
         return _first_drawn_well(level, groupings)
     state = {index for index in rounds if is_state(level.ops[index])}
@@ -224,15 +228,16 @@ def _with_modules(level: LevelGraph, grouping: Groups, pinned: set[int]) -> Iter
     state = [index for index in sorted(inner) if is_state(level.ops[index])]
     if len(state) >= _FEWEST_PARTS:
         yield _joined(grouping, [state])
-    for groups in chain(_of_numbered(level, inner, first_too=True), _equal_children(level, inner)):
-        yield _with_state(level, _joined(grouping, groups), set(state).difference(*groups))
+    for groups in chain(_of_numbered(level, inner), _equal_children(level, inner)):
+        joined = _joined(grouping, groups)
+        yield _with_state(level, joined, set(state).difference(*joined))
     units = [
         *grouping,
         *([index] for index in sorted(set(range(len(level))).difference(*grouping))),
     ]
     row = [at for at, unit in enumerate(units) if inner.issuperset(unit)]
     row.sort(key=units.__getitem__)
-    for runs in in_short_runs(level.grouped(grouping), [row], fewest=2, most=_UNLISTED):
+    for runs in in_short_runs(level.grouped(grouping), [row], fewest=2, most=_MOST_IN_RUN):
         yield _joined(grouping, [sorted(chain(*(units[at] for at in run))) for run in runs])
 
 
@@ -312,10 +317,8 @@ def _of_operations(level: LevelGraph, kept: set[int]) -> Iterator[Groups]:
     if ends:
         yield ends
     rows = _rows(level, kept)
-    free = sorted(chain.from_iterable(rows))
-    smallest = _LISTED if _is_list(level, free) else _UNLISTED
     alike = _alike_ends(level)
-    for size in (_size(len(free), _MOST_CHUNKS, smallest=smallest), 20, 10):
+    for size in (_size(sum(map(len, rows)), _MOST_CHUNKS), 20, 10):
         parts = [
             part
             for row in rows
@@ -376,6 +379,12 @@ def is_state(op: str) -> bool:
     return op.partition("[")[0] in _STATE_OPS
 
 
+def is_end(op: str) -> bool:
+    """Whether nodes of an op type are inputs or outputs of the whole graph."""
+    # One in a box has the op type `Input[past]`.
+    return op.partition("[")[0] in ("Input", "Output")
+
+
 def is_crowded(level: LevelGraph) -> bool:
     """Whether the page cannot draw a level well: it has too many glyphs, or loses its flow."""
     if len(level) < CROWD_SIZE:
@@ -394,9 +403,79 @@ def _fits(level: LevelGraph, most: int) -> bool:
 
 
 def count_loose(level: LevelGraph) -> int:
-    """Return the number of nodes of a level that are no inputs or outputs and no info cards."""
-    loose = [op for index, op in enumerate(level.ops) if index not in level.ends]
-    return len(loose) - loose.count("") - loose.count(ASIDE_OP)
+    """Return the number of operations of a level, which are named by their op types."""
+    return sum(map(_is_operation, level.labels, level.ops))
+
+
+def is_full(level: LevelGraph) -> bool:
+    """Whether a level has many children, or too many operations beside its boxes."""
+    return len(level.folded()) > _MANY or any(_between(level))
+
+
+def needs_split(level: LevelGraph) -> bool:
+    """Whether a level is crowded, or has children to group for its readers."""
+    repeated = _runs(level, set(range(len(level))))
+    return is_crowded(level) or any(chain(repeated, _between(level)))
+
+
+def _is_operation(label: str, op: str) -> bool:
+    return bool(op) and label.partition(".")[0] == op.partition("[")[0]
+
+
+def _runs(level: LevelGraph, indices: set[int]) -> Iterator[Groups]:
+    """Yield groupings of children that repeat, for a level with too many of them.
+
+    Numbered boxes side by side share a box. A long row of numbered children is split into boxes of
+    one size, which is a multiple of the period in which their kinds repeat.
+    """
+    count = len(level.folded())
+    if count <= _MOST_BETWEEN:
+        return
+    indices = {index for index in indices if not is_end(level.ops[index])}
+    boxes = {index for index in indices if not level.ops[index]}
+    for groups in _of_numbered(level, boxes, side_by_side=True):
+        if min(map(len, groups)) > _MOST_BETWEEN:
+            yield groups
+    row = _without_rare(level, sorted(indices))
+    if len(row) > _MOST_IN_ROW < count and _is_list(level, row):
+        kinds = [level.ops[index].partition("[")[0] for index in row]
+        periods = range(1, _MOST_BETWEEN)
+        period = next((at for at in periods if kinds[at:] == kinds[:-at]), 1)
+        size = -(-_size(len(row), _MOST_CHUNKS) // period) * period
+        sections = [row[at : at + size] for at in range(0, len(row), size)]
+        yield [section for section in sections if len(section) >= _FEWEST_PARTS]
+
+
+def _between(level: LevelGraph) -> Iterator[Groups]:
+    """Yield a grouping of connected operations between boxes, for a level with too many of them.
+
+    The largest groups that leave at most a dozen operations beside the boxes are the grouping.
+    """
+    loose = {at for at in range(len(level)) if _is_operation(level.labels[at], level.ops[at])}
+    if len(loose) <= _MOST_BETWEEN or "" not in level.ops:
+        return
+    group_of: dict[int, list[int]] = {}
+    row_of: dict[int, int] = {}
+    for number, row in enumerate(_rows(level, set(range(len(level))) - loose)):
+        group_of.update((at, [at]) for at in row)
+        row_of.update(dict.fromkeys(row, number))
+    for start, end in level.links:
+        if start in row_of and row_of[start] == row_of.get(end) and end not in group_of[start]:
+            joined = group_of[start] + group_of[end]
+            group_of.update(dict.fromkeys(joined, joined))
+    groups = sorted(
+        {id(group): sorted(group) for group in group_of.values()}.values(), key=len, reverse=True
+    )
+    left = accumulate(map(len, groups), lambda count, size: count - size, initial=len(loose))
+    chosen = [
+        group
+        for group, count in zip(groups, left, strict=False)
+        if len(group) >= _FEWEST_PARTS and count > _MOST_BETWEEN
+    ]
+    if chosen:
+        yield chosen
+        # Smaller boxes have fewer lines, which may keep all of them in the flow.
+        yield [part for group in chosen for part in _sections(level, group, 4)]
 
 
 def _proposals(level: LevelGraph, kept: set[int]) -> Iterator[Groups]:
@@ -414,13 +493,12 @@ def _proposals(level: LevelGraph, kept: set[int]) -> Iterator[Groups]:
         tangled = set()
     apart = [at for at in inner if at not in tangled]
     core = _without_rare(level, apart)
-    smallest = _LISTED if _is_list(level, inner) else _UNLISTED
     for members in (core, apart, inner):
         for most in (_MOST_CHUNKS, _FEW_CHUNKS):
-            size = _size(len(members), most, smallest=smallest if most == _MOST_CHUNKS else 10)
+            size = _size(len(members), most)
             if size < len(members):
                 yield groups + _sections(level, members, size)
-    few = _sections(level, inner, _size(len(inner), _FEW_CHUNKS, smallest=10)) if inner else []
+    few = _sections(level, inner, _size(len(inner), _FEW_CHUNKS)) if inner else []
     if len(inner) > _FEW_CHUNKS:
         yield groups + _ends(level, {at for group in groups for at in group}) + few
     boxes = _ends(level, _NOTHING)
@@ -431,7 +509,7 @@ def _proposals(level: LevelGraph, kept: set[int]) -> Iterator[Groups]:
 
 
 def _of_numbered(
-    level: LevelGraph, indices: set[int], *, side_by_side: bool = False, first_too: bool = False
+    level: LevelGraph, indices: set[int], *, side_by_side: bool = False
 ) -> Iterator[Groups]:
     """Yield groupings with boxes of consecutively numbered children, like members of a list.
 
@@ -441,20 +519,20 @@ def _of_numbered(
         level: The level.
         indices: The children that may move into a box.
         side_by_side: Whether all children in a box must have equal sources and readers.
-        first_too: Whether the first call of a module, before `fc.1`, counts as `fc.0`.
     """
     by_stem: dict[tuple[str, str], dict[int, int]] = {}
     kinds = {
         index: level.ops[index].partition("[")[0] for index in sorted(indices - level.ends.keys())
     }
     for index, op in kinds.items():
-        numbered = read_number(level.labels[index])
+        numbered = read_number(level.labels[index], op)
         if numbered is not None:
             by_stem.setdefault((numbered[0], op), {})[numbered[1]] = index
-    for index, op in kinds.items() if first_too else ():
+    # The first call of a module, before `fc.2nd`, has no number.
+    for index, op in kinds.items():
         calls = by_stem.get((f"{level.labels[index]}.", op))
         if calls is not None:
-            calls.setdefault(0, index)
+            calls.setdefault(1, index)
     groups = [
         list(members.values())
         for members in by_stem.values()
@@ -514,7 +592,7 @@ def _without_rare(level: LevelGraph, indices: list[int]) -> list[int]:
 
     All are returned if those are many, or if less than a tenth of the children are in the list.
     """
-    numbered = [read_number(level.labels[at]) for at in indices]
+    numbered = [read_number(level.labels[at], level.ops[at]) for at in indices]
     stems = [matches[0] if matches else None for matches in numbered]
     counts = Counter(stem for stem in stems if stem is not None)
     if not counts:
@@ -531,12 +609,13 @@ def _without_rare(level: LevelGraph, indices: list[int]) -> list[int]:
 
 def _is_list(level: LevelGraph, indices: list[int]) -> bool:
     """Whether most children are numbered: the members of a list, or calls of a module."""
-    return sum(read_number(level.labels[index]) is not None for index in indices) * 2 > len(indices)
+    numbered = [read_number(level.labels[at], level.ops[at]) for at in indices]
+    return len(indices) < 2 * (len(numbered) - numbered.count(None))
 
 
-def _size(count: int, most: int, *, smallest: int) -> int:
+def _size(count: int, most: int) -> int:
     """Return the smallest size with which there are at most `most` chunks."""
-    return next(size for size in _SIZES if size >= smallest and count <= size * most)
+    return next(size for size in _SIZES if count <= size * most)
 
 
 def _sections(level: LevelGraph, indices: list[int], size: int) -> Groups:
@@ -579,11 +658,15 @@ def _crossings(level: LevelGraph, indices: Sequence[int]) -> list[int]:
     return list(accumulate(steps))
 
 
-def read_number(label: str) -> tuple[str, int] | None:
-    """Split a name into stem and number: `fc.3` into `fc.` and 3, `Linear[3]` into "" and 3.
+def read_number(label: str, op: str = "") -> tuple[str, int] | None:
+    """Split a name into stem and number: `0.3` into `0.` and 3, `Linear[3]` into "" and 3.
 
-    None for a name without a number.
+    The third call of a module, `fc.3rd`, has the number 3, but the third operation of a type, whose
+    name is its op type, has none. None for a name without a number.
     """
+    nth = _NTH.fullmatch(label)
+    if nth is not None:
+        return None if nth[1] == f"{op}." else (nth[1], int(nth[2]))
     stem = label.rstrip(_DIGITS)
     if stem != label:
         return stem, int(label[len(stem) :])

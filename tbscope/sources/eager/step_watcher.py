@@ -36,6 +36,7 @@ from tbscope.sources.torch.autograd import (
     sequence_number,
 )
 from tbscope.sources.torch.calling.pytree import result_leaves
+from tbscope.sources.torch.compat.compiler import is_captured
 from tbscope.sources.torch.compat.modules import (
     ScriptModule,
     is_compiled_in_place,
@@ -267,6 +268,7 @@ class TrainingWatch:
             or (self._open is not None and self._open.runs)
             or running_node() is not None
             or is_tracing()
+            or is_captured()
         ):
             with self._nonfatal():
                 opened = self._begin_call(module, args, kwargs, sys._getframe(1))

@@ -206,9 +206,14 @@ def wrap_calls(module: torch.nn.Module, around: Around) -> Iterator[None]:
     # The suspended generator must not keep the module alive, nor what the function refers to.
     reference, number = ref(module), id(around)
     del module, existing, wrapper, around
+    # torch.jit cannot read this annotation, and needs none of a module without the attribute.
+    annotations = torch.nn.Module.__annotations__
+    annotation = annotations.pop(_CALL, None)
     try:
         yield
     finally:
+        if annotation is not None:
+            annotations[_CALL] = annotation
         owner = reference()
         last = None if owner is None else owner.__dict__.get(_CALL)
         if owner is not None and isinstance(last, _CallWrapper):
