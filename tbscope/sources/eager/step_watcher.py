@@ -474,9 +474,12 @@ class TrainingWatch:
             training.backward.made(function) is not None for function in reachable_nodes(wrapped)
         )
 
-    def _parameters(self) -> list[torch.nn.Parameter]:
-        model = self._model()
-        return [] if model is None else list(model.parameters())
+    def _parameters(self) -> list[torch.Tensor]:
+        """Return the parameters of the model, and those of a given optimizer that has others."""
+        model, given = self._model(), None if self._optimizer is None else self._optimizer()
+        own: list[torch.Tensor] = [] if model is None else [*model.parameters()]
+        changed = parameters_of(given)
+        return own if _are_shared(own, changed) else own + changed
 
     def _trained(self) -> list[torch.Tensor]:
         """Return the parameters of the model, and those that took their place in its calls."""
