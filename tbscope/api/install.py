@@ -77,7 +77,9 @@ def install(
     Raises:
         ArgumentError: An option is unknown or wrong.
     """
-    _standing[:] = [_ordered(on_error, drawing, watch=watch, logdir=logdir)]
+    order = _ordered(on_error, drawing, watch=watch, logdir=logdir)
+    _end_watching()
+    _standing[:] = [order]
     _take_effect()
 
 
@@ -85,8 +87,9 @@ def uninstall() -> None:
     """Restore the original `add_graph` of these writers.
 
     Nothing happens if nothing is installed. A block of `with tbscope.installed()` stays in force
-    until it ends.
+    until it ends. Steps that are awaited are not drawn any more.
     """
+    _end_watching()
     _standing.clear()
     _take_effect()
 
@@ -210,6 +213,12 @@ def _ours(theirs: Any) -> object:
         return draw(self, model, input_to_model, verbose, use_strict_trace, **merged)
 
     return add_graph
+
+
+def _end_watching() -> None:
+    for order in _standing:
+        if order.watching is not None:
+            order.watching.close()
 
 
 def _step_ended(optimizer: Any, *_: object) -> None:

@@ -6,6 +6,7 @@ parameters are searched among all objects: those in no other module are watched 
 
 import gc
 import sys
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -42,6 +43,9 @@ class ScriptWatch:
         # The tag of each model, by the names of its classes and the shapes of its parameters.
         self._tags: dict[Hashable, str] = {}
         self._writer: Any = None
+        # Ends the watching, and closes a writer that is not the script's.
+        self._open = ExitStack()
+        self.close = self._open.close
 
     def step_ended(self, optimizer: Optimizer) -> None:
         """Watch the model of an optimizer after its first step, or after its second."""
@@ -77,17 +81,20 @@ class ScriptWatch:
         model = models[0]
         if len(models) > 1:
             model = self._known[optimizer] = torch.nn.ModuleDict(by_name)
-        watch(self._find_writer(), model, tag=tag, optimizer=ends, **self._drawing)
+        watched = watch(self._find_writer(), model, tag=tag, optimizer=ends, **self._drawing)
+        self._open.callback(watched.remove)
 
     def _find_writer(self) -> object:
-        """Return a SummaryWriter of the script, or a new one if there is none."""
+        """Return an open SummaryWriter of the script, or a new one if there is none."""
         if self._writer is None:
             known = (sys.modules.get(name) for name in ("torch.utils.tensorboard", "tensorboardX"))
-            writers = _instances(tuple(module.SummaryWriter for module in known if module))
+            classes = tuple(module.SummaryWriter for module in known if module)
+            # One that is closed would begin another file, in a folder that is done.
+            writers = [writer for writer in _instances(classes) if writer.file_writer]
             if not writers:
                 from torch.utils.tensorboard import SummaryWriter
 
-                writers = [SummaryWriter(self._logdir)]
+                writers = [self._open.enter_context(SummaryWriter(self._logdir))]
                 sys.stderr.write(f"tbscope draws a training step in {writers[0].log_dir}\n")
             self._writer = writers[0]
         return self._writer

@@ -22,7 +22,7 @@ COMMANDS: Mapping[str, str] = {
     "lint": "List the rules of TensorBoard's page that a graph breaks.",
     "diff": "Show how two models, graphs or logs differ.",
     "check": "Check that a model matches its lock file, and stays within limits.",
-    "run": "Run a script, with SummaryWriters that draw with tbscope.",
+    "run": "Run a script, and draw its graphs and a step of its training.",
     "demo": "Write the graph of a small Transformer.",
 }
 """The list of `--help`; the function NAME of `commands/NAME.py` is the command."""

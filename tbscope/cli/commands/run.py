@@ -47,7 +47,7 @@ _RUNNERS = (__file__, runpy.run_path.__code__.co_filename)
     *library_options(DRAWING),
 )
 def run(*, script: str, arguments: tuple[str, ...], as_module: bool, **options: Any) -> None:
-    """Run a script, with SummaryWriters that draw with tbscope.
+    """Run a script, and draw its graphs and a step of its training.
 
     SCRIPT is a Python file (or, with -m, the name of a module), ARGS are its arguments. It
     runs as `python SCRIPT ARGS` would run it; if it or a library calls the add_graph of
