@@ -14,6 +14,8 @@ BOXES = {
     "fully_sharded": [""],
     "tensor_parallel": [""],
     "experts": [""],
+    # Each rank updates parameters of its own.
+    "zero_optimizer": ["rank 0", "rank 1"],
     "context_parallel": [""],
     "pipeline": ["stage 0", "stage 1"],
 }

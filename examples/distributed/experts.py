@@ -37,7 +37,6 @@ with tbscope.record(model) as recording:
     for weight in model.gate.parameters():
         dist.all_reduce(weight.grad)
     optimizer.step()
-
 writer = tbscope.SummaryWriter("runs/experts") if dist.get_rank() == 0 else None
 graph = tbscope.add_graph(writer, recording.graph, ranks="all")
 if writer is not None:
