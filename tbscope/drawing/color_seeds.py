@@ -91,7 +91,10 @@ def seeds(
     if alone is None:
         return []
     listed = set(kinds[:alone])
-    titles = _titles(chosen, {**stages, **classes}, {item.op for item in hierarchy.items.values()})
+    ops = {item.op for item in hierarchy.items.values()}
+    # The entries come first: they have the plain names of their classes.
+    order = sorted(chosen, key=lambda structure: (structure not in listed, -structure.count))
+    titles = _titles(order, {**stages, **classes}, ops)
     heads: list[NodeHead] = []
     for structure in _order_apart(chosen, structures, listed):
         own = f"{LIBRARY}{titles[structure]}{LIBRARY_ENDING}"
@@ -188,17 +191,16 @@ def _titles(
 ) -> dict[Structure, str]:
     """Return a unique title for each structure, from its class, or from the name of a function.
 
-    The most frequent structure of a class has the plain name of the class, and another one a number
-    behind it.
+    The first structure of a class has the plain name of the class, and another one a number behind
+    it.
     """
     # The page regards a node whose op type is the name of a function as a call of it, so titles
     # must differ from op types.
     taken = (op.removesuffix(LIBRARY_ENDING) for op in ops if op.endswith(LIBRARY_ENDING))
     unique = UniqueNames([*taken, _OTHERS], numbered=lambda title, number: f"{title}_{number}")
-    frequent = sorted(chosen, key=lambda structure: -structure.count)
-    names = (classes.get(structure.box.name, structure.box.label) for structure in frequent)
+    names = (classes.get(structure.box.name, structure.box.label) for structure in chosen)
     legal = [_ILLEGAL.sub("_", ORDINAL.sub("", name)).lstrip("_") or "Box" for name in names]
-    return dict(zip(frequent, unique.claim_each(legal), strict=True))
+    return dict(zip(chosen, unique.claim_each(legal), strict=True))
 
 
 def _copy(box: Box, scope: str, structures: Structures) -> Iterator[NodeHead]:
