@@ -121,8 +121,8 @@ class Drawing(TypedDict, total=False):
         style: The form of names: "tf" (`layer1/0`), "torch"
             (`Net/Sequential[layer1]/Linear[0]`), or a function that returns the whole name
             of a `Scope`.
-        labels: The name of a module in a list: "name" for its number alone (`layers/0`), "class"
-            for number and class (`layers/0_Block`), as style "torch" always has it.
+        labels: The name of a module: "name" for its attribute alone (`layers/0`), "class"
+            for attribute and class (`layers_ModuleList/0_Block`), as style "torch" always has it.
         root: Whether the single outermost scope is drawn as a box around everything. None: in
             style "torch", and if boxes below it have a number alone as their name; but not if
             times, memory or an overlay are drawn, whose colours it would make pale.
@@ -158,7 +158,7 @@ class Drawing(TypedDict, total=False):
     ]
     labels: Annotated[
         Labels,
-        Option("name", "Name modules in lists 0, or 0_Block with their class."),
+        Option("name", "Name modules 0, or 0_Block with their class."),
     ]
     root: Annotated[
         bool | None,

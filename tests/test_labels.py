@@ -38,16 +38,20 @@ def names(model, **options):
     return [node.name for node in message.node if "__function_library__" not in node.name]
 
 
-def test_modules_with_a_number_tell_their_class():
+def test_every_module_tells_its_class():
     found = names(Net(), labels="class", cards=False)
-    assert [name for name in found if name.endswith(("relu", "1_ReLU", "parts/7_Linear"))] == [
-        *("blocks/0_ModuleList/0_Block/relu", "blocks/0_ModuleList/0_Block.2nd/relu"),
-        *("blocks/1_Sequential/0_Block/relu", "blocks/1_Sequential/1_ReLU", "parts/7_Linear"),
+    assert [name for name in found if name.endswith(("relu", "1_ReLU", "7_Linear"))] == [
+        "blocks_ModuleList/0_ModuleList/0_Block/relu",
+        "blocks_ModuleList/0_ModuleList/0_Block.2nd/relu",
+        "blocks_ModuleList/1_Sequential/0_Block/relu",
+        "blocks_ModuleList/1_Sequential/1_ReLU",
+        "parts_ModuleDict/7_Linear",
     ]
+    # The second is in the search for `parts.2d.weight`, too.
+    assert "parts_ModuleDict/2d_Linear/parts.2d.weight" in found
 
 
-def test_modules_with_a_name_and_boxes_without_it_stay_as_they_are():
-    assert "parts/2d" in names(Net(), labels="class")
+def test_styles_that_have_names_of_their_own_stay_as_they_are():
     assert "blocks/1/0/relu" in names(Net(), labels="name")
     torchs = [names(Net(), style="torch", labels=labels) for labels in ("name", "class")]
     assert torchs[0] == torchs[1]
@@ -57,11 +61,17 @@ def test_modules_with_a_name_and_boxes_without_it_stay_as_they_are():
     assert own[0] == own[1]
 
 
+def test_a_long_list_of_modules_with_classes_is_boxed_like_one_without():
+    layers = nn.Sequential(*(nn.Linear(4, 4) for _ in range(50)))
+    found = names(layers, labels="class", cards=False, templates=False)
+    assert "0-9_Linear/3_Linear/3.weight" in found
+
+
 def test_no_box_around_everything_is_needed_for_boxes_with_a_number():
     blocks = nn.Sequential(Block(), Block())
     assert "Sequential/0/fc" in names(blocks)
-    assert "0_Block/fc" in names(blocks, labels="class")
-    assert "Sequential/0_Block/fc" in names(blocks, labels="class", root=True)
+    assert "0_Block/fc_Linear" in names(blocks, labels="class")
+    assert "Sequential/0_Block/fc_Linear" in names(blocks, labels="class", root=True)
 
 
 class Deep(nn.Module):
@@ -89,7 +99,7 @@ def test_members_of_a_list_that_stand_beside_each_other_tell_their_class():
             return self.blocks[1](self.between(self.blocks[0](x)))
 
     assert "blocks.1/relu" in names(Crossing())
-    assert "blocks.1_Block/relu" in names(Crossing(), labels="class")
+    assert "blocks_ModuleList.1_Block/relu" in names(Crossing(), labels="class")
 
 
 @pytest.mark.parametrize("name", KINDS)

@@ -100,8 +100,7 @@ def lay_out(
         also: Further scopes whose boxes need an info card.
         stacks: Nodes that represent many equal blocks: parameters that only they read are
             circles.
-        labels: Whether the names of modules with a number for a name include their class in
-            style "tf".
+        labels: Whether the names of modules include their class in style "tf".
     Returns:
         The layout; no two of its names are equal.
     """
@@ -168,7 +167,7 @@ class _Options:
         info_cards: The info cards of modules.
         also: Further scopes whose boxes need an info card.
         short: The shortened names of classes, by class.
-        tells_classes: Whether the names of modules with a number for a name include their class.
+        tells_classes: Whether the names of modules include their class.
         boxed_ends: Whether inputs and outputs whose names the page would cut are in boxes.
         borrowed: The calls and nodes that are drawn in the box of their caller.
     """

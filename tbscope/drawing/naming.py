@@ -42,10 +42,8 @@ Style: TypeAlias = Literal["tf", "torch"] | Callable[[Scope], str]
 (`Net/Sequential[layer1]/Linear[0]`), or a function that returns the whole name."""
 
 Labels: TypeAlias = Literal["name", "class"]
-"""The label of a module whose attribute is a number: that number (`0`), or its class as well."""
+"""The label of a module: its attribute (`0`, `features`), or its class as well."""
 
-# The attribute of a module in a list, or of a stack of blocks: a real attribute contains no dot.
-_NUMBER = re.compile(r"[0-9]+|.*\.[0-9]+-[0-9]+")
 # One part of a name under TensorFlow's rule for node names, without `\` and `>`, which
 # the page's colourings cannot address.
 _ILLEGAL = re.compile(r"[^A-Za-z0-9_.-]")
@@ -174,8 +172,8 @@ def name_graph(
         cards: The scope and the label of each info card.
         placement: The scopes and nodes that are drawn in another box than their own; ignored if
             the style is a function.
-        classes: The shortened names of classes, by class; modules that are named by a number
-            then include their class in style "tf" (`0_Block`). None to leave the class out.
+        classes: The shortened names of classes, by class; the names of modules then include their
+            class in style "tf" (`0_Block`). None to leave the class out.
         boxed_ends: Whether an input or output whose name the page would cut is in a box of its
             own, which shows more of the name.
     Returns:
@@ -352,7 +350,7 @@ class _Namer:
         # The attribute of an unregistered module is `?` and a number, which means nothing to users.
         unnamed = attribute is None or attribute.startswith("?")
         wish = label if unnamed else str(attribute)
-        if self._classes is not None and _NUMBER.fullmatch(wish) and not unnamed:
+        if self._classes is not None and not unnamed:
             wish = f"{wish}_{self._classes.get(label, label)}"
         text = self._part(wish)
         if not any(map(str.isalnum, text)):

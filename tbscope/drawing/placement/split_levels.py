@@ -659,7 +659,7 @@ def _crossings(level: LevelGraph, indices: Sequence[int]) -> list[int]:
 
 
 def read_number(label: str, op: str = "") -> tuple[str, int] | None:
-    """Split a name into stem and number: `0.3` into `0.` and 3, `Linear[3]` into "" and 3.
+    """Split a name into stem and number: `0.3` into `0.` and 3, `3_Linear` into "" and 3.
 
     The third call of a module, `fc.3rd`, has the number 3, but the third operation of a type, whose
     name is its op type, has none. None for a name without a number.
@@ -670,8 +670,10 @@ def read_number(label: str, op: str = "") -> tuple[str, int] | None:
     stem = label.rstrip(_DIGITS)
     if stem != label:
         return stem, int(label[len(stem) :])
-    number = label.rpartition("[")[2].removesuffix("]")
-    return ("", int(number)) if label.endswith("]") and _NUMBER.fullmatch(number) else None
+    number = label.partition("_")[0]
+    if label.endswith("]"):
+        number = label.rpartition("[")[2][:-1]
+    return ("", int(number)) if _NUMBER.fullmatch(number) else None
 
 
 def stem_of_end(label: str) -> str:
