@@ -171,8 +171,10 @@ def test_operations_are_cut_where_few_edges_cross_and_named_by_the_first_and_the
 
 def test_a_level_is_cut_behind_what_nothing_on_it_reads():
     # In three rows of 52 the last one is read outside of the box.
-    names = [f"h/op.{at}th" for at in range(156)]
-    nodes = [(name, "op", [names[at - 1]] if at % 52 else ["x"]) for at, name in enumerate(names)]
+    names = [f"h/op{at}x" for at in range(156)]
+    nodes = [
+        (name, f"k{at}", [names[at - 1]] if at % 52 else ["x"]) for at, name in enumerate(names)
+    ]
     nodes = [("x", "Input", []), *nodes, ("out", "Output", names[51::52])]
     after = [name.rpartition("/")[0] for name, _, _ in cut(nodes)]
     assert all(after[at] != after[at + 1] for at in (52, 104))
@@ -296,23 +298,17 @@ def modules_in_chunks(nodes):
 
 
 @pytest.mark.parametrize("count", [100, 150, 300, 900])
-def test_modules_stay_on_their_level_however_many_they_are(count):
-    nodes = chain([f"m{at}th" for at in range(count)])
+def test_modules_that_do_not_repeat_stay_on_their_level_however_many_they_are(count):
+    nodes = chain([f"m{at}th" for at in range(count)], ops=[f"K{at}" for at in range(count)])
     nodes += [(f"m{at}th/weight", "ParameterConst", []) for at in range(count)]
     assert cut(nodes) == nodes
 
 
-def test_modules_with_an_operation_after_each_stay_on_their_level():
-    nodes = turns(60, 1)[:-2]
-    assert cut(nodes) == nodes
-
-
-def test_operations_leave_a_level_of_modules_before_it_is_slow():
-    nodes = turns(60, 3)[:-2]
-    labels = boxes_of(cut(nodes))
-    assert len(labels) == 60
-    assert labels[0] == "add.op00x-add.op02x"
-    assert modules_in_chunks(nodes) == set()
+@pytest.mark.parametrize(("each", "labels"), [(1, 12), (3, 12)])
+def test_modules_with_the_same_operations_after_each_are_a_row_with_a_period(each, labels):
+    hierarchy = Hierarchy(cut(turns(60, each)[:-2]))
+    assert len(hierarchy.boxes) == labels
+    assert {len(box.children) for box in hierarchy.boxes.values()} == {60 * (each + 1) // labels}
 
 
 def test_a_few_operations_beside_many_modules_need_no_box():
@@ -390,7 +386,7 @@ def test_no_cut_makes_a_cycle_and_no_module_stands_in_a_chunk(boxes):
 
 @pytest.mark.parametrize(("count", "moves"), [(998, False), (999, True)])
 def test_a_module_goes_into_a_chunk_only_where_the_page_would_stay_blank(count, moves):
-    nodes = chain([f"m{at}th" for at in range(count)])
+    nodes = chain([f"m{at}th" for at in range(count)], ops=[f"K{at}" for at in range(count)])
     nodes += [(f"m{at}th/weight", "ParameterConst", []) for at in range(count)]
     assert bool(modules_in_chunks(nodes)) is moves
 
@@ -404,7 +400,7 @@ def test_a_parameter_that_is_a_node_keeps_its_name_in_a_level_that_is_cut():
 
 def test_many_outputs_of_operations_alone_stand_in_one_box_too():
     names = [f"h{at}x" for at in range(120)]
-    nodes = chain(names)
+    nodes = chain(names, ops=names)
     nodes += [(f"{'abcdefgh'[at]}b", "Output", [names[at * 14]]) for at in range(8)]
     assert "outputs" in boxes_of(cut(nodes))
 

@@ -188,7 +188,7 @@ def test_nor_are_numbered_modules_each_of_which_feeds_something_else():
                 x = (x + module(time)).relu()
             return x
 
-    names = [f"time_{at}" for at in range(16)]
+    names = [f"time_{at}" for at in range(12)]
     found, _ = boxes_at_top(Conditioned(names))
     assert set(names) <= found
 

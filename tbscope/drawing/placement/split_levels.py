@@ -83,12 +83,10 @@ def split_level(
             that are nodes. They move into a chunk only if chunks of operations do not help.
     """
     kept = pinned | modules | rounds
-    for groups in chain(_runs(level, set(range(len(level))) - pinned), _between(level)):
-        trial = _Cut(level, groups)
-        if trial.is_drawn_well and not trial.makes_cycle:
-            return groups
-    if not is_crowded(level):
-        return []
+    repeated = _runs(level, set(range(len(level))) - pinned)
+    cut, _ = _first(level, chain(repeated, _between(level)), _Cut.is_good)
+    if cut is not None or not is_crowded(level):
+        return cut.groups if cut else []
     groupings = _proposals(level, kept)
     if modules or rounds or _outputs(level):
         # Candidates that leave modules in place come first, without those in whose chunks the
@@ -116,7 +114,7 @@ def split_level(
         groupings = chain(
             groupings, (_with_state(level, grouping, state) for grouping in of_operations)
         )
-    cut = _beside_modules(level, groupings, kept, modules)
+    cut = _beside_modules(level, groupings, modules)
     if cut is not None and cut.left.folded().keeps_ends():
         return cut.groups
     milder = [] if cut is None else _with_modules(level, cut.groups, pinned)
@@ -140,6 +138,10 @@ class _Cut:
     def is_drawn_well(self) -> bool:
         """Whether the grouping changes the level, and the page then draws it well."""
         return self._is_changed() and not is_crowded(self.left)
+
+    def is_good(self) -> bool:
+        """Whether the page draws the grouping well, and it makes no cycle."""
+        return self.is_drawn_well and not self.makes_cycle
 
     @cached_property
     def makes_cycle(self) -> bool:
@@ -182,7 +184,7 @@ def _first(
 
 
 def _beside_modules(
-    level: LevelGraph, groupings: Iterable[Groups], kept: set[int], modules: set[int]
+    level: LevelGraph, groupings: Iterable[Groups], modules: set[int]
 ) -> _Cut | None:
     """Return the best of these groupings, or an empty one, all of which leave modules in place.
 
@@ -191,10 +193,8 @@ def _beside_modules(
     """
 
     def is_fine(cut: _Cut, most: int = LEVEL_LIMIT) -> bool:
-        """Whether the remaining level is whole, makes no cycle, and has few enough operations."""
-        if not _fits(cut.left, most) or _count_loose(level, cut.groups, kept) > LEVEL_LIMIT:
-            return False
-        return cut.left.folded().keeps_flow() and not cut.makes_cycle
+        """Whether the remaining level is small enough, whole, and without a new cycle."""
+        return _fits(cut.left, most) and cut.left.folded().keeps_flow() and not cut.makes_cycle
 
     # A slow level in which every module keeps its name is better than modules in boxes.
     cut, failed = _first(
@@ -209,8 +209,7 @@ def _beside_modules(
         folded = cut.left.folded()
         if folded.keeps_flow():
             return 0, len(folded)
-        # Groupings that leave too many operations come last.
-        return 1, _count_loose(level, cut.groups, kept) > LEVEL_LIMIT, len(folded.put_aside())
+        return 1, len(folded.put_aside())
 
     # Slow, or not whole, but every module keeps its name.
     cut = min([cut for cut in failed if not cut.makes_cycle], key=rank)
@@ -285,20 +284,12 @@ def _first_drawn_well(level: LevelGraph, groupings: Iterable[Groups]) -> Groups:
     cut, failed = _first(
         level,
         groupings,
-        lambda cut: cut.is_drawn_well and not cut.makes_cycle,
+        _Cut.is_good,
         lambda cut: cut.is_drawn_well,
     )
     if cut is None and failed:
         cut = failed[-1]
     return cut.groups if cut else []
-
-
-def _count_loose(level: LevelGraph, groups: Groups, kept: set[int]) -> int:
-    """Return the number of operations that are in none of the groups."""
-    inside = set(chain.from_iterable(groups))
-    return sum(
-        at not in inside and at not in kept and at not in level.ends for at in range(len(level))
-    )
 
 
 def _loses_control_edges(level: LevelGraph) -> bool:
@@ -425,22 +416,25 @@ def _is_operation(label: str, op: str) -> bool:
 def _runs(level: LevelGraph, indices: set[int]) -> Iterator[Groups]:
     """Yield groupings of children that repeat, for a level with too many of them.
 
-    Numbered boxes side by side share a box. A long row of numbered children is split into boxes of
-    one size, which is a multiple of the period in which their kinds repeat.
+    Numbered boxes side by side share a box. A long row of children that are numbered, or whose
+    kinds repeat in a period, is split into boxes of one size, a multiple of the period.
     """
     count = len(level.folded())
     if count <= _MOST_BETWEEN:
         return
-    indices = {index for index in indices if not is_end(level.ops[index])}
-    boxes = {index for index in indices if not level.ops[index]}
+    ops = level.ops
+    indices = {at for at in indices if not is_end(ops[at]) and not is_state(ops[at])}
+    boxes = {at for at in indices if not ops[at]}
     for groups in _of_numbered(level, boxes, side_by_side=True):
         if min(map(len, groups)) > _MOST_BETWEEN:
             yield groups
     row = _without_rare(level, sorted(indices))
-    if len(row) > _MOST_IN_ROW < count and _is_list(level, row):
-        kinds = [level.ops[index].partition("[")[0] for index in row]
-        periods = range(1, _MOST_BETWEEN)
-        period = next((at for at in periods if kinds[at:] == kinds[:-at]), 1)
+    if len(row) > _MOST_IN_ROW < count:
+        kinds = [ops[at].partition("[")[0] for at in row]
+        periods = (at for at in range(1, _MOST_BETWEEN) if kinds[at:] == kinds[:-at])
+        period = next(periods, 1 if _is_list(level, row) else None)
+        if period is None:
+            return
         size = -(-_size(len(row), _MOST_CHUNKS) // period) * period
         sections = [row[at : at + size] for at in range(0, len(row), size)]
         yield [section for section in sections if len(section) >= _FEWEST_PARTS]
@@ -487,13 +481,8 @@ def _proposals(level: LevelGraph, kept: set[int]) -> Iterator[Groups]:
     groups = _alike_ends(level)
     if groups:
         yield groups
-    # A few boxes may have run alternately with others (a list whose layers a loop calls).
-    tangled = {end for start, end in level.links if start > end and not level.ops[end]}
-    if len(tangled) > _MOST_BESIDE // 2:
-        tangled = set()
-    apart = [at for at in inner if at not in tangled]
-    core = _without_rare(level, apart)
-    for members in (core, apart, inner):
+    core = _without_rare(level, inner)
+    for members in (core, inner):
         for most in (_MOST_CHUNKS, _FEW_CHUNKS):
             size = _size(len(members), most)
             if size < len(members):
