@@ -300,6 +300,13 @@ def test_parameters_in_the_place_of_the_models_count(writer):
     assert tops(watched.graph) == WHOLE
 
 
+def test_a_tensor_that_learns_before_the_model_counts(writer):
+    model, prompt = Net(), nn.Parameter(torch.zeros(3))
+    optimizer, watched = torch.optim.Adam([prompt]), writer.watch(model)
+    plain(lambda: loss_of(model, POINTS + prompt), optimizer)
+    assert tops(watched.graph) == WHOLE
+
+
 @pytest.mark.parametrize("script", ["the model", "another form of it"])
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_scripted_model_is_drawn(writer, script):

@@ -18,6 +18,7 @@ from tbscope.ranks.rank_options import Ranks
 from tbscope.sources.torch.calling.bind import require_whole
 from tbscope.sources.torch.calling.signatures import describe_type
 from tbscope.sources.torch.distributed import process_rank
+from tbscope.sources.torch.optimizers import parameters_of
 from tbscope.utils.option import shows_options
 from tbscope.utils.validation import check_truth
 from tbscope.utils.warning import warn, warn_once
@@ -207,15 +208,12 @@ def _check(model: object, every: object, optimizer: object) -> None:
             fix="writer.watch(model), or tbscope.record() around any code",
         )
     require_whole(model)
-    if optimizer is not None:
-        from tbscope.sources.eager.step_watcher import parameters_of
-
-        if not parameters_of(optimizer):
-            raise ArgumentError(
-                f"optimizer={shown(optimizer)} is {describe_type(optimizer)}",
-                why="it is an optimizer whose step ends the graph, or contains such optimizers",
-                fix="leave it out to watch the optimizers that have parameters of the model",
-            )
+    if optimizer is not None and not parameters_of(optimizer):
+        raise ArgumentError(
+            f"optimizer={shown(optimizer)} is {describe_type(optimizer)}",
+            why="it is an optimizer whose step ends the graph, or contains such optimizers",
+            fix="leave it out to watch the optimizers that have parameters of the model",
+        )
     if every is not None and (type(every) is not int or every < 1):
         raise ArgumentError(
             f"every={shown(every)} is no number of calls",

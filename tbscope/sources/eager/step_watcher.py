@@ -6,7 +6,6 @@ all optimizers report theirs. Operations between the calls and the backward pass
 watched: their names come from autograd's own graph, and so do those of a model that no call shows.
 """
 
-import gc
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
@@ -44,11 +43,17 @@ from tbscope.sources.torch.compat.modules import (
     wrap_calls,
 )
 from tbscope.sources.torch.compat.tensors import functorch_inner, in_forward_mode
+from tbscope.sources.torch.optimizers import (
+    are_shared,
+    has_optimizer,
+    parameters_of,
+    reports_steps,
+)
 
 if TYPE_CHECKING:
     from tbscope.sources.eager.record.scope_stack import Frame
 
-__all__ = ["TrainingWatch", "parameters_of"]
+__all__ = ["TrainingWatch"]
 
 # Recorded calls of a model between two optimizer steps; further calls are only counted.
 _MOST_CALLS = 8
@@ -462,7 +467,7 @@ class TrainingWatch:
             nodes: The nodes of autograd's graph that it runs.
             leaves: The tensors whose gradients it computes.
         """
-        if _are_shared(self._parameters(), leaves):
+        if are_shared(self._parameters(), leaves):
             return True
         marks = {mark() for mark in self._marks}
         if marks and not all(marks.isdisjoint(node.metadata) for node in nodes):
@@ -481,12 +486,11 @@ class TrainingWatch:
         changed = parameters_of(given)
         return own if _are_shared(own, changed) else own + changed
 
-    def _trained(self) -> list[torch.Tensor]:
-        """Return the parameters of the model, and those that took their place in its calls."""
-        parameters: list[torch.Tensor] = [*self._parameters()]
+    def _learnt(self) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+        """Return the model's own parameters whose gradients the step computes, and all tensors."""
         leaves = [leaf for each in self._leaves if (leaf := each()) is not None]
-        replaced = set(map(id, parameters)).isdisjoint(map(id, leaves))
-        return [*parameters, *leaves] if replaced else parameters
+        own = set(map(id, self._parameters()))
+        return [leaf for leaf in leaves if id(leaf) in own], leaves
 
     def _is_complete(self) -> bool:
         """Whether the step ends with the call, or the pass, that begins now.
@@ -496,27 +500,18 @@ class TrainingWatch:
         """
         if self._recorder is None or not self._spent or self._optimizer is not None:
             return False
-        trained = self._trained()
-        if self._changed or any(map(has_gradient, trained)):
+        own, leaves = self._learnt()
+        learnt = own or leaves or self._parameters()
+        if self._changed or any(map(has_gradient, learnt)):
             return bool(self._changed)
-        if self._unrecorded < _MOST_UNRECORDED - 1 and self._has_optimizer(trained):
-            # The optimizer has skipped this step (`GradScaler`); a later step is whole.
-            self._add_unrecorded()
-            return False
-        return True
-
-    def _has_optimizer(self, tensors: Sequence[torch.Tensor]) -> bool:
-        """Whether an optimizer exists for some tensors, or one for copies of them has stepped."""
-        other = None if self._other is None else self._other()
-        if other is not None and _size(parameters_of(other)) == _size(tensors):
+        other = None if self._other is None else parameters_of(self._other())
+        if other and sum(map(torch.numel, other)) == sum(map(torch.numel, learnt)):
             self._copies = self._other
+        elif self._unrecorded == _MOST_UNRECORDED - 1 or not has_optimizer(learnt):
             return True
-        # torch has no list of the optimizers.
-        return any(
-            issubclass(type(each), torch.optim.Optimizer)
-            and _are_shared(tensors, parameters_of(each))
-            for each in gc.get_objects()
-        )
+        # An optimizer has skipped this step (`GradScaler`), or has copies: a later step is whole.
+        self._add_unrecorded()
+        return False
 
     # -- optimizers ---------------------------------------------------------------------
 
@@ -551,7 +546,8 @@ class TrainingWatch:
                 self._changed.update(map(id, parameters_of(optimizer)))
                 if not self._is_given(optimizer):
                     given = None if self._optimizer is None else self._optimizer()
-                    if not _are_shared(self._trained(), parameters_of(given)):
+                    trained = [*self._parameters(), *self._learnt()[1]]
+                    if not are_shared(trained, parameters_of(given)):
                         self._add_unrecorded()
                 elif not self._awaits_optimizer():
                     self._finish()
@@ -587,10 +583,14 @@ class TrainingWatch:
 
     def _is_its(self, optimizer: torch.optim.Optimizer) -> bool:
         """Whether an optimizer is the given one, or changes parameters of the step."""
-        if self._optimizer is not None and self._is_given(optimizer):
-            return True
         copies = None if self._copies is None else self._copies()
-        return optimizer is copies or _are_shared(self._trained(), parameters_of(optimizer))
+        if optimizer is copies or (self._optimizer is not None and self._is_given(optimizer)):
+            return True
+        parameters, (own, leaves) = parameters_of(optimizer), self._learnt()
+        # Others are in the place of parameters (`functional_call`), or before a model that stays.
+        return are_shared(self._parameters(), parameters) or (
+            are_shared(leaves, parameters) and not has_optimizer(own)
+        )
 
     def _is_given(self, optimizer: torch.optim.Optimizer) -> bool:
         """Whether the steps of an optimizer end a graph, unless others follow."""
@@ -599,20 +599,17 @@ class TrainingWatch:
         given = self._optimizer()
         # An optimizer inside of another object makes the steps of that object.
         return optimizer is given or (
-            not _reports_steps(given)
-            and _are_shared(parameters_of(given), parameters_of(optimizer))
+            not reports_steps(given) and are_shared(parameters_of(given), parameters_of(optimizer))
         )
 
     def _awaits_optimizer(self) -> bool:
         """Whether another optimizer has parameters with gradients that none has changed yet."""
         given = None if self._optimizer is None else self._optimizer()
-        if _reports_steps(given):
+        if reports_steps(given):
             return False
-        learnt = {id(leaf) for each in self._leaves if (leaf := each()) is not None}
-        learnt -= self._changed
-        parameters = self._parameters() if given is None else parameters_of(given)
-        left = [each for each in parameters if id(each) in learnt]
-        return bool(left) and (given is not None or self._has_optimizer(left))
+        own, leaves = self._learnt()
+        left = [leaf for leaf in (leaves if given else own) if id(leaf) not in self._changed]
+        return are_shared(left, parameters_of(given)) if given else has_optimizer(left)
 
     # -- the end ------------------------------------------------------------------------
 
@@ -690,34 +687,6 @@ class TrainingWatch:
             else:
                 self._end()
             self._report(error)
-
-
-def parameters_of(optimizer: object) -> list[torch.Tensor]:
-    """Return the parameters of an optimizer, or of the optimizers in a collection or an object.
-
-    Wrappers of optimizers (of Accelerate, of apex) show the groups of the optimizer inside.
-    """
-    groups = getattr(optimizer, "param_groups", None)
-    if isinstance(groups, list):
-        return [parameter for group in groups for parameter in group["params"]]
-    if isinstance(optimizer, list | tuple):
-        return [parameter for each in optimizer for parameter in parameters_of(each)]
-    entries = optimizer if isinstance(optimizer, dict) else getattr(optimizer, "__dict__", {})
-    optimizers = torch.optim.Optimizer, list, tuple, dict
-    return parameters_of([each for each in entries.values() if isinstance(each, optimizers)])
-
-
-def _reports_steps(optimizer: object) -> bool:
-    """Whether torch runs hooks at the steps of an optimizer, as at those of its own classes."""
-    return bool(getattr(getattr(type(optimizer), "step", None), "hooked", False))
-
-
-def _size(tensors: Iterable[torch.Tensor]) -> int:
-    return sum(tensor.numel() for tensor in tensors)
-
-
-def _are_shared(tensors: Iterable[torch.Tensor], others: Iterable[torch.Tensor]) -> bool:
-    return not set(map(id, tensors)).isdisjoint(map(id, others))
 
 
 class _Calls:
