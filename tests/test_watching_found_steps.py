@@ -591,3 +591,18 @@ def test_an_optimizer_alone_keeps_no_hook_of_a_watch_that_is_over(writer, make):
     watched.close()
     gc.collect()
     assert nothing_is_left(model)
+
+
+def test_micro_batches_of_a_sharded_model_are_drawn_up_to_the_optimizer(writer):
+    from torch import distributed
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    try:
+        model = fully_shard(Net(), mesh=init_device_mesh("cpu", (1,)))
+        optimizer, watched = adam(model), writer.watch(model)
+        accumulated(lambda x: loss_of(model, x), optimizer, batches=2)
+    finally:
+        distributed.destroy_process_group()
+    assert tops(watched.graph)[-2:] == ["gradients.1", "optimizer"]

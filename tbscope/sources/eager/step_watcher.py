@@ -484,7 +484,7 @@ class TrainingWatch:
         model, given = self._model(), None if self._optimizer is None else self._optimizer()
         own: list[torch.Tensor] = [] if model is None else [*model.parameters()]
         changed = parameters_of(given)
-        return own if _are_shared(own, changed) else own + changed
+        return own if are_shared(own, changed) else own + changed
 
     def _learnt(self) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
         """Return the model's own parameters whose gradients the step computes, and all tensors."""
@@ -501,7 +501,8 @@ class TrainingWatch:
         if self._recorder is None or not self._spent or self._optimizer is not None:
             return False
         own, leaves = self._learnt()
-        learnt = own or leaves or self._parameters()
+        # Sharded modules put other tensors in the place of their parameters, whose gradients stay.
+        learnt = own or [*leaves, *self._parameters()]
         if self._changed or any(map(has_gradient, learnt)):
             return bool(self._changed)
         other = None if self._other is None else parameters_of(self._other())
@@ -546,7 +547,8 @@ class TrainingWatch:
                 self._changed.update(map(id, parameters_of(optimizer)))
                 if not self._is_given(optimizer):
                     given = None if self._optimizer is None else self._optimizer()
-                    trained = [*self._parameters(), *self._learnt()[1]]
+                    trained, model = self._learnt()[1], self._model()
+                    trained += [] if model is None else model.parameters()
                     if not are_shared(trained, parameters_of(given)):
                         self._add_unrecorded()
                 elif not self._awaits_optimizer():
