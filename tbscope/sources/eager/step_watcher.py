@@ -37,6 +37,7 @@ from tbscope.sources.torch.autograd import (
 from tbscope.sources.torch.calling.pytree import result_leaves
 from tbscope.sources.torch.compat.compiler import is_captured
 from tbscope.sources.torch.compat.modules import (
+    ModuleCall,
     ScriptModule,
     is_compiled_in_place,
     is_tracing,
@@ -126,7 +127,7 @@ class TrainingWatch:
         self._eager = ExitStack()
         self._step = ExitStack()
         self._frame: Frame | None = None
-        self._holder: ref[_Calls] | None = None
+        self._holder: Callable[[], _Calls | None] = lambda: None
         self._drawn = self._counts_steps = self.is_over = False
         self._why = ""
         self._hooks = ExitStack()
@@ -143,12 +144,12 @@ class TrainingWatch:
 
     @property
     def _recorder(self) -> Recorder | None:
-        holder = None if self._holder is None else self._holder()
+        holder = self._holder()
         return None if holder is None else holder.recorder
 
     @_recorder.setter
     def _recorder(self, recorder: Recorder | None) -> None:
-        holder = None if self._holder is None else self._holder()
+        holder = self._holder()
         if holder is not None:
             holder.recorder = recorder
 
@@ -237,11 +238,11 @@ class TrainingWatch:
         if model is self._model():
             self._called()
 
-    def _count(self, _: object, __: object, ___: object, call: Callable[[], Any]) -> object:
+    def _count(self, call: ModuleCall) -> object:
         """Run a call of the model, and count it if no hook did."""
         calls = self._calls
         try:
-            return call()
+            return call.run()
         finally:
             if self._calls == calls:
                 self._called()
@@ -259,13 +260,7 @@ class TrainingWatch:
 
     # -- calls --------------------------------------------------------------------------
 
-    def _call(
-        self,
-        module: torch.nn.Module,
-        args: tuple[object, ...],
-        kwargs: dict[str, Any],
-        call: Callable[[], Any],
-    ) -> object:
+    def _call(self, call: ModuleCall) -> object:
         """Run a call of the model or of a part of it; it is recorded if nothing around it is."""
         thread, opened = get_ident(), None
         if not (
@@ -276,11 +271,10 @@ class TrainingWatch:
             or is_captured()
         ):
             with self._nonfatal():
-                opened = self._begin_call(module, args, kwargs, sys._getframe(1))
+                opened = self._begin_call(call, sys._getframe(1))
         self._inside.append(thread)
         try:
-            is_model = module is self._model()
-            result = self._count(module, args, kwargs, call) if is_model else call()
+            result = self._count(call) if call.module is self._model() else call.run()
         except BaseException:
             # The next call is recorded instead.
             if opened is not None and self._open is opened:
@@ -291,16 +285,10 @@ class TrainingWatch:
             self._inside.remove(thread)
         if opened is not None and self._open is opened:
             with self._nonfatal():
-                self._end_call(module, args, kwargs, result)
+                self._end_call(call, result)
         return result
 
-    def _begin_call(
-        self,
-        module: torch.nn.Module,
-        args: tuple[object, ...],
-        kwargs: dict[str, Any],
-        caller: FrameType,
-    ) -> "_OpenWatch | None":
+    def _begin_call(self, call: ModuleCall, caller: FrameType) -> "_OpenWatch | None":
         if self._open is not None:
             # An error that no hook reported ended the open part; this call is recorded instead.
             self._drop()
@@ -308,16 +296,16 @@ class TrainingWatch:
             self._finish()
         if self.is_over:
             self._end()
-        if self.is_over or not self._is_wanted(module):
+        if self.is_over or not self._is_wanted(call.module):
             return None
         if self._marks and not self._passed and not any(mark() for mark in self._marks):
             # No backward pass can go through the calls so far (`generator(noise).detach()`).
             self._drop()
         recorder = self._begin()
-        self._recorded += self._is_counted(module)
+        self._recorded += self._is_counted(call.module)
         self._awaits_pass = True
         self._open = _OpenWatch(recorder, caller)
-        self._frame = recorder.events.call_begins(module, args, kwargs, caller)
+        self._frame = recorder.events.call_begins(*call[:3], caller)
         return self._open
 
     def _is_wanted(self, module: torch.nn.Module) -> bool:
@@ -353,23 +341,17 @@ class TrainingWatch:
             self._recorder = recorder
         return recorder
 
-    def _end_call(
-        self,
-        module: torch.nn.Module,
-        args: tuple[object, ...],
-        kwargs: dict[str, Any],
-        result: object,
-    ) -> None:
+    def _end_call(self, call: ModuleCall, result: object) -> None:
         recorder, frame, self._frame = self._recorder, self._frame, None
         assert recorder is not None
         if frame is not None:
-            recorder.events.call_ended(frame, args, kwargs, result)
+            recorder.events.call_ended(frame, call.args, call.kwargs, result)
         if recorder.suspended:
             self._end()
             return
         leaves = result_leaves(result)
         for path, tensor in leaves:
-            if module is self._model():
+            if call.module is self._model():
                 recorder.flow.add_output(path, tensor)
             if tensor.grad_fn is not None and functorch_inner(tensor) is None:
                 mark = _Mark()

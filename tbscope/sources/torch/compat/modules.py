@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 from weakref import ref
 
 import torch
@@ -22,6 +22,7 @@ from torch.nn.utils import parametrize
 __all__ = [
     "CALL_CODE",
     "UNINITIALIZED",
+    "ModuleCall",
     "ScriptModule",
     "call_method_name",
     "compiled_call_of",
@@ -126,11 +127,25 @@ def has_stale_call(wrapper: torch.nn.Module) -> bool:
 # leaves it out of copies.
 _CALL = "_compiled_call_impl"
 
-Around = Callable[[torch.nn.Module, Any, Any, Callable[[], Any]], Any]
-"""A function that makes a call of a module, and returns its result.
 
-It takes the module, the arguments, the keyword arguments, and the call.
-"""
+class ModuleCall(NamedTuple):
+    """A call of a module that is about to be made.
+
+    Attributes:
+        module: The module.
+        args: Its arguments.
+        kwargs: Its keyword arguments.
+        run: Makes the call.
+    """
+
+    module: torch.nn.Module
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    run: Callable[[], Any]
+
+
+Around = Callable[[ModuleCall], Any]
+"""A function that makes a call of a module, and returns its result."""
 
 
 class _CallWrapper:
@@ -157,11 +172,11 @@ class _CallWrapper:
         # object with the original.
         owner: Any = self._module()
         module = sys._getframe(1).f_locals.get("self", owner)
-        call = partial(self.compiled or module._call_impl, *args, **kwargs)
+        run = partial(self.compiled or module._call_impl, *args, **kwargs)
         if module is owner and not torch.compiler.is_compiling():
             for wrap in self.around:
-                call = partial(wrap, module, args, kwargs, call)
-        return call()
+                run = partial(wrap, ModuleCall(module, args, kwargs, run))
+        return run()
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(None), ()
