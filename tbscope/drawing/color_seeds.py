@@ -205,20 +205,17 @@ def _titles(
 
 def _copy(box: Box, scope: str, structures: Structures) -> Iterator[NodeHead]:
     """Yield copies of the nodes in a box that the page compares, with their edges in the box."""
-    inside = f"{box.name}/"
-    cut = len(box.name)
+    inside, cut = f"{box.name}/", len(box.name)
     for item in structures.items_below(box):
-        sources = [(source, False) for source in item.sources]
-        sources += [(source, True) for source in item.controls]
         inputs: dict[str, str] = {}
-        for node, only_control in sources:
-            # Embedded nodes are not copied; their sources count as sources of the reader.
-            for source, control in (
-                read_through(node, only_control) if node.embedded else [(node, only_control)]
-            ):
-                if source.name.startswith(inside) and not source.embedded:
-                    name = scope + source.name[cut:]
-                    inputs.setdefault(name, f"^{name}" if control else name)
+        for nodes, waits in ((item.sources, False), (item.controls, True)):
+            for node in nodes:
+                # Embedded nodes are not copied; their sources count as sources of the reader.
+                through = read_through(node, waits) if node.embedded else [(node, waits)]
+                for source, control in through:
+                    if source.name.startswith(inside) and not source.embedded:
+                        name = scope + source.name[cut:]
+                        inputs.setdefault(name, f"^{name}" if control else name)
         yield NodeHead(scope + item.name[cut:], item.op, tuple(inputs.values()))
 
 

@@ -46,10 +46,7 @@ def parameters_to_draw(
     if as_nodes:
         for output in graph.outputs:
             as_nodes.difference_update((output.value.producer, *output.control_inputs))
-        as_nodes.difference_update(
-            [value.producer for node in graph.nodes for value in node.inputs]
-        )
-        as_nodes.difference_update(*[node.control_inputs for node in graph.nodes])
+        as_nodes.difference_update(*map(sources_of, graph.nodes))
     for node in _without_neighbour(graph, names, circles):
         as_nodes.update(value.producer for value in node.inputs if value.producer.kind in circles)
     return as_nodes

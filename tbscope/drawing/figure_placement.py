@@ -19,9 +19,9 @@ from tbscope.graphdef.run_metadata import Stat
 from tbscope.ir.graph import Graph, Node, Value
 from tbscope.ir.scope_io import OPERATIONS, NearestProperty, add_with_ancestors, self_and_ancestors
 from tbscope.ir.scopes import Scope
-from tbscope.page.constants import SERIES_SIZE
+from tbscope.page.hierarchy import Hierarchy
 from tbscope.page.op_types import is_embedded
-from tbscope.page.series import fold
+from tbscope.page.series import find_series
 
 __all__ = ["CopyPairs", "Place", "place_figures"]
 
@@ -167,18 +167,11 @@ def _drawn_places(drawn: Graph, layout: Layout) -> Iterator[tuple[Place, str, st
 
 def _stacks(layout: Layout) -> dict[str, str]:
     """Return the stack of each node that the page folds with its siblings, by name."""
-    levels: dict[str, dict[str, str]] = defaultdict(dict)
-    for head in chain(layout.nodes, layout.outputs):
-        if head.name[-1].isdigit() and not is_embedded(head.op):
-            levels[head.name.rpartition("/")[0]][head.name] = head.op
-    stack_of: dict[str, str] = {}
-    for box, ops in levels.items():
-        if len(ops) >= SERIES_SIZE:
-            names = list(ops)
-            labels = [name.rpartition("/")[2] for name in names]
-            for stack, indices in fold(labels, list(ops.values())).items():
-                stack_of.update({names[index]: f"{box}/{stack}" for index in indices})
-    return stack_of
+    hierarchy = Hierarchy(chain(layout.nodes, layout.outputs))
+    boxes = (hierarchy.root, *hierarchy.boxes.values())
+    stacks = [stack for box in boxes for stack in find_series(box)]
+    hierarchy.forget()
+    return {member.name: stack.name for stack in stacks for member in stack.members}
 
 
 class _PlaceFinder:

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import groupby, pairwise, takewhile
+from operator import attrgetter
 from typing import NamedTuple, TypeAlias
 
 from tbscope.drawing.placement.containers import Stage
@@ -226,11 +227,7 @@ class FunctionBoxes:
         *,
         whole: bool,
     ) -> None:
-        # Boxes that are no module calls: a part of their contents may have run in a call frame.
-        mixed = [
-            unit for unit in units if isinstance(unit.item, Scope) and unit.item not in self._calls
-        ]
-        wanted: list[tuple[CallFrame, list[_Unit]]] = []
+        wanted: list[tuple[str, list[_Unit]]] = []
         pending = [(known, depth)]
         while pending:
             members, depth = pending.pop()
@@ -239,15 +236,16 @@ class FunctionBoxes:
                 if len(unit.chain) > depth:
                     groups.setdefault(unit.chain[depth], []).append(unit)
             for run, inside in groups.items():
-                if self._is_function(run, inside, mixed, whole=whole):
-                    wanted.append((_named_best(run, inside, depth), inside))
+                name = _best_name(inside, depth)
+                if name and self._is_function(run, inside, units, whole=whole):
+                    wanted.append((name, inside))
                 else:
                     pending.append((inside, depth + 1))
         if not wanted:
             return
         boxes = {
-            Scope(ScopePart(run.function.name), parent=level, kind="function"): inside
-            for run, inside in sorted(wanted, key=lambda each: self._order[each[1][0].item])
+            Scope(ScopePart(name), parent=level, kind="function"): inside
+            for name, inside in sorted(wanted, key=lambda each: self._order[each[1][0].item])
         }
         trial = Level(self._partition, level)
         moves = {box: {unit.item: box for unit in inside} for box, inside in boxes.items()}
@@ -255,25 +253,22 @@ class FunctionBoxes:
             self._open(box, boxes[box])
 
     def _is_function(
-        self, run: CallFrame, inside: list[_Unit], mixed: list[_Unit], *, whole: bool
+        self, run: CallFrame, inside: list[_Unit], units: list[_Unit], *, whole: bool
     ) -> bool:
         """Whether a call frame is worth a box: it ran several units, and is no forward.
 
         Args:
             run: The call frame.
             inside: The units that ran in it.
-            mixed: The boxes on the level that are no module calls.
+            units: All units of the level.
             whole: Whether functions in which modules were called are worth a box, too.
         """
-        if len(inside) < 2 or _is_forward(run):
+        calls_modules = [bool(unit.modules) for unit in inside]
+        if len(inside) < 2 or _is_forward(run) or all(calls_modules):
             return False
-        if not any(unit.chain and not unit.modules for unit in inside):
+        if any(calls_modules) and not whole:
             return False
-        if not whole and any(unit.modules for unit in inside):
-            return False
-        if not _named_best(run, inside, inside[0].chain.index(run)).function.name:
-            return False
-        return not any(self._ran_partly_in(unit, run) for unit in mixed if run not in unit.chain)
+        return not any(self._ran_partly_in(unit, run) for unit in units if run not in unit.chain)
 
     def _ran_partly_in(self, unit: _Unit, run: CallFrame) -> bool:
         """Whether a part of a box, which is no module call, ran in a call frame."""
@@ -437,15 +432,15 @@ def _shared(units: list[_Unit]) -> tuple[tuple[CallFrame, ...], tuple[int, ...]]
     return units[0].chain[:depth], units[0].steps[:depth]
 
 
-def _named_best(run: CallFrame, inside: list[_Unit], depth: int) -> CallFrame:
-    """Return the call frame with the best name among frames that ran the same units.
+def _best_name(inside: list[_Unit], depth: int) -> str:
+    """Return the best name among functions whose call frames, from a depth on, ran all these units.
 
-    That is the outermost frame of a function that has a name and is not nested (a decorator's
-    wrapper is), else the outermost with a name.
+    That is the name of the outermost function that has one and is not nested (a decorator's wrapper
+    is), else of the outermost with a name; empty if none has.
     """
-    named = [frame for frame in _shared(inside)[0][depth:] if frame.function.name]
-    plain = [frame for frame in named if not frame.function.nested]
-    return (plain or named or [run])[0]
+    named = [frame.function for frame in _shared(inside)[0][depth:] if frame.function.name]
+    best = min(named, key=attrgetter("nested"), default=None)
+    return "" if best is None else best.name
 
 
 def _is_forward(run: CallFrame) -> bool:
