@@ -11,12 +11,11 @@ from collections.abc import Collection, Iterable, Set
 from tbscope.drawing.naming import GraphDefNames, UniqueNames
 from tbscope.ir.graph import Graph, Node
 from tbscope.ir.nodes import sources_of
-from tbscope.ir.scope_io import OPERATIONS, OWNED, read_only_by
+from tbscope.ir.scope_io import OPERATIONS, OWNED
 
 __all__ = [
     "has_isolated_stack",
     "parameters_to_draw",
-    "read_by_stacks",
     "rename_beside_boxes",
     "rename_beside_leaves",
 ]
@@ -46,7 +45,9 @@ def parameters_to_draw(
     if as_nodes:
         for output in graph.outputs:
             as_nodes.difference_update((output.value.producer, *output.control_inputs))
-        as_nodes.difference_update(*map(sources_of, graph.nodes))
+        for node in graph.nodes:
+            inputs = [value.producer for value in node.inputs]
+            as_nodes.difference_update(inputs, node.control_inputs)
     for node in _without_neighbour(graph, names, circles):
         as_nodes.update(value.producer for value in node.inputs if value.producer.kind in circles)
     return as_nodes
@@ -81,21 +82,16 @@ def _without_neighbour(graph: Graph, names: GraphDefNames, circles: Set[str]) ->
     return box_of
 
 
-def read_by_stacks(graph: Graph, stacks: Collection[Node]) -> set[Node]:
-    """Return the parameters, buffers and constants that only stacks of blocks read."""
-    return read_only_by(graph, set(stacks))
-
-
 def has_isolated_stack(graph: Graph, stacks: Collection[Node]) -> bool:
     """Whether some stack of blocks has no edge to or from an operation.
 
     In a root box, that stack would have circles and no neighbour.
     """
-    joined: set[Node] = set()
+    joined = set[Node]()
     for node in graph.nodes if stacks else ():
-        if node.kind in OPERATIONS:
-            sources = [source for source in sources_of(node) if source.kind in OPERATIONS]
-            joined.update(sources, [node] if sources else ())
+        for source in sources_of(node):
+            if source.kind in OPERATIONS and node.kind in OPERATIONS:
+                joined.update((source, node))
     return not joined.issuperset(stacks)
 
 

@@ -18,7 +18,6 @@ from tbscope.drawing.color_seeds import NodeHead, seeds
 from tbscope.drawing.const_nodes import (
     has_isolated_stack,
     parameters_to_draw,
-    read_by_stacks,
     rename_beside_boxes,
     rename_beside_leaves,
 )
@@ -32,7 +31,7 @@ from tbscope.ir.graph import Graph, Nest, Node, Output, Value
 from tbscope.ir.module_tree import ModuleTree
 from tbscope.ir.placement.borrowed_calls import place_borrowed_calls
 from tbscope.ir.placement.partition import Placement
-from tbscope.ir.scope_io import OPERATIONS
+from tbscope.ir.scope_io import OPERATIONS, read_only_by
 from tbscope.ir.scopes import Scope
 from tbscope.page.hierarchy import Hierarchy
 from tbscope.page.level_graph import bears_seeds, read_levels
@@ -105,7 +104,7 @@ def lay_out(
         The layout; no two of its names are equal.
     """
     tree, work = ModuleTree(graph), work or {}
-    embedded, short = read_by_stacks(graph, stacks), short_names(graph)
+    embedded, short = read_only_by(graph, {*stacks}), short_names(graph)
     options = _Options(
         graph,
         style=style,
@@ -271,8 +270,7 @@ class _Candidate:
             for label in series_that_break_flow(level)
         }
         if in_vain:
-            entries: list[tuple[Node | Output, str]] = [*self.names.nodes.items()]
-            entries += zip(options.graph.outputs, self.names.outputs, strict=True)
+            entries = self.names.entries(options.graph)
             folded = [entry for entry, name in entries if name in in_vain]
             ops.update({entry: op_type_apart(entry, ops[entry]) for entry in folded})
             self.hierarchy.forget()

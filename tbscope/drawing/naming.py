@@ -7,14 +7,15 @@ claimed from one `UniqueNames` each. This file does not use protobuf.
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import chain
 from operator import itemgetter
 from typing import Literal, TypeAlias
 
 from tbscope.errors import ArgumentError
-from tbscope.ir.graph import Graph, Node, Parameter
+from tbscope.ir.graph import Graph, Node, Output, Parameter
 from tbscope.ir.placement.partition import Placement
 from tbscope.ir.scope_io import OWNED, STATE
 from tbscope.ir.scopes import Scope
@@ -145,6 +146,10 @@ class GraphDefNames:
     outputs: list[str] = field(default_factory=list)
     cards: list[str] = field(default_factory=list)
     ends: list[str] = field(default_factory=list)
+
+    def entries(self, graph: Graph) -> Iterator[tuple[Node | Output, str]]:
+        """Return each node and each output of the graph, with its name."""
+        return chain(self.nodes.items(), zip(graph.outputs, self.outputs, strict=True))
 
 
 def name_graph(

@@ -46,9 +46,7 @@ def op_types_apart(
         The new op type (`Conv2d[conv1]`) by node or output; all others keep their op types.
     """
     by_stem: dict[tuple[str, str], list[tuple[int, Node | Output]]] = defaultdict(list)
-    entries: list[tuple[Node | Output, str]] = [*names.nodes.items()]
-    entries += zip(graph.outputs, names.outputs, strict=True)
-    for entry, name in entries:
+    for entry, name in names.entries(graph):
         # Circles are never folded.
         if name[-1] in _DIGITS and not is_embedded(ops[entry]):
             above = name.rstrip(_DIGITS)

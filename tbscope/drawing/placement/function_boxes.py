@@ -107,7 +107,7 @@ class FunctionBoxes:
         # The module call of each outermost call frame, which is its forward or a decorator of it.
         self._forwards: dict[CallFrame, Scope] = {}
         operations = [node for node in graph.nodes if node.kind in OPERATIONS]
-        self.has_candidates = bool({node.run for node in operations} - {None})
+        self.has_candidates = any(node.run for node in operations)
         self._partition = Partition(
             lambda: [*operations, *(scope for scope in graph.scopes() if scope in order)],
             self.placement.boxes,
@@ -264,9 +264,7 @@ class FunctionBoxes:
             whole: Whether functions in which modules were called are worth a box, too.
         """
         calls_modules = [bool(unit.modules) for unit in inside]
-        if len(inside) < 2 or _is_forward(run) or all(calls_modules):
-            return False
-        if any(calls_modules) and not whole:
+        if len(inside) < 2 or _is_forward(run) or (all if whole else any)(calls_modules):
             return False
         return not any(self._ran_partly_in(unit, run) for unit in units if run not in unit.chain)
 
