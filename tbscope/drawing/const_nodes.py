@@ -45,9 +45,8 @@ def parameters_to_draw(
     if as_nodes:
         for output in graph.outputs:
             as_nodes.difference_update((output.value.producer, *output.control_inputs))
-        for node in graph.nodes:
-            inputs = [value.producer for value in node.inputs]
-            as_nodes.difference_update(inputs, node.control_inputs)
+        as_nodes -= {value.producer for node in graph.nodes for value in node.inputs}
+        as_nodes.difference_update(*[node.control_inputs for node in graph.nodes])
     for node in _without_neighbour(graph, names, circles):
         as_nodes.update(value.producer for value in node.inputs if value.producer.kind in circles)
     return as_nodes
@@ -121,8 +120,10 @@ def rename_beside_boxes(graph: Graph, names: GraphDefNames) -> None:
         graph: The graph.
         names: Changed in place.
     """
-    lone = _without_neighbour(graph, names, OWNED)
-    _rename_beside(names, [node for node in lone if node.phase == "backward"])
+    backward = {node for node in graph.nodes if node.phase == "backward"}
+    if backward:
+        lone = _without_neighbour(graph, names, OWNED)
+        _rename_beside(names, [node for node in lone if node in backward])
 
 
 def _rename_beside(names: GraphDefNames, nodes: Iterable[Node]) -> None:
