@@ -2,6 +2,7 @@
 
 import warnings
 from contextlib import contextmanager, nullcontext
+from functools import partial
 
 import torch
 import torch.distributed as dist
@@ -11,6 +12,7 @@ from torch.distributed import pipelining
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.distributed.tensor import Shard
 from torch.distributed.tensor.debug import CommDebugMode
 from torch.distributed.tensor.parallel import (
@@ -281,6 +283,13 @@ def in_a_v(ranks):
     return VirtualStages(mesh, pipelining.ScheduleZBVZeroBubble, [rank, 2 * ranks - 1 - rank])
 
 
+def by_zero(ranks):
+    """Keep the state of the optimizer for a part of the parameters alone."""
+    model = replicated(ranks)
+    model.optimizer = partial(ZeroRedundancyOptimizer, optimizer_class=torch.optim.AdamW)
+    return model
+
+
 ON_TWO = {
     "replicated": replicated,
     "normed": normed,
@@ -296,6 +305,8 @@ ON_TWO = {
     "1F1B": stage_1f1b,
     "GPipe": stage_gpipe,
 }
+# Ranks that part in the optimizer alone, too.
+RECORDED = {**ON_TWO, "by zero": by_zero}
 
 
 VIRTUAL = {"interleaved": interleaved, "zero bubble": zero_bubble, "in a V": in_a_v}
@@ -369,7 +380,8 @@ def trained(make, ranks, watch):
     """Train a model for two steps, of which the second is watched; give its state and the watch."""
     torch.manual_seed(0)
     model = make(ranks)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, foreach=False)
+    make_optimizer = getattr(model, "optimizer", torch.optim.AdamW)
+    optimizer = make_optimizer(model.parameters(), lr=0.01, foreach=False)
     count = 4 if isinstance(model, VirtualStages) else 2
     x = torch.linspace(-1, 1, 2 * count * WIDTH).reshape(count, 2, WIDTH) + dist.get_rank()
     step = run_stage if isinstance(model, Stage) else train

@@ -14,8 +14,8 @@ BOXES = {
     "fully_sharded": [""],
     "tensor_parallel": [""],
     "experts": [""],
-    # Each rank updates parameters of its own.
-    "zero_optimizer": ["rank 0", "rank 1"],
+    # Each rank updates parameters of its own; all before that is the same.
+    "zero_optimizer": ["optimizer/rank 0", "optimizer/rank 1"],
     "context_parallel": [""],
     "pipeline": ["stage 0", "stage 1"],
 }
@@ -38,6 +38,7 @@ def test_an_example_draws_all_ranks_as_one_graph_in_one_file(folder, example):
     assert sorted(rank for part in graph.parts for rank in part.ranks) == [0, 1]
     assert [part.scope for part in graph.parts] == BOXES[example.stem]
     assert any(node.collective for node in graph.nodes)
+    assert tbscope.lint(tbscope.to_graph_def(graph)) == []
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)

@@ -2,7 +2,7 @@
 
 import parallel_models
 import pytest
-from parallel_models import ON_TWO
+from parallel_models import RECORDED
 from processes import on_ranks
 
 from tbscope.formats.json import graph_from_json
@@ -14,7 +14,7 @@ IN_PLACE = frozenset({"c10d::allreduce_", "c10d::broadcast_"})
 @pytest.fixture(scope="module")
 def two(tmp_path_factory):
     """Give what each of two ranks tells of each model."""
-    return on_ranks(parallel_models.all_told, 2, tmp_path_factory.mktemp("two"), ON_TWO)
+    return on_ranks(parallel_models.all_told, 2, tmp_path_factory.mktemp("two"), RECORDED)
 
 
 def graphs_of(ranks, name):
@@ -30,7 +30,7 @@ def joined(graph):
     return [node for node in graph.nodes if node.collective is not None]
 
 
-@pytest.mark.parametrize("name", ON_TWO)
+@pytest.mark.parametrize("name", RECORDED)
 def test_a_watched_step_trains_to_the_same_bits(two, name):
     assert [rank[name]["same"] for rank in two] == [True, True]
 
@@ -42,7 +42,7 @@ def moved(node):
     return told.kind, told.output_bytes if in_place else told.input_bytes + told.output_bytes
 
 
-@pytest.mark.parametrize("name", ON_TWO)
+@pytest.mark.parametrize("name", RECORDED)
 def test_collectives_are_those_that_torch_counts_with_the_bytes_that_it_sees(two, name):
     for rank, graph in zip(two, graphs_of(two, name), strict=True):
         seen = rank[name]["seen"]
@@ -52,7 +52,7 @@ def test_collectives_are_those_that_torch_counts_with_the_bytes_that_it_sees(two
         assert rank[name]["counts"] in (None, len(counted))
 
 
-@pytest.mark.parametrize("name", ON_TWO)
+@pytest.mark.parametrize("name", RECORDED)
 def test_each_collective_stands_in_a_module(two, name):
     for graph in graphs_of(two, name):
         verify(graph)
@@ -66,7 +66,7 @@ def test_each_collective_stands_in_a_module(two, name):
             assert module_of(path) in calls, node
 
 
-@pytest.mark.parametrize("name", ON_TWO)
+@pytest.mark.parametrize("name", RECORDED)
 def test_ranks_number_what_they_do_together_alike(two, name):
     one, other = ([node.collective for node in joined(graph)] for graph in graphs_of(two, name))
     alike = [

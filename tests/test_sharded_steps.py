@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as dist
 from parallel_models import WIDTH, Block, Net
 from torch import nn
 from torch.distributed.fsdp import (
@@ -162,6 +163,47 @@ def test_a_sharded_layer_is_drawn_as_it_was_written(graphs, name):
 
 def is_clip(name):
     return name.endswith("clip_grad_norm_")
+
+
+def in_parts(rank):
+    """Record a step of a rank that updates parameters of its own alone, and sends them."""
+    with tbscope.fake_world(2, rank=rank):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4, bias=False))
+        optimizer = torch.optim.SGD(model[2 * rank].parameters(), lr=0.1)
+        with tbscope.record(model) as recording:
+            model(torch.ones(2, 4)).sum().backward()
+            for weight in model.parameters():
+                dist.all_reduce(weight.grad)
+            optimizer.step()
+    return recording.graph
+
+
+def test_what_ranks_did_in_common_before_they_part_is_drawn_once():
+    graphs = [in_parts(rank) for rank in range(2)]
+    merged = tbscope.merge_ranks(graphs)
+    seen_first(merged)
+    assert [part.scope for part in merged.parts] == ["optimizer/rank 0", "optimizer/rank 1"]
+    assert [call.qualified_name for call in merged.calls] == ["", "0", "1", "2"]
+    for rank, graph in enumerate(graphs):
+        places = [
+            str(node.scope).replace(f"optimizer/rank {rank}/", "optimizer/")
+            for node in merged.nodes
+        ]
+        own = Counter(
+            (node.op, place)
+            for node, place in zip(merged.nodes, places, strict=True)
+            if f"rank {1 - rank}" not in place
+        )
+        assert own == Counter((node.op, str(node.scope)) for node in graph.nodes)
+    devices = {value.device.split("/")[0] for node in merged.nodes for value in node.outputs}
+    assert devices == {"ranks 0-1 cpu", "rank 0 cpu", "rank 1 cpu"}
+
+
+def test_ranks_that_part_in_the_forward_pass_have_nothing_in_common():
+    graphs = [in_parts(rank) for rank in range(2)]
+    graphs[1].nodes[3].op = "gelu"
+    assert [part.scope for part in tbscope.merge_ranks(graphs).parts] == ["rank 0", "rank 1"]
 
 
 @pytest.mark.parametrize("example", sorted(SIMULATED.glob("*.py")), ids=lambda path: path.stem)

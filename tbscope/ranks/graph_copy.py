@@ -14,7 +14,7 @@ from tbscope.ir.call_blocks import block_property
 from tbscope.ir.graph import Argument, Call, Graph, Node, Parameter, Value
 from tbscope.ir.metadata import device_on, ranks_text
 from tbscope.ir.pytree import map_tree
-from tbscope.ir.scopes import NearestProperty, Phase, Scope, ScopePart
+from tbscope.ir.scopes import NearestProperty, Phase, Scope, ScopePart, self_and_ancestors
 
 __all__ = ["RankCopy"]
 
@@ -30,8 +30,11 @@ class RankCopy:
         phases: Boxes of the phases (`gradients`) by their scope parts, shared by all copies; new
             phases are added.
         box_of: Names of the boxes of operations, for ranks with several stages of a pipeline.
+        shared: The number of leading nodes that all ranks have in common, outside of all boxes.
 
     Attributes:
+        shared: The leading nodes that all ranks have in common.
+        common: The scopes around these nodes.
         graph: The copy.
         numbers: The ranks.
         ranks: The ranks as text.
@@ -47,6 +50,7 @@ class RankCopy:
         number: int,
         phases: dict[ScopePart, Scope],
         box_of: Mapping[Node, str],
+        shared: int,
     ) -> None:
         self.numbers = ranks
         self.ranks = ranks_text(ranks)
@@ -70,9 +74,14 @@ class RankCopy:
         for node, copy in zip(graph.nodes, self.graph.nodes, strict=True) if box_of else ():
             if node in box_of:
                 self._box_of[self._block_of(node.scope) or copy] = box_of[node]
+        self.shared = self.graph.nodes[:shared]
+        self.common = {each for node in self.shared for each in self_and_ancestors(node.scope)}
         if self.box is not None:
-            self._add_scopes(self.graph.scopes())
+            self._add_scopes(scope for scope in self.graph.scopes() if scope not in self.common)
+        outside = [(node, node.scope) for node in self.shared]
         self._place(self.graph.nodes)
+        for node, scope in outside:
+            node.scope = scope
         self.graph.calls = [self._call(call) for call in self.graph.calls]
         self.graph.outputs = [
             replace(output, given=self._value(output.given)) for output in self.graph.outputs
@@ -94,7 +103,7 @@ class RankCopy:
                 self._scopes[scope] = _scope_like(scope, outer)
             else:
                 # `scopes` lists parents before their children.
-                self._scopes[scope] = _scope_like(scope, self._scopes[parent])
+                self._scopes[scope] = _scope_like(scope, self._scopes.get(parent, parent))
 
     def _around_call(self, scope: Scope | None, name: str | None) -> Scope:
         """Return the copy of a scope around calls, or of the top level, in a box of these ranks.

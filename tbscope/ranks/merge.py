@@ -24,7 +24,7 @@ from tbscope.ir.scopes import Scope, ScopePart, self_and_ancestors
 from tbscope.messages import error_text, shown
 from tbscope.ranks.graph_copy import RankCopy
 from tbscope.ranks.match_collectives import Joint, match_parts
-from tbscope.ranks.rank_classes import groups_of, parts_of, sizes_of, structure_of
+from tbscope.ranks.rank_classes import groups_of, parts_of, shared_nodes, sizes_of, structure_of
 from tbscope.ranks.rank_differences import find_difference
 from tbscope.ranks.rank_options import check_unfolded
 from tbscope.ranks.rank_shares import figures_of, whole_model
@@ -70,7 +70,7 @@ def merge_ranks(
     groups = [[graph] for graph in ordered] if unfolded else groups_of(ordered)
     for group in groups:
         check_invariants(group[0])
-    merged = _side_by_side(groups)
+    merged = _side_by_side(groups, apart=unfolded)
     merged.rank = ordered[0].rank
     merged.world_size = max(ordered[-1].rank + 1, *[graph.world_size for graph in ordered])
     merged.mesh = ordered[0].mesh
@@ -160,11 +160,12 @@ def _with_equals(graphs: Sequence[Graph], alike: Sequence[str]) -> Iterator[Grap
 # -- parts side by side ----------------------------------------------------------------------
 
 
-def _side_by_side(groups: Sequence[Sequence[Graph]]) -> Graph:
+def _side_by_side(groups: Sequence[Sequence[Graph]], *, apart: bool) -> Graph:
     """Return the graph of groups of ranks, each drawn as its first rank.
 
     Args:
         groups: Graphs of equivalent ranks. A single group has no box.
+        apart: Whether groups are drawn apart even as far as they are equal.
     """
     parts = [Part(tuple([graph.rank for graph in group])) for group in groups]
     stages = find_stages(parts, [group[0] for group in groups])
@@ -173,6 +174,7 @@ def _side_by_side(groups: Sequence[Sequence[Graph]]) -> Graph:
         for part, own in zip(parts, stages, strict=True)
     ]
     times = Counter(number for own in stages for number in own.numbers)
+    shared = 0 if apart or times or len(groups) == 1 else shared_nodes([own[0] for own in groups])
     merged = Graph(groups[0][0].name)
     totals = whole_model(list(zip(parts, groups, strict=True)))
     copies: list[RankCopy] = []
@@ -183,10 +185,10 @@ def _side_by_side(groups: Sequence[Sequence[Graph]]) -> Graph:
         box_of = {
             node: _box_of(part._replace(stage=stage), times) for node, stage in own.of_node.items()
         }
-        copy = RankCopy(group[0], part.ranks, box, number, phases, box_of)
+        copy = RankCopy(group[0], part.ranks, box, number, phases, box_of, shared)
         number = copy.next_number
         graph = copy.graph
-        _tell_differences(graph, group)
+        _tell_differences(graph.nodes, group)
         copies.append(copy)
         merged.calls += graph.calls
         merged.inputs += graph.inputs
@@ -202,15 +204,58 @@ def _side_by_side(groups: Sequence[Sequence[Graph]]) -> Graph:
     merged.notes = [*_differences(copies, groups, stages), *_notes(copies, parts)]
     part_of = {rank: index for index, part in enumerate(parts) for rank in part.ranks}
     joint = match_parts([copy.graph.nodes for copy in copies], part_of)
+    if shared:
+        _tell_differences(copies[0].shared, [graph for group in groups for graph in group])
+        joint = _share(merged, joint, copies)
     _name(copies, joint.order)
     replace_nodes(merged, joint.order)
     _join(merged, joint, {node: copy for copy in copies for node in copy.graph.nodes})
-    paths = {scope.path for scope in merged.scopes()}
-    # All operations of a rank may be collectives with other ranks; then its box is empty and gone.
+    boxes = [scope.path for scope in merged.scopes() if scope.kind == "rank"]
+    # A rank that has its forward pass in common with others has boxes in later phases alone. If all
+    # of its operations are collectives with other ranks, its box is empty and gone.
     merged.parts = tuple(
-        [part if part.scope in paths else part._replace(scope="") for part in merged.parts]
+        part._replace(
+            scope=next((path for path in boxes if path.endswith(part.scope)), "")
+            if part.scope
+            else ""
+        )
+        for part in merged.parts
     )
     return merged
+
+
+def _share(merged: Graph, joint: Joint, copies: Sequence[RankCopy]) -> Joint:
+    """Replace the leading nodes of all copies but the first by those of the first copy.
+
+    Args:
+        merged: The graph of all copies, still without nodes; changed in place.
+        joint: The connections between the copies.
+        copies: The copies.
+    Returns:
+        The connections that remain, and the order of the nodes that remain.
+    """
+    first, *others = copies
+    ranks = ranks_text(rank for copy in copies for rank in copy.numbers)
+    for value in (value for node in first.shared for value in node.outputs):
+        value.device = device_on(ranks, split_device(value.device)[1])
+    editor, gone, common = Editor(merged), set[Node](), set[Scope]()
+    for copy in others:
+        for node, instead in zip(copy.shared, first.shared, strict=True):
+            for value, replacement in zip(node.outputs, instead.outputs, strict=True):
+                editor.read_instead(value, replacement)
+            editor.stand_for(node, (instead,), noted=instead)
+        gone.update(copy.shared)
+        common |= copy.common
+    merged.calls = [call for call in merged.calls if call.scope not in common]
+    merged.inputs = [node for node in merged.inputs if node not in gone]
+    merged.outputs = [each for each in merged.outputs if each.value.producer not in gone]
+    # All ranks have one model.
+    merged.modules = first.graph.modules
+    order = [node for node in joint.order if node not in gone]
+    replace_nodes(merged, order)
+    editor.apply()
+    collectives = [nodes for nodes in joint.collectives if gone.isdisjoint(nodes)]
+    return Joint(collectives, joint.messages, order)
 
 
 def _box_of(part: Part, times: Mapping[int, int]) -> str:
@@ -308,18 +353,18 @@ def _name(copies: Sequence[RankCopy], order: Iterable[Node]) -> None:
 # -- differences between equivalent ranks -------------------------------------------------------
 
 
-def _tell_differences(merged: Graph, group: Sequence[Graph]) -> None:
-    """Record on the nodes of a graph how the ranks that it represents differ.
+def _tell_differences(merged: Sequence[Node], group: Sequence[Graph]) -> None:
+    """Record on nodes how the ranks that they represent differ.
 
     Args:
-        merged: The copy of the first of these graphs; its nodes are changed.
+        merged: Copies of the leading nodes of the first of these graphs, which are changed.
         group: The graphs of equivalent ranks.
     """
     # Graphs that share their node list are compared once.
     shared: dict[int, tuple[list[int], list[Node]]] = {}
     for graph in group:
         shared.setdefault(id(graph.nodes), ([], graph.nodes))[0].append(graph.rank)
-    for index, node in enumerate(merged.nodes):
+    for index, node in enumerate(merged):
         ranks_by_text: dict[str, dict[str, list[int]]] = {}
         groups: dict[tuple[int, ...], None] = {}
         for ranks, nodes in shared.values():
@@ -373,6 +418,15 @@ def _join(merged: Graph, joint: Joint, copy_of: Mapping[Node, RankCopy]) -> None
         _join_collective(editor, nodes, copy_of)
         nodes[0].scope = boxes.get(phase_box, phase_box)
     editor.apply()
+    joined = {nodes[0] for nodes in joint.collectives}
+    read = {value for node in merged.nodes for value in node.inputs}
+    for node in merged.nodes:
+        if node.op == "wait" and read.isdisjoint(node.outputs):
+            # In the box of its rank, a wait for a last result would be on a cycle of boxes.
+            node.scope = next(
+                (value.producer.scope for value in node.inputs if value.producer in joined),
+                node.scope,
+            )
     for sender, receiver in joint.messages:
         payload = (sender.inputs or receiver.outputs)[0]
         message = replace(payload, producer=sender, index=len(sender.outputs))

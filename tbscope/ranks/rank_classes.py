@@ -10,10 +10,13 @@ are stable. In a ring no rank is first or last, so all its ranks are equivalent.
 import hashlib
 import re
 from collections.abc import Hashable, Iterator, Sequence
+from itertools import takewhile
+from typing import Any
 
 from tbscope.ir.graph import Graph, Node, Value
+from tbscope.ir.scopes import self_and_ancestors
 
-__all__ = ["groups_of", "is_message", "parts_of", "sizes_of", "structure_of"]
+__all__ = ["groups_of", "is_message", "parts_of", "shared_nodes", "sizes_of", "structure_of"]
 
 # A decimal part of a dotted name.
 _NUMBER = re.compile(r"(?<![^.])[0-9]+(?![^.])")
@@ -65,6 +68,34 @@ def structure_of(graph: Graph) -> str:
     return text.hexdigest()
 
 
+def shared_nodes(graphs: Sequence[Graph]) -> int:
+    """Return the number of leading nodes that are equal in graphs of different structure.
+
+    They are whole phases of a training step: with the first operation that differs, the whole
+    backward pass or optimizer step differs that contains it, and all after it. In a forward pass,
+    the number is 0.
+    """
+    tables = []
+    for graph in graphs:
+        rows, count = [*_rows(graph)], len([*graph.scopes()])
+        tables.append((rows[:count], rows[count : count + len(graph.nodes)]))
+    rows_of_ranks = zip(*[rows for _, rows in tables], strict=False)
+    shared = [
+        rows[0] for rows in takewhile(lambda rows: len({*map(repr, rows)}) == 1, rows_of_ranks)
+    ]
+    equal = len(shared)
+    for graph in graphs:
+        roots = [[None, *self_and_ancestors(node.scope)][-1] for node in graph.nodes]
+        root = roots[equal] if equal < len(roots) else None
+        if root is not None and root.phase != "forward":
+            shared = shared[: roots.index(root)]
+        elif equal < len(roots):
+            return 0
+    last = max((row[0][2] for row in shared if row[0][2] is not None), default=-1)
+    scopes = [rows[: last + 1] for rows, _ in tables]
+    return len(shared) if all(rows == scopes[0] for rows in scopes) else 0
+
+
 def parts_of(node: Node) -> list[str]:
     """Return the parts of split tensors that a node reads: `chunk:2`."""
     return [f"{value.producer.op}:{value.index}" for value in node.inputs if _is_part(value)]
@@ -91,7 +122,7 @@ def _peers(graph: Graph) -> list[int]:
     ]
 
 
-def _rows(graph: Graph) -> Iterator[Hashable]:
+def _rows(graph: Graph) -> Iterator[Any]:
     """Yield rows that are equal for two graphs if and only if they have the same structure."""
     scopes = {scope: number for number, scope in enumerate(graph.scopes())}
     for scope in scopes:

@@ -181,7 +181,8 @@ class _ModuleSearch:
     def move(self, node: Node, module_scope: Scope) -> None:
         """Move a collective, and the nodes beside it that only lead to it.
 
-        Views of its result, and waits for it, move as well.
+        Views of its result, waits for it, and operations that only store it in gradients move as
+        well.
         """
         scope = node.scope
         # The box of a whole pass also contains nodes that were found at its end: the bucket of
@@ -198,7 +199,9 @@ class _ModuleSearch:
                 continue
             waits = near.op in _WAITS
             if near.role is None and not moved.issuperset(self._after(near)) and not waits:
-                continue
+                stored = {value for at, value in enumerate(near.inputs) if at not in near.writes}
+                if not near.writes or not moved.issuperset(value.producer for value in stored):
+                    continue
             if (near.role == "view" or waits) and moved.isdisjoint(sources_of(near)):
                 continue
             moved.add(near)
