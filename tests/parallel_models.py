@@ -11,7 +11,12 @@ from torch import nn
 from torch.distributed import pipelining
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import (
+    FullyShardedDataParallel,
+    MixedPrecisionPolicy,
+    fully_shard,
+)
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.distributed.tensor import Shard
 from torch.distributed.tensor.debug import CommDebugMode
@@ -23,6 +28,7 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 from torch.nn.parallel import DistributedDataParallel
+from torch.nn.utils import clip_grad_norm_
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import tbscope
@@ -305,8 +311,18 @@ ON_TWO = {
     "1F1B": stage_1f1b,
     "GPipe": stage_gpipe,
 }
-# Ranks that part in the optimizer alone, too.
-RECORDED = {**ON_TWO, "by zero": by_zero}
+
+
+def wrapped(ranks):
+    """Shard by the older wrapper, and clip the gradients."""
+    policy, device = ModuleWrapPolicy({Block}), torch.device("cpu")
+    model = FullyShardedDataParallel(Net(), auto_wrap_policy=policy, device_id=device)
+    model.clipped = True
+    return model
+
+
+# Also ranks that part in the optimizer, and a group that is no dimension of a mesh.
+RECORDED = {**ON_TWO, "by zero": by_zero, "wrapped": wrapped}
 
 
 VIRTUAL = {"interleaved": interleaved, "zero bubble": zero_bubble, "in a V": in_a_v}
@@ -344,6 +360,7 @@ def oracles(model):
 _KINDS = {
     "c10d.allreduce_": "all_reduce",
     "c10d._allgather_base_": "all_gather",
+    "c10d.allgather_": "all_gather",
     "c10d._reduce_scatter_base_": "reduce_scatter",
     "c10d.broadcast_": "broadcast",
     "c10d.send": "send",
@@ -391,7 +408,7 @@ def trained(make, ranks, watch):
     with watch(model) as seen:
         step(model, x)
         if getattr(model, "clipped", False):
-            nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+            getattr(model, "clip_grad_norm_", partial(clip_grad_norm_, model.parameters()))(0.1)
         optimizer.step()
     return state_of(model, optimizer), seen
 

@@ -2,12 +2,14 @@
 
 import runpy
 from collections import Counter
+from itertools import product
 from pathlib import Path
 
 import pytest
 import torch
 import torch.distributed as dist
 from parallel_models import WIDTH, Block, Net
+from sweeps import sampled
 from torch import nn
 from torch.distributed.fsdp import (
     FullyShardedDataParallel,
@@ -87,14 +89,14 @@ def clip(model):
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
 
 
-def trained(name, watch):
+def trained(name, watch, *, foreach=False):
     """Train two steps, of which the second is watched."""
     ranks, make = STEPS[name]
     sizes = {"replicas": 2, "dp": 2} if name == "hybrid" else {"dp": ranks}
     with tbscope.fake_world(ranks, mesh=sizes) as mesh:
         torch.manual_seed(0)
         model = make(mesh)
-        optimizer = torch.optim.AdamW(model.parameters(), foreach=False)
+        optimizer = torch.optim.AdamW(model.parameters(), foreach=foreach)
         x = torch.randn(2, 3, WIDTH)
 
         def step():
@@ -161,6 +163,18 @@ def test_a_sharded_layer_is_drawn_as_it_was_written(graphs, name):
     assert {"all_reduce"} <= set(inside(hierarchy, next(filter(is_clip, hierarchy.boxes))))
 
 
+WAYS = list(product(STEPS, ["op", "module", "overview"], [False, True]))
+
+
+@pytest.mark.parametrize(
+    ("name", "level", "foreach"),
+    sampled(WAYS, [("hybrid", "overview", True), ("wrapped", "module", False)]),
+)
+def test_a_sharded_step_has_no_cycle_at_any_level(name, level, foreach):
+    graph = trained(name, tbscope.record, foreach=foreach).graph
+    assert tbscope.lint(tbscope.to_graph_def(graph, level=level)) == []
+
+
 def is_clip(name):
     return name.endswith("clip_grad_norm_")
 
@@ -212,6 +226,7 @@ def test_an_example_of_many_ranks_runs_in_one_process(example, tmp_path, monkeyp
     runpy.run_path(str(example), run_name="__main__")
     log, *_ = tbscope.read_log(tmp_path / "runs" / example.stem)
     seen_first(log.graph)
+    assert log.graph.outputs == []
     assert f"examples/distributed/simulated/{example.name}" in DOC.read_text()
 
 
