@@ -63,6 +63,35 @@ def test_the_training_goes_on_as_without(callback, tmp_path):
         assert torch.equal(one, two)
 
 
+@pytest.mark.parametrize(("batches", "equal"), [(3, 2), (12, 8)])
+def test_micro_batches_are_drawn_up_to_the_optimizer(callback, tmp_path, batches, equal):
+    watched, alone = lit_net(), lit_net()
+    data = torch.utils.data.DataLoader([{"x": torch.ones(3), "y": torch.ones(2)}] * 24)
+    drawn = callback()
+    for module, callbacks in ((watched, [drawn]), (alone, [])):
+        trainer = trainer_of_lightning(
+            tmp_path / str(len(callbacks)), callbacks, accumulate_grad_batches=batches
+        )
+        assert told_while(lambda: trainer.fit(module, data)) == []  # noqa: B023
+    for one, two in zip(watched.parameters(), alone.parameters(), strict=True):
+        assert torch.equal(one, two)
+    tbscope.verify(drawn.graph)
+    passes = {top for top in tops(drawn.graph) if top.startswith("gradients")}
+    assert len(passes) == equal + 1
+    assert tops(drawn.graph)[-1] == "optimizer"
+    # Lightning runs the last one in a closure of the optimizer, called by a method of the module.
+    names = [node.name for node in tbscope.to_graph_def(drawn.graph).node]
+    assert any(name.startswith(f"Lit/net_x_{equal}/") for name in names)
+    assert "stack" not in {node.op for node in drawn.graph.nodes}
+
+
+def test_micro_batches_without_an_optimizer_are_drawn_at_the_end(callback, tmp_path):
+    drawn = callback()
+    options = {"accumulate_grad_batches": 4, "max_steps": 1, "limit_train_batches": 2}
+    trainer_of_lightning(tmp_path, [drawn], **options).fit(lit_net(), points())
+    assert tops(drawn.graph)[:3] == ["None", "Lit", "gradients"]
+
+
 def test_several_optimizers_by_hand_are_all_drawn(callback, tmp_path):
     class Two(type(lit_net())):
         def __init__(self):

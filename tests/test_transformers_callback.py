@@ -65,10 +65,13 @@ def test_a_training_of_one_step_leaves_no_hook_either(callback, tmp_path):
     assert not trainer.model._forward_pre_hooks
 
 
-def test_with_accumulation_a_call_and_its_backward_pass_are_drawn(callback, tmp_path):
+def test_with_accumulation_the_calls_and_backward_passes_up_to_the_optimizer_are_drawn(
+    callback, tmp_path
+):
     drawn = callback()
     trainer_of_transformers(tmp_path, [drawn], gradient_accumulation_steps=2).train()
     assert tops(drawn.graph)[:3] == ["None", "BertForSequenceClassification", "gradients"]
+    assert tops(drawn.graph)[-2:] == ["gradients.1", "optimizer"]
     assert len(graphs_in(log_of(tmp_path))) == 1
 
 

@@ -23,9 +23,12 @@ except ImportError:
 
 __all__ = ["GraphCallback"]
 
+# Recorded micro batches before the one with the optimizer's step.
+_MOST_BATCHES = 8
+
 
 class GraphCallback(DrawingCallback, Callback):
-    """Draws the first batch that a `Trainer` trains with: forward, loss, backward, optimizer.
+    """Draws the first step that a `Trainer` trains with: forward, loss, backward, optimizer.
 
         trainer = Trainer(logger=TensorBoardLogger("logs"), callbacks=[GraphCallback()])
 
@@ -35,14 +38,24 @@ class GraphCallback(DrawingCallback, Callback):
     draws. A failure is one warning.
     """
 
-    # The recording in progress, and the context managers that end with it.
+    # The recording in progress, the context managers that end with it, and those that suspend it
+    # between micro batches; the number of steps before it, and of its micro batches.
     _recording: Recording | None = None
     _open: ExitStack
+    _suspended: ExitStack
+    _steps = _batches = 0
 
     def on_train_batch_start(
         self, trainer: Any, pl_module: Any, batch: object, batch_idx: int
     ) -> None:
-        """Begin to record, at the first batch."""
+        """Begin to record, at the first batch, or go on at a micro batch."""
+        if self._recording is not None:
+            steps = (batch_idx + 1) % trainer.accumulate_grad_batches == 0 or trainer.is_last_batch
+            if steps or self._batches < _MOST_BATCHES:
+                self._suspended.close()
+                if tensor_leaves(batch, "batch"):
+                    with self._going_on():
+                        self._recording.input(batch=batch)
         if self._begun or not trainer.is_global_zero:
             return
         self._begun = True
@@ -57,15 +70,31 @@ class GraphCallback(DrawingCallback, Callback):
             recording.begin(frame)
             stack.push(recording)
             self._recording, self._open = recording, stack.pop_all()
+            self._suspended, self._steps = ExitStack(), trainer.global_step
 
     def on_train_batch_end(
         self, trainer: Any, pl_module: object, outputs: object, batch: object, batch_idx: int
     ) -> None:
-        """Write the recorded graph."""
-        recording, self._recording = self._recording, None
-        if recording is None:
+        """Write the recorded graph, once the optimizer has made its step."""
+        self._batches += 1
+        accumulates = self._backward and trainer.accumulate_grad_batches > 1
+        if self._recording is None:
             return
+        if accumulates and trainer.global_step == self._steps:
+            self._suspended.enter_context(suspend_watchers())
+            return
+        self._finish(trainer, pl_module)
+
+    def on_train_end(self, trainer: Any, pl_module: object) -> None:
+        """Write the graph of a step whose last micro batch never came."""
+        if self._recording is not None:
+            self._finish(trainer, pl_module)
+
+    def _finish(self, trainer: Any, pl_module: object) -> None:
+        recording, self._recording = self._recording, None
+        assert recording is not None
         with self._going_on():
+            self._suspended.close()
             self._open.close()
             self.graph = recording.graph
             self.graph.name = type(pl_module).__name__
@@ -75,6 +104,7 @@ class GraphCallback(DrawingCallback, Callback):
         """Drop the recording: a step that raised is not drawn."""
         if self._recording is not None:
             self._recording = None
+            self._suspended.close()
             self._open.__exit__(type(exception), exception, exception.__traceback__)
 
 

@@ -104,7 +104,7 @@ class _Rows:
         self._numbers: dict[Hashable, int] = {}
         self._rows: dict[Node, int] = {}
         self._of_state = values_of_state(graph)
-        self._path = InheritedProperty[int](self._path_in, top=0)
+        self._path = InheritedProperty[int](self._path_in, top=-1)
         self._block_of = block_property()
 
     def of(self, batches: Sequence[Sequence[Node]]) -> list[dict[_Row, Node]]:
