@@ -92,7 +92,11 @@ class _ModuleSearch:
                 return module_scope
         if not self._is_nowhere(node.scope):
             return None
-        return self._around_those(node, sources_of) or self._around_those(node, self._after)
+        by_readers = self._around_those(node, self._after)
+        if node.collective is not None and node.collective.kind == "recv":
+            # It reads nothing but the memory that it fills.
+            return by_readers
+        return self._around_those(node, sources_of) or by_readers
 
     def _is_nowhere(self, scope: Scope | None) -> bool:
         """Whether a scope belongs to no module: the top level, a whole pass or optimizer.
