@@ -11,7 +11,10 @@ from torch import nn
 from versions import needs_torch
 
 import tbscope
+from tbscope.ir.scopes import self_and_ancestors
+from tbscope.page.hierarchy import Hierarchy
 from tbscope.ranks.rank_classes import is_message
+from tbscope.utils.components import find_cycles
 
 DOC = (Path(__file__).parents[1] / "docs" / "distributed.md").read_text(encoding="utf-8")
 ONES = torch.ones(4, 4)
@@ -247,3 +250,56 @@ def test_the_pipeline_in_the_docs_is_drawn_as_its_stages(tmp_path, monkeypatch):
     whole = Llama((64, 32, 8, 8, 48), 3)
     held = sum(one.numel() for one in whole.parameters())
     assert graph.parts[0].figures["model_parameters"] == held
+
+
+def test_the_training_step_in_the_docs_is_drawn_as_its_stages(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("llama.LARGE", (64, 64, 8, 8, 64))
+    code = examples()[2].replace("8 if at < last else 6", "1").replace("1, 4096", "1, 8")
+    names = {}
+    exec(code.replace('"pp": 16', '"pp": 3').replace("1024", "192"), names)
+    graph = names["graph"]
+    tbscope.verify(graph)
+    assert [part.scope for part in graph.parts] == ["stage 0", "stage 1", "stage 2"]
+    steps = {"forward": [], "backward": []}
+    for node in graph.nodes:
+        if is_message(node) and node.collective.kind == "recv":
+            (sender,) = (value.producer for value in node.inputs if is_message(value.producer))
+            steps[node.phase].append((stage_of(sender), stage_of(node)))
+    assert steps == {"forward": [(0, 1), (1, 2)], "backward": [(2, 1), (1, 0)]}
+    drawn = Hierarchy.of(tbscope.to_graph_def(graph, templates=False))
+    tops = {"x", "input", "stage_0", "stage_1", "stage_2", "gradients", "optimizer"}
+    assert {child.label for child in drawn.root.children.values()} - {"cross_entropy"} == tops
+    assert not any(find_cycles(drawn.links(box)) for box in (drawn.root, *drawn.boxes.values()))
+
+
+def stage_of(node):
+    (box,) = [scope for scope in self_and_ancestors(node.scope) if scope.kind == "rank"]
+    return int(box.part.label.removeprefix("stage "))
+
+
+class Halves(torch.autograd.Function):
+    """Sums over all ranks, which the gradient is handed to as it is."""
+
+    @staticmethod
+    def forward(ctx, x):
+        x = x.clone()
+        dist.all_reduce(x)
+        return x
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient
+
+
+def test_what_a_loss_sums_over_ranks_stays_beside_the_model():
+    model = nn.Linear(4, 4)
+
+    def loss_of(out):
+        shifted = out - Halves.apply(out.amax(-1, keepdim=True))
+        return Halves.apply(shifted.exp().sum(-1)).log().mean()
+
+    with tbscope.fake_world(2), tbscope.record(model) as recording:
+        loss_of(model(torch.ones(3, 4))).backward()
+    last = [node for node in recording.graph.nodes if node.collective][-1]
+    assert (last.op, last.scope, last.phase) == ("all_reduce", None, "forward")

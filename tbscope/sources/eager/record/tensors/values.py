@@ -24,7 +24,6 @@ from tbscope.sources.torch.compat.tensors import (
 from tbscope.sources.torch.subclasses import (
     PLAIN,
     Writes,
-    same_storage,
     shares_storage_with,
     storage_keys,
 )
@@ -100,14 +99,13 @@ class TensorValues:
 
         The tensor made last counts. Return None if there is none.
         """
-        return next(
-            (
-                value
-                for candidate, value in reversed(self.alive())
-                if same_storage(candidate, tensor) and candidate.shape == tensor.shape
-            ),
-            None,
-        )
+        key, shape = storage_key(tensor), tensor.shape
+        found = [
+            value
+            for candidate, value in (() if key is None else self.table.alive())
+            if candidate.shape == shape and storage_key(candidate) == key
+        ]
+        return max(found, key=self._position, default=None)
 
     def make(self, node: Node, tensor: torch.Tensor) -> Value:
         """Append an output to a node for a tensor whose inner tensors have values of their own."""
@@ -257,9 +255,10 @@ class TensorValues:
 
     def alive(self) -> list[tuple[torch.Tensor, Value]]:
         """Return the live tensors with their values, ordered by producer and output."""
-        return sorted(
-            self.table.alive(), key=lambda pair: (self._order_of(pair[1].producer), pair[1].index)
-        )
+        return sorted(self.table.alive(), key=lambda pair: self._position(pair[1]))
+
+    def _position(self, value: Value) -> tuple[int, int]:
+        return self._order_of(value.producer), value.index
 
     def unread(self, returned: Set[Value] = frozenset()) -> list[torch.Tensor]:
         """Return the live tensors that operations made and no operation reads.

@@ -384,9 +384,30 @@ class Backward:
                 # user's.
                 if made is not None and made.producer.kind == "op":
                     return near
-            elif call.qualified_name == own_scope.qualified_name:
-                # A later call of the module.
-                return near
+            else:
+                return self._in_call(begun, call, own_scope)
+        return self._mirror(begun, own_scope)
+
+    def _in_call(self, begun: _Pass, call: Scope, own_scope: Scope) -> Scope:
+        """Return the mirror of a module's own scope, in a later call of it or of a module around.
+
+        Args:
+            begun: The pass.
+            call: The scope of the operation whose gradient is computed.
+            own_scope: The scope of the module, in its first call.
+        """
+        calls = {_module_of(scope): scope for scope in reversed(self_and_ancestors(call))}
+        inside: list[Scope] = []
+        for scope in self_and_ancestors(own_scope):
+            later = calls.get(_module_of(scope))
+            if later is scope:
+                break
+            if later is not None and scope.qualified_name is not None:
+                mirror = self._mirror(begun, later)
+                for inner in reversed(inside):
+                    mirror = self._part_of(begun, inner, mirror)
+                return mirror
+            inside.append(scope)
         return self._mirror(begun, own_scope)
 
     def mirror_of(self, entry: ModuleEntry, *, after: bool) -> Scope | None:
@@ -432,17 +453,20 @@ class Backward:
         if scope is None or scope in (root, root.parent, begun.mirrors.get(root)):
             return root
         if scope not in begun.mirrors:
-            parent = self._mirror(begun, scope.parent)
-            key = parent, scope.part
-            if self._scopes.boxes.get((scope.parent, "gather")) is scope:
-                # The gradient of a gathered tensor is reduced and scattered.
-                begun.parts[key] = self._scopes.box(parent, "reduce_scatter")
-            if key not in begun.parts:
-                kind: ScopeKind = "container" if scope.kind == "container" else "hand"
-                begun.parts[key] = self._new(scope.part, parent, kind)
-            begun.mirrors[scope] = begun.parts[key]
-            begun.calls[begun.parts[key]] = scope
+            begun.mirrors[scope] = self._part_of(begun, scope, self._mirror(begun, scope.parent))
+            begun.calls[begun.mirrors[scope]] = scope
         return begun.mirrors[scope]
+
+    def _part_of(self, begun: _Pass, scope: Scope, parent: Scope) -> Scope:
+        """Return the scope in a mirror that has the part of a scope of the forward pass."""
+        key = parent, scope.part
+        if self._scopes.boxes.get((scope.parent, "gather")) is scope:
+            # The gradient of a gathered tensor is reduced and scattered.
+            begun.parts[key] = self._scopes.box(parent, "reduce_scatter")
+        if key not in begun.parts:
+            kind: ScopeKind = "container" if scope.kind == "container" else "hand"
+            begun.parts[key] = self._new(scope.part, parent, kind)
+        return begun.parts[key]
 
     def _new(self, part: ScopePart, parent: Scope, kind: ScopeKind = "hand") -> Scope:
         """Open a scope of a pass; its index is that of the mirrored scope if this is free."""
@@ -490,6 +514,11 @@ class Backward:
         """Return a key of a leaf tensor, equal for any tensor in its place in the module."""
         entry = self._scopes.registry.tensor(leaf)
         return id(leaf) if entry is None else (entry.owner, entry.attribute)
+
+
+def _module_of(scope: Scope) -> tuple[str | None, str, str | None]:
+    """Return a key that is equal for the calls of a module."""
+    return scope.qualified_name, scope.part.label, scope.part.attribute
 
 
 def _describe_gradients(leaves: Iterable[tuple[Node, torch.Tensor]]) -> None:
