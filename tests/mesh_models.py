@@ -76,7 +76,7 @@ class Tokens(nn.Module):
 
     def __init__(self, mesh):
         super().__init__()
-        self.llama = LLAMA["parallelize"](LLAMA["Llama"](), mesh)
+        self.llama = LLAMA["parallelize"](LLAMA["Llama"](layers=1), mesh)
 
     def forward(self, x):
         return self.llama((x.abs() * 10).long().flatten(1)).float()
