@@ -47,6 +47,8 @@ class ScriptWatch:
         self._open = ExitStack()
         self.close = self._open.close
 
+    # The step of an optimizer may be compiled, and its hooks with it.
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def step_ended(self, optimizer: Optimizer) -> None:
         """Watch the model of an optimizer after its first step, or after its second."""
         called = self._known.get(optimizer)
