@@ -133,7 +133,7 @@ def _rows(graph: Graph) -> Iterator[Any]:
     numbers = {node: number for number, node in enumerate(graph.nodes)}
 
     def position(value: Value) -> tuple[int, int]:
-        return numbers.get(value.producer, -1), -1 if _is_part(value) else value.index
+        return numbers[value.producer], -1 if _is_part(value) else value.index
 
     for node in graph.nodes:
         collective = node.collective
@@ -141,7 +141,7 @@ def _rows(graph: Graph) -> Iterator[Any]:
             (node.op, node.kind, None if node.scope is None else scopes[node.scope], node.phase),
             "" if node.kind == "op" else _NUMBER.sub("*", node.name),
             [position(value) for value in node.inputs],
-            [numbers.get(source, -1) for source in node.control_inputs],
+            [numbers[source] for source in node.control_inputs],
             [
                 (value.dtype, value.sharding and (value.sharding.placements, value.sharding.mesh))
                 for value in node.outputs

@@ -339,7 +339,7 @@ class Dataflow:
             and isinstance(result, torch.Tensor)
         ):
             # The result only wraps the argument, to wait for it later: it has the same value.
-            self.values.hold(results[0], self.value_of(args[0]))
+            self.values.hold(result, self.value_of(args[0]))
             return None
         if operation.kernels:
             return operation.kernels

@@ -225,7 +225,7 @@ class TensorSources:
                 if not self.is_known(tensor):
                     self.add_bucket(tensor)
             if exchange.taken != exchange.given:
-                taken = collect_tensors(tensors[-1 if exchange.taken else 1 :], [])
+                taken = collect_tensors(tensors[bool(exchange.given) :], [])
                 filled += [tensor for tensor in taken if not self.is_known(tensor)]
         left = {id(tensor) for tensor in filled}
         return map_tensors(lambda each: FILLED if id(each) in left else each, arguments)
