@@ -96,6 +96,20 @@ def test_a_module_that_raises_and_is_caught_leaves_no_scope_open():
     assert paths(net) == ["Net"]
 
 
+def test_a_function_of_an_operator_that_raises_and_is_caught_leaves_no_scope_open():
+    def fail(x):
+        tbscope.push_scope("left open")
+        raise KeyError
+
+    def run(self, x):
+        try:
+            torch.cond(x.sum() > 0, fail, fail, (x,))
+        except KeyError:
+            return x + 1
+
+    assert {*paths(Net(run))} == {"Net"}
+
+
 def test_a_call_that_leaves_a_scope_open_is_over_after_the_error_for_it():
     def leave(self, x):
         tbscope.push_scope("left open")

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tbscope.drawing.chunks import rename
-from tbscope.page.constants import CHAIN_LIMIT, LEVEL_LIMIT, SLOW_LIMIT, STACK_LIMIT
+from tbscope.page.constants import CHAIN_LIMIT, LEVEL_LIMIT, LIBRARY, SLOW_LIMIT, STACK_LIMIT
 from tbscope.page.flow import longest_chain, lost_exits
 from tbscope.page.glyphs import Box, Item, Series
 from tbscope.page.hierarchy import Hierarchy
@@ -309,6 +309,13 @@ def test_modules_with_the_same_operations_after_each_are_a_row_with_a_period(eac
     hierarchy = Hierarchy(cut(turns(60, each)[:-2]))
     assert len(hierarchy.boxes) == labels
     assert {len(box.children) for box in hierarchy.boxes.values()} == {60 * (each + 1) // labels}
+
+
+def test_boxes_of_the_function_panel_stay_at_the_top_whatever_is_cut():
+    functions = [(f"{LIBRARY}f{at}/add", "add", []) for at in range(3)]
+    nodes = cut([*turns(60, 3), *functions])
+    assert [node for node in nodes if node[0].startswith(LIBRARY)] == functions
+    assert len(boxes_of(nodes)) < 60
 
 
 def test_a_few_operations_beside_many_modules_need_no_box():

@@ -88,6 +88,12 @@ def test_where_one_form_cannot_be_drawn_none_is_written(monkeypatch, tmp_path):
     assert refused("export", "in.json", "-o", "a.png").startswith("Error: cannot draw a picture")
 
 
+def test_where_the_log_cannot_be_drawn_no_file_is_written():
+    words = ["-o", "out.json", "--logdir", "runs", "--hide", "no_such"]
+    assert "no_such" in refused("export", "in.json", *words)
+    assert sorted(path.name for path in Path().iterdir()) == ["in.json", "nets.py"]
+
+
 def test_a_depth_without_a_form_that_has_one_is_a_misuse():
     told = "Error: --depth is for .dot, .svg, .png, .mmd: give such a file to -o."
     assert misused("export", "in.json", "-o", "a.html", "--depth", "1") == told

@@ -236,6 +236,13 @@ def test_a_function_names_the_modules_that_it_finds_by_its_variables():
     }
 
 
+def test_a_function_that_is_given_a_module_first_is_no_method_of_it():
+    def work(module, x):
+        return module(x) * 2
+
+    assert list(tbscope.compile_graphs(work, (nn.ReLU(), X))) == ["0 work"]
+
+
 def test_methods_partials_and_compiled_models_are_captured_as_their_model_is():
     model = Linear()
     whole = tbscope.compile_graphs(model, X).overview

@@ -8,6 +8,7 @@ from torch import nn
 from torch.nn import functional
 
 import tbscope
+from tbscope.comparison.text import folded_names
 from tbscope.ir.graph import Graph
 
 
@@ -348,6 +349,29 @@ def test_a_module_that_is_not_called_goes_by_the_name_of_what_holds_it():
     ]
 
 
+def in_a_row(**modules):
+    """Give modules with these names that are called in turn, each by its class and its layers."""
+    net = nn.Sequential()
+    for name, (kind, *layers) in modules.items():
+        made = type(kind, (nn.Sequential,), {})(*(getattr(nn, layer)() for layer in layers))
+        net.add_module(name, made)
+    return net
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "change"),
+    [
+        ("0", "1", "changed module 0 -> 1 name 0 -> 1, class One -> Other"),
+        ("stem", "late", "changed module stem class One -> Unlike"),
+    ],
+)
+def test_a_number_is_weaker_evidence_than_a_name(first, second, change):
+    one, other = ("One", "ReLU", "Tanh", "Sigmoid"), ("Other", "ReLU", "Tanh", "ELU", "Softplus")
+    before = in_a_row(**{first: one})
+    after = in_a_row(**{first: ("Unlike", "Hardtanh", "Mish"), second: other})
+    assert change in told(before, after, X)
+
+
 def test_a_module_that_is_called_again_owns_nothing_a_second_time():
     def share(net):
         net.blocks[1] = net.blocks[0]
@@ -355,6 +379,12 @@ def test_a_module_that_is_called_again_owns_nothing_a_second_time():
     assert told(Net(), changed(share)) == [
         "changed module blocks.1 -> blocks.0.1 name blocks.1 -> blocks.0.1"
     ]
+
+
+@pytest.mark.parametrize(("count", "rest"), [(4, "d.d"), (5, "and 2 more"), (6, "and 3 more")])
+def test_of_many_names_the_first_are_listed_and_the_rest_is_counted(count, rest):
+    names = [f"{letter}.{letter}" for letter in "abcdef"[:count]]
+    assert folded_names(names) == f"a.a, b.b, c.c, {rest}"
 
 
 def test_parameters_that_learn_no_more_are_told_in_the_totals():

@@ -33,6 +33,18 @@ def test_what_an_input_hides_is_an_input_where_it_is_read_by_the_first_of_its_na
     ]
 
 
+def test_what_an_argument_hides_in_a_recording_is_an_input_under_its_path():
+    class Reading(nn.Module):
+        def forward(self, x, given):
+            return x + given._first
+
+    given = Given()
+    with tbscope.record() as recording:
+        Reading()(X, given)
+    names = [node.name for node in recording.graph.inputs]
+    assert names == ["x", "given.shown", "given._first"]
+
+
 @pytest.mark.parametrize("same", [True, False])
 def test_a_tensor_that_is_made_of_another_one_twice_reads_it_once(same):
     graph = tbscope.trace(lambda x, y: Two(x, x if same else y) * 2, (X, X + 1))

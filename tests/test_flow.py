@@ -152,6 +152,18 @@ def test_a_hub_that_is_read_outside_too_is_not_missed_where_other_ends_are():
     assert around_a_hub(read_outside=False) == []
 
 
+def test_a_node_that_the_page_puts_aside_for_its_circle_is_missed():
+    names = [f"m/a{at}x" for at in range(3)]
+    nodes = [
+        ("x", "Input", []),
+        *((name, name, [before]) for before, name in pairwise(["x", *names])),
+        ("m/weight", "Const", []),
+        ("m/scale", "Scale", ["x", "m/weight"]),
+    ]
+    nodes += [(f"o{at}", "Output", [end]) for at, end in enumerate(["m/scale", names[-1]])]
+    assert exits(Hierarchy(nodes), "m") == ["m/scale"]
+
+
 def test_a_last_node_that_is_put_aside_is_missed():
     names = [f"m/a{at}x" for at in range(15)]
     nodes = [

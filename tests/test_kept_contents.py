@@ -135,15 +135,19 @@ def test_a_thing_without_state_that_could_be_asked_for_is_no_failure():
 
 @pytest.mark.parametrize("count", [1_000, MOST_OBJECTS])
 def test_more_objects_than_are_looked_into_are_told_of(count):
-    held = [[0] for _ in range(count)]
+    # Modules are looked into however many objects there are.
+    module = nn.Identity()
+    held = [*([0] for _ in range(count)), module]
 
     def change(held):
         held[0].append(1)
-        held[-1].append(1)
+        held[-2].append(1)
+        module.mark = 1
 
     graph = WAYS["attribute"](held, change)
     beyond = count == MOST_OBJECTS
-    assert (held[0], held[-1]) == ([0], [0, 1] if beyond else [0])
+    assert (held[0], held[-2]) == ([0], [0, 1] if beyond else [0])
+    assert not hasattr(module, "mark")
     assert [note.text for note in graph.notes if "objects" in note.text] == [
         "the model and its inputs lead to more than 200,000 objects: what the run changed in the "
         "others is not put back"

@@ -198,6 +198,15 @@ def test_a_period_of_several_layers_is_one_block():
     assert folds(flat) == [("0-29", "Linear, ReLU × 15", 30)]
 
 
+def test_a_block_of_two_names_is_labelled_by_the_first_and_the_last():
+    flat = nn.Sequential()
+    for at in range(15):
+        flat.add_module(f"{at}", nn.Sequential(nn.Linear(4, 4), nn.ReLU()))
+        flat.add_module(f"out_{at}", nn.Sequential(nn.Linear(4, 4)))
+    ((label, _, count),) = folds(flat)
+    assert (label.rpartition("/")[2], count) == ("0-out_14", 30)
+
+
 def test_blocks_that_their_author_has_named_are_not_one_box():
     class Named(nn.Module):
         def __init__(self):

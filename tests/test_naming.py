@@ -456,12 +456,12 @@ def test_an_input_that_was_given_several_times_is_called_by_four_names_at_most(a
 
 
 @pytest.mark.parametrize(
-    ("key", "name"), [("fc.weight", "step.0/fc.weight"), ("a b.weight", "step.0/weight")]
+    ("key", "name"), [("fc.weight", "Net/step.0/fc.weight"), ("a b.weight", "Net/step.0/weight")]
 )
 def test_a_parameter_in_another_box_tells_its_key_where_that_is_a_legal_name(key, name):
     build = GraphBuilder("Net")
     node = build.parameter(key, (2,)).producer
-    names = GraphDefNames(nodes={node: "step.0/weight"})
+    names = GraphDefNames(nodes={node: "Net/step.0/weight"})
     append_state_keys(build.graph, names)
     assert names.nodes[node] == name
 

@@ -1,6 +1,7 @@
 """`training=` means what the model's own `train()` and `eval()` do; all is put back after."""
 
 import threading
+import types
 
 import pytest
 import torch
@@ -119,6 +120,8 @@ def test_what_stands_in_evaluation_is_not_switched_a_second_time(in_training, ti
 
     switched = []
     model = Telling()
+    # An attribute of this name is a mode in modules alone.
+    model.settings = types.SimpleNamespace(training=True)
     model.train(False)
     for name in in_training:
         model.get_submodule(name).train()

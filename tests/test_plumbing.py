@@ -77,6 +77,17 @@ def test_a_view_of_what_others_read_too_is_not():
     assert add.attributes == {"via": "arg0: view(-1)"}
 
 
+def test_a_view_of_a_parameter_is_no_part_of_it():
+    build, net_scope, x = net()
+    weight = build.parameter("weight", (8, 2), scope=net_scope)
+    view = build.op("t", weight, scope=net_scope, shape=(2, 8), role="view")
+    build.output("out", build.op("add", x, view, scope=net_scope))
+    graph = hidden(build)
+    (parameter,) = graph.parameters
+    assert parameter.outputs[0].shape == (8, 2)
+    assert node_of(graph, "add").attributes == {"via": "other: t()"}
+
+
 def test_a_view_of_what_another_module_gave_stays_out_of_it():
     build, net_scope, x = net()
     y = build.linear("Net/Linear[fc]", x, 4)

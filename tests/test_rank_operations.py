@@ -149,6 +149,21 @@ def test_what_a_collective_fills_is_read_from_then_on(fills):
     assert (read.inputs[0].producer.collective is not None) is fills
 
 
+def test_a_tensor_from_outside_is_read_where_it_is_sent():
+    sent, out = torch.ones(4), torch.empty(4 * RANKS)
+    (node,) = joined(traced(lambda x: (dist.all_gather_into_tensor(out, sent), x + 1)[1]))
+    assert [value.producer.kind for value in node.inputs] == ["constant"]
+
+
+def test_an_input_stays_outside_of_the_module_whose_result_a_script_reduces():
+    net, x, factor = nn.Linear(4, 4), torch.ones(2, 4), torch.ones(4)
+    with tbscope.record(net) as recording:
+        dist.all_reduce(net(x) * factor)
+    scopes = {node.op: node.scope and node.scope.path for node in recording.graph.nodes}
+    assert scopes["mul"] == scopes["all_reduce"] == "Linear"
+    assert [node.scope for node in recording.graph.inputs] == [None, None]
+
+
 def test_groups_of_a_mesh_are_told_by_name_and_those_of_none_by_their_ranks(mesh):
     def does(x):
         for group in (mesh.get_group("dp"), mesh.get_group("tp"), own, None):

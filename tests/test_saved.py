@@ -1,5 +1,6 @@
 """What a backward pass reads of what the forward pass has made, in bytes."""
 
+import pytest
 from build import GraphBuilder
 
 from tbscope.analysis.costs import has_backward, saved_bytes
@@ -58,6 +59,12 @@ def test_parameters_inputs_and_gradients_are_not_saved():
     step = Step()
     step.build.op("mul", step.gradient, step.weight, phase="backward", kernels=["aten::mul"])
     assert step.saved() == {"tanh": BYTES}
+
+
+@pytest.mark.parametrize("shape", [(0, 2), (None, 2)])
+def test_an_empty_tensor_and_one_of_unknown_size_add_no_bytes(shape):
+    step = Step(lambda build, made: build.op("pick", made, shape=shape, kernels=["aten::pick"]))
+    assert step.saved() == {"pick": 0}
 
 
 def test_a_graph_without_a_pass_has_none():

@@ -618,6 +618,13 @@ def test_a_terminal_gets_the_columns_for_which_it_has_room(branches):
     assert max(map(len, narrow.splitlines())) <= 60
 
 
+def test_a_terminal_gets_numbers_at_the_right_and_texts_at_the_left(branches):
+    titles, _, root, *_ = rich_text(branches.summary(), width=160).splitlines()
+    assert root.startswith("Branches ")
+    assert root.index("y (3, 4)") == titles.index("Output")
+    assert root[: titles.index("Parameters") + len("Parameters")].endswith("  978")
+
+
 def test_columns_that_were_asked_for_are_shown_however_narrow(branches):
     text = rich_text(branches.summary(columns=["input", "share"]), width=30)
     assert "No room for" not in text

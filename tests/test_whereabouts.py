@@ -72,6 +72,29 @@ def test_what_a_generator_of_torch_calls_stands_at_each_line_that_asks_it(own):
     assert lines(tbscope.trace(model, X)) == {"exp": 2, "sin": 3}
 
 
+def test_a_debugger_sees_each_line_of_a_function_of_torch(own):
+    def model(x):
+        return own["twice"](x + 1)
+
+    def seen(run):
+        events = []
+
+        def tracer(frame, event, arg):
+            if frame.f_code is own["twice"].__code__:
+                events.append((event, frame.f_lineno))
+            return tracer
+
+        before = sys.gettrace()
+        sys.settrace(tracer)
+        try:
+            run()
+        finally:
+            sys.settrace(before)
+        return events
+
+    assert seen(lambda: tbscope.trace(model, X)) == seen(lambda: model(X))
+
+
 def test_each_call_of_a_function_of_torch_has_a_line_of_its_own(own):
     def model(x):
         one = own["twice"](x)

@@ -6,7 +6,7 @@ browser guard none of them.
 
 __all__ = ["GUARDS", "guards_of"]
 
-_KEPT = ("put_back", "preserve")
+_KEPT = ("put_back", "preserve", "kept_contents", "own_modes")
 _RECORDED = (
     "memory_law",
     "trace_dataflow",
@@ -33,12 +33,20 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
         "utils/files": ("files", "saving", "check"),
         "api/install": ("installing", "graphs_in_torchs_place", "options"),
         "utils/option": ("options", "run_names", "bad_values"),
-        "options": ("options", "placing", "run_names", "tags", "pipeline", "cli_errors"),
+        "options": (
+            "options",
+            "placing",
+            "run_names",
+            "tags",
+            "pipeline",
+            "cli_errors",
+            "bad_values",
+        ),
     },
     "tbscope/cli": {
         "commands/check": ("cli_diff", "cli_errors"),
         "commands/diff": ("cli_diff", "cli_errors"),
-        "commands/export": ("cli", "cli_errors"),
+        "commands/export": ("cli", "cli_errors", "cli_forms"),
         "commands/find": _ASKED,
         "commands/lint": ("cli_lint",),
         "log_folder": ("cli", "cli_errors"),
@@ -136,6 +144,7 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
             "dead",
             "wrappers",
             "memory_law",
+            "rank_operations",
         ),
         "training/autograd_producers": ("backward", "backward_threads"),
         "operation": ("operation", "flops", "trace_dataflow", "levels", "kernels"),
@@ -164,14 +173,22 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
         ),
     },
     "tbscope/sources/eager/watch": {
-        "modes": ("trace_dataflow", "trace_errors", "operators", "flops", "profile", "levels"),
+        "modes": (
+            "trace_dataflow",
+            "trace_errors",
+            "operators",
+            "flops",
+            "profile",
+            "levels",
+            "backward_threads",
+        ),
         "module_calls": ("trace_scopes", "trace_errors", "record", "own_modes", "watching"),
         "thread_handover": ("handed_over", "backward_threads", "threads"),
     },
     "tbscope/sources/eager/restore": {
         "object_snapshot": _KEPT,
-        "process_settings": _KEPT,
-        "tensor_snapshot": _KEPT,
+        "process_settings": (*_KEPT, "kept_process"),
+        "tensor_snapshot": (*_KEPT, "hooks_put_back"),
         "preserve": _KEPT,
     },
     "tbscope/sources/torch": {
@@ -182,6 +199,7 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
             "trace",
             "guests",
             "summary",
+            "own_modes",
             "trace_dataflow",
         ),
         "subclasses": ("storage", "trace_dataflow", "packed", "contents"),
