@@ -186,7 +186,8 @@ def _side_by_side(groups: Sequence[Sequence[Graph]], *, apart: bool) -> Graph:
             node: _box_of(part._replace(stage=stage), times) for node, stage in own.of_node.items()
         }
         copy = RankCopy(group[0], part.ranks, box, number, phases, box_of, shared)
-        number = copy.next_number
+        # Ranks with a phase in common have one model.
+        number = 0 if shared else copy.next_number
         graph = copy.graph
         _tell_differences(graph.nodes, group)
         copies.append(copy)
@@ -214,11 +215,9 @@ def _side_by_side(groups: Sequence[Sequence[Graph]], *, apart: bool) -> Graph:
     # A rank that has its forward pass in common with others has boxes in later phases alone. If all
     # of its operations are collectives with other ranks, its box is empty and gone.
     merged.parts = tuple(
-        part._replace(
-            scope=next((path for path in boxes if path.endswith(part.scope)), "")
-            if part.scope
-            else ""
-        )
+        part._replace(scope=next((path for path in boxes if path.endswith(part.scope)), ""))
+        if part.scope
+        else part
         for part in merged.parts
     )
     return merged
@@ -249,9 +248,11 @@ def _share(merged: Graph, joint: Joint, copies: Sequence[RankCopy]) -> Joint:
     merged.calls = [call for call in merged.calls if call.scope not in common]
     merged.inputs = [node for node in merged.inputs if node not in gone]
     merged.outputs = [each for each in merged.outputs if each.value.producer not in gone]
-    # All ranks have one model.
-    merged.modules = first.graph.modules
-    order = [node for node in joint.order if node not in gone]
+    seen = {module[:2] for module in first.graph.modules}
+    own = [module for module in merged.modules if module[:2] not in seen]
+    merged.modules = [*first.graph.modules, *own]
+    placed = gone.union(first.shared)
+    order = [*first.shared, *(node for node in joint.order if node not in placed)]
     replace_nodes(merged, order)
     editor.apply()
     collectives = [nodes for nodes in joint.collectives if gone.isdisjoint(nodes)]
