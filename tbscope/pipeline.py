@@ -66,6 +66,7 @@ def to_graph_def(graph: Graph, **drawing: Unpack[Drawing]) -> GraphDef:
         GraphError: The graph breaks an invariant.
     """
     require_graph(graph, "to_graph_def")
+    check_invariants(graph)
     return draw(graph, **drawing).graph_def
 
 
@@ -75,12 +76,11 @@ def draw(
     """Return the GraphDef of a graph, with figures on its nodes and on the cards of its modules.
 
     Args:
-        graph: A graph, whose type the caller has checked; it stays as it is.
+        graph: A graph that satisfies the invariants (see `check_invariants`); it stays as it is.
         figures: Numbers of its nodes and scopes; None for those of its own profile.
         drawing: Options of the drawing (see `Drawing`).
     Raises:
         ArgumentError: An option is unknown, or does not fit the graph.
-        GraphError: The graph breaks an invariant.
     """
     check_options(**drawing)
     with not_collecting():
@@ -91,7 +91,6 @@ def draw(
 def _draw(graph: Graph, figures: Sequence[Figure] | None, options: Drawing) -> Drawn:
     level, leaves = options["level"], options["leaves"]
     root, color_by, cards = options["root"], options["color_by"], options["cards"]
-    check_invariants(graph)
     if figures is None:
         figures = profile_figures(graph)
     folded = fold_micro_batches(graph)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Unpack
 from tbscope.errors import ArgumentError
 from tbscope.formats.compressed import record_of
 from tbscope.ir.graph import Graph, Note
+from tbscope.ir.invariants import check_invariants
 from tbscope.messages import shown
 from tbscope.options import (
     GATHERING,
@@ -29,7 +30,7 @@ from tbscope.ranks.merge import merge_ranks
 from tbscope.ranks.rank_options import Ranks
 from tbscope.run_options import RUNNING, WORLD
 from tbscope.sources.compiled.results import CompiledGraphs
-from tbscope.sources.registry import graph_of
+from tbscope.sources.registry import graph_of, runs
 from tbscope.sources.torch.compat.compiler import never_compiled
 from tbscope.utils.gc_pause import collecting_rarely
 from tbscope.utils.option import shows_options, take_values
@@ -207,6 +208,7 @@ def add_overlay(
                 why="an overlay is drawn on a recorded graph",
                 fix="graph = tbscope.trace(model, input), or the graph that add_graph returned",
             )
+        check_invariants(graph)
         with collecting_rarely():
             drawn = draw(graph, make_overlay(graph, entry.tag, values), **drawing)
             write_entry(writer, drawn, entry, record_of(graph))
@@ -266,6 +268,10 @@ def _draw(writer: object, asked: _Asked, gathering: RanksDrawing | None, *, leni
         graphs = {entry: graph}
         for title, part in parts.items():
             graphs[entry._replace(tag=f"{entry.tag}/{title}")] = part
+        # A graph of the user's may have been edited; the recorder's own satisfies the invariants.
+        if not runs(model):
+            for edited in graphs.values():
+                check_invariants(edited)
         drawn = {key: draw(made, **drawing) for key, made in graphs.items()}
         if verbose:
             print(graph, *parts.values(), sep="\n")  # noqa: T201  As torch's does.

@@ -15,7 +15,7 @@ from tbscope.options import Drawing
 from tbscope.page.constants import ASIDE_OP
 from tbscope.page.glyphs import Box, Item
 from tbscope.page.hierarchy import Hierarchy
-from tbscope.pipeline import draw
+from tbscope.pipeline import to_graph_def
 from tbscope.sources.graphdef.ops import (
     attribute_value,
     device_of,
@@ -352,7 +352,7 @@ def picture_of(graph: Graph, **drawing: Unpack[Drawing]) -> Picture:
     # Seeds only help TensorBoard's page to find equal boxes.
     how: Any = {**drawing, "templates": False}
     notes = list(dict.fromkeys(str(note) for note in graph.notes))
-    picture = Picture(graph.name, draw(graph, **how).graph_def.node, notes)
+    picture = Picture(graph.name, to_graph_def(graph, **how).node, notes)
     picture.graph = graph
     # Without `color_by`, the labels are kinds, the default.
     picture.labels_are_kinds = "color_by" not in drawing

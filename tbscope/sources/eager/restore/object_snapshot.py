@@ -13,6 +13,7 @@ import sys
 import types
 from collections import OrderedDict, deque
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
 from enum import Enum
 from operator import is_
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -56,7 +57,8 @@ class _Accessor(NamedTuple):
     put: Callable[[object, Any], None]
 
 
-class _Kind(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Kind:
     """Treatment of a class's instances, by the ways in which a run may change them.
 
     Attributes:
@@ -73,6 +75,7 @@ class _Kind(NamedTuple):
 
 
 _MACHINE = _Kind("machine")
+_TENSOR = _Kind("tensor")
 
 
 # -- containers ----------------------------------------------------------------------------
@@ -84,9 +87,6 @@ def _mapping(base: Any) -> _Accessor:
     def take(mapping: Any) -> tuple[dict[object, Any], Collection[object]]:
         # `dict.copy` copies the hashes, so no `__hash__` of a key runs.
         copy = dict.copy(mapping) if base is dict else dict(base.items(mapping))
-        # Most mappings have str keys, which refer to nothing.
-        if {str}.issuperset(map(type, copy)):
-            return copy, copy.values()
         return copy, (*copy, *copy.values())
 
     def put(mapping: Any, before: dict[Any, object]) -> None:
@@ -267,7 +267,7 @@ def _find_kind(cls: type) -> _Kind | None:
     if issubclass(cls, _OPAQUE):
         return None
     if issubclass(cls, torch.Tensor):
-        return _Kind("tensor")
+        return _TENSOR
     slots = (_SLOTS,) if slots_of(cls) else ()
     if issubclass(cls, torch.nn.Module):
         scripted = (_SCRIPTED,) if issubclass(cls, ScriptModule) else ()
@@ -318,15 +318,14 @@ def _holds_data(cls: type) -> bool:
 # -- the walk ------------------------------------------------------------------------------
 
 
-class _Kinds(dict[type, _Kind | None]):
-    """Cache of the kinds, by class."""
-
-    def __missing__(self, cls: type) -> _Kind | None:
-        kind = self[cls] = _find_kind(cls)
-        return kind
+# Cache of the kinds, by class.
+_KINDS: dict[type, _Kind | None] = {}
 
 
-_KINDS = _Kinds()
+def _kind_of(cls: type) -> _Kind | None:
+    if cls not in _KINDS:
+        _KINDS[cls] = _find_kind(cls)
+    return _KINDS[cls]
 
 
 class ObjectSnapshot:
@@ -349,24 +348,30 @@ class ObjectSnapshot:
         Returns:
             The tensors that were visited for the first time; they are not part of this snapshot.
         """
-        kinds, seen, empty = _KINDS, self._seen, self._empty
+        kinds, seen, kept = _KINDS, self._seen, self._kept
+        add_empty = self._empty.append
         tensors: list[torch.Tensor] = []
         # Breadth first: the entries of one object together, after all objects visited before.
         pending = deque[Collection[Any]]([[*things]])
         while pending:
             entries = pending.popleft()
-            if len(entries) > _MANY and not any(map(kinds.__getitem__, {*map(type, entries)})):
+            if len(entries) > _MANY and not any(map(_kind_of, {*map(type, entries)})):
                 continue
             for obj in entries:
-                cls = type(obj)
-                if cls in _PLAIN and not obj:
-                    empty.append(obj)
+                try:
+                    kind = kinds[type(obj)]
+                except KeyError:
+                    kind = _kind_of(type(obj))
+                if kind is None:
                     continue
-                kind = kinds[cls]
-                if kind is None or id(obj) in seen:
+                if kind.sort == "plain" and not obj:
+                    add_empty(obj)
                     continue
-                seen[id(obj)] = obj
-                if kind.sort == "tensor":
+                key = id(obj)
+                if key in seen:
+                    continue
+                seen[key] = obj
+                if kind is _TENSOR:
                     tensors.append(obj)
                     continue
                 is_module = kind.sort == "module"
@@ -384,15 +389,15 @@ class ObjectSnapshot:
                     # An object with threading tools is changed by other threads, so it is not
                     # restored.
                     shared = part is _ATTRIBUTES and not is_module
-                    if shared and _MACHINE in map(kinds.__getitem__, map(type, contents)):
+                    if shared and _MACHINE in map(_kind_of, map(type, contents)):
                         continue
-                    self._kept.append((obj, part, before))
+                    kept.append((obj, part, before))
                     pending.append(contents)
         return tensors
 
     def keep_alone(self, container: object) -> None:
         """Take a snapshot of a container, without the objects that it contains."""
-        kind = _KINDS[type(container)]
+        kind = _kind_of(type(container))
         assert kind is not None
         self._kept += [(container, part, part.take(container)[0]) for part in kind.parts]
 
@@ -439,6 +444,6 @@ class ObjectSnapshot:
             try:
                 part.put(obj, before)
             except Exception as error:  # noqa: BLE001 (reported)
-                kind, name = _KINDS[type(obj)], type(obj).__name__
+                kind, name = _kind_of(type(obj)), type(obj).__name__
                 named = {"module": "the attributes of", "generator": "the generator"}
                 report(f"{named.get(kind.sort if kind else '', 'a')} {name}", error)

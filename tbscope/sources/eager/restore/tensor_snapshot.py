@@ -11,6 +11,8 @@ itself has reported a change of them.
 
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from itertools import compress
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import torch
@@ -80,6 +82,8 @@ class TensorSnapshot:
         # without a storage. Then the copies of both, and the version counters before the first
         # write.
         self._untouched: dict[int, list[_TensorState]] = {}
+        # Snapshots that are not among `_untouched` yet: most runs write into none.
+        self._new: list[_TensorState] = []
         self._odd: dict[int, torch.Tensor] = {}
         self._contents: list[_Content] = []
         self._copies: list[tuple[torch.Tensor, torch.Tensor]] = []
@@ -96,21 +100,14 @@ class TensorSnapshot:
         with without_functions():
             belongings: list[object] = [tensor.__dict__ for tensor in tensors]
             for name in GRADIENT_HOOKS:
-                hooks: list[object] = [getattr(tensor, name) for tensor in tensors]
-                pairs = zip(tensors, hooks, strict=True)
-                self._unhooked.append((name, [tensor for tensor, hook in pairs if hook is None]))
+                hooks: list[object] = [*map(attrgetter(name), tensors)]
+                unhooked = compress(tensors, [hook is None for hook in hooks])
+                self._unhooked.append((name, [*unhooked]))
                 belongings += [hook for hook in hooks if hook is not None]
-            whole = list[torch.Tensor]()
-            for tensor in tensors:
-                plain = type(tensor) in PLAIN
-                if not plain and isinstance(tensor, UNINITIALIZED):
-                    self._lazy.append((tensor, type(tensor), tensor.device, tensor.dtype))
-                    continue
-                self._leaves[id(tensor)] = tensor
-                inner = [] if plain else flattened(tensor)
-                belongings += inner
-                if not inner:
-                    whole.append(tensor)
+            whole = tensors
+            if not PLAIN.issuperset(map(type, tensors)):
+                whole = [tensor for tensor in tensors if self._is_whole(tensor, belongings)]
+            self._leaves.update(zip(map(id, whole), whole, strict=True))
             stored, keys = list[torch.Tensor](), list[int]()
             for tensor, key in zip(whole, keys_of_storages(whole), strict=True):
                 if key is None or tensor.is_nested:
@@ -125,9 +122,21 @@ class TensorSnapshot:
             columns = stored, handles, keys, shapes, asking, _histories(stored)
             added = list(map(_TensorState._make, zip(*columns, strict=True)))
             self._kept += added
-            for kept in added:
-                self._untouched.setdefault(kept.key, []).append(kept)
+            self._new += added
             return belongings + (self._take_gradients(tensors) if self._alone else [])
+
+    def _is_whole(self, tensor: torch.Tensor, belongings: list[object]) -> bool:
+        """Whether a tensor is no wrapper; add the tensors inside of a wrapper to `belongings`."""
+        if type(tensor) in PLAIN:
+            return True
+        if isinstance(tensor, UNINITIALIZED):
+            self._lazy.append((tensor, type(tensor), tensor.device, tensor.dtype))
+            return False
+        inner = flattened(tensor)
+        if inner:
+            self._leaves[id(tensor)] = tensor
+            belongings += inner
+        return not inner
 
     def kept(self) -> list[torch.Tensor]:
         """Return the tensors of the snapshot that have a storage."""
@@ -182,6 +191,9 @@ class TensorSnapshot:
         To be called right before an operation that writes into the tensor, or that changes its
         shape or its memory.
         """
+        for kept in self._new:
+            self._untouched.setdefault(kept.key, []).append(kept)
+        self._new.clear()
         with without_functions():
             key = storage_key(tensor) if type(tensor) in PLAIN else None
             if key in self._untouched:
