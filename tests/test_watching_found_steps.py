@@ -300,6 +300,25 @@ def test_parameters_in_the_place_of_the_models_count(writer):
     assert tops(watched.graph) == WHOLE
 
 
+def test_two_models_with_one_optimizer_are_both_drawn(writer):
+    encoder, decoder = nn.Sequential(nn.Linear(3, 4)), nn.Sequential(nn.Linear(4, 2))
+    optimizer = torch.optim.Adam([*encoder.parameters(), *decoder.parameters()])
+    watched = [writer.watch(model) for model in (encoder, decoder)]
+    plain(lambda: decoder(encoder(POINTS)).sum(), optimizer)
+    for each in watched:
+        assert tops(each.graph) == ["None", "Sequential", "gradients", "optimizer"]
+
+
+def test_of_two_watches_of_a_model_each_draws_a_step(writer):
+    model = Net()
+    optimizer, watched = adam(model), [writer.watch(model, tag=tag) for tag in "ab"]
+    for _ in range(2):
+        plain(lambda: loss_of(model), optimizer)
+    assert [tops(each.graph) for each in watched] == [WHOLE, WHOLE]
+    plain(lambda: loss_of(model), optimizer)
+    assert nothing_is_left(model)
+
+
 def test_a_tensor_that_learns_before_the_model_counts(writer):
     model, prompt = Net(), nn.Parameter(torch.zeros(3))
     optimizer, watched = torch.optim.Adam([prompt]), writer.watch(model)

@@ -310,16 +310,15 @@ class TrainingWatch:
 
     def _is_wanted(self, module: torch.nn.Module) -> bool:
         """Whether the call that begins is recorded."""
-        if watching.recorders:
-            return False
         differentiates = torch.is_grad_enabled() or in_forward_mode()
         learns = differentiates and (module.training or self._unrecorded >= _EVALUATING)
         is_model = module is self._model()
         if self._recorder is None:
             wanted = self._calls >= self._next and (learns or not self._backward)
+            wanted = wanted and not watching.recorders
             self._called_unrecorded |= differentiates and not wanted
             return wanted
-        if not learns and (self._passed or not is_model):
+        if watching.recorders or (not learns and (self._passed or not is_model)):
             # A metric, or a part that serves none.
             return False
         self._skips |= self._is_counted(module) and self._recorded == _MOST_CALLS

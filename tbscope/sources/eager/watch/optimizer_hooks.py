@@ -28,7 +28,7 @@ def _exit(block: object, kind: object, error: object, trace: object) -> None:
     if kind is not None:
         for recorder in watching.recorders:
             recorder.events.step_failed(sys._getframe(1))
-        for watcher in step_watchers():
+        for watcher in reversed(step_watchers()):
             watcher.optimizer_failed(sys._getframe(1))
 
 
@@ -75,7 +75,8 @@ def _after(
     for recorder in watching.recorders:
         if not recorder.suspended:
             recorder.events.step_ended(optimizer)
-    for watcher in step_watchers():
+    # The watch that was opened last is closed first.
+    for watcher in reversed(step_watchers()):
         watcher.optimizer_ends(optimizer)
 
 
