@@ -2,6 +2,7 @@
 
 import gc
 import warnings
+import weakref
 
 import pytest
 import torch
@@ -625,3 +626,18 @@ def test_micro_batches_of_a_sharded_model_are_drawn_up_to_the_optimizer(writer):
     finally:
         distributed.destroy_process_group()
     assert tops(watched.graph)[-2:] == ["gradients.1", "optimizer"]
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2])
+def test_a_watch_keeps_no_writer_alive_once_it_is_over(tmp_path, steps):
+    writer = tbscope.SummaryWriter(str(tmp_path))
+    model, reference = Net(), weakref.ref(writer)
+    optimizer = adam(model)
+    writer.watch(model)
+    for _ in range(steps):
+        plain(lambda: loss_of(model), optimizer)
+    del writer
+    if not steps:
+        del model
+    gc.collect()
+    assert reference() is None

@@ -19,6 +19,7 @@ import torch
 from tbscope.ir.graph import Graph, Note
 from tbscope.messages import error_text
 from tbscope.sources.eager.record.describe_calls import describe_calls
+from tbscope.sources.eager.record.events import ignore_event
 from tbscope.sources.eager.record.recorder import Recorder
 from tbscope.sources.eager.thread_state import waiting, watching
 from tbscope.sources.eager.watch.changes_outside_modes import SETTERS
@@ -197,8 +198,9 @@ class TrainingWatch:
         return "no call of the model in training mode has come to an end"
 
     def _end(self) -> None:
-        """Release the model, and drop the recording."""
+        """Release the model and the callers' functions, and drop the recording."""
         self.is_over = True
+        self._done = self._failed = ignore_event
         self._drop()
         self._hooks.close()
         self._eager.close()
@@ -646,7 +648,10 @@ class TrainingWatch:
             self._counts_steps = self._counts_steps or not self._calls
             self._next = self._calls + self._every
             self._count_hookless(self._model())
-        self._done(graph, number)
+        done = self._done
+        if self.is_over:
+            self._done = self._failed = ignore_event
+        done(graph, number)
 
     def _report(self, error: Exception) -> None:
         """Report an error of ours, and stop waiting."""
@@ -664,12 +669,14 @@ class TrainingWatch:
         try:
             yield
         except Exception as error:  # noqa: BLE001  No training ends for a picture.
+            failed = self._failed
             if stays:
+                self.is_over = True
                 self._drop()
                 self._eager.close()
             else:
                 self._end()
-            self._report(error)
+            failed(error_text(error))
 
 
 class _Calls:
