@@ -64,7 +64,8 @@ def fold_micro_batches(graph: Graph) -> Folded | None:
         None if no micro batches are equal.
     """
     batches = _micro_batches(graph)
-    kept = _equal_nodes(batches, graph) if len(batches) > 1 else {}
+    apart = len(batches) > 1 and not _joined_outside(graph, batches)
+    kept = _equal_nodes(batches, graph) if apart else {}
     return _folded(graph, kept) if kept else None
 
 
@@ -87,6 +88,23 @@ def _micro_batches(graph: Graph) -> list[list[Node]]:
             nodes.setdefault(batch, []).append(node)
     # The gradients of a micro batch are added to those of the others.
     return [batch for batch in nodes.values() if any(_GRADIENT in one.attributes for one in batch)]
+
+
+def _joined_outside(graph: Graph, batches: Sequence[Sequence[Node]]) -> bool:
+    """Whether an operation outside of micro batches reads one of them and feeds another.
+
+    Clipping after each micro batch would be on a cycle with the box of all gradients.
+    """
+    inside = {node for batch in batches for node in batch}
+    behind: set[Node] = set()
+    for node in graph.nodes:
+        sources = sources_of(node)
+        if node in inside:
+            if not behind.isdisjoint(sources):
+                return True
+        elif any(source in inside or source in behind for source in sources):
+            behind.add(node)
+    return False
 
 
 # -- equal micro batches --------------------------------------------------------------------
