@@ -69,9 +69,10 @@ def test_each_model_is_drawn_once_with_a_tag_of_its_own(tmp_path, capsys):
 
 def test_models_of_one_optimizer_are_one_graph(tmp_path):
     tbscope.install(watch=True, logdir=str(tmp_path))
-    train(Encoder(3, 5), Decoder(5, 3))
+    train(Encoder(3, 5), Decoder(5, 3), Decoder(3, 3))
     (entry,) = tbscope.read_log(tmp_path)
-    assert {call.qualified_name for call in entry.graph.calls} >= {"Encoder", "Decoder"}
+    called = {call.qualified_name for call in entry.graph.calls}
+    assert called >= {"Encoder", "Decoder", "Decoder1"}
 
 
 def test_a_script_that_draws_a_graph_itself_is_not_watched(tmp_path):
@@ -82,6 +83,18 @@ def test_a_script_that_draws_a_graph_itself_is_not_watched(tmp_path):
         train(model)
     (entry,) = tbscope.read_log(tmp_path)
     assert {node.phase for node in entry.graph.nodes} == {"forward"}
+
+
+def test_a_script_that_records_or_watches_itself_is_not_watched(tmp_path):
+    tbscope.install(watch=True, logdir=str(tmp_path / "own"))
+    with tbscope.SummaryWriter(tmp_path / "theirs") as writer:
+        model = Encoder(3, 3)
+        writer.watch(model)
+        train(model)
+    assert tags(tmp_path / "theirs") == [None]
+    with tbscope.record():
+        train(Decoder(3, 3))
+    assert not (tmp_path / "own").exists()
 
 
 def test_nothing_is_watched_unless_asked_for(tmp_path):

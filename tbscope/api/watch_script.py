@@ -17,6 +17,7 @@ from torch.optim import Optimizer
 from tbscope.api.watch import watch
 from tbscope.messages import error_text
 from tbscope.options import Drawing
+from tbscope.sources.eager.thread_state import waiting, watching
 from tbscope.sources.torch.distributed import process_rank
 from tbscope.utils.warning import warn_once
 
@@ -43,6 +44,7 @@ class ScriptWatch:
         # The tag of each model, by the names of its classes and the shapes of its parameters.
         self._tags: dict[Hashable, str] = {}
         self._writer: Any = None
+        self._own: list[object] = []
         # Ends the watching, and closes a writer that is not the script's.
         self._open = ExitStack()
         self.close = self._open.close
@@ -55,6 +57,9 @@ class ScriptWatch:
         if process_rank() or (optimizer in self._known and not isinstance(called, _Calls)):
             return
         self._known[optimizer] = None
+        if watching.recorders or any(each not in self._own for each in waiting):
+            # The script records or watches steps itself.
+            return
         try:
             if isinstance(called, _Calls):
                 # No module has the parameters (pixels of a picture): its step ends the graph.
@@ -70,9 +75,9 @@ class ScriptWatch:
         self, models: list[torch.nn.Module], optimizer: Optimizer, ends: Optimizer | None = None
     ) -> None:
         """Watch the step of some models, unless a step of equal ones is watched."""
-        by_name = {type(model).__name__: model for model in models}
+        names = [type(model).__name__ for model in models]
         shapes = [parameter.shape for model in models for parameter in model.parameters()]
-        name = "_".join(by_name)
+        name = "_".join(dict.fromkeys(names))
         key = name, tuple(shapes)
         if not models or key in self._tags:
             return
@@ -82,8 +87,11 @@ class ScriptWatch:
         self._tags[key] = name
         model = models[0]
         if len(models) > 1:
+            keys = [f"{name}{names[:at].count(name) or ''}" for at, name in enumerate(names)]
+            by_name = dict(zip(keys, models, strict=True))
             model = self._known[optimizer] = torch.nn.ModuleDict(by_name)
         watched = watch(self._find_writer(), model, tag=tag, optimizer=ends, **self._drawing)
+        self._own.append(watched._waiting)
         self._open.callback(watched.remove)
 
     def _find_writer(self) -> object:
