@@ -25,17 +25,8 @@ LIBRARIES = {
 # By script, the tags of its graphs beside that of the run: those of its other models.
 TAGS = {"gan": ["Generator"], "wgan_gp": ["Sequential_"]}
 NAMES = sorted(path.stem for path in SCRIPTS.glob("*.py"))
-# Each finds its step in a way of its own, and imports no large library.
-FEW = [
-    "accelerate_loop",
-    "compiled",
-    "dqn",
-    "gan",
-    "mixed_precision",
-    "nanogpt",
-    "style_transfer",
-    "wgan_gp",
-]
+# Each finds its step in a way of its own, and none imports a large library.
+FEW = ["accelerate_loop", "gan", "nanogpt", "style_transfer", "wgan_gp"]
 
 
 def run_script(name, folder, *before):
