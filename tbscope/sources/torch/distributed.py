@@ -117,16 +117,20 @@ def shard_steps() -> Iterator[tuple[object, str, str]]:
     """
     for name, owner, steps in _SHARD_STEPS:
         file = sys.modules.get(f"torch.distributed.fsdp.{name}")
-        for step, box in steps.items() if file is not None else ():
-            yield getattr(file, owner, file), step, box
+        home = getattr(file, owner, file)
+        yield from ((home, step, box) for step, box in steps.items() if hasattr(home, step))
 
 
-def sharded_module(args: tuple[Any, ...]) -> torch.nn.Module:
-    """Return the module that a function of `shard_steps` is called for, by its arguments."""
+def sharded_module(args: tuple[Any, ...]) -> Any:
+    """Return the module that a function of `shard_steps` is called for, by its arguments.
+
+    None if torch does not name it.
+    """
     for handle in args[1:2]:
-        if hasattr(handle, "_fully_sharded_module"):
-            return handle._fully_sharded_module  # type: ignore[no-any-return]
-    return args[0].modules[0]  # type: ignore[no-any-return]
+        if (module := getattr(handle, "_fully_sharded_module", None)) is not None:
+            return module
+    modules = getattr(args[0], "modules", None)
+    return modules[0] if isinstance(modules, tuple) else None
 
 
 def shared_store(prefix: str) -> Any:

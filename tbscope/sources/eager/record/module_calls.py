@@ -244,17 +244,18 @@ class ModuleCalls:
                 self._scopes.close_block(name, failed=failed)
 
     @contextmanager
-    def shard_step(self, module: torch.nn.Module, name: str) -> Iterator[None]:
+    def shard_step(self, module: torch.nn.Module | None, name: str) -> Iterator[None]:
         """Record a step of a sharded module in a box beside the children of the module.
 
         The module may run later (its parameters are gathered early), or have run before.
 
         Args:
-            module: The module.
+            module: The module; None if it is unknown.
             name: The name of the box: `gather`, `free` or `reduce_scatter`.
         """
         flow, scopes = self._flow, self._scopes
-        entry, training = scopes.registry.module(module), flow.training
+        entry = None if module is None else scopes.registry.module(module)
+        training = flow.training
         if flow.operations.running is not None or entry is None:
             yield
             return
