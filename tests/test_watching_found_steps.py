@@ -514,7 +514,7 @@ def without_a_pass(model, optimizer):
 
 REASONS = {
     "no call of the model in training mode has come to an end": never,
-    "mode has come to an end, in 1 steps of its optimizers": in_evaluation,
+    "mode has come to an end, in 1 optimizer steps": in_evaluation,
     "no backward pass has computed gradients of its parameters": without_gradients,
     "no backward pass has gone through the call that was recorded": without_a_pass,
 }
@@ -575,10 +575,28 @@ def test_after_ten_steps_that_cannot_be_drawn_nothing_is_awaited(writer):
         assert (step, watched.is_over) == (step, False)
         warned = told(lambda: without_gradients(model, optimizer))
     (text,) = warned
-    assert "no backward pass has computed gradients of its parameters, in 10 steps" in text
+    assert (
+        "no backward pass has computed gradients of its parameters, in 10 optimizer steps" in text
+    )
     assert watched.is_over
     plain(lambda: loss_of(model), optimizer)
     assert nothing_is_left(model)
+
+
+def test_ten_steps_of_other_models_end_the_waiting_for_one_that_is_not_called(writer):
+    model, other, waited = Net(), Net(), nn.Linear(3, 2)
+    optimizers = [adam(other.inp), adam(other.head)]
+    watched = [writer.watch(model), writer.watch(waited)]
+    for step in range(10):
+        assert (step, watched[0].is_over) == (step, False)
+        waited(POINTS)
+        loss_of(other).backward()
+        warned = told(lambda: [optimizer.step() for optimizer in optimizers])
+    (text,) = warned
+    assert text.endswith("has computed gradients of its parameters, in 10 optimizer steps")
+    assert [each.is_over for each in watched] == [True, False]
+    plain(lambda: waited(POINTS).sum(), adam(waited))
+    assert watched[1].graph is not None
 
 
 def test_closing_the_writer_draws_a_step_that_lacks_an_optimizer(tmp_path):

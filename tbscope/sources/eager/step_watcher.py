@@ -100,9 +100,11 @@ class TrainingWatch:
         self._backward = backward
         self._optimizer: Callable[[], object] | None = None
         if optimizer is not None:
-            # Lists take no weak references.
-            is_list = isinstance(optimizer, list | tuple | dict)
-            self._optimizer = (lambda: optimizer) if is_list else ref(optimizer)
+            try:
+                self._optimizer = ref(optimizer)
+            except TypeError:
+                # Lists take no weak references.
+                self._optimizer = lambda: optimizer
         self._every = every
         self._calls = self._next = self._recorded = self._unrecorded = 0
         # The watch that is open now: of a call, a backward pass, or a step of the optimizer
@@ -115,13 +117,15 @@ class TrainingWatch:
         self._copies: ref[torch.optim.Optimizer] | None = None
         self._marks: list[ref[_Mark]] = []
         self._leaves: list[ref[torch.Tensor]] = []
-        # Parameters that optimizers have changed, by identity.
+        # Parameters that optimizers have changed, and the optimizers of the latest step that was
+        # not recorded, by identity.
         self._changed: set[int] = set()
+        self._round: set[int] = set()
         # Whether a pass has been recorded; whether one has that ends a graph of autograd's; whether
         # none has, since the last call; whether a call has been left out, of many; whether an
         # optimizer stepped in a call or a pass; whether a call could not be recorded.
         self._passed = self._spent = self._awaits_pass = self._skips = self._stepped = False
-        self._called_unrecorded = False
+        self._called_unrecorded = self._heard = False
         # The threads in which the model, or a part of it, runs.
         self._inside: list[int] = []
         # `_eager` is open until the step ends, `_step` until the call after it.
@@ -187,7 +191,7 @@ class TrainingWatch:
     def _reason(self, *, stepped: bool = False) -> str:
         """Return the reason why no step is recorded, if an optimizer has just `stepped` or not."""
         if self._unrecorded:
-            return f"{self._why}, in {self._unrecorded} steps of its optimizers"
+            return f"{self._why}, in {self._unrecorded} optimizer steps"
         if self._passed:
             which = "its optimizer" if self._optimizer is None else "the optimizer that was given"
             return f"{which} has made no step"
@@ -264,7 +268,7 @@ class TrainingWatch:
 
     def _call(self, call: ModuleCall) -> object:
         """Run a call of the model or of a part of it; it is recorded if nothing around it is."""
-        thread, opened = get_ident(), None
+        thread, opened, self._heard = get_ident(), None, True
         if not (
             thread in self._inside
             or (self._open is not None and self._open.runs)
@@ -494,7 +498,8 @@ class TrainingWatch:
         elif self._unrecorded == _MOST_UNRECORDED - 1 or not has_optimizer(learnt):
             return True
         # An optimizer has skipped this step (`GradScaler`), or has copies: a later step is whole.
-        self._add_unrecorded()
+        self._round = set()
+        self._add_unrecorded(None)
         return False
 
     # -- optimizers ---------------------------------------------------------------------
@@ -533,13 +538,15 @@ class TrainingWatch:
                     trained, model = self._learnt()[1], self._model()
                     trained += [] if model is None else model.parameters()
                     if not are_shared(trained, parameters_of(given)):
-                        self._add_unrecorded()
+                        self._add_unrecorded(optimizer)
                 elif not self._awaits_optimizer():
                     self._finish()
-            elif self._open is None and not self.is_over and self._is_its(optimizer):
-                self._add_unrecorded()
-            elif self._open is None and self._passed:
-                self._other = ref(optimizer)
+            elif self._open is None and not self.is_over:
+                if self._is_its(optimizer) or (self._recorder is None and not self._heard):
+                    self._add_unrecorded(optimizer)
+                elif self._passed:
+                    self._other = ref(optimizer)
+                self._heard = False
 
     def optimizer_failed(self, caller: FrameType) -> None:
         """Drop the step of an optimizer that an error has ended in this frame."""
@@ -547,17 +554,22 @@ class TrainingWatch:
             with self._nonfatal(stays=True):
                 self._drop()
 
-    def _add_unrecorded(self) -> None:
-        """Count an optimizer step that is not recorded; the waiting ends after too many."""
+    def _add_unrecorded(self, optimizer: object) -> None:
+        """Count an unrecorded step of one or several optimizers; too many end the waiting.
+
+        Steps of other models count, too, if the model is not called between them.
+        """
+        others = self._round and id(optimizer) not in self._round
+        self._round = {id(optimizer), *(self._round if others else ())}
         if self._calls < self._next:
             # Steps count where the model itself is never called.
-            self._calls += self._counts_steps
+            self._calls += self._counts_steps and not others
             if self._calls == self._next:
                 self._await_calls()
             return
         self._why = self._why or self._reason(stepped=True)
         self._drop()
-        self._unrecorded += 1
+        self._unrecorded += not others
         self._begun_at = sequence_number()
         if self._unrecorded == _MOST_UNRECORDED:
             self.is_over = True
