@@ -97,6 +97,22 @@ def test_a_graph_that_breaks_an_invariant_is_refused():
         to_graph_def(graph)
 
 
+def test_a_broken_graph_is_not_written(tmp_path):
+    graph = chain(1)
+    graph.nodes.reverse()
+    with tbscope.SummaryWriter(tmp_path) as writer:
+        for write in (
+            lambda: writer.add_graph(graph),
+            lambda: writer.add_overlay("flops", graph),
+            lambda: graph.save(tmp_path / "graph.html"),
+        ):
+            with pytest.raises(GraphError):
+                write()
+    assert not (tmp_path / "graph.html").exists()
+    with pytest.raises(ArgumentError, match="no graph"):
+        tbscope.load(tmp_path)
+
+
 def test_a_style_is_checked_before_anything_runs():
     with pytest.raises(ArgumentError, match="no naming style is 'keras'"):
         to_graph_def(GraphBuilder().graph, style="keras")
