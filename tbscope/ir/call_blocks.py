@@ -59,6 +59,9 @@ class CallBlocks:
 
     Attributes:
         operations: The block of each operation that has one.
+        backward: The blocks of gradients.
+        of_state: The operations that compute from parameters and buffers alone: what ranks gather,
+            casts of weights.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -80,7 +83,14 @@ class CallBlocks:
         self._above: dict[Block, Block] = {}
         self._edges: list[tuple[Node, Node]] = []
         of_state = values_of_state(graph)
+        self.of_state: set[Node] = set()
         for node in self.operations:
+            made = {value.producer for value in node.inputs if value not in of_state}
+            reads_state = len(made) < len({value.producer for value in node.inputs})
+            # Memory without contents is made of nothing.
+            made -= {source for source in made if source.kind in OPERATIONS and not source.inputs}
+            if made <= self.of_state and (made or reads_state):
+                self.of_state.add(node)
             for value in node.inputs:
                 source = value.producer
                 # State and accumulated gradients belong to several micro batches.

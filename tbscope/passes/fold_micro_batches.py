@@ -8,7 +8,7 @@ accumulated gradients) is drawn beside the others.
 """
 
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence, Set
 from typing import Any, NamedTuple, TypeAlias
 
 from tbscope.ir.call_blocks import (
@@ -63,22 +63,23 @@ def fold_micro_batches(graph: Graph) -> Folded | None:
     Returns:
         None if no micro batches are equal.
     """
-    batches = _micro_batches(graph)
-    apart = len(batches) > 1 and not _joined_outside(graph, batches)
-    kept = _equal_nodes(batches, graph) if apart else {}
-    return _folded(graph, kept) if kept else None
-
-
-def _micro_batches(graph: Graph) -> list[list[Node]]:
-    """Return the operations of each micro batch; operations of several are in none of them."""
     block_of = block_property()
     if len({block_of(node.scope) for node in graph.nodes if node.phase == "backward"}) < 2:
-        return []
+        return None
     blocks = CallBlocks(graph)
+    batches = _micro_batches(blocks)
+    apart = len(batches) > 1 and not _joined_outside(graph, batches)
+    kept = _equal_nodes(graph, batches, blocks.of_state) if apart else {}
+    return _folded(graph, kept, blocks.of_state) if kept else None
+
+
+def _micro_batches(blocks: CallBlocks) -> list[list[Node]]:
+    """Return the operations of each micro batch; operations of several are in none of them."""
     for source, node, before, after in blocks.edges():
-        # An operation that reads nothing has no data of a batch: memory for gradients.
-        in_calls = before is not source and after is not node and source.inputs
-        if node.phase == "backward" and in_calls:
+        # Memory for gradients, and weights that ranks gather for all, have no data of a batch.
+        has_data = source.inputs and source not in blocks.of_state
+        in_calls = before is not source and after is not node
+        if node.phase == "backward" and in_calls and has_data:
             blocks.join(before, after)
     differentiated = {blocks.joined(block) for block in blocks.backward}
     blocks.attach(differentiated)
@@ -115,10 +116,12 @@ class _Rows:
 
     Args:
         graph: The graph.
+        of_state: The operations that compute from parameters and buffers alone.
     """
 
-    def __init__(self, graph: Graph) -> None:
-        self._graph = graph
+    def __init__(self, graph: Graph, of_state: Set[Node]) -> None:
+        self._graph, self._computed = graph, of_state
+        self._contents: dict[Node, int] = {}
         self._numbers: dict[Hashable, int] = {}
         self._rows: dict[Node, int] = {}
         self._of_state = values_of_state(graph)
@@ -162,6 +165,12 @@ class _Rows:
         if state is not None:
             # Buffers change from call to call; changed parameters begin another step.
             return state if state.producer.kind == "buffer" else value
+        if producer in self._computed:
+            # Equal computations of equal weights have equal results: ranks gather them anew.
+            if producer not in self._contents:
+                reads = tuple(map(self._source, producer.inputs))
+                self._contents[producer] = self._number((producer.op, reads))
+            return self._contents[producer], value.index
         if producer in self._rows:
             return self._rows[producer], value.index
         # Parts of a batch come from one operation, or from nowhere in the graph.
@@ -169,11 +178,18 @@ class _Rows:
         return source, value.shape, value.dtype, value.device
 
 
-def _equal_nodes(batches: Sequence[Sequence[Node]], graph: Graph) -> dict[Node, list[Node]]:
+def _equal_nodes(
+    graph: Graph, batches: Sequence[Sequence[Node]], of_state: Set[Node]
+) -> dict[Node, list[Node]]:
     """Return, for each operation of a first micro batch, the operations of all that are equal."""
     firsts: list[tuple[dict[_Row, Node], dict[Node, list[Node]]]] = []
-    for batch, rows in zip(batches, _Rows(graph).of(batches), strict=True):
-        forward = {row for row, node in rows.items() if node.phase == "forward"}
+    for batch, rows in zip(batches, _Rows(graph, of_state).of(batches), strict=True):
+        # A micro batch may gather weights that another one finds gathered.
+        forward = {
+            row
+            for row, node in rows.items()
+            if node.phase == "forward" and node.inputs and node not in of_state
+        }
         for first, equal in firsts:
             if forward and forward <= first.keys():
                 for row, node in rows.items():
@@ -193,12 +209,15 @@ def _equal_nodes(batches: Sequence[Sequence[Node]], graph: Graph) -> dict[Node, 
 # -- the folded graph -----------------------------------------------------------------------
 
 
-def _folded(graph: Graph, equal: Mapping[Node, Sequence[Node]]) -> Folded | None:
+def _folded(
+    graph: Graph, equal: Mapping[Node, Sequence[Node]], of_state: Set[Node]
+) -> Folded | None:
     """Return the folded copy of a graph; None if its operations would be in a cycle.
 
     Args:
         graph: The graph.
         equal: The equal operations of all micro batches for each that stays.
+        of_state: The operations that compute from parameters and buffers alone.
     """
     folded = graph.copy()
     copies: dict[Node | Scope, Any] = dict(zip(graph.nodes, folded.nodes, strict=True))
@@ -224,6 +243,18 @@ def _folded(graph: Graph, equal: Mapping[Node, Sequence[Node]]) -> Folded | None
             kept.allocated_bytes += node.allocated_bytes
             gone.add(copy)
             copies[node] = kept
+    # Weights that only later micro batches gather, or free, are those of the first.
+    read: set[Node] = set()
+    for node, copy in zip(reversed(graph.nodes), reversed(folded.nodes), strict=True):
+        if (
+            node in of_state
+            and node not in equal
+            and copy not in read
+            and _is_within(node, instead)
+        ):
+            gone.add(copy)
+        if copy not in gone:
+            read.update(sources_of(copy))
     gone.update(unread_sources(folded, gone))
     editor.drop(gone)
     editor.apply()
@@ -237,6 +268,10 @@ def _folded(graph: Graph, equal: Mapping[Node, Sequence[Node]]) -> Folded | None
     replace_calls(folded, list(calls.values())[::-1])
     copies |= {scope: scope_of(scope) for scope in graph.scopes()}
     return Folded(folded, [original_of[node] for node in folded.nodes], copies)
+
+
+def _is_within(node: Node, scopes: Mapping[Scope, Scope]) -> bool:
+    return any(scope in scopes for scope in self_and_ancestors(node.scope))
 
 
 def _sort(graph: Graph) -> bool:

@@ -192,7 +192,8 @@ def _runs(nodes: Iterable[Node], updates: set[Node]) -> Iterator[list[Node]]:
     for node in nodes:
         if node in updates:
             runs.setdefault(node.scope, []).append(node)
-        elif node.kind == "op" and not _is_loose(node):
+        elif node.kind == "op" and node.role != "view" and not _is_loose(node):
+            # A view leads to the next update: a gradient that is spread over ranks.
             yield from runs.values()
             runs.clear()
     yield from runs.values()
