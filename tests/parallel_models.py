@@ -246,9 +246,11 @@ class Stage(nn.Module):
 class VirtualStages(Stage):
     """Two of the stages of a pipeline, with a schedule that interleaves them."""
 
-    def __init__(self, mesh, schedule, indices):
+    def __init__(self, mesh, schedule, indices, sharded=None):
         nn.Module.__init__(self)
         parts = [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU()) for _ in indices]
+        for part in parts if sharded else ():
+            fully_shard(part, mesh=sharded)
         self.parts = nn.ModuleList(parts)
         stages = [
             pipelining.PipelineStage(
@@ -277,6 +279,13 @@ def stage_gpipe(ranks):
 def interleaved(ranks, schedule=pipelining.ScheduleInterleaved1F1B):
     mesh = init_device_mesh("cpu", (ranks,), mesh_dim_names=("pp",))
     return VirtualStages(mesh, schedule, [mesh.get_local_rank(), mesh.get_local_rank() + ranks])
+
+
+def interleaved_and_sharded(ranks):
+    mesh = init_device_mesh("cpu", (2, ranks // 2), mesh_dim_names=("pp", "dp"))
+    at = mesh["pp"].get_local_rank()
+    schedule = pipelining.ScheduleInterleaved1F1B
+    return VirtualStages(mesh["pp"], schedule, [at, at + 2], sharded=mesh["dp"])
 
 
 def zero_bubble(ranks):

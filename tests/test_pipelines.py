@@ -2,9 +2,8 @@
 
 from collections import Counter
 
-import parallel_models
 import pytest
-from parallel_models import VIRTUAL
+from parallel_models import VIRTUAL, all_told, interleaved_and_sharded
 from processes import on_ranks
 
 import tbscope
@@ -14,12 +13,13 @@ from tbscope.ir.scopes import self_and_ancestors
 from tbscope.page.glyphs import Box
 from tbscope.page.hierarchy import Hierarchy
 from tbscope.utils.components import find_cycles
+from tests.sweeps import is_sweep
 
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory):
     """Give what each of two ranks tells of each model."""
-    return on_ranks(parallel_models.all_told, 2, tmp_path_factory.mktemp("pipelines"), VIRTUAL)
+    return on_ranks(all_told, 2, tmp_path_factory.mktemp("pipelines"), VIRTUAL)
 
 
 @pytest.fixture(params=VIRTUAL)
@@ -47,6 +47,19 @@ def boxes_of(hierarchy, above=""):
 
 
 def test_each_stage_is_a_box_of_its_own_in_which_the_micro_batches_are_one(graphs):
+    is_drawn_by_stages(graphs, ["rank_0", "rank_1"])
+
+
+@pytest.mark.skipif(not is_sweep(), reason="in processes of its own")
+def test_stages_that_are_sharded_gather_their_parameters_for_all_micro_batches(tmp_path):
+    ranks = on_ranks(all_told, 4, tmp_path, {"": interleaved_and_sharded})
+    assert all(rank[""]["same"] for rank in ranks)
+    is_drawn_by_stages(
+        [graph_from_json(rank[""]["graph"]) for rank in ranks], ["ranks_0-1", "ranks_2-3"]
+    )
+
+
+def is_drawn_by_stages(graphs, optimizers):
     merged = tbscope.merge_ranks(graphs)
     verify(merged)
     drawn = Hierarchy.of(tbscope.to_graph_def(merged, color_by="stage", templates=False))
@@ -54,7 +67,7 @@ def test_each_stage_is_a_box_of_its_own_in_which_the_micro_batches_are_one(graph
     assert boxes_of(drawn) >= {*stages, "gradients", "optimizer"}
     assert len(drawn.root.children) <= 20
     assert boxes_of(drawn, "gradients") == stages
-    assert boxes_of(drawn, "optimizer") == {"rank_0", "rank_1"}
+    assert boxes_of(drawn, "optimizer") == set(optimizers)
     for stage in stages:
         for above in (stage, f"gradients/{stage}"):
             calls = boxes_of(drawn, f"{above}/VirtualStages/parts")

@@ -13,6 +13,8 @@ from tbscope.ir.scopes import RECOMPUTED, InheritedProperty, Scope, ScopePart
 
 __all__ = ["Block", "CallBlocks", "block_property", "path_of_call", "values_of_state"]
 
+_GRADIENT = "gradient_of"
+
 Block: TypeAlias = Scope | Node
 """The scope of an outermost call or of its gradients, or an operation outside of all of these."""
 
@@ -70,6 +72,8 @@ class CallBlocks:
             node: block_of(node.scope)
             for node in graph.nodes
             if node.kind in OPERATIONS and node.phase != "optimizer"
+            # A script scales the gradients of all micro batches.
+            if node.phase == "backward" or _GRADIENT not in node.attributes
         }
         phases: dict[str, set[Scope | None]] = defaultdict(set)
         for node, block in found.items():
@@ -94,7 +98,7 @@ class CallBlocks:
             for value in node.inputs:
                 source = value.producer
                 # State and accumulated gradients belong to several micro batches.
-                is_shared = value in of_state or "gradient_of" in source.attributes
+                is_shared = value in of_state or _GRADIENT in source.attributes
                 if source in self.operations and not is_shared:
                     self._edges.append((source, node))
 

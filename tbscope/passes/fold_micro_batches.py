@@ -9,6 +9,7 @@ accumulated gradients) is drawn beside the others.
 
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence, Set
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 from tbscope.ir.call_blocks import (
@@ -69,8 +70,8 @@ def fold_micro_batches(graph: Graph) -> Folded | None:
     blocks = CallBlocks(graph)
     batches = _micro_batches(blocks)
     apart = len(batches) > 1 and not _joined_outside(graph, batches)
-    kept = _equal_nodes(graph, batches, blocks.of_state) if apart else {}
-    return _folded(graph, kept, blocks.of_state) if kept else None
+    equal = _equal_batches(graph, batches, blocks.of_state) if apart else []
+    return _folded(graph, equal, blocks.of_state) if equal else None
 
 
 def _micro_batches(blocks: CallBlocks) -> list[list[Node]]:
@@ -178,11 +179,26 @@ class _Rows:
         return source, value.shape, value.dtype, value.device
 
 
-def _equal_nodes(
+@dataclass(slots=True)
+class _Equal:
+    """Equal micro batches, of which the first is drawn.
+
+    Attributes:
+        rows: The operations of the first by their row.
+        nodes: For each of them the equal operations of all.
+        count: The number of the micro batches.
+    """
+
+    rows: dict[_Row, Node]
+    nodes: dict[Node, list[Node]]
+    count: int = 1
+
+
+def _equal_batches(
     graph: Graph, batches: Sequence[Sequence[Node]], of_state: Set[Node]
-) -> dict[Node, list[Node]]:
-    """Return, for each operation of a first micro batch, the operations of all that are equal."""
-    firsts: list[tuple[dict[_Row, Node], dict[Node, list[Node]]]] = []
+) -> list[_Equal]:
+    """Return those of the micro batches that are equal to another one."""
+    found: list[_Equal] = []
     for batch, rows in zip(batches, _Rows(graph, of_state).of(batches), strict=True):
         # A micro batch may gather weights that another one finds gathered.
         forward = {
@@ -190,33 +206,26 @@ def _equal_nodes(
             for row, node in rows.items()
             if node.phase == "forward" and node.inputs and node not in of_state
         }
-        for first, equal in firsts:
-            if forward and forward <= first.keys():
-                for row, node in rows.items():
-                    if row in first:
-                        equal[first[row]].append(node)
-                break
-        else:
-            firsts.append((rows, {node: [node] for node in batch}))
-    return {
-        node: nodes
-        for _, equal in firsts
-        if max(map(len, equal.values())) > 1
-        for node, nodes in equal.items()
-    }
+        equal = next((each for each in found if forward and forward <= each.rows.keys()), None)
+        if equal is None:
+            found.append(_Equal(rows, {node: [node] for node in batch}))
+            continue
+        equal.count += 1
+        for row, node in rows.items():
+            if row in equal.rows:
+                equal.nodes[equal.rows[row]].append(node)
+    return [equal for equal in found if equal.count > 1]
 
 
 # -- the folded graph -----------------------------------------------------------------------
 
 
-def _folded(
-    graph: Graph, equal: Mapping[Node, Sequence[Node]], of_state: Set[Node]
-) -> Folded | None:
+def _folded(graph: Graph, batches: Sequence[_Equal], of_state: Set[Node]) -> Folded | None:
     """Return the folded copy of a graph; None if its operations would be in a cycle.
 
     Args:
         graph: The graph.
-        equal: The equal operations of all micro batches for each that stays.
+        batches: The equal micro batches.
         of_state: The operations that compute from parameters and buffers alone.
     """
     folded = graph.copy()
@@ -225,6 +234,7 @@ def _folded(
     editor = Editor(folded)
     instead: dict[Scope, Scope] = {}
     gone: set[Node] = set()
+    equal = {first: nodes for batch in batches for first, nodes in batch.nodes.items()}
     for first, nodes in equal.items():
         kept = copies[first]
         if len(nodes) > 1:
@@ -262,7 +272,7 @@ def _folded(
         return None
     outputs = {output.value: output for output in reversed(folded.outputs)}
     folded.outputs = [output for output in folded.outputs if outputs[output.value] is output]
-    scope_of = MovedScopes(instead, _numbered_anew(equal))
+    scope_of = MovedScopes(instead, _numbered_anew(batches))
     scope_of.apply(folded.nodes, folded.calls)
     calls = {(call.scope, call.number): call for call in reversed(folded.calls)}
     replace_calls(folded, list(calls.values())[::-1])
@@ -288,14 +298,15 @@ def _sort(graph: Graph) -> bool:
     return len(order) == len(number)
 
 
-def _numbered_anew(equal: Mapping[Node, Sequence[Node]]) -> dict[Scope, ScopePart]:
+def _numbered_anew(batches: Sequence[_Equal]) -> dict[Scope, ScopePart]:
     """Return the new part of each block that is drawn for several: a call, and its gradients."""
     block_of = block_property()
-    times: dict[Scope, int] = {}
-    for first, nodes in equal.items():
-        block = block_of(first.scope)
-        if block is not None and len(nodes) > 1:
-            times[block] = max(len(nodes), times.get(block, 0))
+    times = {
+        block: batch.count
+        for batch in batches
+        for first in batch.nodes
+        if (block := block_of(first.scope)) is not None
+    }
     numbers: Counter[Hashable] = Counter()
     named: dict[Hashable, ScopePart] = {}
     parts: dict[Scope, ScopePart] = {}
