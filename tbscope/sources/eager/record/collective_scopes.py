@@ -1,8 +1,8 @@
 """Scopes of collectives, by the modules that they serve.
 
-Sharded training gathers the parameters of a module while another module runs, and reduces their
-gradients once autograd is done with them; stages of a pipeline send and receive outside of every
-module. So a collective that ran in a hook or between modules finds its scope after the run
+Training that is sharded by hand gathers the parameters of a module while another module runs, and
+gradients are reduced once autograd is done with them; stages of a pipeline send and receive outside
+of every module. So a collective that ran in a hook or between modules finds its scope after the run
 (`move_to_modules`): the producers of its inputs, or the readers of its results, lead to the module
 that it serves.
 """
@@ -67,7 +67,6 @@ class _ModuleSearch:
     """The search for the scopes of one graph's collectives."""
 
     def __init__(self, graph: Graph) -> None:
-        self._scopes = {scope.path: scope for scope in graph.scopes()}
         self._readers: dict[Node, list[Node]] = {}
         for node in graph.nodes:
             for source in sources_of(node):
@@ -81,14 +80,12 @@ class _ModuleSearch:
     def module_scope(self, node: Node) -> Scope | None:
         """Return the scope of the module that a collective serves; None if it is there already."""
         module_scope = _around(self._owners(node))
-        if module_scope is not None:
-            module_scope = self._in_phase(module_scope, node)
-            encloses_it = module_scope is None or (
-                module_scope is not node.scope and node.scope in {*self_and_ancestors(module_scope)}
-            )
-            if encloses_it and not self._is_nowhere(node.scope):
-                return None
-            if module_scope is not None:
+        # A collective of another phase serves the gradients of the module.
+        if module_scope is not None and (
+            node.scope is None or node.phase == _root(module_scope).phase
+        ):
+            encloses_it = node.scope in {*module_scope.ancestors()}
+            if not encloses_it or self._is_nowhere(node.scope):
                 return module_scope
         if not self._is_nowhere(node.scope):
             return None
@@ -170,17 +167,6 @@ class _ModuleSearch:
             phase = node.phase if node.scope is not None else "forward"
             scopes = [scope for scope in scopes if _root(scope).phase == phase]
         return _around(scopes)
-
-    def _in_phase(self, module_scope: Scope, node: Node) -> Scope | None:
-        """Return the scope that mirrors a forward scope in the phase of a node."""
-        if node.phase == _root(module_scope).phase or node.scope is None:
-            return module_scope
-        root = _root(node.scope)
-        for scope in self_and_ancestors(module_scope):
-            mirror = self._scopes.get(f"{root.path}/{scope.path}")
-            if mirror is not None:
-                return mirror
-        return None
 
     def move(self, node: Node, module_scope: Scope) -> None:
         """Move a collective, and the nodes beside it that only lead to it.
