@@ -514,7 +514,7 @@ def without_a_pass(model, optimizer):
 
 REASONS = {
     "no call of the model in training mode has come to an end": never,
-    "mode has come to an end, in 1 optimizer steps": in_evaluation,
+    "mode has come to an end, in 1 optimizer step": in_evaluation,
     "no backward pass has computed gradients of its parameters": without_gradients,
     "no backward pass has gone through the call that was recorded": without_a_pass,
 }

@@ -191,7 +191,7 @@ class TrainingWatch:
     def _reason(self, *, stepped: bool = False) -> str:
         """Return the reason why no step is recorded, if an optimizer has just `stepped` or not."""
         if self._unrecorded:
-            return f"{self._why}, in {self._unrecorded} optimizer steps"
+            return f"{self._why}, in {self._unrecorded} optimizer step{'s'[: self._unrecorded > 1]}"
         if self._passed:
             which = "its optimizer" if self._optimizer is None else "the optimizer that was given"
             return f"{which} has made no step"
