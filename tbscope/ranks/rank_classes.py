@@ -10,16 +10,16 @@ are stable. In a ring no rank is first or last, so all its ranks are equivalent.
 import hashlib
 import re
 from collections.abc import Hashable, Iterator, Sequence
-from itertools import takewhile
-from typing import Any
+from itertools import islice, takewhile
 
 from tbscope.ir.graph import Graph, Node, Value
 from tbscope.ir.scopes import self_and_ancestors
 
 __all__ = ["groups_of", "is_message", "parts_of", "shared_nodes", "sizes_of", "structure_of"]
 
-# A decimal part of a dotted name.
+# A decimal part of a dotted name, and a member of a list in the path of a scope.
 _NUMBER = re.compile(r"(?<![^.])[0-9]+(?![^.])")
+_MEMBER = re.compile(r"\[[0-9]+\]")
 
 
 def is_message(node: Node) -> bool:
@@ -75,25 +75,20 @@ def shared_nodes(graphs: Sequence[Graph]) -> int:
     backward pass or optimizer step differs that contains it, and all after it. In a forward pass,
     the number is 0.
     """
-    tables = []
+    keys = []
     for graph in graphs:
-        rows, count = [*_rows(graph)], len([*graph.scopes()])
-        tables.append((rows[:count], rows[count : count + len(graph.nodes)]))
-    rows_of_ranks = zip(*[rows for _, rows in tables], strict=False)
-    shared = [
-        rows[0] for rows in takewhile(lambda rows: len({*map(repr, rows)}) == 1, rows_of_ranks)
-    ]
-    equal = len(shared)
+        rows = islice(_rows(graph), len([*graph.scopes()]), None)
+        paths = [_MEMBER.sub("[]", str(node.scope)) for node in graph.nodes]
+        keys.append([*zip(map(repr, rows), paths, strict=False)])
+    equal = takewhile(lambda same: len({*same}) == 1, zip(*keys, strict=False))
+    shared = start = len([*equal])
     for graph in graphs:
         roots = [[None, *self_and_ancestors(node.scope)][-1] for node in graph.nodes]
-        root = roots[equal] if equal < len(roots) else None
-        if root is not None and root.phase != "forward":
-            shared = shared[: roots.index(root)]
-        elif equal < len(roots):
-            return 0
-    last = max((row[0][2] for row in shared if row[0][2] is not None), default=-1)
-    scopes = [rows[: last + 1] for rows, _ in tables]
-    return len(shared) if all(rows == scopes[0] for rows in scopes) else 0
+        if shared < len(roots):
+            root = roots[shared]
+            is_phase = root is not None and root.phase != "forward"
+            start = min(start, roots.index(root)) if is_phase else 0
+    return start
 
 
 def parts_of(node: Node) -> list[str]:
@@ -122,7 +117,7 @@ def _peers(graph: Graph) -> list[int]:
     ]
 
 
-def _rows(graph: Graph) -> Iterator[Any]:
+def _rows(graph: Graph) -> Iterator[Hashable]:
     """Yield rows that are equal for two graphs if and only if they have the same structure."""
     scopes = {scope: number for number, scope in enumerate(graph.scopes())}
     for scope in scopes:
