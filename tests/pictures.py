@@ -289,12 +289,14 @@ def draw_ranks() -> None:
         "of experts": ("experts", "Sequential/0", False),
         "in a ring": ("context-parallel", "Sequential/0", False),
         "1F1B": ("pipeline", "", False),
+        "interleaved": ("interleaved", "", False),
         "by sequence": ("unfolded", "", True),
     }
     with tempfile.TemporaryDirectory() as folder:
         here = Path(folder)
         (here / "ranks").mkdir()
-        models = {name: parallel_models.ON_TWO[name] for name in shown}
+        models = parallel_models.ON_TWO | parallel_models.VIRTUAL
+        models = {name: models[name] for name in shown}
         ranks = on_ranks(parallel_models.all_told, 2, here / "ranks", models)
         for name, (run, _, unfolded) in shown.items():
             graphs = [graph_from_json(rank[name]["graph"]) for rank in ranks]

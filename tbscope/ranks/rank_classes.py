@@ -24,7 +24,7 @@ _MEMBER = re.compile(r"\[[0-9]+\]")
 
 def is_message(node: Node) -> bool:
     """Whether a node sends to one rank, or receives from one."""
-    return node.collective is not None and node.collective.kind in ("send", "recv")
+    return node.collective is not None and node.collective.is_message
 
 
 def groups_of(graphs: Sequence[Graph]) -> list[list[Graph]]:
