@@ -113,9 +113,9 @@ def test_what_other_threads_work_on_is_left_alone():
             self.thread = threading.Thread()
             self.sent = []
 
-    held = Worker()
-    WAYS["attribute"](held, lambda held: held.sent.append(1))
-    assert held.sent == [1]
+    held, beside = Worker(), [0]
+    WAYS["attribute"]([held, beside], lambda pair: (pair[0].sent.append(1), pair[1].append(1)))
+    assert (held.sent, beside) == ([1], [0])
     held.thread = threading.Lock()
     WAYS["attribute"](held, lambda held: held.sent.append(2))
     assert held.sent == [1]

@@ -277,11 +277,11 @@ def test_both_networks_of_a_gan_are_forward_and_what_reads_them_is_loss():
         optimizer.step()
     found = texts(recording.graph, "stage")
     tops = {name: text for name, text in found.items() if "/" not in name}
-    assert {tops.pop(name) for name in ("Sequential", "Sequential.1")} == {"forward"}
+    assert {tops.pop(name) for name in ("Sequential", "Sequential.2nd")} == {"forward"}
     assert tops == {
         **dict.fromkeys(("softplus", "mean", "softplus.2nd", "mean.2nd", "neg"), "loss"),
-        **dict.fromkeys(("gradients", "gradients.1"), "backward"),
-        **dict.fromkeys(("ones", "Sequential.2"), "forward"),
+        **dict.fromkeys(("gradients", "gradients.2nd"), "backward"),
+        **dict.fromkeys(("ones", "Sequential.3rd"), "forward"),
         "optimizer": "optimizer",
     }
     assert legend_of(recording.graph, "stage") == ["forward", "loss", "backward", "optimizer"]
