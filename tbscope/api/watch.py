@@ -1,4 +1,4 @@
-"""`watch`: draws the next call of a model in a running training, and the step around it."""
+"""`watch`: draws the next training step of a model in a running training."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -32,7 +32,7 @@ __all__ = ["Watched", "close_watches", "watch"]
 
 
 class Watched:
-    """The handle of `watch`: a model whose next call is awaited.
+    """The handle of `watch`: a model whose next training step is awaited.
 
     Attributes:
         graph: The latest graph that was drawn; None before the first.
@@ -45,7 +45,7 @@ class Watched:
 
     @property
     def is_over(self) -> bool:
-        """Whether no further call is awaited."""
+        """Whether no further step is awaited."""
         return self._waiting is None or self._waiting.is_over
 
     def remove(self) -> None:
@@ -97,18 +97,18 @@ def watch(
     ranks_timeout: float = 300.0,
     **drawing: Unpack[Drawing],
 ) -> Watched:
-    """Draw a model's next call in the training that runs, with the step around it.
+    """Draw a model's next training step in the training that runs.
 
-    No example input is needed: the call is the training's own, with its data, on its device.
-    It is recorded once, and then the hooks are removed. A failure is one warning, and the
-    training goes on.
+    No example input is needed: the calls are the training's own, with its data, on its device.
+    A step is recorded once, and then the hooks are removed. A failure is one warning, and the
+    training goes on; so is the reason why nothing could be drawn, once the writer is closed.
 
     Args:
         writer: Any writer, as for `add_graph`.
-        model: The model. If it is compiled, the recorded call runs uncompiled.
+        model: The model. If it is compiled, the recorded step runs uncompiled.
         tag: As for `add_graph`.
         run_name: As for `add_graph`.
-        every: The number of further calls after which a call is recorded again. It is drawn if
+        every: The number of further calls after which a step is recorded again. It is drawn if
             the structure has changed, with a note of the changes. None: no further recording.
         backward: Whether the backward pass and the optimizer's step are drawn, too; then a
             call in training mode is awaited.

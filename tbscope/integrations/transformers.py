@@ -23,19 +23,19 @@ __all__ = ["GraphCallback"]
 
 
 class GraphCallback(DrawingCallback, TrainerCallback):
-    """Draws the first batch that a `Trainer` trains with: forward, backward, optimizer.
+    """Draws the first step that a `Trainer` makes: forward, backward, optimizer.
 
         trainer = Trainer(model, args, train_dataset=data, callbacks=[GraphCallback()])
 
-    No example input is needed: the model's first call in training mode is recorded, with the
-    trainer's own batch, on its device. Rank 0 of a distributed run draws. A failure is one
-    warning.
+    No example input is needed: the model's calls in training mode are recorded up to the
+    optimizer's step, with the trainer's own batches, on its device. Rank 0 of a distributed run
+    draws. A failure is one warning.
     """
 
     _waiting: TrainingWatch | None = None
 
     def on_step_begin(self, args: object, state: Any, control: object, **trained: Any) -> None:
-        """Wait for the model's next call."""
+        """Wait for the model's first step."""
         if self._begun or not state.is_world_process_zero:
             return
         self._begun = True

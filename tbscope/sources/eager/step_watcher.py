@@ -65,7 +65,7 @@ _EVALUATING, _MOST_UNRECORDED = 2, 10
 
 
 class TrainingWatch:
-    """Records the next call of a model, and on request the whole training step.
+    """Records the next training step of a model, or its next call alone.
 
     An error of ours ends the waiting and never the training loop.
 
