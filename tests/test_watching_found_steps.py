@@ -558,6 +558,13 @@ def test_a_model_that_is_awaited_can_be_traced(writer, trace):
     assert nn.Module.__annotations__.keys() - annotations.keys() == {"_compiled_call_impl"}
 
 
+def test_closing_the_writer_tells_that_no_call_came(tmp_path):
+    model, writer = Net(), tbscope.SummaryWriter(str(tmp_path))
+    writer.watch(model, backward=False)
+    (text,) = told(writer.close)
+    assert text.endswith("Net: no call of the model has come to an end")
+
+
 def test_closing_the_writer_tells_that_the_given_optimizer_made_no_step(tmp_path):
     model, writer = Net(), tbscope.SummaryWriter(str(tmp_path))
     optimizer = adam(model)

@@ -199,7 +199,8 @@ class TrainingWatch:
             return "no backward pass has gone through the call that was recorded"
         if stepped and not self._called_unrecorded:
             return "no backward pass has computed gradients of its parameters"
-        return "no call of the model in training mode has come to an end"
+        mode = " in training mode" if self._backward else ""
+        return f"no call of the model{mode} has come to an end"
 
     def _end(self) -> None:
         """Release the model and the callers' functions, and drop the recording."""
