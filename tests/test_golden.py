@@ -22,8 +22,9 @@ VARIANTS = [(name, {}) for name in GALLERY] + [
 ]
 
 
-def check(path, text):
-    """Compare a text with the golden one, or write it."""
+def check_golden(name, text):
+    """Compare a text with the golden one of this name, or write it."""
+    path = GOLDEN / name
     if os.environ.get("TBSCOPE_REWRITE_GOLDEN"):
         path.write_text(text, encoding="utf-8")
     assert text == path.read_text(encoding="utf-8")
@@ -32,14 +33,14 @@ def check(path, text):
 @pytest.mark.parametrize("name", GALLERY)
 def test_a_graph_prints_as_it_did(name):
     text = graph_to_text(GALLERY[name](), sources=True, parameters=True)
-    check(GOLDEN / f"{name}.txt", f"{text}\n")
+    check_golden(f"{name}.txt", f"{text}\n")
 
 
 @pytest.mark.parametrize(("name", "options"), VARIANTS)
 def test_a_graph_is_converted_as_it_was(name, options):
     message = to_graph_def(GALLERY[name](), **options)
     ending = "".join(f"_{option}" for option in options.values())
-    check(GOLDEN / f"{name}{ending}.pbtxt", text_format.MessageToString(message))
+    check_golden(f"{name}{ending}.pbtxt", text_format.MessageToString(message))
 
 
 def test_there_is_no_golden_file_too_many():
@@ -47,4 +48,5 @@ def test_there_is_no_golden_file_too_many():
     expected |= {
         f"{name}{''.join(f'_{v}' for v in opts.values())}.pbtxt" for name, opts in VARIANTS
     }
-    assert {path.name for path in GOLDEN.iterdir()} == expected
+    found = {path.name for path in GOLDEN.iterdir()}
+    assert {name for name in found if not name.startswith("cards_")} == expected
