@@ -95,7 +95,8 @@ def test_a_row_is_split_behind_whole_periods_and_equal_boxes_have_one_structure(
 def test_boxes_side_by_side_share_one_where_they_are_more_than_a_dozen():
     for count, labels in ((12, [f"step.{at}" for at in range(12)]), (13, ["step.0-12"])):
         steps = [(f"h/step.{at}/exp", "exp", ["stem"]) for at in range(count)]
-        outer = [("h/m/fc", "Linear", []), ("h/add", "add", [])]
+        read = [name for name, _, _ in steps]
+        outer = [("h/m/fc", "Linear", []), ("h/stack", "stack", read)]
         nodes = around([("stem", "Linear", []), *outer, *steps], "stem", "stem")
         assert boxes_of(cut(nodes), "h") == ["m", *labels]
 

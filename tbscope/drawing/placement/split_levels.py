@@ -29,7 +29,6 @@ from tbscope.utils.components import find_cycles
 
 __all__ = [
     "Groups",
-    "count_loose",
     "is_crowded",
     "is_end",
     "is_full",
@@ -99,7 +98,7 @@ def split_level(
         )
         groupings = chain(mild, groupings)
     if _fits(level, LEVEL_LIMIT):
-        fewest = count_loose(level) - _MOST_IN_ROW
+        fewest = len(_operations(level)) - _MOST_IN_ROW
         runs = in_short_runs(level, _rows(level, kept), fewest=_FEWEST_PARTS, most=_MOST_IN_RUN)
         short = (grouping for grouping in runs if sum(map(len, grouping)) >= fewest)
         groupings = chain(_of_numbered(level, set(range(len(level))) - kept), short, groupings)
@@ -201,7 +200,7 @@ def _beside_modules(
         level, chain([[]], groupings), is_fine, lambda cut: is_fine(cut, SLOW_LIMIT)
     )
     if cut is None:
-        cut, _ = _first(level, _of_numbered(level, modules, side_by_side=True), is_fine)
+        cut, _ = _first(level, _equal_children(level, modules), is_fine)
     if cut is not None:
         return cut
 
@@ -241,18 +240,21 @@ def _with_modules(level: LevelGraph, grouping: Groups, pinned: set[int]) -> Iter
 
 
 def _equal_children(level: LevelGraph, indices: set[int]) -> Iterator[Groups]:
-    """Yield a grouping with a box for children with equal sources and equal readers, if any."""
+    """Yield a grouping with a box for children with equal sources and readers, if any.
+
+    The box contains the parameters that only these children read, too.
+    """
     reads, feeds = _neighbours(level, indices)
     by_neighbours: dict[tuple[frozenset[int], frozenset[int]], list[int]] = {}
     for index in sorted(indices):
-        if reads[index]:
+        if reads[index] or feeds[index]:
             key = frozenset(reads[index]), frozenset(feeds[index])
             by_neighbours.setdefault(key, []).append(index)
     groups = [
         group for group in by_neighbours.values() if SERIES_SIZE <= len(group) < len(level) - 1
     ]
     if groups:
-        yield groups
+        yield _with_state(level, groups, {at for at, op in enumerate(level.ops) if is_state(op)})
 
 
 def _neighbours(
@@ -281,12 +283,7 @@ def _first_drawn_well(level: LevelGraph, groupings: Iterable[Groups]) -> Groups:
 
     A grouping that makes a cycle is returned only if no other one draws the level well.
     """
-    cut, failed = _first(
-        level,
-        groupings,
-        _Cut.is_good,
-        lambda cut: cut.is_drawn_well,
-    )
+    cut, failed = _first(level, groupings, _Cut.is_good, lambda cut: cut.is_drawn_well)
     if cut is None and failed:
         cut = failed[-1]
     return cut.groups if cut else []
@@ -393,9 +390,10 @@ def _fits(level: LevelGraph, most: int) -> bool:
     return len(level.folded()) <= most
 
 
-def count_loose(level: LevelGraph) -> int:
-    """Return the number of operations of a level, which are named by their op types."""
-    return sum(map(_is_operation, level.labels, level.ops))
+def _operations(level: LevelGraph) -> set[int]:
+    """Return the operations of a level, which are named by their op types."""
+    named = enumerate(zip(level.labels, level.ops, strict=True))
+    return {at for at, (label, op) in named if op and label.split(".")[0] == op.partition("[")[0]}
 
 
 def is_full(level: LevelGraph) -> bool:
@@ -409,14 +407,10 @@ def needs_split(level: LevelGraph) -> bool:
     return is_crowded(level) or any(chain(repeated, _between(level)))
 
 
-def _is_operation(label: str, op: str) -> bool:
-    return bool(op) and label.partition(".")[0] == op.partition("[")[0]
-
-
 def _runs(level: LevelGraph, indices: set[int]) -> Iterator[Groups]:
     """Yield groupings of children that repeat, for a level with too many of them.
 
-    Numbered boxes side by side share a box. A long row of children that are numbered, or whose
+    Boxes side by side share a box. A long row of children that are numbered, or whose
     kinds repeat in a period, is split into boxes of one size, a multiple of the period.
     """
     count = len(level.folded())
@@ -425,9 +419,9 @@ def _runs(level: LevelGraph, indices: set[int]) -> Iterator[Groups]:
     ops = level.ops
     indices = {at for at in indices if not is_end(ops[at]) and not is_state(ops[at])}
     boxes = {at for at in indices if not ops[at]}
-    for groups in _of_numbered(level, boxes, side_by_side=True):
-        if min(map(len, groups)) > _MOST_BETWEEN:
-            yield groups
+    if len(boxes) > _MOST_BETWEEN:
+        for groups in _equal_children(level, boxes):
+            yield [group for group in groups if len(group) > _MOST_BETWEEN]
     row = _without_rare(level, sorted(indices))
     if len(row) > _MOST_IN_ROW < count:
         kinds = [ops[at].partition("[")[0] for at in row]
@@ -445,8 +439,8 @@ def _between(level: LevelGraph) -> Iterator[Groups]:
 
     The largest groups that leave at most a dozen operations beside the boxes are the grouping.
     """
-    loose = {at for at in range(len(level)) if _is_operation(level.labels[at], level.ops[at])}
-    if len(loose) <= _MOST_BETWEEN or "" not in level.ops:
+    loose = _operations(level) if "" in level.ops else _NOTHING
+    if len(loose) <= _MOST_BETWEEN:
         return
     group_of: dict[int, list[int]] = {}
     row_of: dict[int, int] = {}
@@ -497,9 +491,7 @@ def _proposals(level: LevelGraph, kept: set[int]) -> Iterator[Groups]:
         yield boxes + _sections(level, inner, -(-len(inner) // _FEWEST_CHUNKS))
 
 
-def _of_numbered(
-    level: LevelGraph, indices: set[int], *, side_by_side: bool = False
-) -> Iterator[Groups]:
+def _of_numbered(level: LevelGraph, indices: set[int]) -> Iterator[Groups]:
     """Yield groupings with boxes of consecutively numbered children, like members of a list.
 
     Examples are the iterations of a loop, and modules in separate attributes (`head_0`, `head_1`).
@@ -507,7 +499,6 @@ def _of_numbered(
     Args:
         level: The level.
         indices: The children that may move into a box.
-        side_by_side: Whether all children in a box must have equal sources and readers.
     """
     by_stem: dict[tuple[str, str], dict[int, int]] = {}
     kinds = {
@@ -527,29 +518,11 @@ def _of_numbered(
         for members in by_stem.values()
         if len(members) >= SERIES_SIZE and max(members) - min(members) < len(members)
     ]
-    if side_by_side:
-        groups = [_side_by_side(level, group) for group in groups]
     # A box of all children would be the same level again.
     groups = [group for group in groups if 0 < len(group) < len(level) - 1]
     yield from ([group] for group in groups)
     if len(groups) > 1:
         yield groups
-
-
-def _side_by_side(level: LevelGraph, group: list[int]) -> list[int]:
-    """Return a group with its own parameters if all members have equal sources and readers.
-
-    Otherwise the result is empty.
-    """
-    reads, feeds = _neighbours(level, group)
-    of_state: dict[int, set[int]] = {}
-    for start, end in level.links:
-        if is_state(level.ops[start]):
-            of_state.setdefault(start, set()).add(end)
-    first = group[0]
-    if any(reads[index] != reads[first] or feeds[index] != feeds[first] for index in group):
-        return []
-    return [*group, *(state for state, readers in of_state.items() if readers <= reads.keys())]
 
 
 def _ends(level: LevelGraph, known: set[int]) -> Groups:
