@@ -43,10 +43,8 @@ _SIZE = (1200, 1000)
 _LARGE = (2600, 2400)
 _HEAD = 72
 _MARGIN = 10
-# The part of the tab with the boxes that contain a selected operation.
-_TAB = (130, 152, 702, 650)
-_ATTENTION = "scaled_dot_product_attention"
 _WIDEST = 900
+_PARTS = ("", "-inside")
 
 _DARK = "/?darkMode=true&"
 _WAYS = (
@@ -62,8 +60,8 @@ as `torch.utils.tensorboard` does. The first twelve are those of Hugging Face's 
 torch, from small configs; the others are written by hand, one of each family
 (tests/gallery_own.py). All have random weights, and run in evaluation mode. Of each, the first row
 is what one sees at first, without a click; the second one block, opened. Inputs and outputs whose
-names the page would cut stand in boxes of their own: several have one colour, but no entry in the
-legend, since they are no blocks ([page.md](page.md#the-first-look)).
+names the page would cut are in boxes of their own, without a colour
+([page.md](page.md#the-first-look)).
 
 torch's `add_graph` is tried as one calls it, under `torch.no_grad()`, and with
 `use_strict_trace=False`. Where it raises in all three ways, its last error stands in place of its
@@ -224,39 +222,32 @@ def gallery_lines(said: dict[str, Attempt]) -> Iterator[str]:
     for sight in SIGHTS:
         attempt = said[sight.name]
         yield f"\n## {sight.title}\n\n{sight.sees} `{sight.opened}` opened: {sight.inside}\n"
-        yield "| tbscope | tbscope, dark | torch.utils.tensorboard |"
-        yield "| --- | --- | --- |"
+        yield "| tbscope | torch.utils.tensorboard |"
+        yield "| --- | --- |"
         for part, words in (("", attempt.text), ("-inside", "")):
-            runs = [sight.name + part, f"{sight.name}{part}-dark"]
-            cells = [f"![{sight.title}](img/gallery/{run}.png)" for run in runs]
+            cells = [f"![{sight.title}](img/gallery/{sight.name}{part}.png)"]
             if attempt.drawn:
                 cells.append(f"![{sight.title}](img/gallery/{sight.name}-torch{part}.png)")
                 cells[-1] += f"<br>{words}" if words else ""
             else:
                 cells.append(words)
             yield f"| {' | '.join(cells)} |"
+        dark = [f"![{sight.title}](img/gallery/{sight.name}{part}-dark.png)" for part in _PARTS]
+        yield f"\n| tbscope, dark | opened |\n| --- | --- |\n| {' | '.join(dark)} |"
 
 
 def draw_first_look() -> None:
-    """Draw README's pictures: the attention of a BERT in the tab, and in torch's graph."""
-    torch.manual_seed(0)
-    sizes = {"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4}
-    model = BertModel(BertConfig(**sizes, num_hidden_layers=12, vocab_size=1000)).eval()
-    ids = torch.ones(1, 16, dtype=torch.long)
-    inside = "encoder/layer/0/attention/self"
-    _draw_in_tab("first-look", "bert", tbscope.trace(model, ids), f"{inside}/{_ATTENTION}")
-    path = _DOCS / "img" / "first-look.png"
-    _keep(path, _TAB)
+    """Draw README's pictures: the first look at a detector, and torch's graph of it."""
+    (sight,) = (sight for sight in SIGHTS if sight.name == "detector")
     with tempfile.TemporaryDirectory() as folder:
-        with SummaryWriter(folder) as writer:
-            writer.add_graph(model, ids, use_strict_trace=False)
+        draw(sight, Path(folder))
         with TensorBoard(Path(folder)) as server, Browser() as browser:
-            page = browser.open(server.url, size=_LARGE, minimap=True)
-            page.show(".")
-            box = [*_path_to(page, inside)][-1]
-            path = path.with_stem("first-look-torch")
-            page.take_picture(path)
-            _keep(path, _place(page, box))
+            page = browser.open(server.url, size=_SIZE, minimap=True)
+            for ending in ("", "-torch"):
+                page.show(f"{sight.name}{ending}")
+                path = _DOCS / "img" / f"first-look{ending}.png"
+                page.take_picture(path)
+                _keep(path, (_SIZE[0] // 4, _HEAD, *_SIZE))
 
 
 def _draw_in_tab(picture: str, run: str, graph: tbscope.Graph, node: str) -> None:

@@ -369,16 +369,18 @@ def test_every_key_finds_its_node_where_boxes_tell_classes(page):
         key for key in keys if not any(name.replace("/", ".").endswith(key) for name in found[key])
     ] == []
     assert (
-        "encoder/layer/0_Layer/attention/self/query/encoder.layer.0.attention.self.query.bias"
+        "encoder_Encoder/layer_ModuleList/0_Layer/attention_Attention/self_SelfAttention/"
+        "query_Linear/encoder.layer.0.attention.self.query.bias"
         in (found["encoder.layer.0.attention.self.query.bias"])
     )
 
 
-def test_the_boxes_of_a_list_tell_their_class(page):
-    page.show("labels").expand("encoder")
-    page.expand("encoder/layer")
-    held = {name for name in page.nodes if name.startswith("encoder/layer/")}
-    assert held == {"encoder/layer/0_Layer", "encoder/layer/1_Layer"}
+def test_the_boxes_of_modules_tell_their_class(page):
+    page.show("labels").expand("encoder_Encoder")
+    page.expand("encoder_Encoder/layer_ModuleList")
+    inside = "encoder_Encoder/layer_ModuleList/"
+    held = {name for name in page.nodes if name.startswith(inside)}
+    assert held == {f"{inside}0_Layer", f"{inside}1_Layer"}
 
 
 # -- merged graphs --------------------------------------------------------------------------

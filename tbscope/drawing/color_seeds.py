@@ -168,13 +168,14 @@ def _order_apart(
     shared = False
     while remaining:
         ready = (each for each in remaining if remaining.keys().isdisjoint(each.children))
-        ranked: list[tuple[bool, int, int]] = []
+        ranked: list[tuple[int, int, int]] = []
         tried = [*islice(ready, _TRIED)]
         for at, structure in enumerate(tried):
             # The shared entry takes the hue before its first structure.
             hue = (len(ordered) + (shared or structure not in listed)) % HUES
             clashes = sum(seen[family][hue] for family in families[structure])
-            ranked.append(((structure in listed) is (hue in taken), clashes, at))
+            # The legend comes last, in hues that follow each other.
+            ranked.append(((structure in listed) * (1 + (hue in taken)), clashes, at))
         structure = tried[min(ranked)[2]]
         shared |= structure not in listed
         hue = (len(ordered) + shared) % HUES
