@@ -140,7 +140,7 @@ class Drawing(TypedDict, total=False):
             which ranks communicate, "difference" (of the graph of a `Difference`), a mapping from
             names to labels, a function of a node, or "none".
         templates: Whether equal boxes are made to have equal colours, which Chrome, Edge and
-            Safari need. Firefox does so by itself: False is enough there.
+            Safari need. Firefox compares boxes in another order (docs/page.md).
         cards: Whether the box of each module contains a node whose info card describes it.
         helpers: Whether the operations of one call of a helper function are in a box of its
             name, and those of one iteration of a loop in a box `step.0`: "auto" on levels that
@@ -212,7 +212,7 @@ class Drawing(TypedDict, total=False):
     ]
     templates: Annotated[
         bool,
-        Option(True, "Colour equal boxes equally; Firefox does so by itself."),
+        Option(True, "Colour equal boxes equally in Chrome, Edge and Safari."),
     ]
     cards: Annotated[
         bool, Option(True, "Put a node with an info card of the module into each module's box.")

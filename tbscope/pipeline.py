@@ -71,13 +71,18 @@ def to_graph_def(graph: Graph, **drawing: Unpack[Drawing]) -> GraphDef:
 
 
 def draw(
-    graph: Graph, figures: Sequence[Figure] | None = None, **drawing: Unpack[Drawing]
+    graph: Graph,
+    figures: Sequence[Figure] | None = None,
+    *,
+    rows: bool = True,
+    **drawing: Unpack[Drawing],
 ) -> Drawn:
     """Return the GraphDef of a graph, with figures on its nodes and on the cards of its modules.
 
     Args:
         graph: A graph that satisfies the invariants (see `check_invariants`); it stays as it is.
         figures: Numbers of its nodes and scopes; None for those of its own profile.
+        rows: Whether long rows are split for TensorBoard's page, which shows no row as one box.
         drawing: Options of the drawing (see `Drawing`).
     Raises:
         ArgumentError: An option is unknown, or does not fit the graph.
@@ -85,10 +90,10 @@ def draw(
     check_options(**drawing)
     with not_collecting():
         # A separate function: its locals are freed before the garbage collector is enabled again.
-        return _draw(graph, figures, with_defaults(drawing))
+        return _draw(graph, figures, with_defaults(drawing), rows=rows)
 
 
-def _draw(graph: Graph, figures: Sequence[Figure] | None, options: Drawing) -> Drawn:
+def _draw(graph: Graph, figures: Sequence[Figure] | None, options: Drawing, *, rows: bool) -> Drawn:
     level, leaves = options["level"], options["leaves"]
     root, color_by, cards = options["root"], options["color_by"], options["cards"]
     if figures is None:
@@ -137,6 +142,7 @@ def _draw(graph: Graph, figures: Sequence[Figure] | None, options: Drawing) -> D
         ],
         stacks=[stack.node for stack in stacks],
         labels=options["labels"],
+        rows=rows,
     )
     labels = None
     if color_by is not None:

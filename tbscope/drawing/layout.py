@@ -82,6 +82,7 @@ def lay_out(
     also: Collection[Scope] = (),
     stacks: Collection[Node] = (),
     labels: Labels = "name",
+    rows: bool = True,
 ) -> Layout:
     """Determine how a graph is drawn.
 
@@ -100,6 +101,7 @@ def lay_out(
         stacks: Nodes that represent many equal blocks: parameters that only they read are
             circles.
         labels: Whether the names of modules include their class in style "tf".
+        rows: Whether rows that are long for a reader are split, too.
     Returns:
         The layout; no two of its names are equal.
     """
@@ -117,6 +119,7 @@ def lay_out(
         short=short,
         tells_classes=labels == "class",
         borrowed=place_borrowed_calls(graph),
+        rows=rows,
     )
     tree.forget()
     if helpers == "none" or callable(style):
@@ -169,6 +172,7 @@ class _Options:
         tells_classes: Whether the names of modules include their class.
         boxed_ends: Whether inputs and outputs whose names the page would cut are in boxes.
         borrowed: The calls and nodes that are drawn in the box of their caller.
+        rows: Whether levels that the page can draw are split, too.
     """
 
     graph: Graph
@@ -182,6 +186,7 @@ class _Options:
     short: dict[str, str]
     tells_classes: bool
     borrowed: Placement
+    rows: bool
     boxed_ends: bool = True
 
 
@@ -328,7 +333,7 @@ class _Candidate:
         while True:
             mapping = find_chunks(
                 self.hierarchy,
-                self.levels,
+                self.levels if options.rows else self.crowded,
                 boxed={names.scopes[box] for box in free},
                 iterations={names.scopes[box] for box in boxes if box not in free},
                 modules={

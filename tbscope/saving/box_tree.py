@@ -349,8 +349,8 @@ def picture_of(graph: Graph, **drawing: Unpack[Drawing]) -> Picture:
         ArgumentError: An option is unknown, or does not fit the graph.
         GraphError: The graph breaks an invariant.
     """
-    # Seeds only help TensorBoard's page to find equal boxes.
-    how: Any = {**drawing, "templates": False}
+    # Seeds only help TensorBoard's page to find equal boxes, and a row of these is one box here.
+    how: Any = {**drawing, "templates": False, "rows": False}
     notes = list(dict.fromkeys(str(note) for note in graph.notes))
     picture = Picture(graph.name, to_graph_def(graph, **how).node, notes)
     picture.graph = graph
