@@ -42,6 +42,7 @@ def find_chunks(
     boxed: Collection[str] = (),
     iterations: Collection[str] = (),
     modules: Collection[str] = (),
+    rows: bool = True,
 ) -> dict[str, str]:
     """Return new names for the boxes and nodes that must be grouped in chunks.
 
@@ -52,6 +53,7 @@ def find_chunks(
             called: they may go into chunks like operations.
         iterations: The names of boxes of functions or loop iterations in which modules were called.
         modules: The names of nodes that represent modules.
+        rows: Whether long rows of modules are split.
     Returns:
         The new name of each box or node that moves into a chunk, by its old name, for
         `rename`. No new name is in use already.
@@ -87,7 +89,8 @@ def find_chunks(
         )
         repeated = state.union(at for at in known if names[at] in iterations)
         prefix = rename([box.name], mapping)[0]
-        for index, path in _Cutter(level, unique, above).cut(pinned, known - repeated, repeated):
+        cutter = _Cutter(level, unique, above, rows=rows)
+        for index, path in cutter.cut(pinned, known - repeated, repeated):
             label = level.labels[index]
             new = f"{path}/{label}"
             mapping[above + label] = f"{prefix}/{new}" if prefix else new
@@ -124,10 +127,10 @@ def rename(names: Iterable[str], mapping: Mapping[str, str]) -> list[str]:
 class _Cutter:
     """Splits one level into chunks, and chunks that are still too large again."""
 
-    def __init__(self, level: LevelGraph, unique: UniqueNames, above: str) -> None:
+    def __init__(self, level: LevelGraph, unique: UniqueNames, above: str, *, rows: bool) -> None:
         self._level = level
         self._unique = unique
-        self._above = above
+        self._above, self._rows = above, rows
 
     def cut(
         self, pinned: set[int], modules: set[int], iterations: set[int]
@@ -151,7 +154,7 @@ class _Cutter:
                 listed = len(known) + sum(map(is_state, level.ops)) == len(level)
                 ends = {at for at, op in enumerate(level.ops) if is_end(op)}
                 pinned, modules, iterations = set(), ends | known if listed else ends, set()
-            groups = split_level(level, pinned, modules, iterations)
+            groups = split_level(level, pinned, modules, iterations, rows=self._rows)
             if path:
                 beside = set(range(len(level))).difference(*groups)
                 yield from ((indices[at], path) for at in sorted(beside))

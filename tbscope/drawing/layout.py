@@ -260,9 +260,10 @@ class _Candidate:
         }
         ops.update(dict.fromkeys(options.graph.outputs, "Output"))
         # The page colours equal boxes: the type of an input or output in a box names the box.
-        for end, name in self._ends():
-            if "/" in name:
-                ops[end] = op_type(f"{ops[end]}[{name.rpartition('/')[0]}]")
+        entries = self.names.entries(options.graph)
+        for end, name in entries:
+            if "/" in name and ops[end] in ("Input", "Output"):
+                ops[end] = safe(f"{ops[end]}[{name.rpartition('/')[0]}]")
         ops.update(op_types_apart(options.graph, self.names, options.facts, ops))
         ops.update({node: _CIRCLES[node.kind] for node in options.embedded})
         self._ops = ops
@@ -275,7 +276,6 @@ class _Candidate:
             for label in series_that_break_flow(level)
         }
         if in_vain:
-            entries = self.names.entries(options.graph)
             folded = [entry for entry, name in entries if name in in_vain]
             ops.update({entry: op_type_apart(entry, ops[entry]) for entry in folded})
             self.hierarchy.forget()
@@ -284,12 +284,6 @@ class _Candidate:
         self.levels = levels
         self.crowded = {box: level for box, level in levels.items() if is_crowded(level)}
         self.full = {box: level for box, level in levels.items() if is_full(level)}
-
-    def _ends(self) -> Iterator[tuple[Node | Output, str]]:
-        """Yield the inputs and outputs of the graph with their names."""
-        graph, names = self.options.graph, self.names
-        yield from ((node, names.nodes[node]) for node in graph.inputs)
-        yield from zip(graph.outputs, names.outputs, strict=True)
 
     def _build(self) -> None:
         """Build the layout and its hierarchy from names, op types and inputs."""
@@ -334,6 +328,7 @@ class _Candidate:
             mapping = find_chunks(
                 self.hierarchy,
                 self.levels if options.rows else self.crowded,
+                rows=options.rows,
                 boxed={names.scopes[box] for box in free},
                 iterations={names.scopes[box] for box in boxes if box not in free},
                 modules={

@@ -8,14 +8,17 @@ Source: tensorboard/data/provider.py; tensorboard/plugins/graph/graphs_plugin.py
 """
 
 import os
+import re
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Set
+from itertools import accumulate, pairwise
 from typing import Any, NamedTuple, TypeVar
 
 from google.protobuf.message import DecodeError
 from tensorboard.compat.proto.config_pb2 import RunMetadata
 from tensorboard.compat.proto.graph_pb2 import GraphDef
+from tensorboard.compat.proto.node_def_pb2 import NodeDef
 from tensorboard.data import provider
 from tensorboard.plugins.graph import graph_util, metadata
 
@@ -369,6 +372,36 @@ _READERS: dict[str, Callable[[bytes], GraphDef]] = {
 """The readers of the bytes of each kind of graph, by TensorBoard's name for the kind."""
 
 
+# A box of the numbers from one to another, before a child with such a number: `layers/0-9/7`.
+_ROW = re.compile(r"([^/]*?)([0-9]+)-([0-9]+)[^/]*/\1([0-9]+).*")
+
+
+def _with_whole_rows(nodes: list[NodeDef]) -> list[NodeDef]:
+    """Return nodes without the boxes into which long rows are split for the Graphs page.
+
+    The viewer draws a run of equal blocks as one box.
+    """
+    rows: set[str] = set()
+    for node in nodes:
+        parts = node.name.split("/")
+        for at, pair in enumerate(pairwise(parts), 1):
+            match = _ROW.fullmatch("/".join(pair))
+            if match and int(match[2]) <= int(match[4]) <= int(match[3]):
+                rows.add("/".join(parts[:at]))
+    if rows:
+        for node in nodes:
+            node.name = _without(rows, node.name)
+            node.input[:] = [_without(rows, text) for text in node.input]
+    return nodes
+
+
+def _without(rows: Set[str], name: str) -> str:
+    """Return a name without the boxes of some rows."""
+    paths = accumulate(name.removeprefix("^").split("/"), "{}/{}".format)
+    kept = [path.rpartition("/")[2] for path in paths if path not in rows]
+    return "^" * name.startswith("^") + "/".join(kept)
+
+
 def picture_of_bytes(title: str, data: bytes, plugin: str = metadata.PLUGIN_NAME) -> Picture:
     """Return the picture of a graph of a log.
 
@@ -385,7 +418,7 @@ def picture_of_bytes(title: str, data: bytes, plugin: str = metadata.PLUGIN_NAME
         raise _damaged("the graph", error) from error
     # Boxes of the function library only seed the colours of the Graphs page: leave them out.
     nodes = [node for node in message.node if not node.name.startswith(LIBRARY)]
-    picture = Picture(title, nodes)
+    picture = Picture(title, _with_whole_rows(nodes))
     depth = max((box.depth for box in picture.boxes), default=0)
     if depth > _MOST_DEPTH:
         raise ArgumentError(
@@ -413,7 +446,7 @@ def _figures(name: str, data: bytes) -> Iterator[tuple[str, str, dict[str, float
     names = {key.strip() for node in message.node for key in node.attr}
     keys = sorted(key.removesuffix(_UNIT) for key in names if key.endswith(_UNIT))
     keys = [key for key in keys or _MEASURED if key in names]
-    picture = Picture("", message.node)
+    picture = Picture("", _with_whole_rows([*message.node]))
     # The reader of a circle includes its numbers.
     glyphs = [glyph for glyph in picture.glyphs if isinstance(glyph, Box) or not glyph.embedded]
     for key in keys:

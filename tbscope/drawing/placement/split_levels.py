@@ -69,7 +69,12 @@ _NTH = re.compile(r"(.*\.)([0-9]+)(?:st|nd|rd|th)")
 
 
 def split_level(
-    level: LevelGraph, pinned: set[int], modules: set[int], rounds: set[int] = _NOTHING
+    level: LevelGraph,
+    pinned: set[int],
+    modules: set[int],
+    rounds: set[int] = _NOTHING,
+    *,
+    rows: bool = True,
 ) -> Groups:
     """Return the groups of children that become chunks, in order; empty for a level drawn well.
 
@@ -80,9 +85,10 @@ def split_level(
             would stay blank, or cut an exit of the flow off; a slow layout is accepted.
         rounds: Boxes of functions or loop iterations in which modules were called, and parameters
             that are nodes. They move into a chunk only if chunks of operations do not help.
+        rows: Whether long rows of children that repeat are split first.
     """
     kept = pinned | modules | rounds
-    repeated = _runs(level, set(range(len(level))) - pinned)
+    repeated = _runs(level, set(range(len(level))) - pinned if rows else _NOTHING)
     cut, _ = _first(level, chain(repeated, _between(level)), _Cut.is_good)
     if cut is not None or not is_crowded(level):
         return cut.groups if cut else []
