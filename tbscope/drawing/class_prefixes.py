@@ -46,7 +46,7 @@ def short_names(graph: Graph) -> dict[str, str]:
 
 
 def find_family(labels: Iterable[str]) -> str:
-    """Return the longest prefix of whole words that most names share, or an empty text.
+    """Return the prefix of whole words that most names share, or an empty text.
 
     >>> find_family(["GPT2Model", "GPT2Block", "GPT2MLP", "NewGELUActivation"])
     'GPT2'
@@ -60,4 +60,5 @@ def find_family(labels: Iterable[str]) -> str:
             start += word
             counts[start] += 1
     most = max(_FEWEST, _PART * len(distinct))
-    return max((start for start, count in counts.items() if count >= most), key=len, default="")
+    shared = [start for start, count in counts.items() if count >= most]
+    return max(shared, key=lambda start: (counts[start], len(start)), default="")

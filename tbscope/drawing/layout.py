@@ -260,8 +260,7 @@ class _Candidate:
         }
         ops.update(dict.fromkeys(options.graph.outputs, "Output"))
         # The page colours equal boxes: the type of an input or output in a box names the box.
-        entries = self.names.entries(options.graph)
-        for end, name in entries:
+        for end, name in self.names.entries(options.graph):
             if "/" in name and ops[end] in ("Input", "Output"):
                 ops[end] = safe(f"{ops[end]}[{name.rpartition('/')[0]}]")
         ops.update(op_types_apart(options.graph, self.names, options.facts, ops))
@@ -276,6 +275,7 @@ class _Candidate:
             for label in series_that_break_flow(level)
         }
         if in_vain:
+            entries = self.names.entries(options.graph)
             folded = [entry for entry, name in entries if name in in_vain]
             ops.update({entry: op_type_apart(entry, ops[entry]) for entry in folded})
             self.hierarchy.forget()
