@@ -91,10 +91,9 @@ def seeds(
     if alone is None:
         return []
     listed = set(kinds[:alone])
-    ops = {item.op for item in hierarchy.items.values()}
     # The entries come first: they have the plain names of their classes.
     order = sorted(chosen, key=lambda structure: (structure not in listed, -structure.count))
-    titles = _titles(order, {**stages, **classes}, ops)
+    titles = _titles(order, {**stages, **classes}, {item.op for item in hierarchy.items.values()})
     heads: list[NodeHead] = []
     for structure in _order_apart(chosen, structures, listed):
         own = f"{LIBRARY}{titles[structure]}{LIBRARY_ENDING}"

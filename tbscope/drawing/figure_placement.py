@@ -124,10 +124,9 @@ def place_figures(
         for item, name, device in _drawn_places(drawn, layout)
     ]
     device = stats[0].device if stats else _DEVICE
-    values = [output.given or output.value for output in drawn.outputs]
-    for head, value in zip(layout.outputs, values, strict=True):
-        stack = stacks.get(head.name, "")
-        stats.append(Stat(head.name, device, 0.0, 0, (value.shape,), stack))
+    for head, output in zip(layout.outputs, drawn.outputs, strict=True):
+        shape = (output.given or output.value).shape
+        stats.append(Stat(head.name, device, 0.0, 0, (shape,), stacks.get(head.name, "")))
     # Boxes show only sums; boxes of the panel are in no other box, so this 1 adds to nothing.
     return stats + [Stat(seed.name, device, 0.0, 1) for seed in layout.seeds]
 

@@ -129,9 +129,7 @@ def profile_figures(graph: Graph) -> tuple[Figure, ...]:
     """Return the measured figures of a graph; none if it has no profile."""
     if graph.profile is None:
         return ()
-    times: dict[Target, Number] = {}
-    sizes: dict[Target, Number] = {}
-    peaks: dict[Target, Number] = {}
+    times, sizes, peaks = (dict[Target, Number]() for _ in range(3))
     for node in graph.nodes:
         if node.duration_us is not None:
             times.update(by_kernel(node, node.duration_us, lambda kernel: kernel.duration_us))

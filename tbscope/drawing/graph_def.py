@@ -255,8 +255,8 @@ def _type_fields(typed: tuple[str, Shape | None, str]) -> bytes:
 
 
 def _holds_constant(nest: Nest) -> bool:
+    if isinstance(nest, dict):
+        nest = [*nest.values()]
     if isinstance(nest, (list, tuple)):
         return not nest or any(map(_holds_constant, nest))
-    if isinstance(nest, dict):
-        return not nest or any(map(_holds_constant, nest.values()))
     return not isinstance(nest, Value)

@@ -314,11 +314,10 @@ class _Candidate:
 
     def full_levels(self) -> Iterator[Scope | None]:
         """Yield the scope of each level that is too full."""
-        scopes: dict[str, Scope | None] = {"": None}
-        scopes.update((name, scope) for scope, name in self.names.scopes.items())
+        scopes = {name: scope for scope, name in self.names.scopes.items()}
         for box in {**self.crowded, **self.full}:
-            if box.name in scopes:
-                yield scopes[box.name]
+            if not box.name or box.name in scopes:
+                yield scopes.get(box.name)
 
     def split(self) -> None:
         """Split the levels that the page cannot draw, or with too many children, into chunks."""

@@ -438,7 +438,7 @@ def _best_name(inside: list[_Unit], depth: int) -> str:
     """
     named = [frame.function for frame in _shared(inside)[0][depth:] if frame.function.name]
     best = min(named, key=attrgetter("nested"), default=None)
-    return "" if best is None else best.name
+    return best.name if best else ""
 
 
 def _is_forward(run: CallFrame) -> bool:
