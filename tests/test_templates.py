@@ -103,7 +103,7 @@ def test_two_structures_of_one_class_have_names_of_their_own():
         *(line for at in "23" for line in block(f"d/{at}", extra=(f"d/{at}/mul mul",))),
     )
     classes = {name: "Block" for name in hierarchy.boxes if name.count("/") == 1}
-    assert scopes(seeds(hierarchy, classes)) == ["Others", "Block", "Block_2", "Block_3"]
+    assert scopes(seeds(hierarchy, classes)) == ["Others", "Block", "Block_3", "Block_2"]
 
 
 def titles_of(first, second):

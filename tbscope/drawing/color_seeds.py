@@ -167,14 +167,15 @@ def _order_apart(
     shared = False
     while remaining:
         ready = (each for each in remaining if remaining.keys().isdisjoint(each.children))
-        ranked: list[tuple[int, int, int]] = []
+        ranked: list[tuple[bool, int, int]] = []
         tried = [*islice(ready, _TRIED)]
         for at, structure in enumerate(tried):
             # The shared entry takes the hue before its first structure.
             hue = (len(ordered) + (shared or structure not in listed)) % HUES
             clashes = sum(seen[family][hue] for family in families[structure])
-            # The legend comes last, in hues that follow each other.
-            ranked.append(((structure in listed) * (1 + (hue in taken)), clashes, at))
+            # The legend comes last, where a structure takes a hue that no other of it has.
+            later = len(remaining) > HUES or hue in taken
+            ranked.append(((structure in listed) is later, clashes, at))
         structure = tried[min(ranked)[2]]
         shared |= structure not in listed
         hue = (len(ordered) + shared) % HUES
