@@ -13,16 +13,19 @@ from tbscope.ir.scopes import self_and_ancestors
 from tbscope.page.glyphs import Box
 from tbscope.page.hierarchy import Hierarchy
 from tbscope.utils.components import find_cycles
-from tests.sweeps import is_sweep
+from tests.sweeps import is_sweep, sampled
+
+MODELS = sampled(VIRTUAL, ["interleaved", "in a V"])
 
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory):
     """Give what each of two ranks tells of each model."""
-    return on_ranks(all_told, 2, tmp_path_factory.mktemp("pipelines"), VIRTUAL)
+    models = {name: VIRTUAL[name] for name in MODELS}
+    return on_ranks(all_told, 2, tmp_path_factory.mktemp("pipelines"), models)
 
 
-@pytest.fixture(params=VIRTUAL)
+@pytest.fixture(params=MODELS)
 def graphs(ranks, request):
     """Give what each of two ranks has recorded of one model."""
     return [graph_from_json(rank[request.param]["graph"]) for rank in ranks]
