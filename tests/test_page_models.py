@@ -425,7 +425,11 @@ def test_the_first_look_is_the_model_between_its_inputs_and_outputs(visit, messa
     assert visit(name).first == expected.edges
     assert expected.inside <= set(visit(name).seconds)
     ends = {
-        kind: {node.name.partition("/")[0] for node in messages[name].node if node.op == kind}
+        kind: {
+            node.name.partition("/")[0]
+            for node in messages[name].node
+            if node.op.partition("[")[0] == kind
+        }
         for kind in ("Input", "Output")
     }
     root = visit(name).levels[""]
