@@ -23,7 +23,9 @@ NUMBERED = re.compile("(.*[^0-9])[0-9]+")
 def chunks_with_modules(graph):
     """Give the names of modules and inputs that stand in a chunk."""
     message = tbscope.to_graph_def(graph)
-    known = [node.name for node in message.node if node.op == "Input" or _is_of_module(node)]
+    known = [
+        node.name for node in message.node if node.op.startswith("Input") or _is_of_module(node)
+    ]
     return [name for name in known if any(map(_is_chunk, name.split("/"), name.split("/")[1:]))]
 
 

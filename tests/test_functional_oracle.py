@@ -151,13 +151,13 @@ def reached_in(message, outputs):
                     found.add(name.decode() or node.name.replace("/", "."))
         return found
 
-    drawn = [node.name for node in message.node if node.op == "Output"]
+    drawn = [node.name for node in message.node if node.op.startswith("Output")]
     return {output.name: sources(name) for output, name in zip(outputs, drawn, strict=True)}
 
 
 def shapes_in(message, outputs):
     """Give for each output its shape in a GraphDef; -1 for a size that is not known."""
-    drawn = [node for node in message.node if node.op == "Output"]
+    drawn = [node for node in message.node if node.op.startswith("Output")]
     return {
         output.name: [size.size for size in node.attr["_output_shapes"].list.shape[0].dim]
         for output, node in zip(outputs, drawn, strict=True)
