@@ -148,8 +148,8 @@ def test_each_call_of_a_module_has_a_place_of_its_own(page):
     page.show("calls_and_hand_scopes").expand_all()
     assert page.boxes == {"residual", "residual.2nd"}
     edges = {(edge.start, edge.end) for edge in page.edges}
-    assert {("embed", "fc"), ("fc", "fc.1")} <= edges
-    assert page.nodes["fc.1"].circles == ["fc/weight", "fc/bias"]
+    assert {("embed", "fc"), ("fc", "fc.2nd")} <= edges
+    assert page.nodes["fc.2nd"].circles == ["fc/weight", "fc/bias"]
     assert page.nodes["linear"].circles == ["embed/weight"]
 
 

@@ -40,6 +40,7 @@ def blocks(page):
 _SHORTER = {
     "Llama(LARGE, 126)": "Llama(LARGE, 32)",
     '{"pp": 16, "dp": 8, "tp": 8}': '{"pp": 4, "dp": 8, "tp": 8}',
+    "fake_world(1024, rank=rank": "fake_world(256, rank=rank",
     "range(0, 1024, 64)": "range(0, 256, 64)",
 }
 

@@ -127,13 +127,13 @@ def test_each_box_of_gradients_belongs_to_the_module_of_its_name():
 def test_a_gradient_of_a_gradient_belongs_to_that():
     found = counterparts(penalty())
     assert found["gradients/Sequential/1"] == "Sequential/1"
-    assert found["gradients.1/Sequential/1"] == "Sequential/1"
-    assert found["gradients.1/gradients/Sequential/1"] == "gradients/Sequential/1"
+    assert found["gradients.2nd/Sequential/1"] == "Sequential/1"
+    assert found["gradients.2nd/gradients/Sequential/1"] == "gradients/Sequential/1"
 
 
 def test_gradients_of_micro_batches_belong_to_their_own():
     found = counterparts(accumulated())
-    assert found["step.1/gradients/Sequential/0"] == "step.1/Sequential/0"
+    assert found["step.2nd/gradients/Sequential/0"] == "step.2nd/Sequential/0"
     assert found["optimizer/SGD/step/Sequential/0"] == "step/Sequential/0"
 
 
@@ -186,7 +186,7 @@ def test_each_pass_of_a_gan_begins_a_round():
     found = lanes(gan())
     assert found["generator"] == (0, 0)
     assert (found["gradients"], found["optimizer"]) == ((0, 1), (0, 2))
-    assert (found["gradients.1"], found["optimizer.1"]) == ((1, 1), (1, 2))
+    assert (found["gradients.2nd"], found["optimizer.2nd"]) == ((1, 1), (1, 2))
     assert (found["loss"], found["fooled"]) == ((0, 0), (1, 0))
 
 
@@ -351,8 +351,8 @@ def test_rounds_stand_below_each_other_and_all_opens(show, make):
     page.press("u", "f", "u", "c")
     things = page.drawn.things
     if make is gan:
-        assert things["gradients"]["y"] < things["gradients.1"]["y"]
-        assert things["gradients"]["x"] == pytest.approx(things["gradients.1"]["x"], abs=30)
+        assert things["gradients"]["y"] < things["gradients.2nd"]["y"]
+        assert things["gradients"]["x"] == pytest.approx(things["gradients.2nd"]["x"], abs=30)
 
 
 # -- loops ------------------------------------------------------------------------------------
@@ -393,7 +393,7 @@ def called(times, after):
 def test_a_cell_that_is_called_again_and_again_is_one_box_with_its_first_call():
     found = folded(called(24, lambda h: h))
     assert [text for _, text in found] == ["Own × 24"]
-    assert found[0][0].endswith("cell.0-23")
+    assert found[0][0].endswith("cell-cell.24th")
 
 
 def test_steps_with_operations_between_them_are_one_box():

@@ -19,6 +19,7 @@ __all__ = [
     "Editor",
     "clear_call_values",
     "copy_source",
+    "drop_repeated_outputs",
     "replace_calls",
     "replace_inputs",
     "replace_nodes",
@@ -56,6 +57,12 @@ def replace_nodes(graph: Graph, nodes: Sequence[Node]) -> None:
 def replace_calls(graph: Graph, calls: Sequence[Call]) -> None:
     """Set the calls of a graph."""
     graph.calls = list(calls)
+
+
+def drop_repeated_outputs(graph: Graph) -> None:
+    """Drop each output of a graph whose value an earlier output has."""
+    firsts = {output.value: output for output in reversed(graph.outputs)}
+    graph.outputs = [output for output in graph.outputs if firsts[output.value] is output]
 
 
 def clear_call_values(call: Call) -> None:

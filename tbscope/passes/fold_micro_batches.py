@@ -19,7 +19,7 @@ from tbscope.ir.call_blocks import (
     path_of_call,
     values_of_state,
 )
-from tbscope.ir.editing import Editor, replace_calls, replace_nodes
+from tbscope.ir.editing import Editor, drop_repeated_outputs, replace_calls, replace_nodes
 from tbscope.ir.graph import Graph, Node, Value
 from tbscope.ir.nodes import OPERATIONS, sources_of
 from tbscope.ir.scopes import (
@@ -185,12 +185,12 @@ class _Equal:
 
     Attributes:
         rows: The operations of the first by their row.
-        nodes: For each of them the equal operations of all.
+        alike: For each of them the equal operations of all.
         count: The number of the micro batches.
     """
 
     rows: dict[_Row, Node]
-    nodes: dict[Node, list[Node]]
+    alike: dict[Node, list[Node]]
     count: int = 1
 
 
@@ -213,7 +213,7 @@ def _equal_batches(
         equal.count += 1
         for row, node in rows.items():
             if row in equal.rows:
-                equal.nodes[equal.rows[row]].append(node)
+                equal.alike[equal.rows[row]].append(node)
     return [equal for equal in found if equal.count > 1]
 
 
@@ -234,7 +234,7 @@ def _folded(graph: Graph, batches: Sequence[_Equal], of_state: Set[Node]) -> Fol
     editor = Editor(folded)
     instead: dict[Scope, Scope] = {}
     gone: set[Node] = set()
-    equal = {first: nodes for batch in batches for first, nodes in batch.nodes.items()}
+    equal = {first: nodes for batch in batches for first, nodes in batch.alike.items()}
     for first, nodes in equal.items():
         kept = copies[first]
         if len(nodes) > 1:
@@ -270,8 +270,7 @@ def _folded(graph: Graph, batches: Sequence[_Equal], of_state: Set[Node]) -> Fol
     editor.apply()
     if not _sort(folded):
         return None
-    outputs = {output.value: output for output in reversed(folded.outputs)}
-    folded.outputs = [output for output in folded.outputs if outputs[output.value] is output]
+    drop_repeated_outputs(folded)
     scope_of = MovedScopes(instead, _numbered_anew(batches))
     scope_of.apply(folded.nodes, folded.calls)
     calls = {(call.scope, call.number): call for call in reversed(folded.calls)}
@@ -304,7 +303,7 @@ def _numbered_anew(batches: Sequence[_Equal]) -> dict[Scope, ScopePart]:
     times = {
         block: batch.count
         for batch in batches
-        for first in batch.nodes
+        for first in batch.alike
         if (block := block_of(first.scope)) is not None
     }
     numbers: Counter[Hashable] = Counter()

@@ -343,8 +343,8 @@ def _wrong_definition(graph: tbscope.Graph, definition: Any) -> Iterator[str]:
             if _producer(text) not in names:
                 yield f"{node.name} reads {text}, which is no node"
     # The outputs come in their order, and so do the inputs.
-    outputs = [node.name for node in definition.node if node.op == "Output"]
-    given = [node.name for node in definition.node if node.op == "Input"]
+    outputs = [node.name for node in definition.node if node.op.partition("[")[0] == "Output"]
+    given = [node.name for node in definition.node if node.op.partition("[")[0] == "Input"]
     if len(outputs) != len(graph.outputs) or len(given) != len(graph.inputs):
         yield f"{len(given)} inputs and {len(outputs)} outputs"
         return

@@ -2,10 +2,16 @@
 
 import gc
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 
+from tbscope.utils.validation import attribute_of, table_of
+
 __all__ = ["are_shared", "has_optimizer", "parameters_of", "reports_steps"]
+
+# Classes of attributes that an optimizer is searched in.
+_CONTAINERS = torch.optim.Optimizer, list, tuple, dict
 
 
 def parameters_of(optimizer: object) -> list[torch.Tensor]:
@@ -13,14 +19,23 @@ def parameters_of(optimizer: object) -> list[torch.Tensor]:
 
     Wrappers of optimizers (of Accelerate, of apex) show the groups of the optimizer inside.
     """
-    groups = getattr(optimizer, "param_groups", None)
-    if isinstance(groups, list):
-        return [parameter for group in groups for parameter in group["params"]]
-    if isinstance(optimizer, list | tuple):
-        return [parameter for each in optimizer for parameter in parameters_of(each)]
-    entries = optimizer if isinstance(optimizer, dict) else getattr(optimizer, "__dict__", {})
-    optimizers = torch.optim.Optimizer, list, tuple, dict
-    return parameters_of([each for each in entries.values() if isinstance(each, optimizers)])
+    parameters: list[torch.Tensor] = []
+    pending, seen = [optimizer], set[int]()
+    while pending:
+        each: Any = pending.pop()
+        if id(each) in seen:
+            continue
+        seen.add(id(each))
+        groups = attribute_of(each, "param_groups")
+        if type(groups) is list:
+            parameters += [parameter for group in groups for parameter in group["params"]]
+        elif issubclass(type(each), list | tuple):
+            pending += reversed([*each])
+        else:
+            entries = each if issubclass(type(each), dict) else table_of(each) or {}
+            contents = [one for one in dict.values(entries) if issubclass(type(one), _CONTAINERS)]
+            pending += reversed(contents)
+    return parameters
 
 
 def reports_steps(optimizer: object) -> bool:
