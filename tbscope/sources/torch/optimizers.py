@@ -32,9 +32,10 @@ def parameters_of(optimizer: object) -> list[torch.Tensor]:
         elif issubclass(type(each), list | tuple):
             pending += reversed([*each])
         else:
-            entries = each if issubclass(type(each), dict) else table_of(each) or {}
-            contents = [one for one in dict.values(entries) if issubclass(type(one), _CONTAINERS)]
-            pending += reversed(contents)
+            entries = each if issubclass(type(each), dict) else table_of(each)
+            # The table of a class is no dict.
+            inside = dict.values(entries) if isinstance(entries, dict) else ()
+            pending += [one for one in inside if issubclass(type(one), _CONTAINERS)][::-1]
     return parameters
 
 
