@@ -27,4 +27,6 @@ if __name__ == "__main__":
         if os.environ["RANK"] == "0":
             told.set(program, str(free_port()))
         os.environ["MASTER_PORT"] = told.get(program).decode()
+        # As Python does for a program that it starts.
+        sys.path[0] = os.path.dirname(os.path.abspath(program))
         runpy.run_path(program, run_name="__main__")

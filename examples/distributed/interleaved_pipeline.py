@@ -1,4 +1,4 @@
-"""A decoder in four stages, two on each rank, with a schedule that interleaves eight micro batches.
+"""A Llama in four stages, two on each rank, with a schedule that interleaves eight micro batches.
 
 torchrun --nproc-per-node 2 examples/distributed/interleaved_pipeline.py
 tensorboard --logdir runs/interleaved_pipeline
@@ -6,6 +6,7 @@ tensorboard --logdir runs/interleaved_pipeline
 
 import torch
 import torch.distributed as dist
+from simulated.llama import LENGTH, VOCABULARY, Llama
 from torch import nn
 from torch.distributed.pipelining import PipelineStage, ScheduleInterleaved1F1B
 
@@ -13,9 +14,12 @@ import tbscope
 
 
 def stage(index):
-    layer = nn.TransformerEncoderLayer(32, 4, 64, dropout=0, batch_first=True)
-    first, last = [nn.Embedding(64, 32)] * (index == 0), [nn.Linear(32, 64)] * (index == 3)
-    return nn.Sequential(*first, layer, *last)
+    model = Llama(layers=1)
+    if index > 0:
+        model.embeddings = None
+    if index < 3:
+        model.norm = model.output = None
+    return model
 
 
 def loss_of(logits, tokens):
@@ -28,7 +32,7 @@ parts = [stage(index) for index in (rank, rank + 2)]
 stages = [PipelineStage(parts[k], rank + 2 * k, 4, torch.device("cpu")) for k in range(2)]
 schedule = ScheduleInterleaved1F1B(stages, n_microbatches=8, loss_fn=loss_of)
 optimizer = torch.optim.AdamW([each for part in parts for each in part.parameters()])
-tokens = torch.randint(64, (16, 12))
+tokens = torch.randint(VOCABULARY, (16, LENGTH))
 given = [tokens] if rank == 0 else []
 schedule.step(*given, target=tokens)  # Finds out shapes, which the ranks tell each other.
 optimizer.zero_grad()

@@ -75,10 +75,11 @@ class Llama(nn.Module):
         self.register_buffer("turns", torch.polar(torch.ones_like(angles), angles))
 
     def forward(self, tokens):
-        x = self.embeddings(tokens)
+        # A stage of a pipeline has only some of the parts.
+        x = tokens if self.embeddings is None else self.embeddings(tokens)
         for layer in self.layers:
             x = layer(x, self.turns)
-        return self.output(self.norm(x))
+        return x if self.output is None else self.output(self.norm(x))
 
 
 PLAN = {
