@@ -18,8 +18,8 @@ from sweeps import FILES, counted, is_sweep
 
 from tests.warm import run_tests_warm
 
-# What loads all that there is when it is loaded has no examples.
-collect_ignore = ["warmed.py", *([] if is_sweep() else FILES)]
+# Modules that load all others have no examples, and scripts train when they are imported.
+collect_ignore = ["warmed.py", "scripts", *([] if is_sweep() else FILES)]
 
 # Else each process compiles every test anew, which is half of what it takes to collect them.
 sys.dont_write_bytecode = False
