@@ -29,12 +29,12 @@ from tbscope.sources.eager.record.events import (
     nonfatal,
     nonfatal_block,
 )
-from tbscope.sources.eager.record.joined_passes import join_passes
 from tbscope.sources.eager.record.module_calls import ModuleCalls
 from tbscope.sources.eager.record.operation import Operations
 from tbscope.sources.eager.record.scope_stack import ScopeStack
 from tbscope.sources.eager.record.tensor_sources import TensorSources
 from tbscope.sources.eager.record.tensors.values import TensorValues
+from tbscope.sources.eager.record.training.joined_passes import join_passes
 from tbscope.sources.eager.record.training.training import Training
 from tbscope.sources.eager.restore.preserve import Snapshot
 from tbscope.sources.torch.compat.tensors import outside_modes
