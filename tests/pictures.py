@@ -317,7 +317,7 @@ def draw_ranks() -> None:
 
 
 def draw_profile() -> None:
-    """Draw the picture of docs/profile.md: a ResNet coloured by time, the card of a stage."""
+    """Draw the picture of docs/overlays.md: a ResNet coloured by time, the card of a stage."""
     torch.manual_seed(0)
     sizes = {"embedding_size": 64, "hidden_sizes": [64, 128, 256, 512], "depths": [2, 2, 2, 2]}
     model = ResNetModel(ResNetConfig(**sizes, layer_type="basic"))

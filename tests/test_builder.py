@@ -11,7 +11,7 @@ from tbscope.ir.builder import GraphBuilder
 from tbscope.ir.graph import Argument, Constant, Node, Value
 from tbscope.ir.scopes import ScopePart
 
-DOC = Path(__file__).parents[1] / "docs" / "how-to-add-a-source.md"
+DOC = Path(__file__).parents[1] / "docs" / "how-to-add.md"
 
 
 def net():
@@ -21,7 +21,8 @@ def net():
 
 
 def test_the_source_in_the_documentation_makes_what_it_says(capsys):
-    example, printed = re.findall(r"```(?:python)?\n(.*?)```", DOC.read_text(), re.S)[:2]
+    section = DOC.read_text().partition("## A source\n")[2]
+    example, printed = re.findall(r"```(?:python|text)\n(.*?)```", section, re.S)[:2]
     names = {}
     exec(compile(example, "example", "exec"), names)
     assert capsys.readouterr().out == printed

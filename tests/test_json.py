@@ -30,7 +30,7 @@ from tbscope.ir.graph import (
     Profile,
 )
 
-DOC = (Path(__file__).parents[1] / "docs" / "formats.md").read_text(encoding="utf-8")
+DOC = (Path(__file__).parents[1] / "docs" / "forms.md").read_text(encoding="utf-8")
 ODD = [
     *(None, True, False, 0, -1, 2**53, -(2**63), 10**4000, 0.1, -0.0, 1e300),
     *(math.inf, -math.inf, math.nan, 1 + 2j, complex(math.nan, -0.0)),

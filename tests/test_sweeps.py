@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from sweeps import FILES, counted, sampled
 
-README = Path(__file__).parents[1] / "README.md"
+PAGE = Path(__file__).parents[1] / "docs" / "contributing.md"
 
 
 @pytest.mark.parametrize(("asked", "found"), [(None, [3, 1]), ("0", [3, 1]), ("1", [1, 2, 3])])
@@ -26,5 +26,5 @@ def test_each_file_of_the_sweep_alone_is_there():
     assert {*FILES} <= {path.name for path in Path(__file__).parent.glob("test_*.py")}
 
 
-def test_the_readme_names_the_command():
-    assert "`TBSCOPE_SWEEP=1 python -m pytest -n auto --dist worksteal`" in README.read_text()
+def test_the_page_for_contributors_names_the_command():
+    assert "`TBSCOPE_SWEEP=1 python -m pytest -n auto --dist worksteal`" in PAGE.read_text()

@@ -1,4 +1,4 @@
-"""Models in the wrappers of other libraries: docs/wrappers.md tells what holds.
+"""Models in the wrappers of other libraries: docs/frameworks.md tells what holds.
 
 The extra `wrappers` of setup.cfg brings the libraries; what is not there is skipped.
 """

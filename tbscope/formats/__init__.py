@@ -1,1 +1,1 @@
-"""Lossless file formats of a graph; the schema is in docs/formats.md."""
+"""Lossless file formats of a graph; the schema is in docs/forms.md."""

@@ -19,7 +19,7 @@ def graph_to_json(graph: Graph) -> str:
     Args:
         graph: Any graph; it is not changed.
     Returns:
-        ASCII text in the format of docs/formats.md.
+        ASCII text in the format of docs/forms.md.
     Raises:
         ArgumentError: The argument is not a graph.
     """

@@ -1,4 +1,4 @@
-"""Plain data of a graph: a writer and a reader for the format of docs/formats.md.
+"""Plain data of a graph: a writer and a reader for the format of docs/forms.md.
 
 Items that many nodes share (types, scopes, source lines) are written once, in a table, and
 referred to by their row number. The fields and their types come from the classes of the graph.
@@ -87,7 +87,7 @@ def encode_graph(graph: Graph) -> dict[str, Json]:
     Args:
         graph: Any graph; it is not changed.
     Returns:
-        The JSON value for each key of docs/formats.md. A constant of a user's class is written as
+        The JSON value for each key of docs/forms.md. A constant of a user's class is written as
         its text.
     """
     writer = _GraphWriter(graph)
@@ -120,7 +120,7 @@ def decode_graph(data: Json) -> Graph:
         raise ArgumentError(
             "this describes no graph",
             why=why,
-            fix="docs/formats.md describes the format of a graph",
+            fix="docs/forms.md describes the format of a graph",
         ) from error
     return graph
 

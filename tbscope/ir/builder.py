@@ -9,7 +9,7 @@
     build.add_output("out", call.results)
     graph = build.finish()
 
-docs/how-to-add-a-source.md contains the rules for sources.
+docs/how-to-add.md contains the rules for sources.
 """
 
 from collections.abc import Iterable, Sequence
