@@ -85,7 +85,7 @@ class RanksError(TbscopeError, RuntimeError):
 
 
 class GraphError(TbscopeError, ValueError):
-    """A graph breaks one of the invariants of every graph (see `tbscope.verify`)."""
+    """A graph breaks one of the invariants of every graph (see `Graph.verify`)."""
 
 
 class ConversionError(TbscopeError, ValueError):

@@ -329,6 +329,6 @@ def _wrong_shapes(eager: Any, other: Any) -> Iterator[tuple[str, Any, Any]]:
 
 def check_whole(graph: Graph) -> None:
     """Hold a graph against every invariant, and its drawing against every rule."""
-    tbscope.verify(graph)
+    graph.verify()
     assert tbscope.lint(tbscope.to_graph_def(graph)) == []
     assert graph.nodes or not graph.calls

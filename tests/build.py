@@ -16,7 +16,7 @@ from typing import Any
 from tbscope.ir import builder
 from tbscope.ir.graph import Argument, Graph, Nest, Node, Parameter, Shape, Value
 from tbscope.ir.pytree import values_in
-from tbscope.ir.scopes import Scope, ScopeKind, ScopePart, parse_scope_path
+from tbscope.ir.scopes import Scope, ScopeKind, ScopePart
 
 __all__ = ["GraphBuilder", "chain", "values_in"]
 
@@ -31,7 +31,7 @@ class GraphBuilder:
 
     def scope(self, path: str, kind: ScopeKind = "container") -> Scope:
         """Give the scope of a printed path; what is missing above it becomes a container."""
-        parts = parse_scope_path(path)
+        parts = Scope.parse(path)
         scope: Scope | None = None
         for depth in range(1, len(parts) + 1):
             known = self._scopes.get(parts[:depth])

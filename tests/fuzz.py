@@ -378,7 +378,7 @@ def outcome(form: str, path: Path) -> tuple[str, str]:
         with _in_time():
             read = READERS[form](str(path))
             for graph in [one.graph for one in read] if isinstance(read, list) else [read]:
-                tbscope.verify(graph)
+                graph.verify()
                 str(graph)
     except tbscope.ArgumentError as error:
         told, fault = "refused", _fault_of(error)

@@ -25,7 +25,6 @@ from training_steps import (
 )
 
 import tbscope
-from tbscope.ir.invariants import verify
 
 ROOTS = "gradients", "recomputed"
 AGAIN = "gradients/recomputed"
@@ -60,7 +59,7 @@ def test_a_step_that_is_recorded_does_what_it_does_unwatched(step):
 
 def test_the_graph_of_a_step_is_sound(step):
     graph = recorded(*step)
-    verify(graph)
+    graph.verify()
     assert tbscope.lint(tbscope.to_graph_def(graph)) == []
     assert [node for node in graph.nodes if node.kind == "constant"] == []
 
@@ -425,7 +424,7 @@ def test_a_gradient_from_before_is_an_input_once_something_reads_it(adds):
     for parameter in net.parameters():
         parameter.grad = torch.ones_like(parameter)
     graph = tbscope.trace(net, POINTS)
-    tbscope.verify(graph)
+    graph.verify()
     assert [node.name for node in graph.inputs] == ["x", "weight.grad"]
     ops = [node.op for node in graph.nodes if node.kind == "op"]
     assert ops == ["linear", "pow", "sum", *(["backward", "accumulate"] if adds else []), "mul"]
@@ -609,7 +608,7 @@ def test_the_gradient_of_a_weight_that_forward_sets_is_called_by_the_weight(chan
     graph = tbscope.trace(Hyper(change), torch.ones(2, 2), grad=True, backward=True)
     gradients = [node.op for node in graph.nodes if node.op.endswith("_grad")]
     assert sorted(gradients) == ["bias_grad", "weight_grad"]
-    verify(graph)
+    graph.verify()
 
 
 def test_a_gradient_that_is_copied_as_a_hook_keeps_it_is_no_sum():

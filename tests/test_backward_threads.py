@@ -89,7 +89,7 @@ def in_one_thread(model, times=1):
 @pytest.mark.parametrize("way", WAYS)
 def test_the_gradients_of_any_threads_stand_in_the_boxes_of_their_modules(way):
     graph = recorded(Net(), way)
-    tbscope.verify(graph)
+    graph.verify()
     found = {finding.rule for finding in tbscope.lint(tbscope.to_graph_def(graph))}
     # Gradients of two threads come in no order of the model's.
     assert found <= ({"box-cycle"} if way in WAYS[3:] else set())
@@ -169,7 +169,7 @@ def test_passes_in_passes_go_on_in_threads_of_autograds_own():
     model, points, counted = Deep(70), POINTS.clone().requires_grad_(), []
     model.fc.register_forward_hook(lambda *_: counted.append(1))
     graph = recorded(model, lambda deep: deep(points).sum().backward())
-    tbscope.verify(graph)
+    graph.verify()
     assert set(gradients_of(graph)) >= {"fc.weight", "fc.bias"}
     calls = [call for call in graph.calls if call.qualified_name == "fc"]
     assert len(calls) == len(counted) > 70

@@ -29,7 +29,7 @@ def test_the_source_in_the_documentation_makes_what_it_says(capsys):
     drawn = tbscope.to_graph_def(names["graph"])
     assert {"x", "0", "1", "out"} <= {node.name.rpartition("/")[2] for node in drawn.node}
     assert sum(node.op == "view" for node in drawn.node) == 0
-    assert tbscope.graph_costs(names["graph"]).flops == 2 * 4 * 3 + 2 * 3 * 2
+    assert tbscope.costs(names["graph"]).total.flops == 2 * 4 * 3 + 2 * 3 * 2
 
 
 def test_scopes_that_print_alike_are_numbered():

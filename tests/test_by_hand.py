@@ -9,7 +9,7 @@ import tbscope
 
 def paths(run):
     graph = tbscope.trace(run, torch.ones(2))
-    tbscope.verify(graph)
+    graph.verify()
     return [str(node.scope or "") for node in graph.nodes if node.kind == "op"]
 
 
@@ -189,7 +189,7 @@ def test_a_name_that_nothing_prints_is_drawn_and_stands_as_its_escape(name, tmp_
 
     scope = next(node.scope for node in graph.nodes if node.op == "relu")
     assert scope.path.encode() == str(scope).encode()
-    assert tbscope.parse_scope_path(scope.path)[-1].label == name
+    assert tbscope.Scope.parse(scope.path)[-1].label == name
     assert tbscope.lint(tbscope.to_graph_def(graph)) == []
     graph.save(tmp_path / "graph.json")
     assert str(tbscope.load(tmp_path / "graph.json")).encode() == str(graph).encode()
@@ -212,7 +212,7 @@ def test_names_with_any_characters_are_drawn():
     net = Net(run)
     graph = tbscope.trace(net, torch.ones(2))
     tbscope.to_graph_def(graph)
-    assert [tbscope.parse_scope_path(path)[-1].label for path in paths(net)] == [
+    assert [tbscope.Scope.parse(path)[-1].label for path in paths(net)] == [
         "a/b",
         "1.5",
         "[x]",

@@ -50,7 +50,7 @@ class Sharing(nn.Module):
 
 def test_a_module_whose_only_child_stands_elsewhere_gives_what_it_gave():
     graph = tbscope.trace(Sharing(), X)
-    tbscope.verify(graph)
+    graph.verify()
     assert scope_of_ops(graph) == [
         ("linear", "Sharing/Linear[layer]"),
         ("Calling", "Sharing/Calling[part]"),
@@ -116,7 +116,7 @@ class Forking(nn.Module):
 @pytest.mark.parametrize("compiled", [torch.jit.script, lambda net: torch.jit.trace(net, X)])
 def test_what_a_scripted_module_forks_stands_in_it(compiled):
     graph = tbscope.trace(compiled(Forking()), X)
-    tbscope.verify(graph)
+    graph.verify()
     assert sorted(scope_of_ops(graph)) == [
         ("add", "Forking"),
         ("addmm", "Forking"),

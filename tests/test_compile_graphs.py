@@ -37,7 +37,7 @@ def test_a_captured_model_tells_what_an_eager_call_tells(name):
     assert disagreements(eager, graph) == {}
     assert {node.name for node in graph.inputs} == {node.name for node in eager.inputs}
     assert [each.name for each in graph.outputs] == [each.name for each in eager.outputs]
-    assert tbscope.graph_costs(graph).flops == tbscope.graph_costs(eager).flops
+    assert tbscope.costs(graph).total.flops == tbscope.costs(eager).total.flops
     assert graphs.breaks == ()
     assert graphs.overview is graph
 

@@ -11,10 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 import tbscope
 from tbscope.analysis.costs import (
     Costs,
-    graph_costs,
     needs_gradient,
-    node_costs,
-    scope_costs,
     scope_work,
     uncounted_kernels,
 )
@@ -114,14 +111,14 @@ WAYS = {
 @pytest.mark.parametrize("name", WAYS)
 def test_gradients_flow_as_far_as_autograd_has_them(name, grad):
     model, inputs = Between(WAYS[name]), torch.rand(2, 4)
-    costs = graph_costs(tbscope.trace(model, inputs, training=True, grad=grad))
+    costs = tbscope.costs(tbscope.trace(model, inputs, training=True, grad=grad)).total
     assert costs.backward_flops == backward_by_torch(model, inputs)
 
 
 def test_what_is_frozen_needs_no_gradient_beside_what_is_written_through_a_view():
     model, inputs = Between(copied_into_a_row), torch.rand(2, 4)
     model.last.requires_grad_(False)
-    costs = graph_costs(tbscope.trace(model, inputs, training=True))
+    costs = tbscope.costs(tbscope.trace(model, inputs, training=True)).total
     assert costs.backward_flops == backward_by_torch(model, inputs) > 0
 
 
@@ -129,7 +126,7 @@ def test_an_output_that_is_written_through_a_view_needs_a_gradient():
     model, inputs = Between(torch.relu), torch.rand(2, 4)
     last, model.last = model.last, nn.Identity()
     model.last.forward = lambda y: copied_into_a_row(last(y))
-    costs = graph_costs(tbscope.trace(model, inputs, training=True))
+    costs = tbscope.costs(tbscope.trace(model, inputs, training=True)).total
     assert costs.backward_flops == backward_by_torch(model, inputs) > 0
 
 
@@ -162,7 +159,7 @@ class Branches(nn.Module):
 @pytest.mark.parametrize(("choose", "branches"), [("argmax", 1), ("amax", 2)])
 def test_a_branch_that_gives_integers_has_no_backward_pass(choose, branches):
     model = Branches(lambda y: getattr(torch, choose)(y, -1))
-    costs = graph_costs(tbscope.trace(model, torch.rand(2, 4)))
+    costs = tbscope.costs(tbscope.trace(model, torch.rand(2, 4))).total
     assert costs.backward_flops == branches * 2 * 2 * 4 * 4
 
 
@@ -176,7 +173,8 @@ def test_a_fast_layer_asks_for_as_much_as_one_that_learns(norm_first):
     graph = tbscope.trace(layer.eval(), inputs)
     assert "aten::_transformer_encoder_layer_fwd" in graph.nodes[-1].kernels
     learning = tbscope.trace(layer, inputs, training=True)
-    assert graph_costs(graph).backward_flops == graph_costs(learning).backward_flops > 0
+    flops = tbscope.costs(graph).total.backward_flops
+    assert flops == tbscope.costs(learning).total.backward_flops > 0
 
 
 def test_fast_attention_asks_for_as_much_as_that_which_learns():
@@ -185,7 +183,8 @@ def test_fast_attention_asks_for_as_much_as_that_which_learns():
     graph = tbscope.trace(layer.eval(), (x, x, x), **asked)
     assert "aten::_native_multi_head_attention" in graph.nodes[-1].kernels
     learning = tbscope.trace(layer, (x, x, x), training=True, **asked)
-    assert graph_costs(graph).backward_flops == graph_costs(learning).backward_flops > 0
+    flops = tbscope.costs(graph).total.backward_flops
+    assert flops == tbscope.costs(learning).total.backward_flops > 0
 
 
 def test_two_inputs_of_one_storage_ask_for_its_gradient_alike():
@@ -196,7 +195,7 @@ def test_two_inputs_of_one_storage_ask_for_its_gradient_alike():
 
 def test_a_fast_layer_of_which_nothing_learns_has_no_backward_pass():
     layer = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True).requires_grad_(False)
-    assert graph_costs(tbscope.trace(layer, torch.rand(2, 5, 16))).backward_flops == 0
+    assert tbscope.costs(tbscope.trace(layer, torch.rand(2, 5, 16))).total.backward_flops == 0
 
 
 @pytest.mark.parametrize("learns", ["norm1.bias", "norm2.bias", "linear1.bias", "linear2.weight"])
@@ -204,7 +203,7 @@ def test_the_same_layer_asks_for_as_much_in_training(learns):
     layer = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True)
     layer.requires_grad_(False).get_parameter(learns).requires_grad_(True)
     inputs = torch.rand(2, 5, 16)
-    costs = graph_costs(tbscope.trace(layer, inputs, training=True))
+    costs = tbscope.costs(tbscope.trace(layer, inputs, training=True)).total
     assert costs.backward_flops == backward_by_torch(layer, inputs)
 
 
@@ -214,7 +213,7 @@ def test_of_a_recurrent_layer_the_parts_that_learn_count(part, layers):
     model = nn.LSTM(8, 16, layers)
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(part in name)
-    costs = graph_costs(tbscope.trace(model, torch.rand(5, 3, 8)))
+    costs = tbscope.costs(tbscope.trace(model, torch.rand(5, 3, 8))).total
     of_input, of_state, between = (2 * 15 * 64 * width for width in (8, 16, 16))
     # The state's way back through all steps, and from each layer to the one below it.
     expected = layers * of_state + (layers - 1) * between
@@ -241,8 +240,8 @@ def one_product(**facts):
 def test_only_the_parts_that_are_asked_for_count():
     parts = (Gradient(10, (0,)), Gradient(100, (1,)), Gradient(1000, (0, 1)))
     graph, y = one_product(flops=48, gradients=parts)
-    assert node_costs(graph)[y.producer].backward_flops == 1100
-    assert node_costs(graph, backward=False)[y.producer].backward_flops == 0
+    assert tbscope.costs(graph).nodes[y.producer].backward_flops == 1100
+    assert tbscope.costs(graph, backward=False).nodes[y.producer].backward_flops == 0
 
 
 def test_what_no_output_depends_on_needs_no_gradient():
@@ -265,7 +264,7 @@ def test_all_that_is_read_and_given_moves_once():
     square = build.op("mm", x, x, shape=(2, 2), allocated_bytes=16)
     view = build.op("view", square, shape=(4,))
     product = build.op("mm", view, x, shape=(), flops=5)
-    costs = node_costs(build.graph)
+    costs = tbscope.costs(build.graph).nodes
     moved = [costs[value.producer].moved_bytes for value in (square, view, product)]
     assert moved == [24 + 16, 0, 16 + 24 + 4]
     assert x.producer not in costs
@@ -295,18 +294,18 @@ def nested(**facts):
 
 def test_scopes_count_what_is_in_the_scopes_below():
     graph, outer, inner = nested(allocated_bytes=8)
-    costs = scope_costs(graph)
+    costs = tbscope.costs(graph).scopes
     assert (costs[outer].calls, costs[inner].calls) == (2, 1)
     assert (costs[outer].operations, costs[inner].operations) == (2, 1)
     assert (costs[outer].duration_us, costs[inner].duration_us) == (5.0, 3.0)
     assert (costs[outer].flops, costs[inner].flops) == (8, 0)
     assert costs[outer].activation_bytes == 8
-    assert costs[outer] == graph_costs(graph)
+    assert costs[outer] == tbscope.costs(graph).total
 
 
 def test_what_a_scope_computes_agrees_with_its_costs():
     graph, outer, inner = nested()
-    work, costs = scope_work(graph), scope_costs(graph)
+    work, costs = scope_work(graph), tbscope.costs(graph).scopes
     assert (work[outer].flops, work[inner].flops) == (8, 0)
     for scope in (outer, inner):
         assert work[scope].uncounted == costs[scope].uncounted == {"aten::gelu": 1}

@@ -9,7 +9,6 @@ from torch import nn
 import tbscope
 from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Constant, Note
-from tbscope.ir.invariants import verify
 from tbscope.passes.collapse_modules import collapse_modules
 from tbscope.passes.dead_code import mark_dead
 
@@ -24,7 +23,7 @@ def dropped(graph):
     """Drop what is dead from a copy; give the operations that are left."""
     copy = graph.copy()
     mark_dead(copy, "drop")
-    verify(copy)
+    copy.verify()
     return [node.op for node in operations(copy)]
 
 
@@ -184,7 +183,7 @@ def test_no_output_of_a_model_changes_when_what_is_dead_goes(name):
     before = real_graph(name)
     graph = before.copy()
     mark_dead(graph, "drop")
-    verify(graph)
+    graph.verify()
     assert origins(graph) == origins(before)
     again = graph.copy()
     mark_dead(again)

@@ -58,7 +58,7 @@ def told(before, after, inputs=(X, MASK), others=None):
     one = before if isinstance(before, Graph) else tbscope.trace(before, inputs)
     other = after if isinstance(after, Graph) else tbscope.trace(after, others or inputs)
     difference = tbscope.diff(one, other)
-    tbscope.verify(difference.graph)
+    difference.graph.verify()
     return [line(change) for change in difference.changes]
 
 

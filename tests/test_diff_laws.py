@@ -38,7 +38,7 @@ def hold(one, other):
     )
     assert there.follows == back.follows
     union = there.graph
-    tbscope.verify(union)
+    union.verify()
     assert tbscope.to_graph_def(union, color_by="difference").node
     fates = Counter(node.attributes["difference"] for node in operations(union))
     assert len(operations(other)) == fates.total() - fates["removed"]

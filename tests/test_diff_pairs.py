@@ -26,7 +26,7 @@ def lines(before, after, *inputs):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         difference = tbscope.diff(before, after, inputs)
-    tbscope.verify(difference.graph)
+    difference.graph.verify()
     return str(difference).splitlines()
 
 

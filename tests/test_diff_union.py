@@ -13,7 +13,7 @@ X = torch.rand(1, 4)
 
 def union(before, after, *inputs):
     graph = tbscope.diff(before, after, inputs or X).graph
-    tbscope.verify(graph)
+    graph.verify()
     return graph
 
 
@@ -84,7 +84,7 @@ def test_an_input_and_an_output_that_went_stay_in_the_union():
 
     before, after = tbscope.trace(Two(), (X, X + 1)), tbscope.trace(One(), X)
     graph = tbscope.diff(before, after).graph
-    tbscope.verify(graph)
+    graph.verify()
     assert [node.name for node in graph.inputs] == ["x", "y"]
     assert [output.name for output in graph.outputs] == ["sum", "product"]
     assert graph.name == "Two -> One"

@@ -11,7 +11,6 @@ from build import GraphBuilder
 import tbscope.passes
 from tbscope.ir.editing import Editor
 from tbscope.ir.graph import Argument, Body, Constant, Node, Note, Output, Value
-from tbscope.ir.invariants import verify
 
 # What tells where a node or a value is named, or which node gives a value.
 NAMING = {
@@ -43,7 +42,7 @@ def edited(graph, *changes):
     for method, *given in changes:
         getattr(editor, method)(*given)
     editor.apply()
-    verify(graph)
+    graph.verify()
     return graph
 
 
@@ -85,7 +84,7 @@ def test_a_call_tells_a_word_instead_of_what_a_dropped_node_gave(build):
     editor = Editor(build.graph)
     editor.drop([dead.producer], word=Constant("<unused>"))
     editor.apply()
-    verify(build.graph)
+    build.graph.verify()
     call = build.graph.calls[0]
     assert [argument.nest for argument in call.arguments] == [Constant("<unused>"), build.c]
     assert call.results == {"dead": [Constant("<unused>")], "out": build.c}
@@ -97,7 +96,7 @@ def test_a_call_tells_no_word_for_what_another_node_gives_instead_of_a_dropped_o
     editor.give(build.b, build.a.producer, 0)
     editor.drop([view], word=Constant("<unused>"))
     editor.apply()
-    verify(build.graph)
+    build.graph.verify()
     assert build.graph.calls[0].arguments[0].nest is build.b
 
 
@@ -234,7 +233,7 @@ def test_others_stand_in_the_place_of_a_node_and_are_waited_for(build):
     editor.put_instead(old, [first, second])
     editor.stand_for(old, [second, first], noted=first)
     editor.apply()
-    verify(build.graph)
+    build.graph.verify()
     assert names(build.graph) == ["input", "exp", "clone", "alias", "relu", "neg"]
     assert late.control_inputs == [second, first]
     assert build.graph.notes[0].node is first

@@ -22,7 +22,7 @@ def stages():
 
 def test_one_rank_stands_for_all_where_all_did_the_same():
     graph = tbscope.merge_ranks([placed(plain(0))], alike=("pp", "dp", "tp"))
-    tbscope.verify(graph)
+    graph.verify()
     assert shows(graph) == [("ranks 0-7", "")]
     assert {value.device for node in graph.nodes for value in node.outputs} == {"ranks 0-7 cpu"}
     assert [*graph.parts[0].ranks] == list(range(WORLD))
@@ -30,7 +30,7 @@ def test_one_rank_stands_for_all_where_all_did_the_same():
 
 def test_one_rank_of_each_stage_stands_for_all_of_its_stage():
     graph = tbscope.merge_ranks(stages(), alike=("dp", "tp"))
-    tbscope.verify(graph)
+    graph.verify()
     assert shows(graph) == [("stage 0 ranks 0-3", "stage 0"), ("stage 1 ranks 4-7", "stage 1")]
     (received,) = [node for node in graph.nodes if node.op == "recv"]
     assert [value.producer.op for value in received.inputs] == ["input", "send"]

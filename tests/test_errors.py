@@ -7,8 +7,7 @@ from build import GraphBuilder, chain
 
 import tbscope.errors
 from tbscope import errors
-from tbscope.ir.invariants import verify
-from tbscope.ir.scopes import parse_scope_path
+from tbscope.ir.scopes import Scope
 from tbscope.ranks.gather import lost_error
 
 FAMILIES = {
@@ -67,7 +66,7 @@ def test_an_error_crosses_processes_whole(error):
 
 def test_an_argument_error_names_what_cannot_be_read():
     with pytest.raises(errors.ArgumentError) as caught:
-        parse_scope_path("Net/Linear[0")
+        Scope.parse("Net/Linear[0")
     assert str(caught.value) == (
         "cannot read the scope path 'Net/Linear[0'\n"
         "  why: its step 'Linear[0' has not the form Label[attribute].index\n"
@@ -92,7 +91,7 @@ def test_a_graph_error_names_what_is_broken_and_where():
     build.op("relu", x, scope=build.call("Net/ReLU[act]"))
     build.graph.nodes[1].outputs[0].dtype = ""
     with pytest.raises(errors.GraphError) as caught:
-        verify(build.graph)
+        build.graph.verify()
     assert str(caught.value) == (
         "the graph of Net breaks the invariants of a graph in 1 place\n"
         "  why: types: %1 has no dtype\n"

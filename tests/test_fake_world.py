@@ -37,7 +37,7 @@ def joined(graph):
 def test_a_model_is_traced_as_one_rank_of_many():
     with tbscope.fake_world(1024, rank=7):
         graph = tbscope.trace(Sums(), torch.ones(3))
-    tbscope.verify(graph)
+    graph.verify()
     assert (graph.rank, graph.world_size, graph.mesh) == (7, 1024, ())
     (told,) = joined(graph)
     assert (told.kind, told.reduction, told.ranks) == ("all_reduce", "sum", tuple(range(1024)))
@@ -47,7 +47,7 @@ def test_a_model_is_traced_as_one_rank_of_many():
 def test_groups_are_named_by_the_dimensions_of_the_mesh():
     with tbscope.fake_world(16, rank=5, mesh={"pp": 2, "dp": 2, "tp": 4}) as mesh:
         graph = tbscope.trace(spread(SMALL, 2, mesh), TOKENS, fake=True)
-    tbscope.verify(graph)
+    graph.verify()
     assert [(one.name, one.size, one.coordinate) for one in graph.mesh] == [
         ("pp", 2, 0),
         ("dp", 2, 1),
@@ -233,7 +233,7 @@ def test_the_pipeline_in_the_docs_is_drawn_as_its_stages(tmp_path, monkeypatch):
     names = {}
     exec(code.replace('"pp": 16', '"pp": 3').replace("range(0, 1024", "range(0, 192"), names)
     graph = names["graph"]
-    tbscope.verify(graph)
+    graph.verify()
     assert [str(part) for part in graph.parts] == [
         "stage 0 ranks 0-63",
         "stage 1 ranks 64-127",
@@ -259,7 +259,7 @@ def test_the_training_step_in_the_docs_is_drawn_as_its_stages(tmp_path, monkeypa
     names = {}
     exec(code.replace('"pp": 16', '"pp": 3').replace("1024", "192"), names)
     graph = names["graph"]
-    tbscope.verify(graph)
+    graph.verify()
     assert [part.scope for part in graph.parts] == ["stage 0", "stage 1", "stage 2"]
     steps = {"forward": [], "backward": []}
     for node in graph.nodes:

@@ -8,12 +8,12 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode, flop_registry, register_flop_formula
 
 import tbscope
-from tbscope.analysis.costs import graph_costs, node_costs, scope_costs, scope_work
+from tbscope.analysis.costs import scope_work
 
 
 def flops_of(model, inputs, **options):
     graph = tbscope.trace(model, inputs, **options)
-    return graph_costs(graph).flops
+    return tbscope.costs(graph).total.flops
 
 
 def counted_by_torch(model, inputs, *, training=False):
@@ -168,7 +168,7 @@ def test_the_fast_path_counts_what_a_padding_mask_leaves():
     padding = torch.tensor([[False] * 5, [False, False, True, True, True]])
     graph = tbscope.trace(encoder, torch.rand(2, 5, 16), kwargs={"src_key_padding_mask": padding})
     rows = 2 * 7 * (4 * 16 * 16 + 2 * 16 * 32)
-    assert graph_costs(graph).flops == rows + 4 * (5 * 5 + 2 * 2) * 16
+    assert tbscope.costs(graph).total.flops == rows + 4 * (5 * 5 + 2 * 2) * 16
 
 
 def test_a_fake_run_counts_the_same():
@@ -187,14 +187,14 @@ def test_what_has_no_formula_is_named_and_has_no_figure():
     linear, gelu = [node for node in graph.nodes if node.kind == "op"]
     assert graph.uncounted == {"aten::gelu": "torch has no formula for it, and none was registered"}
     assert (linear.flops, gelu.flops) == (48, None)
-    assert graph_costs(graph).uncounted == {"aten::gelu": 1}
+    assert tbscope.costs(graph).total.uncounted == {"aten::gelu": 1}
 
 
 def test_views_copies_and_integers_count_as_nothing():
     model = Apply(lambda x: (x.view(6).clone().reshape(2, 3).unsqueeze_(0), torch.arange(3) + 1))
     graph = tbscope.trace(model, torch.rand(2, 3))
     assert {node.flops for node in graph.nodes if node.kind == "op"} == {0}
-    assert graph_costs(graph).uncounted == {}
+    assert tbscope.costs(graph).total.uncounted == {}
 
 
 @pytest.fixture
@@ -217,7 +217,7 @@ def test_a_formula_of_the_users_own_counts(twice):
         return shape[0] * shape[1] * power
 
     graph = tbscope.trace(model, torch.rand(2, 5))
-    assert (graph_costs(graph).flops, graph.uncounted) == (30, {})
+    assert (tbscope.costs(graph).total.flops, graph.uncounted) == (30, {})
 
 
 def test_what_gives_no_tensor_leaves_its_work_to_nobody():
@@ -240,7 +240,7 @@ def test_a_formula_that_raises_is_told(twice):
     assert graph.uncounted == {
         "tbscope_tests::twice": "its formula raised ValueError: no idea",
     }
-    assert graph_costs(graph).uncounted == {"tbscope_tests::twice": 1}
+    assert tbscope.costs(graph).total.uncounted == {"tbscope_tests::twice": 1}
 
 
 def both_passes(model, inputs):
@@ -284,15 +284,15 @@ BACKWARD = {
 @pytest.mark.parametrize("name", BACKWARD)
 def test_the_backward_pass_has_the_flops_that_torch_counts(name):
     model, inputs = BACKWARD[name]()
-    costs = graph_costs(tbscope.trace(model, inputs, training=True))
+    costs = tbscope.costs(tbscope.trace(model, inputs, training=True)).total
     assert (costs.flops, costs.backward_flops) == both_passes(model, inputs)
 
 
 def test_nothing_flows_back_through_detach_and_into_frozen_models():
     model = nn.Sequential(nn.Linear(3, 4), Apply(torch.Tensor.detach), nn.Linear(4, 5))
-    costs = graph_costs(tbscope.trace(model, torch.rand(2, 3)))
+    costs = tbscope.costs(tbscope.trace(model, torch.rand(2, 3))).total
     assert costs.backward_flops == 2 * 2 * 4 * 5
-    frozen = graph_costs(tbscope.trace(model.requires_grad_(False), torch.rand(2, 3)))
+    frozen = tbscope.costs(tbscope.trace(model.requires_grad_(False), torch.rand(2, 3))).total
     assert (frozen.flops, frozen.backward_flops) == (costs.flops, 0)
 
 
@@ -317,13 +317,13 @@ def test_results_that_share_a_storage_count_it_once(as_tuple):
 
 def test_results_of_their_own_count_each():
     graph = tbscope.trace(Apply(lambda x: x.sort()), torch.rand(2, 3))
-    assert graph_costs(graph).activation_bytes == 6 * (4 + 8)
+    assert tbscope.costs(graph).total.activation_bytes == 6 * (4 + 8)
 
 
 def test_costs_of_scopes_are_the_sums_of_their_operations():
     model = transformers.AutoModel.from_config(CONFIGS["bert"][0])
     graph = tbscope.trace(model, CONFIGS["bert"][1])
-    nodes, scopes, work = node_costs(graph), scope_costs(graph), scope_work(graph)
+    nodes, scopes, work = tbscope.costs(graph).nodes, tbscope.costs(graph).scopes, scope_work(graph)
     for scope, cost in scopes.items():
         inside = [
             own for node, own in nodes.items() if scope in (node.scope, *node.scope.ancestors())
@@ -336,13 +336,13 @@ def test_costs_of_scopes_are_the_sums_of_their_operations():
 
 def test_intensity_is_flops_by_bytes_that_move():
     graph = tbscope.trace(nn.Linear(3, 5, bias=False), torch.rand(4, 3))
-    costs = graph_costs(graph)
+    costs = tbscope.costs(graph).total
     assert costs.moved_bytes == 4 * (12 + 15 + 20)
     assert costs.intensity == pytest.approx(2 * 4 * 3 * 5 / costs.moved_bytes)
 
 
 def test_what_moves_nothing_has_no_intensity():
-    costs = graph_costs(tbscope.trace(nn.Identity(), torch.rand(4, 3)))
+    costs = tbscope.costs(tbscope.trace(nn.Identity(), torch.rand(4, 3))).total
     assert costs.intensity is None
 
 
@@ -380,7 +380,7 @@ def test_every_level_tells_the_flops_of_its_nodes(level):
     graph = tbscope.trace(model, inputs, training=True, kernels=True)
     drawn = tbscope.to_graph_def(graph, level=level, cards=False, templates=False)
     told = sum(facts_of(node)["flops"].i for node in drawn.node if "flops" in facts_of(node))
-    assert told == graph_costs(graph).flops > 0
+    assert told == tbscope.costs(graph).total.flops > 0
 
 
 class Own(torch.Tensor):

@@ -4,14 +4,12 @@ import pytest
 from build import chain
 
 import tbscope
+from tbscope.analysis.summary import Summary
 
 TAKERS = [
-    tbscope.verify,
     tbscope.to_graph_def,
-    tbscope.node_costs,
-    tbscope.scope_costs,
-    tbscope.graph_costs,
-    tbscope.Summary,
+    tbscope.costs,
+    Summary,
 ]
 
 

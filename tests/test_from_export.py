@@ -45,7 +45,7 @@ def test_a_program_tells_what_an_eager_call_tells(name, decomposed):
 def test_a_program_counts_the_flops_of_an_eager_call(name):
     eager, graph = example(name)[3], tbscope.from_export(exported(name))
 
-    assert tbscope.graph_costs(graph).flops == tbscope.graph_costs(eager).flops > 0
+    assert tbscope.costs(graph).total.flops == tbscope.costs(eager).total.flops > 0
 
 
 @pytest.mark.parametrize("name", ["resnet", "buffers", "keywords"])

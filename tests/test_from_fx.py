@@ -41,7 +41,7 @@ def test_a_traced_module_with_inputs_tells_what_an_eager_call_tells(name):
     assert disagreements(eager, graph) == {}
     assert [node.name for node in graph.inputs] == [node.name for node in eager.inputs]
     assert [output.name for output in graph.outputs] == [output.name for output in eager.outputs]
-    assert tbscope.graph_costs(graph).flops == tbscope.graph_costs(eager).flops
+    assert tbscope.costs(graph).total.flops == tbscope.costs(eager).total.flops
     assert {value.device for node in graph.nodes for value in node.outputs} == {"cpu"}
 
 
@@ -484,7 +484,7 @@ def test_a_layer_with_kernels_of_each_device_runs_where_its_input_is():
     graphs = [tbscope.from_fx(traced, given) for given in (x, x.to("meta"))]
 
     here, there = [next(node for node in graph.nodes if node.kind == "op") for graph in graphs]
-    assert here.flops == there.flops == tbscope.graph_costs(tbscope.trace(model, x)).flops
+    assert here.flops == there.flops == tbscope.costs(tbscope.trace(model, x)).total.flops
     assert here.kernels != there.kernels
 
 

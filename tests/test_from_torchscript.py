@@ -46,7 +46,7 @@ def test_a_script_tells_what_an_eager_call_tells(name):
 def test_a_trace_counts_the_flops_of_an_eager_call(name):
     eager, graph = example(name)[3], tbscope.from_torchscript(traced(name))
 
-    assert tbscope.graph_costs(graph).flops == tbscope.graph_costs(eager).flops > 0
+    assert tbscope.costs(graph).total.flops == tbscope.costs(eager).total.flops > 0
 
 
 # -- calls ---------------------------------------------------------------------------------

@@ -192,7 +192,7 @@ def test_a_path_leads_to_each_output_that_a_source_changes_and_to_no_other(name)
     case = MODELS[name]()
     trial = Trial(case)
     graph = tbscope.trace(case.model, case.inputs, kernels=True)
-    tbscope.verify(graph)
+    graph.verify()
     lost, made_up = faults(trial, origins(graph))
     assert (lost, set().union(*made_up.values())) == ({}, case.may)
     assert misfits({each.name: each.value.shape for each in graph.outputs}, trial.shapes) == {}

@@ -16,7 +16,6 @@ from told import told
 
 import tbscope
 from tbscope.ir.graph import Argument, Constant, Source, Value
-from tbscope.ir.invariants import verify
 from tbscope.ir.scopes import ScopePart
 
 
@@ -24,7 +23,7 @@ def hold(graph):
     """Hold a graph against what its definitions give back when they are expanded."""
     functions = graph.functions()
     expanded = expand(functions)
-    verify(expanded)
+    expanded.verify()
     before, after = told(graph), told(expanded)
     for part, held in before.items():
         assert after[part] == held

@@ -88,7 +88,7 @@ def test_what_a_cache_keeps_to_itself_is_no_output():
 def test_what_a_cache_keeps_to_itself_is_an_input_where_it_is_read(reads, names):
     given = {"x": torch.ones(2), "cache": Cache(torch.ones(2)), "reads": reads}
     graph = tbscope.trace(Keeping(), kwargs=given)
-    tbscope.verify(graph)
+    graph.verify()
     assert [node.name for node in graph.inputs] == ["x", "cache.keys", *names]
     drawn = [node.name.rpartition("/")[2] for node in inputs(graph)]
     assert drawn == ["x", "cache.keys", *names]

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from tbscope.errors import NotFoundError
 from tbscope.ir.graph import Argument, Constant, Note, Source, copy_graph
-from tbscope.ir.invariants import verify
 from tbscope.ir.scopes import Scope, ScopePart
 
 
@@ -121,7 +120,7 @@ def test_the_scopes_of_a_deep_chain_take_one_step_each():
 def test_a_copy_prints_as_the_graph_does_and_shares_no_node_value_or_call():
     graph = two_calls().graph
     copy = graph.copy()
-    verify(copy)
+    copy.verify()
     assert str(copy) == str(graph)
     assert list(copy.scopes()) == list(graph.scopes())
     assert not set(copy.nodes) & set(graph.nodes)
@@ -191,4 +190,4 @@ def test_a_copy_without_new_state_shares_parameters_and_nothing_else(state):
     assert (one is other) is not state
     assert [argument.nest for argument in copy.calls[-1].arguments] == [one, [one]]
     assert str(copy) == str(build.graph)
-    verify(copy)
+    copy.verify()

@@ -156,7 +156,7 @@ def edges(graph):
 @pytest.mark.parametrize("way", WAYS)
 def test_work_of_other_threads_stands_where_it_was_handed_over(way, options):
     graph = tbscope.trace(Handing(way), X, **options)
-    tbscope.verify(graph)
+    graph.verify()
     assert edges(graph) == EDGES
     scopes = [call.scope.path for call in graph.calls]
     assert scopes == sorted(scopes)

@@ -12,7 +12,7 @@ import pytest
 from build import GraphBuilder
 from saved import nested
 
-import tbscope
+from tbscope.ir.graph import Note
 from tbscope.messages import visible
 from tbscope.saving import html as html_form
 from tbscope.saving import html as pages
@@ -58,7 +58,7 @@ def evil():
     build.call(EVIL.replace("/", "|"), class_name=f"models.{EVIL}")
     x = build.input(EVIL, (1,))
     build.output(EVIL, build.op(EVIL, x, EVIL, options={EVIL: EVIL}))
-    build.graph.notes.append(tbscope.Note(EVIL))
+    build.graph.notes.append(Note(EVIL))
     return build.graph
 
 

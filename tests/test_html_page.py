@@ -12,6 +12,7 @@ from test_html import EVIL, evil
 from torch import nn
 
 import tbscope
+from tbscope.ir.graph import Note
 from tbscope.messages import visible
 from tbscope.saving.box_tree import Picture, picture_of
 from tbscope.saving.depth_limit import Cut
@@ -236,7 +237,7 @@ def test_the_button_of_the_card_opens_a_box(show):
 
 def test_at_first_the_card_tells_of_the_model(show):
     graph = nested()
-    graph.notes.append(tbscope.Note("it was a dream"))
+    graph.notes.append(Note("it was a dream"))
     page = show(graph)
     assert re.match(r"Net\s+THE WHOLE\s+nodes\s+8\s+boxes\s+3\s+parameters\s+40", page.card)
     assert "it was a dream" in page.card

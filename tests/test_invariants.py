@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tbscope.errors import GraphError
 from tbscope.graphdef.attr_bytes import shape_bytes
 from tbscope.ir.graph import Call, Node, Output, Value
-from tbscope.ir.invariants import INVARIANTS, verify
+from tbscope.ir.invariants import INVARIANTS
 from tbscope.ir.metadata import Collective, Gradient, Sharding
 from tbscope.ir.scopes import Scope, ScopePart
 
@@ -28,14 +28,14 @@ def net():
 def broken(graph):
     """Give what verify says is broken, line by line."""
     with pytest.raises(GraphError) as caught:
-        verify(graph)
+        graph.verify()
     return caught.value.why.split("\n       ")
 
 
 def test_a_graph_as_sources_make_it_keeps_every_invariant():
-    verify(net().graph)
-    verify(chain(3))
-    verify(GraphBuilder().graph)
+    net().graph.verify()
+    chain(3).verify()
+    GraphBuilder().graph.verify()
 
 
 def test_every_invariant_has_a_name_of_its_own_and_is_described_in_a_sentence():
@@ -49,7 +49,7 @@ def test_the_message_tells_the_first_few_and_counts_them_all():
         for value in node.outputs:
             value.device = ""
     with pytest.raises(GraphError) as caught:
-        verify(graph)
+        graph.verify()
     assert str(caught.value) == (
         "the graph of Chain breaks the invariants of a graph in 13 places\n"
         "  why: types: %x has no device\n"
@@ -136,7 +136,7 @@ def test_a_write_and_a_gradient_of_an_input_that_the_node_has_not(places):
     graph = net().graph
     linear = graph.nodes[3]
     linear.writes, linear.gradients = (0, 2), (Gradient(1, (0, 2)),)
-    verify(graph)
+    graph.verify()
     linear.writes, linear.gradients = places, (Gradient(1, places),)
     of, scope = f"its inputs {places}, of which it has 3", linear.scope
     assert broken(graph) == [
@@ -221,7 +221,7 @@ def test_inputs_that_are_not_the_nodes_of_that_kind(change, said):
 def test_a_shape_is_a_tuple_of_sizes_or_none_for_an_unknown_rank(shape):
     graph = net().graph
     graph.nodes[4].outputs[0].shape = shape
-    verify(graph)
+    graph.verify()
 
 
 @pytest.mark.parametrize("shape", ["", [1, 2], 3])
@@ -241,7 +241,7 @@ def test_a_size_that_is_none(size):
 def test_the_largest_size_is_drawn():
     graph = net().graph
     graph.nodes[4].outputs[0].shape = (2**63 - 1,)
-    verify(graph)
+    graph.verify()
     assert shape_bytes((2**63 - 1,))
 
 
@@ -264,7 +264,7 @@ def test_two_calls_of_one_scope():
         "calls: 2 calls have the scope Net/Sequential[layers]/Linear[0] and the number 0"
     ]
     graph.calls[-1].number = 1
-    verify(graph)
+    graph.verify()
 
 
 @pytest.mark.parametrize("kind", ["container", "hand", "op", "function", "rank"])
@@ -284,7 +284,7 @@ def test_a_scope_of_a_kind_that_is_none():
 def test_scopes_of_every_kind_but_a_module_stand_without_a_call(kind):
     graph = net().graph
     graph.nodes[4].scope.kind = kind
-    verify(graph)
+    graph.verify()
 
 
 @pytest.mark.parametrize("phase", ["forward", "backward", "optimizer"])
@@ -292,7 +292,7 @@ def test_nodes_and_scopes_are_of_a_known_phase(phase):
     graph = net().graph
     node, scope = graph.nodes[4], graph.nodes[3].scope
     node.phase = scope.phase = phase
-    verify(graph)
+    graph.verify()
     node.phase, scope.phase = "sideways", "backwards"
     assert broken(graph) == [
         "phases: %2 (relu, in Net/post) is of the phase 'sideways', which is none",
@@ -306,7 +306,7 @@ def test_two_scopes_of_one_path():
     graph.nodes[3].scope = Scope(ScopePart("post"), parent=post.parent, kind="hand")
     assert broken(graph) == ["paths: 2 scopes have the path Net/post"]
     graph.nodes[3].scope = Scope(ScopePart("post", None, 1), parent=post.parent, kind="hand")
-    verify(graph)
+    graph.verify()
 
 
 @given(st.lists(st.text(max_size=3), max_size=6))
@@ -315,7 +315,7 @@ def test_names_are_kept_just_where_they_are_distinct_and_none_is_empty(names):
     for name in names:
         build.node("relu").name = name
     if len(set(names)) == len(names) and "" not in names:
-        verify(build.graph)
+        build.graph.verify()
     else:
         assert all(text.startswith("names: ") for text in broken(build.graph))
 
@@ -330,7 +330,7 @@ def test_any_order_but_a_right_one_is_refused(data):
     if wrong:
         assert all(text.startswith(("order: ", "and ")) for text in broken(graph))
     else:
-        verify(graph)
+        graph.verify()
 
 
 def test_a_graph_that_is_wrong_everywhere_is_refused_in_linear_time():
@@ -343,7 +343,7 @@ def test_collectives_are_of_a_known_kind_and_join_ranks_of_the_run():
     graph = net().graph
     graph.world_size = 4
     graph.nodes[4].collective = Collective("send", ranks=(0, 3), peer=3)
-    verify(graph)
+    graph.verify()
     graph.nodes[4].collective = Collective("share", ranks=(0, 3), peer=4)
     assert broken(graph) == [
         "collectives: %2 (relu, in Net/post) is a collective of the kind 'share', which is none",
@@ -355,7 +355,7 @@ def test_a_shard_has_as_many_dimensions_as_the_whole_and_a_placement_along_each_
     graph = net().graph
     value = graph.nodes[4].outputs[0]
     value.sharding = Sharding((1, 2), ("Shard(1)",), ("tp",))
-    verify(graph)
+    graph.verify()
     value.sharding = Sharding((1,), ("Shard(1)",), ("dp", "tp"))
     assert broken(graph) == [
         "shardings: %2 has 1 placements along 2 dimensions",

@@ -8,7 +8,6 @@ from torch.nn import functional
 
 import tbscope
 from tbscope.ir.graph import Argument, Body, Node, Note, Output, Value
-from tbscope.ir.invariants import verify
 from tbscope.passes.detail_level import set_level
 
 
@@ -17,7 +16,7 @@ def kernels_of(function, *given):
     before = tbscope.trace(function, given, kernels=True)
     graph = before.copy()
     set_level(graph, "aten")
-    verify(graph)
+    graph.verify()
     assert origins(graph) == origins(before)
     return graph
 
@@ -190,7 +189,7 @@ def written_twice(how):
 def test_of_the_kernels_that_wrote_those_are_waited_for_that_no_other_one_hides(how, names, noted):
     graph = written_twice(how).copy()
     set_level(graph, "aten")
-    verify(graph)
+    graph.verify()
     read, waiting = graph.outputs
     assert [node.name for node in read.value.producer.control_inputs] == names
     assert [node.name for node in waiting.control_inputs] == names
@@ -205,7 +204,7 @@ def test_two_results_of_one_kernel_are_one_where_kernels_are_drawn():
     build.output("sum", build.op("add", *twice.outputs))
     graph = build.graph.copy()
     set_level(graph, "aten")
-    verify(graph)
+    graph.verify()
     made, add = graph.nodes[1:]
     assert [made.op, add.op] == ["kernel0", "add"]
     assert add.inputs == made.outputs * 2

@@ -7,7 +7,6 @@ from torch import nn
 
 import tbscope
 from tbscope.ir.graph import Argument, Call, Note, Output, Source
-from tbscope.ir.invariants import verify
 from tbscope.passes.collapse_leaves import collapse_leaves
 
 
@@ -30,7 +29,7 @@ def collapsed(build):
     """Collapse the leaves of a copy; give its nodes of kind module."""
     copy = build.graph.copy()
     collapse_leaves(copy)
-    verify(copy)
+    copy.verify()
     return [node for node in copy.nodes if node.kind == "module"]
 
 
@@ -291,7 +290,7 @@ def test_notes_and_outputs_follow_a_counter_into_its_layer():
     build.graph.outputs.append(Output("out", build.op("neg", y, scope=scope), (counter,)))
     build.output("count", counter.outputs[0])
     collapse_leaves(build.graph)
-    verify(build.graph)
+    build.graph.verify()
     layer = build.graph.nodes[-2]
     assert (layer.op, len(layer.outputs)) == ("Norm", 2)
     out, count = build.graph.outputs
@@ -306,7 +305,7 @@ def test_a_layer_does_not_wait_for_its_own_counter():
     y.producer.control_inputs.append(counter)
     build.output("out", build.op("neg", y, scope=scope))
     collapse_leaves(build.graph)
-    verify(build.graph)
+    build.graph.verify()
     assert y.producer.control_inputs == []
 
 
@@ -320,7 +319,7 @@ def test_what_needs_a_counter_before_its_layer_has_run_keeps_the_layer_a_box(wai
     build.graph.nodes.remove(early)
     build.graph.nodes.insert(build.graph.nodes.index(counter) + 1, early)
     build.output("out", build.op("add", y, early.outputs[0], scope=scope))
-    verify(build.graph)
+    build.graph.verify()
     assert collapsed(build) == []
 
 

@@ -11,7 +11,6 @@ import tbscope
 from tbscope.drawing.info_cards import leaf_facts
 from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Note
-from tbscope.ir.invariants import verify
 from tbscope.ir.metadata import Collective
 from tbscope.ir.module_tree import ModuleTree
 from tbscope.passes.collapse_leaves import collapse_leaves
@@ -23,7 +22,7 @@ def at(graph, level):
     """Give a copy of a graph at a level."""
     copy = graph.copy()
     set_level(copy, level)
-    verify(copy)
+    copy.verify()
     return copy
 
 
@@ -176,7 +175,7 @@ def test_every_leaf_call_of_a_model_is_one_node(name):
     assert all(names <= after[output] for output, names in origins(before).items())
     hide_plumbing(graph)
     collapse_leaves(graph)
-    verify(graph)
+    graph.verify()
     assert len(operations(graph)) <= len(operations(before))
 
 
@@ -302,7 +301,7 @@ def test_the_kernels_of_a_model_depend_on_what_its_operations_do(name):
         len(node.kernels) for node in operations(before)
     )
     collapse_leaves(graph)
-    verify(graph)
+    graph.verify()
 
 
 def test_one_graph_is_written_at_every_level_and_stays_as_it_is():

@@ -40,7 +40,7 @@ def test_the_first_batch_is_drawn_once_with_its_numbers(callback, tmp_path):
     trainer = trainer_of_lightning(tmp_path, [drawn])
     assert told_while(lambda: trainer.fit(lit_net(), points())) == []
     assert trainer.global_step == 2
-    tbscope.verify(drawn.graph)
+    drawn.graph.verify()
     assert drawn.graph.name == "Lit"
     assert [node.name for node in drawn.graph.inputs] == ["batch.x", "batch.y"]
     assert tops(drawn.graph) == ["None", "Lit", "gradients", "optimizer"]
@@ -75,7 +75,7 @@ def test_micro_batches_are_drawn_up_to_the_optimizer(callback, tmp_path, batches
         assert told_while(lambda: trainer.fit(module, data)) == []  # noqa: B023
     for one, two in zip(watched.parameters(), alone.parameters(), strict=True):
         assert torch.equal(one, two)
-    tbscope.verify(drawn.graph)
+    drawn.graph.verify()
     passes = {top for top in tops(drawn.graph) if top.startswith("gradients")}
     assert len(passes) == equal + 1
     assert tops(drawn.graph)[-1] == "optimizer"

@@ -57,7 +57,7 @@ def test_a_model_is_drawn_though_the_working_directory_is_gone(monkeypatch, tmp_
 
 def test_the_line_that_raised_is_the_innermost_of_the_users():
     def fail():
-        return tbscope.parse_scope_path("Net/Linear[0")
+        return tbscope.Scope.parse("Net/Linear[0")
 
     with pytest.raises(tbscope.ArgumentError) as caught:
         fail()

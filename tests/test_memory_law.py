@@ -77,7 +77,7 @@ def law(kinds, *, loose, run=forward, bodies=False):
             except (RuntimeError, IndexError):
                 reject()
             graph = traced(model, bodies=bodies) if run is forward else recorded(model)
-        tbscope.verify(graph)
+        graph.verify()
         assert faults(log, graph, model, loose=loose) == []
 
     return holds

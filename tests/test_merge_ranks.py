@@ -12,7 +12,6 @@ from same_graph import differences
 import tbscope
 from tbscope.formats.json import graph_from_json, graph_to_json
 from tbscope.ir.graph import Argument, Module, Parameter, Profile
-from tbscope.ir.invariants import verify
 from tbscope.ir.metadata import Collective, MeshDimension, Sharding
 
 WORLD = 8
@@ -80,7 +79,7 @@ def shows(graph):
 
 def test_ranks_that_ran_the_same_are_one_picture():
     graph = tbscope.merge_ranks([plain(rank) for rank in (3, 1, 0, 2)])
-    verify(graph)
+    graph.verify()
     assert ops(graph) == ops(plain(0))
     assert shows(graph) == [("ranks 0-3", "")]
     assert {value.device for node in graph.nodes for value in node.outputs} == {"ranks 0-3 cpu"}
@@ -205,7 +204,7 @@ def test_groups_that_do_the_same_side_by_side_are_counted():
 
 def test_ranks_that_differ_stand_in_boxes_of_their_own():
     graph = tbscope.merge_ranks([plain(0), plain(1), plain(2, layers=(0,))])
-    verify(graph)
+    graph.verify()
     assert shows(graph) == [("ranks 0-1", "ranks 0-1"), ("rank 2", "rank 2")]
     assert [node.name for node in graph.inputs] == ["x", "rank 2.x"]
     assert [output.name for output in graph.outputs] == ["out", "rank 2.out"]
@@ -228,7 +227,7 @@ def test_a_name_that_says_it_is_of_a_rank_is_given_once_all_the_same():
     first, second = Net(0), plain(1, layers=(0,))
     first.build.input("rank 1.x", (1,))
     graph = tbscope.merge_ranks([first.graph(), second])
-    verify(graph)
+    graph.verify()
     assert [node.name for node in graph.inputs] == ["x", "rank 1.x", "rank 1.x~2"]
 
 
@@ -289,7 +288,7 @@ def test_two_pictures_of_one_stage_are_called_by_their_ranks_too():
 
 def test_each_rank_has_a_box_where_they_are_unfolded():
     graph = tbscope.merge_ranks([plain(rank) for rank in range(3)], unfolded=True)
-    verify(graph)
+    graph.verify()
     assert [part.scope for part in graph.parts] == ["rank 0", "rank 1", "rank 2"]
 
 
@@ -302,7 +301,7 @@ def test_no_more_ranks_are_unfolded_than_the_page_shows_well():
 def test_a_collective_of_ranks_that_differ_is_one_node():
     graphs = [Net(r, layers=(0, 1)[: 1 + r]).join("all_reduce", (0, 1)).graph() for r in (0, 1)]
     graph = tbscope.merge_ranks(graphs)
-    verify(graph)
+    graph.verify()
     (node,) = named(graph, "all_reduce")
     assert node.scope is None
     assert [value.device for value in node.outputs] == ["ranks 0-1 cpu", "ranks 0-1 cpu"]
@@ -317,7 +316,7 @@ def test_collectives_of_other_kinds_are_not_joined():
     kinds = ("all_reduce", "all_gather")
     graphs = [Net(r, layers=(0, 1)[: 1 + r]).join(kinds[r], (0, 1)).graph() for r in (0, 1)]
     graph = tbscope.merge_ranks(graphs)
-    verify(graph)
+    graph.verify()
     assert [node.scope.path for node in graph.nodes if node.collective] == [
         "rank 0/Net",
         "rank 1/Net",
@@ -333,7 +332,7 @@ def test_many_collectives_between_ranks_stand_in_a_box(count, scopes):
         return net.graph()
 
     graph = tbscope.merge_ranks([busy(0), busy(1)])
-    verify(graph)
+    graph.verify()
     found = named(graph, "all_reduce")
     assert len(found) == count
     assert {node.scope and node.scope.path for node in found} == scopes
@@ -362,7 +361,7 @@ def test_what_would_wait_for_itself_is_drawn_apart():
     other = Net(1).then("relu").join("all_gather", (0, 1, 2), mesh="b")
     other.join("all_reduce", (0, 1), mesh="a")
     graph = tbscope.merge_ranks([first.graph(), other.graph()])
-    verify(graph)
+    graph.verify()
     assert len(named(graph, "all_reduce")) == len(named(graph, "all_gather")) == 2
 
 
@@ -387,7 +386,7 @@ def pipeline(stages=3, lanes=1):
 
 def test_stages_of_a_pipeline_stand_side_by_side_joined_by_what_they_send():
     graph = tbscope.merge_ranks(pipeline(lanes=2))
-    verify(graph)
+    graph.verify()
     assert shows(graph) == [
         ("stage 0 ranks 0-1", "stage 0"),
         ("stage 1 ranks 2-3", "stage 1"),
@@ -450,7 +449,7 @@ def test_a_ring_is_one_picture_and_no_pipeline():
         net = Net(rank, layers=()).join("send", (0, 1, 2, 3), peer=(rank + 1) % 4)
         graphs.append(net.join("recv", (0, 1, 2, 3), peer=(rank - 1) % 4).graph())
     graph = tbscope.merge_ranks(graphs)
-    verify(graph)
+    graph.verify()
     assert shows(graph) == [("ranks 0-3", "")]
     (node,) = named(graph, "recv")
     assert "send" in [value.producer.op for value in node.inputs]
@@ -485,7 +484,7 @@ def test_who_asks_for_a_message_before_it_sends_one_keeps_its_order():
         net.value = net.start
         graphs.append(net.join("send", (0, 1), peer=1 - rank).graph())
     merged = tbscope.merge_ranks(graphs)
-    verify(merged)
+    merged.verify()
     aside = next(node for node in named(merged, "sin") if node.scope.path == "rank 0/Net")
     assert merged.nodes.index(aside) > merged.nodes.index(*named(merged, "all_reduce"))
     assert (
@@ -557,7 +556,7 @@ def lines(nodes):
 def test_each_rank_has_in_the_merged_graph_what_it_recorded_alone(steps, world, rows, unfolded):
     graphs = record(steps, world, rows)
     merged = tbscope.merge_ranks(graphs, unfolded=unfolded)
-    verify(merged)
+    merged.verify()
     tbscope.to_graph_def(merged)
     assert differences(merged, graph_from_json(graph_to_json(merged))) == []
     assert sorted(rank for part in merged.parts for rank in part.ranks) == list(range(world))

@@ -13,6 +13,7 @@ from torch import nn
 
 import tbscope
 from tbscope.graphdef.attributes import key_by_worth
+from tbscope.ir.graph import Note
 from tbscope.plugin.graphs import picture_of_bytes
 from tbscope.saving.box_tree import picture_of
 from tbscope.saving.html import module_table, record_lists
@@ -251,7 +252,7 @@ def test_a_use_that_the_picture_does_not_show_has_its_scope_for_a_name():
 
 def test_notes_are_listed_once():
     graph = nested()
-    graph.notes += [tbscope.Note("the same"), tbscope.Note("the same"), tbscope.Note("another")]
+    graph.notes += [Note("the same"), Note("the same"), Note("another")]
     assert lists_of(graph)[0] == ["the same", "another"]
 
 

@@ -26,7 +26,7 @@ def chained(*steps, held=(), **options):
 def scopes(model):
     """Give the scope of each operation; the drawing keeps every rule."""
     graph = tbscope.from_onnx(model)
-    tbscope.verify(graph)
+    graph.verify()
     assert tbscope.lint(tbscope.to_graph_def(graph)) == []
     return [str(one.scope and one.scope.path) for one in graph.nodes if one.kind == "op"]
 

@@ -42,7 +42,7 @@ def scopes(graph):
 
 def draws_well(graph):
     """Tell whether a graph keeps all invariants, and its drawings every rule of the page."""
-    tbscope.verify(graph)
+    graph.verify()
     drawings = ({}, {"leaves": "box", "root": True}, {"style": "torch", "level": "module"})
     return [found for how in drawings for found in tbscope.lint(tbscope.to_graph_def(graph, **how))]
 
@@ -98,7 +98,7 @@ def test_a_part_that_is_called_from_outside_stands_in_the_call_of_its_holder(ord
     ends = [info("v0", FLOAT, [3])], [info("v3", FLOAT, [3])]
     graph = tbscope.from_onnx(model_of(nodes, *ends))
 
-    tbscope.verify(graph)
+    graph.verify()
     (holder,) = [scope for scope in graph.scopes() if scope.qualified_name == "text"]
     assert f"Net/{label}[text]/Embed[embed]" in scopes(graph)
     assert holder.kind == ("module" if label == "Text" else "container")

@@ -18,7 +18,7 @@ def ops(graph):
 
 def traced(run, *given, **options):
     graph = tbscope.trace(run, given, **options)
-    tbscope.verify(graph)
+    graph.verify()
     return graph
 
 

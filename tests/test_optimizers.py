@@ -9,7 +9,6 @@ from torch import nn
 from training_steps import POINTS, Net, closure_of, squares
 
 import tbscope
-from tbscope.ir.invariants import verify
 
 OPTIMIZERS = {
     "SGD, each by itself": lambda given: torch.optim.SGD(given, 0.1, 0.9, foreach=False),
@@ -77,7 +76,7 @@ def test_training_goes_on_as_without_a_recording(make):
 def test_a_step_is_sound_and_updates_every_parameter(make, steps):
     model = Net()
     graph = trained(model, make(model.parameters()), steps)
-    verify(graph)
+    graph.verify()
     assert tbscope.lint(tbscope.to_graph_def(graph)) == []
     assert updated(graph) == set(dict(model.named_parameters()))
 
@@ -258,7 +257,7 @@ def test_training_goes_on_outside_of_a_step_that_has_failed_amid_its_work(after)
         AFTER[after](model, loss)
         model(POINTS).exp()
     graph = recording.graph
-    verify(graph)
+    graph.verify()
     last = graph.nodes[-1]
     assert (last.op, last.scope) == ("exp", None)
     calls = {str(call.scope) for call in graph.calls}
@@ -348,7 +347,7 @@ def test_a_write_into_what_shows_a_parameter_tells_that_it_updates_it(way):
     write, times = WRITES[way]
     model = nn.Linear(3, 2)
     graph = trained(model, Aliasing(model.parameters(), write), steps=2)
-    verify(graph)
+    graph.verify()
     told = [node.attributes["updates"] for node in graph.nodes if "updates" in node.attributes]
     # Neither what is kept for a parameter nor its gradient is the parameter.
     assert sorted(told) == sorted(["weight", "bias"] * times)

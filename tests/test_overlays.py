@@ -12,6 +12,7 @@ from torch.nn import functional
 
 import tbscope
 from tbscope.drawing.figures import to_figure
+from tbscope.ir.graph import Node
 from tbscope.overlays.overlay import BUILT_IN, make_overlay
 from tbscope.pipeline import draw
 
@@ -54,7 +55,7 @@ def numbers(graph, values, tag="own"):
     (figure,) = make_overlay(graph, tag, values)
     assert figure.name == tag
     return {
-        target.name if isinstance(target, tbscope.Node) else target.path: number
+        target.name if isinstance(target, Node) else target.path: number
         for target, number in figure.numbers.items()
     }
 
@@ -297,7 +298,7 @@ def test_times_and_memory_are_those_that_were_measured(model):
     ],
 )
 def test_numbers_are_scaled_so_that_the_page_tells_them_apart(given, as_bytes, as_us, unit):
-    figure = to_figure("norm", dict(zip(map(tbscope.Node, "abc", "xyz"), given, strict=False)))
+    figure = to_figure("norm", dict(zip(map(Node, "abc", "xyz"), given, strict=False)))
     assert math.isclose(figure.as_bytes, as_bytes)
     assert math.isclose(figure.as_us, as_us)
     assert figure.unit == unit
@@ -305,7 +306,7 @@ def test_numbers_are_scaled_so_that_the_page_tells_them_apart(given, as_bytes, a
 
 @pytest.mark.parametrize("number", [5e-324, 1e-300, 1e300, 2**990])
 def test_no_number_is_too_small_or_too_large(number):
-    nodes = [tbscope.Node(name, "x") for name in "ab"]
+    nodes = [Node(name, "x") for name in "ab"]
     figure = to_figure("norm", dict.fromkeys(nodes, number))
     assert 0 <= round(number * figure.as_bytes) < 2**63
     assert 0 <= round(2 * number * figure.as_us) <= 60e6

@@ -8,7 +8,6 @@ from real_graphs import KINDS, real_graph
 from torch import nn
 
 import tbscope
-from tbscope.analysis.costs import graph_costs
 from tbscope.overlays.overlay import make_overlay
 from tbscope.passes.detail_level import set_level
 from tbscope.pipeline import draw
@@ -47,7 +46,7 @@ def stacks(model, x=X):
     """Give the name and the number of blocks of each stack."""
     graph = tbscope.trace(model, x).copy()
     found = set_level(graph, "overview")
-    tbscope.verify(graph)
+    graph.verify()
     return {one.node.scope.part.attribute: one.node.attributes["blocks"] for one in found}
 
 
@@ -64,7 +63,7 @@ def test_eighty_layers_are_one_node_that_tells_their_sums():
     assert node.op == "Block"
     assert node.attr["blocks"].i == 80
     assert node.attr[" parameter_count"].i == 80 * sum(p.numel() for p in Block().parameters())
-    flops = graph_costs(tbscope.trace(model, X)).flops - 2 * 2 * (4 * 4 + 4 * 2)
+    flops = tbscope.costs(tbscope.trace(model, X)).total.flops - 2 * 2 * (4 * 4 + 4 * 2)
     assert node.attr["  flops"].s.decode().endswith(f"({flops:,})")
 
 
@@ -253,7 +252,7 @@ def test_the_overview_of_a_real_model_is_as_sound_as_the_graph_itself(name):
     assert faults <= {finding.rule for finding in tbscope.lint(tbscope.to_graph_def(graph))}
     copy = graph.copy()
     set_level(copy, "overview")
-    tbscope.verify(copy)
+    copy.verify()
 
 
 @pytest.mark.parametrize("leaves", ["node", "box"])

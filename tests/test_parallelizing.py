@@ -77,7 +77,7 @@ def test_a_copy_of_the_model_is_spread_and_the_model_stays_as_it_is(fake):
     model, state = Net(), torch.get_rng_state()
     before = {name: (one, one.clone()) for name, one in model.state_dict(keep_vars=True).items()}
     graph = tbscope.trace(model, X, mesh=MESH, rank=5, parallelize=spread, fake=fake)
-    tbscope.verify(graph)
+    graph.verify()
     assert joined(graph) == [("all_gather", "dp", (1, 5)), ("all_reduce", "tp", (4, 5, 6, 7))]
     assert type(model) is Net
     assert torch.equal(torch.get_rng_state(), state)

@@ -14,7 +14,6 @@ from test_random_models import WIDTH, models
 
 import tbscope
 from tbscope.errors import ArgumentError
-from tbscope.ir.invariants import verify
 from tbscope.passes.collapse_leaves import collapse_leaves
 from tbscope.passes.dead_code import mark_dead
 from tbscope.passes.detail_level import set_level
@@ -31,7 +30,7 @@ KINDS = (
 
 def hold(graph, before):
     """Hold a graph against what every pass keeps; `before` tells what its outputs depend on."""
-    verify(graph)
+    graph.verify()
     nodes = set(graph.nodes)
     assert {note.node for note in graph.notes} - {None} <= nodes
     for node in graph.nodes:

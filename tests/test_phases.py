@@ -6,7 +6,6 @@ from real_graphs import operations
 
 from tbscope.drawing.figures import Figure
 from tbscope.drawing.naming import name_graph
-from tbscope.ir.invariants import verify
 from tbscope.ir.nodes import node_to_text
 from tbscope.ir.scope_io import first_calls
 from tbscope.ir.scopes import Scope, ScopePart
@@ -50,7 +49,7 @@ def test_a_copy_keeps_phases_and_the_numbers_of_calls():
 @pytest.mark.parametrize("style", ["tf", "torch"])
 def test_a_step_of_several_phases_and_ranks_is_drawn(level, style):
     graph = step()
-    verify(graph)
+    graph.verify()
     names = [node.name for node in to_graph_def(graph, level=level, style=style).node]
     assert len(names) == len(set(names))
     assert {name.partition("/")[0] for name in names} == {"x", "rank_0", "rank_1", "out", "other"}

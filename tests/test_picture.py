@@ -8,6 +8,7 @@ from saved import drawn, nested, net
 from torch import nn
 
 import tbscope
+from tbscope.ir.graph import Note
 from tbscope.page.hierarchy import Hierarchy
 from tbscope.saving.box_tree import Picture, Tensor, picture_of
 
@@ -169,5 +170,5 @@ def test_a_class_that_is_the_label_is_not_told_twice():
 def test_notes_are_told_once():
     build = GraphBuilder("Net")
     build.output("out", build.op("relu", build.input("x", (1,))))
-    build.graph.notes += [tbscope.Note("it is so"), tbscope.Note("it is so")]
+    build.graph.notes += [Note("it is so"), Note("it is so")]
     assert picture_of(build.graph).notes == ("it is so",)

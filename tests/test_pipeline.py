@@ -9,7 +9,6 @@ import tbscope
 from tbscope.errors import ArgumentError, GraphError
 from tbscope.formats.json import graph_to_json
 from tbscope.ir.graph import Graph
-from tbscope.ir.invariants import verify
 from tbscope.overlays.overlay import make_overlay
 from tbscope.pipeline import draw, to_graph_def
 
@@ -71,7 +70,7 @@ def test_a_drawing_leaves_what_the_model_holds_as_it_was(blocks, drawing):
     before = graph_to_json(blocks)
     draw(blocks, **drawing)
     assert graph_to_json(blocks) == before
-    verify(blocks)
+    blocks.verify()
 
 
 @pytest.mark.parametrize("overlay", ["parameter_bytes", "flops"])

@@ -8,7 +8,6 @@ from processes import on_ranks
 
 import tbscope
 from tbscope.formats.json import graph_from_json, graph_to_json
-from tbscope.ir.invariants import verify
 from tbscope.ir.scopes import self_and_ancestors
 from tbscope.page.glyphs import Box
 from tbscope.page.hierarchy import Hierarchy
@@ -64,7 +63,7 @@ def test_stages_that_are_sharded_gather_their_parameters_for_all_micro_batches(t
 
 def is_drawn_by_stages(graphs, optimizers):
     merged = tbscope.merge_ranks(graphs)
-    verify(merged)
+    merged.verify()
     drawn = Hierarchy.of(tbscope.to_graph_def(merged, color_by="stage", templates=False))
     stages = {f"stage_{number}" for number in range(4)}
     assert boxes_of(drawn) >= {*stages, "gradients", "optimizer"}

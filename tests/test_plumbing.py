@@ -9,7 +9,6 @@ from torch import nn
 import tbscope
 from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Constant, Note
-from tbscope.ir.invariants import verify
 from tbscope.passes.collapse_leaves import collapse_leaves
 from tbscope.passes.hide_views import check_patterns, hide_plumbing
 from tbscope.pipeline import to_graph_def
@@ -26,7 +25,7 @@ def hidden(build, **options):
     """Leave the plumbing out of a copy; give the copy."""
     copy = build.graph.copy()
     hide_plumbing(copy, **options)
-    verify(copy)
+    copy.verify()
     return copy
 
 
@@ -231,7 +230,7 @@ def test_a_view_that_waits_stays_where_something_reads_it(read, left):
     build.output("out", build.op("add", *fill.outputs, late if read else x, scope=net_scope))
     graph = hidden(build)
     assert ops(graph) == ["fill_", *left, "add"]
-    verify(graph)
+    graph.verify()
 
 
 def test_a_copy_that_is_written_into_stays():
@@ -494,7 +493,7 @@ def test_what_matches_in_a_module_that_cannot_go_goes_by_itself(source, hide, le
         return
     before = [output.name for output in graph.outputs]
     hide_plumbing(graph, hide=hide)
-    verify(graph)
+    graph.verify()
     # In evaluation mode a dropout runs no operation: it is drawn as its module.
     assert [node.op.lower() for node in operations(graph)] == left
     assert [output.name for output in graph.outputs] == before
@@ -559,7 +558,7 @@ def test_plumbing_is_under_a_twentieth_of_what_is_drawn(name):
     graph = real_graph(name).copy()
     hide_plumbing(graph)
     collapse_leaves(graph)
-    verify(graph)
+    graph.verify()
     drawn = operations(graph)
     plumbing = [
         node for node in drawn if node.kind == "op" and node.role in ("view", "cast", "copy")
@@ -572,7 +571,7 @@ def test_outputs_depend_on_what_they_depended_on_and_keep_their_types(name):
     before = real_graph(name)
     graph = before.copy()
     hide_plumbing(graph)
-    verify(graph)
+    graph.verify()
     assert origins(graph) == origins(before)
     typed = [output.given or output.value for output in graph.outputs]
     assert [(value.shape, value.dtype) for value in typed] == [

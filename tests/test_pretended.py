@@ -22,7 +22,7 @@ def step(x):
 def added(tmp_path, **options):
     with tbscope.SummaryWriter(tmp_path) as writer:
         graph = writer.add_graph(step, X, world_size=4, **options)
-    tbscope.verify(graph)
+    graph.verify()
     return [(str(part), part.scope) for part in graph.parts]
 
 
@@ -57,7 +57,7 @@ def test_a_rank_that_does_nothing_but_with_others_has_no_box():
         return x
 
     graph = tbscope.merge_ranks(tbscope.trace(sums, X, world_size=2, rank=rank) for rank in (0, 1))
-    tbscope.verify(graph)
+    graph.verify()
     assert [part.scope for part in graph.parts] == ["", "rank 1"]
     drawn = tbscope.to_graph_def(graph, color_by="rank")
     assert "rank 1/sums/relu" in [node.name.replace("_", " ") for node in drawn.node]

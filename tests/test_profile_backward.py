@@ -83,7 +83,7 @@ def test_the_time_of_a_modules_gradient_is_that_of_its_operations():
     place = "gradients/Net/ModuleList[blocks]/Block[1]"
     (scope,) = [each for each in graph.scopes() if str(each) == place]
     inside = [node for node in backward_nodes(graph) if str(node.scope).startswith(place)]
-    costs = tbscope.scope_costs(graph)[scope]
+    costs = tbscope.costs(graph).scopes[scope]
     assert costs.duration_us == pytest.approx(sum(node.duration_us for node in inside))
     assert costs.operations == len(inside) > 5
 

@@ -311,7 +311,7 @@ def test_a_damaged_file_gives_a_graph_or_one_error(whole, tmp_path, seed):
 
     told = shown(path)
     try:
-        tbscope.verify(tbscope.from_export(path))
+        tbscope.from_export(path).verify()
     except tbscope.ArgumentError as error:
         told = error.what
     assert shown(path) in told

@@ -9,6 +9,7 @@ from torch.distributed.fsdp import fully_shard
 
 import tbscope
 from tbscope.analysis.costs import local_flops
+from tbscope.ir.graph import Module
 from tbscope.ir.metadata import Sharding
 from tbscope.overlays.overlay import make_overlay
 
@@ -28,7 +29,7 @@ def sharded(rank, rows=4, layers=(0,)):
             for one in call.parameters
         )
         name = call.scope.qualified_name
-        graph.modules.append(tbscope.Module(name, call.class_name, call.parameters))
+        graph.modules.append(Module(name, call.class_name, call.parameters))
     return graph
 
 
@@ -46,8 +47,7 @@ def test_a_rank_has_its_share_where_a_model_is_sharded():
 
 def with_modules(graph):
     graph.modules = [
-        tbscope.Module(call.scope.qualified_name, call.class_name, call.parameters)
-        for call in graph.calls
+        Module(call.scope.qualified_name, call.class_name, call.parameters) for call in graph.calls
     ]
     return graph
 

@@ -44,7 +44,7 @@ def recorded(name, ranks):
 )
 def test_the_backward_pass_stands_in_the_modules_and_in_no_circle(name, ranks, own):
     graph = recorded(name, ranks)
-    tbscope.verify(graph)
+    graph.verify()
     after = [node for node in graph.nodes if str(node.scope).startswith("gradients")]
     assert {node.phase for node in after} == {"backward"}
     at_top = {node.op for node in after if node.scope.path == "gradients"}

@@ -32,7 +32,7 @@ class Calls(nn.Module):
 
 def traced(does, x=None, **options):
     graph = tbscope.trace(Calls(does), torch.ones(4) if x is None else x, **options)
-    tbscope.verify(graph)
+    graph.verify()
     return graph
 
 

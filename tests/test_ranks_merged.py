@@ -12,7 +12,6 @@ from same_graph import differences
 
 import tbscope
 from tbscope.formats.json import graph_from_json, graph_to_json
-from tbscope.ir.invariants import verify
 from tbscope.ir.scopes import self_and_ancestors
 from tbscope.overlays.overlay import make_overlay
 from tests.sweeps import sampled
@@ -50,7 +49,7 @@ def joined(graph):
 @pytest.mark.parametrize("name", ON_TWO)
 def test_ranks_of_one_program_are_one_picture_and_stages_stand_side_by_side(graphs, name):
     merged = tbscope.merge_ranks(graphs[name])
-    verify(merged)
+    merged.verify()
     assert [part.scope for part in merged.parts] == (
         ["stage 0", "stage 1"] if name in PIPELINES else [""]
     )
@@ -71,7 +70,7 @@ def test_a_merged_graph_is_drawn_at_each_level_and_kept_in_files(graphs, name, l
 @pytest.mark.parametrize("name", sorted(set(ON_TWO) - set(PIPELINES) - {"in a ring"}))
 def test_unfolded_ranks_share_each_collective(graphs, name):
     merged = tbscope.merge_ranks(graphs[name], unfolded=True)
-    verify(merged)
+    merged.verify()
     assert joined(merged) == joined(graphs[name][0])
     for node in merged.nodes:
         if node.collective:

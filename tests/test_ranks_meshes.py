@@ -10,7 +10,6 @@ from rank_parts import rows_of
 from test_ranks_record import graphs_of, joined, module_of, moved
 
 import tbscope
-from tbscope.ir.invariants import verify
 
 MODELS = {**dict.fromkeys(ON_FOUR, 4), **dict.fromkeys(ON_EIGHT, 8)}
 # The sizes of the meshes, by the names of their dimensions.
@@ -55,7 +54,7 @@ def test_collectives_are_those_that_torch_counts_with_the_bytes_that_it_sees(run
 def test_each_collective_is_along_one_dimension_and_stands_in_a_module(run):
     name, ranks = run
     for graph in graphs_of(ranks, name):
-        verify(graph)
+        graph.verify()
         assert {one.name: one.size for one in graph.mesh} == MESHES[name]
         calls = {call.scope.path for call in graph.calls}
         for node in joined(graph):
@@ -82,7 +81,7 @@ def test_ranks_of_one_program_are_one_picture_and_stages_stand_side_by_side(run)
     name, ranks = run
     graphs = graphs_of(ranks, name)
     merged = tbscope.merge_ranks(graphs)
-    verify(merged)
+    merged.verify()
     parts = [graphs[part.ranks[0]] for part in merged.parts]
     assert [part.scope for part in merged.parts] == BOXES.get(name, [""])
     assert sorted(rank for part in merged.parts for rank in part.ranks) == [*range(len(ranks))]

@@ -6,7 +6,6 @@ from parallel_models import RECORDED
 from processes import on_ranks
 
 from tbscope.formats.json import graph_from_json
-from tbscope.ir.invariants import verify
 
 IN_PLACE = frozenset({"c10d::allreduce_", "c10d::broadcast_"})
 
@@ -55,7 +54,7 @@ def test_collectives_are_those_that_torch_counts_with_the_bytes_that_it_sees(two
 @pytest.mark.parametrize("name", RECORDED)
 def test_each_collective_stands_in_a_module(two, name):
     for graph in graphs_of(two, name):
-        verify(graph)
+        graph.verify()
         calls = {call.scope.path for call in graph.calls}
         for node in joined(graph):
             assert node.scope is not None

@@ -22,6 +22,7 @@ import tbscope
 from tbscope.formats.compressed import RECORD_FIELD, graph_of_record, record_of
 from tbscope.formats.json import compact_json
 from tbscope.graphdef.wire import delimited, varint
+from tbscope.ir.graph import Note
 from tests.agreement import disagreements
 
 SMALL = graph_def("x: Placeholder()", "y: Relu(x)")
@@ -432,7 +433,7 @@ def test_a_record_that_is_none_is_refused_by_its_tag(data, why, tmp_path):
 
 @pytest.mark.parametrize("repeats", [10, 50_000])
 def test_a_record_that_says_the_same_again_and_again_is_read(repeats):
-    graph = tbscope.Graph("Net", notes=[tbscope.Note("the same")] * repeats)
+    graph = tbscope.Graph("Net", notes=[Note("the same")] * repeats)
     assert differences(graph, graph_of_record(record_of(graph))) == []
 
 

@@ -6,7 +6,6 @@ from real_graphs import operations
 
 from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Note, Output
-from tbscope.ir.invariants import verify
 from tbscope.passes.dead_code import mark_dead
 from tbscope.passes.detail_level import set_level
 from tbscope.passes.hide_views import hide_plumbing
@@ -26,7 +25,7 @@ def hidden(build, **options):
     """Leave the plumbing out of a copy; give the copy."""
     copy = build.graph.copy()
     hide_plumbing(copy, **options)
-    verify(copy)
+    copy.verify()
     return copy
 
 
@@ -42,7 +41,7 @@ def test_a_parameter_that_is_an_output_stays_when_dead_code_alone_has_read_it(ke
     if kept:
         build.output("weight", weight)
     mark_dead(build.graph, "drop")
-    verify(build.graph)
+    build.graph.verify()
     assert [node.name for node in build.graph.nodes if node.kind != "op"] == names
 
 
@@ -57,7 +56,7 @@ def test_what_is_waited_for_is_not_dead(through):
     else:
         build.graph.outputs.append(Output("out", y, (fill,)))
     mark_dead(build.graph, "drop")
-    verify(build.graph)
+    build.graph.verify()
     assert ops(build.graph)[:2] == ["zeros", "fill_"]
     assert "exp" not in ops(build.graph)
 
@@ -187,7 +186,7 @@ def test_a_folded_module_gives_what_is_named_outside_of_it(outside):
     if outside == "an output":
         build.output("hidden", hid)
     set_level(build.graph, "module")
-    verify(build.graph)
+    build.graph.verify()
     pair = operations(build.graph)[0]
     assert (pair.op, len(pair.outputs)) == ("Pair", 2 if outside else 1)
     assert (hid.producer is pair) == (outside is not None)
@@ -202,7 +201,7 @@ def test_a_folded_module_that_waits_for_itself_and_reads_its_own_waits_for_nothi
     build.returns(inner, last)
     build.graph.outputs.append(Output("out", build.op("neg", last, scope=scope), (fill,)))
     set_level(build.graph, "module")
-    verify(build.graph)
+    build.graph.verify()
     module = operations(build.graph)[1]
     assert (module.op, module.control_inputs, module.inputs) == ("Fill", [], [y])
     assert build.graph.outputs[0].control_inputs == (module,)

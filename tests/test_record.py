@@ -20,7 +20,7 @@ def test_several_models_and_the_code_between_them_are_one_graph():
     with tbscope.record(generator=generator, critic=critic) as recording:
         loss = critic(generator(noise)).mean()
     graph = recording.graph
-    tbscope.verify(graph)
+    graph.verify()
     assert paths(graph) == [
         "Sequential[generator]/Linear[0]",
         "Sequential[generator]/ReLU[1]",
@@ -37,7 +37,7 @@ def test_a_part_of_a_model_called_by_itself_stands_in_the_whole():
     with tbscope.record(net) as recording:
         net[0](torch.randn(1, 2))
     assert paths(recording.graph)[-1] == "Sequential/Sequential[0]/Linear[0]"
-    tbscope.verify(recording.graph)
+    recording.graph.verify()
 
 
 class First(nn.Module):
@@ -65,7 +65,7 @@ def test_models_that_print_alike_are_told_apart():
         with tbscope.scope("Sequential"):
             torch.zeros(1)
     for graph in (recording.graph, again.graph):
-        tbscope.verify(graph)
+        graph.verify()
         tbscope.to_graph_def(graph)
     within = ["Sequential", "Sequential/Sequential/ReLU[0]", "Sequential/Sequential.1/ReLU[0]"]
     assert paths(recording.graph) == within

@@ -163,4 +163,4 @@ def test_a_graph_is_not_changed_by_being_saved(tmp_path):
     for suffix in (".html", ".dot", ".mmd", ".pb"):
         graph.save(tmp_path / f"graph{suffix}")
     assert str(graph) == before
-    tbscope.verify(graph)
+    graph.verify()

@@ -7,7 +7,7 @@ from tensorboard.compat.proto.node_def_pb2 import NodeDef
 
 from tbscope.errors import ArgumentError
 from tbscope.graphdef.attr_bytes import scope_entries
-from tbscope.ir.scopes import Scope, ScopePart, parse_scope_path
+from tbscope.ir.scopes import Scope, ScopePart
 
 # Any text, and texts thick with what structures a path.
 words = st.text() | st.text("%/[].0aéxu\\\n \x00\x7f\u2028\U0001f600", max_size=8)
@@ -52,12 +52,12 @@ def test_an_attribute_keeps_its_dots():
 )
 def test_what_structures_a_path_is_escaped_in_its_words(label, attribute, printed):
     assert str(ScopePart(label, attribute)) == printed
-    assert parse_scope_path(printed) == (ScopePart(label, attribute),)
+    assert Scope.parse(printed) == (ScopePart(label, attribute),)
 
 
 @given(paths)
 def test_a_printed_path_is_read_back_as_it_was(path):
-    assert parse_scope_path(printed(path)) == path
+    assert Scope.parse(printed(path)) == path
 
 
 @given(path=paths)
@@ -65,12 +65,12 @@ def test_what_a_graph_def_tells_in_ascii_is_read_back_as_it_was(path):
     (text,) = scope_entries([printed(path)])
     told = NodeDef.FromString(text).attr["    scope"].s.decode("ascii")
     assert told.isprintable()
-    assert parse_scope_path(told) == path
+    assert Scope.parse(told) == path
 
 
 @pytest.mark.parametrize("text", [r"a\xe", r"a\u123", r"a\U00110000", "a\\"])
 def test_what_is_no_escape_is_read_as_it_stands(text):
-    assert parse_scope_path(text) == (ScopePart(text),)
+    assert Scope.parse(text) == (ScopePart(text),)
 
 
 @given(st.lists(paths, min_size=2, max_size=2, unique=True))
@@ -87,14 +87,14 @@ def test_a_printed_path_has_as_many_steps_as_parts_and_none_is_empty(path):
 
 def test_the_empty_path_is_the_top_level():
     assert printed(()) == ""
-    assert parse_scope_path("") == ()
+    assert Scope.parse("") == ()
 
 
 @pytest.mark.parametrize("text", ["Net/Linear[0", "Net/Linear]0[", "Net/a.b.c", "a[b][c]", "a.-1"])
 def test_a_path_of_another_form_is_refused_with_the_step_that_is_wrong(text):
     step = text.removeprefix("Net/")
     with pytest.raises(ArgumentError) as caught:
-        parse_scope_path(text)
+        Scope.parse(text)
     assert str(caught.value) == (
         f"cannot read the scope path {text!r}\n"
         f"  why: its step {step!r} has not the form Label[attribute].index\n"
@@ -104,7 +104,7 @@ def test_a_path_of_another_form_is_refused_with_the_step_that_is_wrong(text):
 
 @pytest.mark.parametrize("text", ["Net/Linear[0]", "Net/a.1", "a[b].2", "Net/", "Net//Linear[0]"])
 def test_the_near_misses_of_refused_paths_are_read(text):
-    assert len(parse_scope_path(text)) == text.count("/") + 1
+    assert len(Scope.parse(text)) == text.count("/") + 1
 
 
 @given(paths.filter(bool))

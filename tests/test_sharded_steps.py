@@ -123,7 +123,7 @@ def inside(hierarchy, name):
 
 def seen_first(graph):
     """Check what holds for each drawing of a step, and give the page."""
-    tbscope.verify(graph)
+    graph.verify()
     graph_def = tbscope.to_graph_def(graph)
     assert tbscope.lint(graph_def) == []
     hierarchy = Hierarchy.of(graph_def)

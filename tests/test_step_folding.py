@@ -9,6 +9,7 @@ from torch import nn
 from training_steps import Net
 
 import tbscope
+from tbscope.ir.graph import Node
 from tbscope.ir.training_steps import changed_operations
 
 BATCHES = list(torch.linspace(-1, 1, 60).reshape(4, 5, 3))
@@ -39,7 +40,7 @@ def recorded(make, batches, **named):
     with tbscope.record(model, **named) as recording:
         train(model, optimizer, batches)
     graph = recording.graph
-    tbscope.verify(graph)
+    graph.verify()
     assert tbscope.lint(tbscope.to_graph_def(graph)) == []
     return graph
 
@@ -119,7 +120,7 @@ def test_what_is_kept_of_each_step_is_still_a_result():
     optimizer = sgd(model.parameters())
     with tbscope.record(model, steps=2) as recording:
         train(model, optimizer, BATCHES[:2], losses)
-    tbscope.verify(recording.graph)
+    recording.graph.verify()
     assert {output.value.producer.op for output in recording.graph.outputs} == {"mean"}
 
 
@@ -131,7 +132,7 @@ def blocks(*steps):
         for step in steps:
             with tbscope.scope("step"):
                 kept = step(given, kept)
-    tbscope.verify(recording.graph)
+    recording.graph.verify()
     return told(recording.graph)
 
 
@@ -235,7 +236,7 @@ def accumulated(model, optimizer, batches, block):
 def test_micro_batches_in_blocks_are_the_first_and_one_that_adds_to_it(block):
     model = Net()
     graph = accumulated(model, sgd(model.parameters()), BATCHES * 2, block)
-    tbscope.verify(graph)
+    graph.verify()
     passes = [node for node in graph.nodes if node.attributes.get("gradient_of") == "head.weight"]
     folded = block is not nullcontext
     assert len(passes) == (2 if folded else 8)
@@ -278,7 +279,7 @@ def test_what_is_no_number_of_steps_is_told(steps):
 def test_operations_alone_tell_one_run_from_another():
     x = torch.rand(2, 3)
     one, other, now = (tbscope.trace(act, x) for act in (nn.ReLU(), nn.ReLU(), nn.Tanh()))
-    other.nodes.insert(0, tbscope.Node("w", "parameter", "parameter"))
+    other.nodes.insert(0, Node("w", "parameter", "parameter"))
     assert changed_operations(one.nodes, other.nodes) == ""
     changes = changed_operations(one.nodes, now.nodes)
     assert changes == "no relu -> [2, 3] in ReLU, tanh -> [2, 3] in Tanh"

@@ -74,7 +74,7 @@ def test_tensors_share_storage_where_they_have_one():
 def writers_before(run, op="add"):
     """Give the operations for which the last one of a kind waits, each by its number."""
     graph = tbscope.trace(run, torch.ones(8))
-    tbscope.verify(graph)
+    graph.verify()
     node = [node for node in graph.nodes if node.op == op][-1]
     return [f"{writer.op} {writer.name}" for writer in node.control_inputs]
 

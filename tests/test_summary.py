@@ -15,7 +15,6 @@ from sweeps import counted
 from torch import nn
 
 import tbscope
-from tbscope.analysis.costs import graph_costs, scope_costs
 from tbscope.analysis.text_tables import Table
 from tbscope.analysis.units import bytes_text, count_text, duration_text, flops_text
 from tbscope.errors import ArgumentError
@@ -51,14 +50,14 @@ def check_holdings(row, module):
 
 def check_costs(graph, summary):
     """Hold what a table tells of the run against the sums by scope."""
-    costs = scope_costs(graph)
+    costs = tbscope.costs(graph).scopes
     for row in summary.rows:
         if row["name"] is not None:
             mine = [cost for scope, cost in costs.items() if scope.qualified_name == row["name"]]
             assert (row["flops"] or 0) == sum(cost.flops for cost in mine)
             assert row["activation_bytes"] == sum(cost.activation_bytes for cost in mine)
             assert row["calls"] == len(graph.find_calls(row["name"]))
-    whole = graph_costs(graph)
+    whole = tbscope.costs(graph).total
     assert summary.rows[0]["activation_bytes"] == whole.activation_bytes
     assert summary.totals["backward_flops"] in (whole.backward_flops, None)
     assert summary.totals["uncounted"] == whole.uncounted

@@ -95,7 +95,7 @@ def test_a_tied_module_that_is_called_again_reads_the_same_node():
 
     graph = tbscope.trace(Again(), IDS).copy()
     copy_tied_parameters(graph)
-    tbscope.verify(graph)
+    graph.verify()
     (held,) = [node for node in graph.nodes if node.name == "head.weight"]
     readers = [node for node in graph.nodes if held.outputs[0] in node.inputs]
     assert [node.op for node in readers] == ["linear", "linear"]
@@ -109,7 +109,7 @@ def test_each_call_of_a_module_reads_the_parameter_of_one_that_is_never_called()
 
     graph = tbscope.trace(Twice(), IDS).copy()
     copy_tied_parameters(graph)
-    tbscope.verify(graph)
+    graph.verify()
     (weight,) = [node for node in graph.nodes if node.kind == "parameter"]
     readers = [node.op for node in graph.nodes if weight.outputs[0] in node.inputs]
     assert (weight.name, readers) == ("embed.weight", ["linear", "linear"])

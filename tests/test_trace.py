@@ -39,7 +39,7 @@ def test_a_model_is_recorded_in_the_order_in_which_it_ran():
         "heads.0",
         "heads.1",
     ]
-    tbscope.verify(graph)
+    graph.verify()
 
 
 def test_the_printed_graph_reads_as_documented():
@@ -122,7 +122,7 @@ class Result:
 )
 def test_whatever_a_model_gives_back_its_tensors_are_the_outputs(result, names):
     graph = tbscope.trace(result, torch.randn(2))
-    tbscope.verify(graph)
+    graph.verify()
     assert [output.name for output in graph.outputs] == names
 
 
@@ -151,7 +151,7 @@ def test_one_tensor_given_twice_is_one_input_with_both_names():
 )
 def test_any_callable_is_drawn(make):
     graph = tbscope.trace(make(Net()), torch.randn(1, 3))
-    tbscope.verify(graph)
+    graph.verify()
     assert "linear" in [node.op for node in ops(graph)]
     assert len(graph.outputs) == 1
 

@@ -30,7 +30,7 @@ def sources_of(graph):
 
 def traced(run, *inputs, **options):
     graph = tbscope.trace(run, inputs, **options)
-    tbscope.verify(graph)
+    graph.verify()
     tbscope.to_graph_def(graph)
     return graph
 
@@ -591,7 +591,7 @@ class Repeated(nn.Module):
 @pytest.mark.parametrize("times", [0, 1, 5])
 def test_each_turn_of_a_loop_waits_for_its_condition_and_the_loop_reads_what_was_last(times):
     graph = tbscope.trace(Repeated(times), torch.ones(2, 3))
-    tbscope.verify(graph)
+    graph.verify()
     assert tbscope.lint(tbscope.to_graph_def(graph)) == []
     asked = [node for node in graph.nodes if node.op == "lt"]
     counted = [node for node in graph.nodes if node.op == "add" and node.outputs[0].shape == ()]

@@ -80,7 +80,7 @@ def test_an_error_that_the_model_catches_is_no_error():
                 return self.lin(x)
 
     graph = tbscope.trace(Careful(), torch.randn(1, 3))
-    tbscope.verify(graph)
+    graph.verify()
     assert len(graph.find_calls("lin")) == 2
 
 
@@ -127,7 +127,7 @@ def test_an_input_of_another_dtype_or_device_is_told_with_what_to_do(x, fix):
 
 def test_a_partial_graph_ends_with_the_operation_that_raised():
     graph = tbscope.trace(Encoder(), torch.randn(2, 9), partial=True)
-    tbscope.verify(graph)
+    graph.verify()
     failed = graph.nodes[-1]
     assert failed.op == "linear"
     assert [value.producer.name for value in failed.inputs] == [

@@ -29,7 +29,7 @@ def test_a_fake_run_gives_the_graph_of_a_real_one():
     net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(144, 2))
     x = torch.randn(2, 3, 8, 8)
     real, fake = tbscope.trace(net, x), tbscope.trace(net, x, fake=True)
-    tbscope.verify(fake)
+    fake.verify()
     assert shapes(fake) == shapes(real)
     assert str(fake) == str(real)
 
@@ -112,7 +112,7 @@ def lazy_net():
 def test_lazy_modules_run_on_stand_ins_too(training):
     net, x = lazy_net(), torch.randn(2, 3, 8, 8)
     fake = tbscope.trace(net, x, fake=True, training=training)
-    tbscope.verify(fake)
+    fake.verify()
     assert str(fake) == str(tbscope.trace(net, x, training=training))
     assert fake.find("3.weight").kind == "parameter"
     assert [call.parameters for call in fake.calls][4][0].shape == (3, 144)

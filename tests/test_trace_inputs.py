@@ -21,7 +21,7 @@ def test_a_generator_given_back_is_run_to_its_end():
                 yield x
 
     graph = tbscope.trace(Steps(), torch.randn(1, 2))
-    tbscope.verify(graph)
+    graph.verify()
     assert [output.name for output in graph.outputs] == ["out.0", "out.1"]
     assert [call.scope.path for call in graph.find_calls("lin")] == [
         "Steps/Linear[lin]",
@@ -61,7 +61,7 @@ def test_fully_sharded_modules_are_drawn_under_their_names():
         graph = tbscope.trace(net, torch.randn(1, 2))
     finally:
         dist.destroy_process_group()
-    tbscope.verify(graph)
+    graph.verify()
     assert "0.weight" in [node.name for node in graph.nodes]
     assert {call.qualified_name for call in graph.calls} == {"", "0", "1"}
 

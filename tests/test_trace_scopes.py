@@ -80,7 +80,7 @@ def test_keys_of_any_sort_print_and_parse_back():
         net.add_module(key, nn.Linear(2, 2))
     graph = tbscope.trace(net, torch.randn(1, 2))
     for key, path in zip(keys, paths(graph), strict=True):
-        assert tbscope.parse_scope_path(path)[-1].attribute == key
+        assert tbscope.Scope.parse(path)[-1].attribute == key
     tbscope.to_graph_def(graph)
 
 
@@ -96,7 +96,7 @@ def test_a_method_of_a_module_called_without_the_module_stands_in_its_scope():
     net = Wrap(lambda self, x: self.lin.forward(self.ae.encode(x)), ae=Coder(), lin=nn.Linear(2, 2))
     graph = tbscope.trace(net, torch.randn(1, 2))
     assert paths(graph) == ["Wrap/Coder[ae]/Linear[proj]", "Wrap/Coder[ae]", "Wrap/Linear[lin]"]
-    tbscope.verify(graph)
+    graph.verify()
 
 
 def test_a_method_of_the_running_module_stands_in_its_own_call():
@@ -121,7 +121,7 @@ def test_recursion_gives_each_call_its_scope():
             return self.lin(x) if times == 0 else self(x, times - 1) + 1
 
     graph = tbscope.trace(Again(), torch.randn(1, 2))
-    tbscope.verify(graph)
+    graph.verify()
     assert [call.scope.part.label for call in graph.calls] == ["Again"] * 3 + ["Linear"]
     assert len({call.scope.path for call in graph.calls}) == 4
 
@@ -229,7 +229,7 @@ def test_scripted_and_traced_modules_are_boxes_with_all_that_runs_in_them():
         scripted = torch.jit.script(nn.Sequential(nn.Linear(2, 2), nn.ReLU()))
         traced = torch.jit.trace(nn.Linear(2, 2), torch.randn(1, 2))
     graph = tbscope.trace(nn.Sequential(scripted, traced), torch.randn(1, 2))
-    tbscope.verify(graph)
+    graph.verify()
     assert set(paths(graph)) == {"Sequential/Sequential[0]", "Sequential/Linear[1]"}
     assert {call.scope.path for call in graph.calls} == {"Sequential", *paths(graph)}
 

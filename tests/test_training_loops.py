@@ -111,7 +111,7 @@ def test_a_step_with_many_passes_is_drawn_without_a_fault_and_trains_as_without(
     alone, _ = trained(name, record=False)
     for one, other in zip(model.parameters(), alone.parameters(), strict=True):
         assert torch.equal(one, other)
-    tbscope.verify(graph)
+    graph.verify()
     assert tbscope.lint(tbscope.to_graph_def(graph)) == []
 
 
@@ -192,7 +192,7 @@ def test_what_a_method_runs_after_a_step_stands_in_another_box_of_its_module(cal
     alone, _ = adversaries(calls=calls, record=False)
     for one, other in zip(model.parameters(), alone.parameters(), strict=True):
         assert torch.equal(one, other)
-    tbscope.verify(graph)
+    graph.verify()
     assert tbscope.lint(tbscope.to_graph_def(graph)) == []
     tops = [str(node.scope).split("/")[0] for node in graph.nodes if node.kernels]
     assert list(dict.fromkeys(tops)) == [
@@ -287,7 +287,7 @@ def test_layers_that_train_one_after_another_are_drawn_without_a_fault(kind, met
     with tbscope.record(model) as recording:
         getattr(model, method)(POINTS)
     graph = recording.graph
-    tbscope.verify(graph)
+    graph.verify()
     assert tbscope.lint(tbscope.to_graph_def(graph)) == []
     told = {node.attributes.get("updates") for node in graph.nodes}
     assert told >= {name for name, _ in model.named_parameters()}
@@ -316,7 +316,7 @@ def test_what_a_method_does_with_gradients_stands_between_these_and_the_optimize
         model.on_before_step()
         optimizer.step()
     graph = recording.graph
-    tbscope.verify(graph)
+    graph.verify()
     assert tbscope.lint(tbscope.to_graph_def(graph)) == []
     tops = [str(node.scope).split("/")[0] for node in graph.nodes if node.kernels]
     assert list(dict.fromkeys(tops)) == ["Hooked", "gradients", "Hooked.1", "optimizer"]

@@ -31,7 +31,7 @@ def test_the_first_step_is_drawn_once_with_its_numbers(callback, tmp_path):
     trainer = trainer_of_transformers(tmp_path, [drawn])
     assert told_while(trainer.train) == []
     assert trainer.state.global_step == 2
-    tbscope.verify(drawn.graph)
+    drawn.graph.verify()
     assert {"input_ids", "attention_mask", "labels"} & {node.name for node in drawn.graph.inputs}
     assert tops(drawn.graph) == [
         "None",

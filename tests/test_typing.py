@@ -19,6 +19,19 @@ from typing import Any, assert_type
 import torch, torch.utils.tensorboard
 from torch import nn
 import tbscope
+from tbscope.analysis.costs import Costs
+from tbscope.api.watch import Watched
+from tbscope.comparison.api import Checked
+from tbscope.comparison.changes import Change
+from tbscope.comparison.difference import Difference
+from tbscope.ir.graph import Call, Collective, MeshDimension, Node, Note, Output, Sharding
+from tbscope.ir.scopes import ScopePart
+from tbscope.rules.linter import Finding
+from tbscope.sources.compiled.compiling import CompileBackend
+from tbscope.sources.compiled.results import CompiledGraphs, GraphBreak
+from tbscope.sources.eager.recording import Recording
+from tbscope.sources.logs.reading import LoggedGraph
+from tbscope.sources.onnx.export.modules_to_functions import Regrouped
 model, x = nn.Linear(2, 3), torch.rand(1, 2)
 
 with tbscope.SummaryWriter("runs/x") as w:
@@ -46,74 +59,74 @@ graph = tbscope.trace(model, x, kwargs={"y": 1}, training=None, fake=True, profi
 assert_type(graph, tbscope.Graph)
 assert_type(tbscope.add_overlay(w, "mine", graph, {"fc": 1, graph.nodes[0]: 2.5}), None)
 assert_type(tbscope.add_overlay(w, "mine", graph, lambda node: len(node.kernels)), None)
-assert_type(graph.nodes, list[tbscope.Node])
-assert_type(graph.calls, list[tbscope.Call])
-assert_type(graph.notes, list[tbscope.Note])
-assert_type(graph.outputs, list[tbscope.Output])
+assert_type(graph.nodes, list[Node])
+assert_type(graph.calls, list[Call])
+assert_type(graph.notes, list[Note])
+assert_type(graph.outputs, list[Output])
 assert_type(graph.summary().rows, list[dict[str, Any]])
-assert_type(graph.find_calls("fc"), list[tbscope.Call])
+assert_type(graph.find_calls("fc"), list[Call])
 with tbscope.fake_world(8, rank=3, mesh={"dp": 2, "tp": 4}):
-    assert_type(graph.mesh, tuple[tbscope.MeshDimension, ...])
-assert_type(graph.nodes[0].collective, tbscope.Collective | None)
-assert_type(graph.nodes[0].outputs[0].sharding, tbscope.Sharding | None)
-assert_type(tbscope.graph_costs(graph), tbscope.Costs)
+    assert_type(graph.mesh, tuple[MeshDimension, ...])
+assert_type(graph.nodes[0].collective, Collective | None)
+assert_type(graph.nodes[0].outputs[0].sharding, Sharding | None)
+assert_type(tbscope.costs(graph).total, Costs)
 assert_type(tbscope.from_export("model.pt2", trusted=True), tbscope.Graph)
 assert_type(tbscope.from_fx(torch.fx.symbolic_trace(torch.nn.ReLU())), tbscope.Graph)
 assert_type(tbscope.load("model.pt2"), tbscope.Graph)
 assert_type(tbscope.merge_ranks([graph, graph], unfolded=True, alike=["dp"]), tbscope.Graph)
 tbscope.trace(model, x, world_size=8, rank=1, mesh={"dp": 8}, parallelize=lambda m, mesh: None)
 assert_type(tbscope.add_graph(None, model, x, ranks=[0, 8], ranks_timeout=5), tbscope.Graph)
-assert_type(tbscope.node_costs(graph), dict[tbscope.Node, tbscope.Costs])
-assert_type(tbscope.scope_costs(graph), dict[tbscope.Scope, tbscope.Costs])
-assert_type(tbscope.parse_scope_path("Net/Linear[fc]"), tuple[tbscope.ScopePart, ...])
-assert_type(tbscope.lint(tbscope.to_graph_def(graph)), list[tbscope.Finding])
-assert_type(tbscope.verify(graph), None)
+assert_type(tbscope.costs(graph).nodes, dict[Node, Costs])
+assert_type(tbscope.costs(graph).scopes, dict[tbscope.Scope, Costs])
+assert_type(tbscope.Scope.parse("Net/Linear[fc]"), tuple[ScopePart, ...])
+assert_type(tbscope.lint(tbscope.to_graph_def(graph)), list[Finding])
+assert_type(graph.verify(), None)
 assert_type(tbscope.from_export(torch.export.export(model, (x,))), tbscope.Graph)
 assert_type(tbscope.from_fx(torch.fx.symbolic_trace(model), x), tbscope.Graph)
 assert_type(tbscope.load("model.pt2"), tbscope.Graph)
 compiled = tbscope.compile_graphs(model, x, kwargs={"y": 1})
-assert_type(compiled, tbscope.CompiledGraphs)
+assert_type(compiled, CompiledGraphs)
 assert_type(compiled["0 Linear.forward"], tbscope.Graph)
 assert_type(compiled.overview, tbscope.Graph)
-assert_type(compiled.breaks, tuple[tbscope.GraphBreak, ...])
+assert_type(compiled.breaks, tuple[GraphBreak, ...])
 backend = tbscope.compile_backend("eager")
-assert_type(backend, tbscope.CompileBackend)
-assert_type(backend.graphs, tbscope.CompiledGraphs)
+assert_type(backend, CompileBackend)
+assert_type(backend.graphs, CompiledGraphs)
 torch.compile(model, backend=backend)
 assert_type(w.add_graph(compiled), tbscope.Graph)
 assert_type(tbscope.from_onnx("model.onnx"), tbscope.Graph)
 assert_type(tbscope.from_torchscript("model.pt", x), tbscope.Graph)
 assert_type(w.add_onnx_graph("model.onnx"), tbscope.Graph)
 regrouped = tbscope.modules_to_functions("model.onnx", {nn.Linear, "layers.*"}, record=graph)
-assert_type(regrouped, tbscope.Regrouped)
-assert_type(tbscope.export_onnx(model, x, {"y": 1}, "m.onnx", modules=nn.Linear), tbscope.Regrouped)
+assert_type(regrouped, Regrouped)
+assert_type(tbscope.export_onnx(model, x, {"y": 1}, "m.onnx", modules=nn.Linear), Regrouped)
 assert_type(tbscope.modules_to_functions(w, lambda module: module.name == "fc").left, list[str])
 assert_type(tbscope.from_graph_def("graph.pb"), tbscope.Graph)
 assert_type(tbscope.from_graph_def(tbscope.to_graph_def(graph)), tbscope.Graph)
-assert_type(tbscope.read_log("runs/x"), list[tbscope.LoggedGraph])
+assert_type(tbscope.read_log("runs/x"), list[LoggedGraph])
 assert_type(tbscope.read_log("runs/x")[0].graph, tbscope.Graph)
 assert_type(tbscope.read_log("runs/x")[0].tag, str | None)
 assert_type(graph.save("graph.json"), None)
 assert_type(graph.save("graph.svg", depth=2, style="torch"), None)
 difference = tbscope.diff("before.json", model, x, fake=True)
-assert_type(difference, tbscope.Difference)
-assert_type(difference.added, list[tbscope.Change])
+assert_type(difference, Difference)
+assert_type(difference.added, list[Change])
 assert_type(difference.graph, tbscope.Graph)
 assert_type(w.add_graph(difference, tag="difference"), tbscope.Graph)
 checked = tbscope.check(model, x, pin="net.json", max_parameters="25M", no_op=["view"])
-assert_type(checked, tbscope.Checked)
+assert_type(checked, Checked)
 assert_type(checked.failures, tuple[str, ...])
 assert_type(tbscope.push_scope("part"), None)
 assert_type(tbscope.pop_scope(), None)
 assert_type(tbscope.__version__, str)
-assert_type(own.watch(model, every=3), tbscope.Watched)
-assert_type(tbscope.watch(torchs, model), tbscope.Watched)
+assert_type(own.watch(model, every=3), Watched)
+assert_type(tbscope.watch(torchs, model), Watched)
 assert_type(tbscope.install(on_error="warn", style="torch"), None)
 assert_type(tbscope.uninstall(), None)
 with tbscope.installed(level="module"):
     pass
 with tbscope.record() as recording:
-    assert_type(recording, tbscope.Recording)
+    assert_type(recording, Recording)
     with tbscope.scope("part"):
         pass
 assert_type(recording.graph, tbscope.Graph)
@@ -136,12 +149,12 @@ w.add_graph(graph, level="kernel")               # arg-type
 w.add_graph(graph, on_error="ignore")            # arg-type
 w.add_overlay("flops")                           # call-arg
 tbscope.trace(torch.nn.ReLU(), training="eval")  # arg-type
-tbscope.graph_costs(torch.nn.ReLU())             # arg-type
+tbscope.costs(torch.nn.ReLU())                   # arg-type
 tbscope.check(graph, max_flops=4.5)              # arg-type
 tbscope.install(on_error="ignore")               # arg-type
 tbscope.installed(levels="op")                   # call-arg
 tbscope.compile_backend(3)                       # arg-type
-tbscope.parse_scope_path(3)                      # arg-type
+tbscope.Scope.parse(3)                           # arg-type
 graph.sumary()                                   # attr-defined
 tbscope.add_grahp                                # attr-defined
 drawing: tbscope.Drawing = {"style": "keras"}    # typeddict-item

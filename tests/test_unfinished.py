@@ -92,7 +92,7 @@ def drawn(graph):
 )
 def test_what_runs_later_stands_in_the_module_that_gave_it(part, use):
     graph = tbscope.trace(Two(part, use), X)
-    tbscope.verify(graph)
+    graph.verify()
     name = part.__name__
     for attribute in ("one", "two"):
         assert ("relu", f"Two/{name}[{attribute}]") in ops(graph)
@@ -139,7 +139,7 @@ def test_errors_and_the_end_that_a_reader_throws_into_a_module_are_in_its_scope(
 
     net = Net(read, Mending())
     graph = tbscope.trace(net, X)
-    tbscope.verify(graph)
+    graph.verify()
     found = [(node.op, str(node.scope)) for node in graph.nodes if node.kind == "op"]
     inside = [(op, "Net/Mending[part]") for op in ("add", "mul", "add", "sub")]
     assert found == [*inside, ("neg", "Net")]

@@ -121,7 +121,7 @@ def boxes(graph):
 def test_what_is_done_to_parameters_has_a_box(way):
     name = WAYS[way]
     graph = recorded(way)
-    tbscope.verify(graph)
+    graph.verify()
     assert tbscope.lint(tbscope.to_graph_def(graph)) == []
     found = boxes(graph)
     known = {"Sequential", "gradients", "optimizer"}

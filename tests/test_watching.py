@@ -51,7 +51,7 @@ def test_the_next_step_is_drawn_from_the_call_to_the_optimizer(setting):
     assert watched.graph is None
     train(model, optimizer)
     assert tops(watched.graph) == ["None", "Net", "gradients", "optimizer"]
-    tbscope.verify(watched.graph)
+    watched.graph.verify()
     assert tbscope.lint(tbscope.to_graph_def(watched.graph)) == []
 
 
@@ -190,7 +190,7 @@ def test_hooks_for_what_is_saved_run_as_often_as_without(tmp_path):
     run(nn.Linear(4, 2), plain)
     graph = watched_step(tmp_path, nn.Linear(4, 2), lambda model: run(model, watched))
     assert len(watched) == len(plain) > 2
-    tbscope.verify(graph)
+    graph.verify()
 
 
 def test_a_gradient_that_a_watched_step_was_given_is_an_input(tmp_path):

@@ -244,7 +244,7 @@ def test_a_model_that_learns_by_a_method_is_drawn(writer, loss, make):
     for one, two in zip(*(model.parameters() for model in models), strict=True):
         assert torch.equal(one, two)
     graph = watched.graph
-    tbscope.verify(graph)
+    graph.verify()
     assert tbscope.lint(tbscope.to_graph_def(graph)) == []
     assert [top for top in tops(graph) if top != "None"][:3] == [
         "Methods",
@@ -337,7 +337,7 @@ def test_a_scripted_model_is_drawn(writer, script):
     for _ in range(2):
         plain(lambda: scripted(POINTS).sum(), optimizer)
     assert tops(watched.graph)[-3:] == ["Sequential", "gradients", "optimizer"]
-    tbscope.verify(watched.graph)
+    watched.graph.verify()
 
 
 def test_calls_that_no_pass_can_reach_are_no_part_of_the_step(writer):
@@ -422,7 +422,7 @@ def test_micro_batches_are_drawn_up_to_the_optimizer_and_folded(writer, method):
     passes = {top for top in tops(watched.graph) if top.startswith("gradients")}
     assert passes == {"gradients", "gradients.1", "gradients.2", "gradients.3"}
     assert tops(watched.graph)[-1] == "optimizer"
-    tbscope.verify(watched.graph)
+    watched.graph.verify()
     if method == "forward":
         assert {"Methods_x_4", "gradients", "optimizer"} <= boxes(watched.graph)
 

@@ -152,7 +152,7 @@ def test_a_step_of_any_make_is_drawn_and_trains_as_without(writer, name):
         model, watched = trained(name, watch=writer.watch)
     for one, other in zip(model.parameters(), plainly.parameters(), strict=True):
         assert torch.equal(one, other)
-    tbscope.verify(watched.graph)
+    watched.graph.verify()
     told = {node.attributes.get("gradient_of") for node in watched.graph.nodes}
     assert told >= {name for name, _ in model.named_parameters()}
     assert nothing_is_left(model)
@@ -237,7 +237,7 @@ def test_the_drawing_of_an_odd_step_that_is_watched_breaks_no_rule(writer, name)
     watched = writer.watch(model, optimizer=optimizer)
     step(model)
     optimizer.step()
-    tbscope.verify(watched.graph)
+    watched.graph.verify()
     assert "optimizer" in tops(watched.graph)
     assert tbscope.lint(tbscope.to_graph_def(watched.graph)) == []
 

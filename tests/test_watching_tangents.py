@@ -62,7 +62,7 @@ def test_a_step_by_tangents_alone_is_drawn_and_trains_as_without(writer, step):
         trained.append(model)
     for one, other in zip(*(model.parameters() for model in trained), strict=True):
         assert torch.equal(one, other)
-    tbscope.verify(watched.graph)
+    watched.graph.verify()
     assert tops(watched.graph) == ["None", "Sequential", "optimizer"]
     assert tbscope.lint(tbscope.to_graph_def(watched.graph)) == []
     updated = {node.attributes.get("updates") for node in watched.graph.nodes}
@@ -107,7 +107,7 @@ def test_a_call_that_makes_steps_within_is_drawn_at_its_end(writer):
     model = TrainsItself()
     watched = writer.watch(model)
     model(POINTS)
-    tbscope.verify(watched.graph)
+    watched.graph.verify()
     assert tops(watched.graph) == ["None", "TrainsItself"]
     scopes = [str(node.scope).split("/") for node in watched.graph.nodes]
     inside = {"gradients", "optimizer", "gradients.1", "optimizer.1"}

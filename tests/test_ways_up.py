@@ -4,7 +4,7 @@ from importlib import import_module
 
 import pytest
 
-import tbscope
+from tbscope.analysis.summary import Summary
 from tbscope.ir.graph import Graph
 from tbscope.ir.imported_methods import WAYS_UP
 
@@ -19,4 +19,4 @@ def test_its_home_exists_and_the_graph_has_the_method(method):
 
 
 def test_a_summary_is_that_of_the_public_name():
-    assert isinstance(Graph("Net").summary(), tbscope.Summary)
+    assert isinstance(Graph("Net").summary(), Summary)

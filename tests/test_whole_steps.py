@@ -79,7 +79,7 @@ def test_the_graph_of_a_step_is_sound_and_drawn_without_a_fault(make):
     training = make()
     for _ in range(2):
         graph = recorded(training)
-        tbscope.verify(graph)
+        graph.verify()
         found = tbscope.lint(tbscope.to_graph_def(graph))
         # What is told of ranks stands in the box of all modules whose gradients it reads.
         told = {"box-cycle"} if any(node.collective for node in graph.nodes) else set()

@@ -179,7 +179,7 @@ def test_merged_adapters_are_said_to_have_not_run():
 def test_a_prompt_is_joined_with_what_the_model_embeds():
     graph = tbscope.trace(prompted(), IDS)
 
-    tbscope.verify(graph)
+    graph.verify()
     (joined,) = [node for node in graph.nodes if node.op == "cat" and node.scope.parent is None]
     assert joined.outputs[0].shape == (1, 9, 16)
     assert graph.find("prompt_encoder.default.embedding.weight").attributes["requires_grad"]

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import tbscope
+from tbscope.ir.scopes import ScopePart
 from tests.zoo.check import check, judge
 from tests.zoo.fingerprints import fingerprint
 
@@ -135,7 +136,7 @@ def test_operations_in_the_scope_of_another_call_are_found(model):
 
 def test_a_scope_of_no_call_is_found(model):
     def invent(graph):
-        part = tbscope.ScopePart("ReLU", "extra", 0)
+        part = ScopePart("ReLU", "extra", 0)
         parent = graph.calls[0].scope
         graph.nodes[-1].scope = tbscope.Scope(part, parent=parent, qualified_name="extra")
 

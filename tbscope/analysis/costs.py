@@ -9,6 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import NamedTuple
 
 from tbscope.ir.graph import Graph, Node, Parameter, Shape, Sharding, Value, require_graph
 from tbscope.ir.scope_io import OPERATIONS, STATE, children_first
@@ -17,8 +18,9 @@ from tbscope.utils.validation import check_truth
 
 __all__ = [
     "Costs",
+    "GraphCosts",
     "communication_bytes",
-    "graph_costs",
+    "costs",
     "has_backward",
     "local_bytes",
     "local_flops",
@@ -26,7 +28,6 @@ __all__ = [
     "needs_gradient",
     "node_costs",
     "saved_bytes",
-    "scope_costs",
     "scope_work",
     "uncounted_kernels",
     "work_of",
@@ -92,26 +93,58 @@ class Costs:
             self.uncounted[name] += times
 
 
-def node_costs(graph: Graph, *, backward: bool = True) -> dict[Node, Costs]:
-    """Return the costs of each operation.
+class GraphCosts(NamedTuple):
+    """The costs of a graph, as `tbscope.costs` returns them.
+
+    Attributes:
+        total: The costs of all operations.
+        nodes: The costs of each operation.
+        scopes: The costs of all operations in each scope and below it.
+    """
+
+    total: Costs
+    nodes: dict[Node, Costs]
+    scopes: dict[Scope, Costs]
+
+
+def costs(graph: Graph, *, backward: bool = True) -> GraphCosts:
+    """Return the compute and the memory of a graph: in total, of each operation and scope.
 
     Args:
         graph: A graph as recorded.
         backward: Whether to compute the costs of the backward pass, too.
+    Returns:
+        The costs; the costs of a scope include those of all scopes in it.
     Raises:
-        ArgumentError: The argument is not a graph.
+        ArgumentError: An argument has the wrong type.
     """
-    require_graph(graph, "node_costs")
+    require_graph(graph, "costs")
     check_truth("backward", backward)
+    total = Costs(calls=len(graph.calls))
+    nodes = node_costs(graph, backward=backward)
+    scopes: dict[Scope, Costs] = {scope: Costs() for scope in graph.scopes()}
+    for node, cost in nodes.items():
+        total.add(cost)
+        if node.scope is not None:
+            scopes[node.scope].add(cost)
+    for call in graph.calls:
+        scopes[call.scope].calls += 1
+    for scope, parent in children_first(scopes):
+        scopes[parent].add(scopes[scope])
+    return GraphCosts(total, nodes, scopes)
+
+
+def node_costs(graph: Graph, *, backward: bool = True) -> dict[Node, Costs]:
+    """Return the costs of each operation, with those of the backward pass or without."""
     recorded = backward and has_backward(graph)
     gradients = needs_gradient(graph) if backward and not recorded else frozenset()
     saved = saved_bytes(graph) if recorded else {}
     uncounted = graph.uncounted
-    costs: dict[Node, Costs] = {}
+    by_node: dict[Node, Costs] = {}
     for node in graph.nodes:
         if node.kind not in OPERATIONS:
             continue
-        cost = costs[node] = Costs(
+        cost = by_node[node] = Costs(
             node.flops or 0,
             activation_bytes=node.allocated_bytes,
             duration_us=node.duration_us,
@@ -135,7 +168,7 @@ def node_costs(graph: Graph, *, backward: bool = True) -> dict[Node, Costs]:
         kernels = uncounted_kernels(node, uncounted)
         if kernels:
             cost.uncounted = Counter(kernels)
-    return costs
+    return by_node
 
 
 def uncounted_kernels(node: Node, uncounted: Mapping[str, str]) -> list[str]:
@@ -153,7 +186,7 @@ def uncounted_kernels(node: Node, uncounted: Mapping[str, str]) -> list[str]:
 def scope_work(graph: Graph) -> dict[Scope, Costs]:
     """Return the FLOPs and uncounted kernels of each scope that has any, without other costs.
 
-    This takes a small part of the time of `scope_costs`.
+    This takes a small part of the time of `costs`.
     """
     totals: dict[Scope, Costs] = defaultdict(Costs)
     uncounted = graph.uncounted
@@ -174,42 +207,6 @@ def scope_work(graph: Graph) -> dict[Scope, Costs]:
 def work_of(node: Node, graph: Graph) -> Costs:
     """Return the FLOPs and uncounted kernels of one node."""
     return Costs(node.flops or 0, uncounted=Counter(uncounted_kernels(node, graph.uncounted)))
-
-
-def scope_costs(graph: Graph) -> dict[Scope, Costs]:
-    """Return the costs of all operations in each scope and below it.
-
-    Args:
-        graph: A graph as recorded.
-    Raises:
-        ArgumentError: The argument is not a graph.
-    """
-    require_graph(graph, "scope_costs")
-    totals: dict[Scope, Costs] = {scope: Costs() for scope in graph.scopes()}
-    for node, cost in node_costs(graph).items():
-        if node.scope is not None:
-            totals[node.scope].add(cost)
-    for call in graph.calls:
-        totals[call.scope].calls += 1
-    for scope, parent in children_first(totals):
-        totals[parent].add(totals[scope])
-    return totals
-
-
-def graph_costs(graph: Graph, *, backward: bool = True) -> Costs:
-    """Return the costs of all operations of a graph.
-
-    Args:
-        graph: A graph as recorded.
-        backward: As for `node_costs`.
-    Raises:
-        ArgumentError: The argument is not a graph.
-    """
-    require_graph(graph, "graph_costs")
-    total = Costs(calls=len(graph.calls))
-    for cost in node_costs(graph, backward=backward).values():
-        total.add(cost)
-    return total
 
 
 # -- the backward pass ----------------------------------------------------------------------

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from itertools import zip_longest
 from typing import Any
 
-from tbscope.analysis.costs import graph_costs
+from tbscope.analysis.costs import costs
 from tbscope.comparison.structure import Block, BlockStep, Held, Outline, Port, Ref, Uncalled
 from tbscope.functions.definition import CallStep, Definition, Given, Place, Read, Use
 from tbscope.functions.definition import Step as Operation
@@ -216,7 +216,7 @@ class OutlinedGraph:
 
 
 def _totals(graph: Graph) -> dict[str, int]:
-    costs = graph_costs(graph, backward=False)
+    total = costs(graph, backward=False).total
     totals = ParameterTotals()
     for parameter in parameters_in(graph).values():
         totals.add(parameter)
@@ -224,10 +224,10 @@ def _totals(graph: Graph) -> dict[str, int]:
         "parameters": totals.parameters,
         "trainable_parameters": totals.trainable,
         "parameter_bytes": totals.parameter_bytes,
-        "flops": costs.flops,
-        "activation_bytes": costs.activation_bytes,
-        "operations": costs.operations,
-        "calls": costs.calls,
+        "flops": total.flops,
+        "activation_bytes": total.activation_bytes,
+        "operations": total.operations,
+        "calls": total.calls,
     }
 
 

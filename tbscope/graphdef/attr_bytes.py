@@ -172,7 +172,7 @@ def _fact_head(name: str) -> bytes:
 
 
 def scope_entries(paths: Iterable[str]) -> list[bytes]:
-    """Return the entries of printed scope paths, so that `parse_scope_path` can read them back.
+    """Return the entries of printed scope paths, so that `Scope.parse` can read them back.
 
     A path of more than 10,000 characters is cut. The page shows each byte of a non-ASCII
     character in octal, so they are escaped as in Python. Line ends are escaped in the path

@@ -27,7 +27,7 @@ from tbscope.ir.graph import (
     Source,
     Value,
 )
-from tbscope.ir.invariants import verify
+from tbscope.ir.invariants import check_invariants
 from tbscope.ir.pytree import values_in
 from tbscope.ir.scopes import Scope, ScopeKind, ScopePart
 
@@ -284,7 +284,7 @@ class GraphBuilder:
         Raises:
             GraphError: The graph breaks an invariant.
         """
-        verify(self.graph)
+        check_invariants(self.graph)
         return self.graph
 
 

@@ -254,6 +254,15 @@ class Graph:
         """
         late_method("Graph.save")(self, path, depth=depth, **drawing)
 
+    def verify(self) -> None:
+        """Check that the graph satisfies every invariant of a graph.
+
+        Raises:
+            GraphError: The graph violates an invariant; the message lists the first few violations
+                and their number.
+        """
+        late_method("Graph.verify")(self)
+
     def _repr_html_(self) -> str:
         """The page of `save("graph.html")` in an iframe, for notebooks."""
         return str(late_method("Graph._repr_html_")(self))

@@ -16,6 +16,7 @@ __all__ = ["WAYS_UP", "FunctionsProtocol", "SummaryProtocol", "late_method"]
 WAYS_UP = {
     "Graph.summary": ("tbscope.analysis.summary", "Summary"),
     "Graph.functions": ("tbscope.functions.functions", "Functions"),
+    "Graph.verify": ("tbscope.ir.invariants", "check_invariants"),
     "Graph.save": ("tbscope.saving.save", "save_graph"),
     "Graph._repr_html_": ("tbscope.saving.html", "graph_to_frame"),
 }
@@ -23,7 +24,7 @@ WAYS_UP = {
 
 
 class SummaryProtocol(Protocol):
-    """The table of a graph's modules; `tbscope.Summary` implements it.
+    """The table of a graph's modules; `tbscope.analysis.summary.Summary` implements it.
 
     Attributes:
         rows: For each module a mapping from column names to plain numbers and texts.
@@ -38,7 +39,7 @@ class SummaryProtocol(Protocol):
 
 
 class FunctionsProtocol(Protocol):
-    """The definitions of a graph's calls; `tbscope.Functions` implements it.
+    """The definitions of a graph's calls; `tbscope.functions.functions.Functions` implements it.
 
     Attributes:
         main: The definition of everything outside of all calls.

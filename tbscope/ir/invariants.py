@@ -1,4 +1,4 @@
-"""Invariants of a graph, and `verify`, which checks all of them.
+"""Invariants of a graph, and `check_invariants`, which checks all of them.
 
 Converters rely on every invariant, so they check none. Each check first runs the cheapest test
 for the whole graph, and searches for the faulty nodes only if that test fails.
@@ -9,11 +9,11 @@ from itertools import chain
 from typing import NamedTuple, TypeVar, get_args
 
 from tbscope.errors import GraphError
-from tbscope.ir.graph import Graph, Node, NodeKind, Value, require_graph
+from tbscope.ir.graph import Graph, Node, NodeKind, Value
 from tbscope.ir.metadata import CollectiveKind
 from tbscope.ir.scopes import Phase, Scope, ScopeKind
 
-__all__ = ["INVARIANTS", "Invariant", "check_invariants", "verify"]
+__all__ = ["INVARIANTS", "Invariant", "check_invariants"]
 
 _SHOWN = 5
 _MAX_SIZE = 2**63 - 1
@@ -56,22 +56,8 @@ class _GraphIndex(NamedTuple):
     scopes: list[Scope]
 
 
-def verify(graph: Graph) -> None:
-    """Check that a graph satisfies every invariant of `INVARIANTS`.
-
-    Args:
-        graph: The graph, which is not changed.
-    Raises:
-        ArgumentError: The argument is not a graph.
-        GraphError: The graph violates an invariant; the message lists the first few violations
-            and their number.
-    """
-    require_graph(graph, "verify")
-    check_invariants(graph)
-
-
 def check_invariants(graph: Graph) -> None:
-    """Run the checks of `verify` without its test of the argument's type.
+    """Check that a graph satisfies every invariant of `INVARIANTS`.
 
     Raises:
         GraphError: The graph violates an invariant.

@@ -28,7 +28,6 @@ __all__ = [
     "ScopePart",
     "add_with_ancestors",
     "children_first",
-    "parse_scope_path",
     "self_and_ancestors",
     "with_above",
 ]
@@ -91,38 +90,6 @@ def _unescape(text: str) -> str:
     return _ESCAPE.sub(lambda match: chr(int(match[match.lastindex or 0], 16)), text)
 
 
-def parse_scope_path(text: str) -> tuple[ScopePart, ...]:
-    """Parse a printed scope path.
-
-    Args:
-        text: A path as printed by `scope.path`, or the ASCII form in the attribute `scope` of a
-            GraphDef node; empty for the top level.
-    Returns:
-        One part per step, outermost first.
-    Raises:
-        ArgumentError: A step does not have the form `Label[attribute].index`.
-    """
-    if not isinstance(text, str):
-        raise _refused(text, "a path is a text")
-    text = str.__str__(text)
-    if not text:
-        return ()
-    parts = []
-    for step in text.split("/"):
-        match = _PART.fullmatch(step)
-        if not match:
-            raise _refused(text, f"its step {shown(step)} has not the form Label[attribute].index")
-        label, attribute, index = match.groups()
-        parts.append(
-            ScopePart(
-                "" if label in ("", _EMPTY) else _unescape(label),
-                None if attribute is None else _unescape(attribute),
-                int(index or 0),
-            )
-        )
-    return tuple(parts)
-
-
 def _refused(text: object, why: str) -> ArgumentError:
     return ArgumentError(
         f"cannot read the scope path {shown(text)}",
@@ -178,6 +145,40 @@ class Scope:
                 scope._path = f"{parent._path}/{scope.part}" if parent else str(scope.part)
             assert self._path is not None
         return self._path
+
+    @staticmethod
+    def parse(text: str) -> tuple[ScopePart, ...]:
+        """Return the steps of a printed path: `Scope.parse(scope.path) == scope.parts`.
+
+        Args:
+            text: A path as printed by `scope.path`, or the ASCII form in the attribute `scope` of a
+                GraphDef node; empty for the top level.
+        Returns:
+            One part per step, outermost first.
+        Raises:
+            ArgumentError: A step does not have the form `Label[attribute].index`.
+        """
+        if not isinstance(text, str):
+            raise _refused(text, "a path is a text")
+        text = str.__str__(text)
+        if not text:
+            return ()
+        parts = []
+        for step in text.split("/"):
+            match = _PART.fullmatch(step)
+            if not match:
+                raise _refused(
+                    text, f"its step {shown(step)} has not the form Label[attribute].index"
+                )
+            label, attribute, index = match.groups()
+            parts.append(
+                ScopePart(
+                    "" if label in ("", _EMPTY) else _unescape(label),
+                    None if attribute is None else _unescape(attribute),
+                    int(index or 0),
+                )
+            )
+        return tuple(parts)
 
     def renumber(self, index: int) -> None:
         """Change the number. The caller also renumbers all scopes below, whose paths include it."""

@@ -7,6 +7,7 @@ from itertools import zip_longest
 from typing import Any
 
 import tbscope
+from tbscope.ir.graph import Node, Value
 from tests.card_facts import facts
 from tests.zoo.dependencies import Dependency
 from tests.zoo.oracles import RunFacts, tensor_fact, tensors_in
@@ -124,7 +125,7 @@ def _steps(scope: tbscope.Scope) -> tuple[tuple[str, str | None], ...]:
 # -- shapes ---------------------------------------------------------------------------------
 
 
-def _fact(value: tbscope.Value) -> tuple[Any, str]:
+def _fact(value: Value) -> tuple[Any, str]:
     return value.shape, value.dtype
 
 
@@ -162,7 +163,7 @@ def _brief(found: list[tuple[str, Any]]) -> str:
 
 def wrong_flops(graph: tbscope.Graph, counted: int) -> Iterator[str]:
     """Compare the FLOPs of all operations with what torch counted."""
-    flops = tbscope.graph_costs(graph).flops
+    flops = tbscope.costs(graph).total.flops
     if flops != counted:
         yield f"{flops} FLOPs where torch counts {counted}"
     raised = [f"{name}: {why}" for name, why in graph.uncounted.items() if "raised" in why]
@@ -177,8 +178,8 @@ def wrong_results(graph: tbscope.Graph, facts: RunFacts) -> Iterator[str]:
             yield f"{call.scope.path} gave {got[:4]} instead of {fact.results[:4]}"
 
 
-def _values_in(nest: Any) -> Iterator[tbscope.Value]:
-    if isinstance(nest, tbscope.Value):
+def _values_in(nest: Any) -> Iterator[Value]:
+    if isinstance(nest, Value):
         yield nest
     elif isinstance(nest, dict):
         for entry in nest.values():
@@ -193,7 +194,7 @@ def _values_in(nest: Any) -> Iterator[tbscope.Value]:
 
 def dangling_edges(graph: tbscope.Graph) -> Iterator[str]:
     """Look for edges that end nowhere or run backwards."""
-    seen: set[tbscope.Node] = set()
+    seen: set[Node] = set()
     for node in graph.nodes:
         for value in node.inputs:
             if value.producer not in seen:
@@ -248,7 +249,7 @@ def parameters_beyond(graph: tbscope.Graph, dependencies: list[Dependency]) -> l
     return sorted({n.name for n in reached if n.kind == "parameter" and n.name not in known})
 
 
-def _by_path(graph: tbscope.Graph, paths: list[str]) -> dict[str, tbscope.Value]:
+def _by_path(graph: tbscope.Graph, paths: list[str]) -> dict[str, Value]:
     """Give the values of the outputs by the oracle's paths."""
     by_name = {out.name: out.value for out in graph.outputs}
     in_order = [out.value for out in graph.outputs]
@@ -278,12 +279,12 @@ def lost_reads(graph: tbscope.Graph, moved: dict[str, set[str]]) -> Iterator[str
                 yield f"input {name} moves output {path} and does not reach it"
 
 
-def _sources(value: tbscope.Value) -> set[tbscope.Node]:
+def _sources(value: Value) -> set[Node]:
     """Give every node from which a value can be reached."""
     return _before([value.producer])
 
 
-def _before(nodes: list[tbscope.Node]) -> set[tbscope.Node]:
+def _before(nodes: list[Node]) -> set[Node]:
     """Give nodes and every node from which one of them can be reached."""
     seen = set(nodes)
     pending = list(nodes)
@@ -304,7 +305,7 @@ def wrong_conversion(graph: tbscope.Graph) -> Iterator[str]:
     printed = str(graph)
     for leaves in ("node", "box"):
         try:
-            tbscope.verify(graph)
+            graph.verify()
             definition = tbscope.to_graph_def(graph, leaves=leaves)
             again = tbscope.to_graph_def(graph, leaves=leaves)
         except Exception as error:  # noqa: BLE001

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tbscope.errors import ArgumentError
 from tbscope.ir.builder import GraphBuilder
-from tbscope.ir.scopes import PHASE_BOXES, Phase, Scope, ScopeKind, ScopePart, parse_scope_path
+from tbscope.ir.scopes import PHASE_BOXES, Phase, Scope, ScopeKind, ScopePart
 from tbscope.sources.graphdef.ops import Op
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def path_of_scope(op: Op) -> Path | None:
 @lru_cache(maxsize=4096)
 def _parsed(text: str) -> Path | None:
     try:
-        return parse_scope_path(text)
+        return Scope.parse(text)
     except ArgumentError:
         return None
 
