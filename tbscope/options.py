@@ -309,7 +309,8 @@ def check_options(**drawing: Unpack[Drawing]) -> None:
         known = RUNNING | WORLD | PLACING | GATHERING
         fix = f"give {name}= to {takers}"
         if name not in known:
-            fix = did_you_mean(name, known | DRAWING, f"leave {name} out", cutoff=0.7)
+            known_names = [*known, *DRAWING, "on_error", "values", "input_to_model"]
+            fix = did_you_mean(name, known_names, f"leave {name} out", cutoff=0.7)
         raise ArgumentError(
             f"a graph cannot be drawn with {name}=",
             why=f"the options of a drawing are {', '.join(DRAWING)}",

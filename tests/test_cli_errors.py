@@ -13,10 +13,30 @@ def folder(tmp_path, monkeypatch):
 
 
 def test_a_target_of_another_form():
-    assert misused("show", "nets.py") == (
-        "Error: Invalid value for 'TARGET': 'nets.py' has not the form "
+    assert misused("show", "nets.py:") == (
+        "Error: Invalid value for 'TARGET': 'nets.py:' has not the form "
         "package.module:make_model or path/to/file.py:make_model, and is no file with a graph"
     )
+
+
+def test_a_path_at_which_there_is_no_file(folder):
+    assert refused("show", "nofile.json") == (
+        "Error: tbscope was given 'nofile.json', which contains no graph\n"
+        "  why: there is no such file\n  fix: give the path of a file that is there, or a model as "
+        "package.module:NAME or path/to/file.py:NAME\n"
+    )
+    (folder / "sub").mkdir()
+    (folder / "sub" / "graph.json").touch()
+    assert refused("show", "sub/grap.json").endswith("fix: did you mean 'sub/graph.json'?\n")
+
+
+def test_a_file_of_python_without_a_name_in_it(folder):
+    assert refused("stats", "nets.py").splitlines()[1:] == [
+        "  why: it defines Net, make_model, give_nothing, give_up, Holder, Decider, model, number",
+        "  fix: give the name of one: nets.py:Net",
+    ]
+    (folder / "odd.py").write_text("def :")
+    assert refused("show", "odd.py").startswith("Error: cannot read 'odd.py'\n  why: SyntaxError")
 
 
 @pytest.mark.parametrize("text", ["1x3x", "x3", "1,3", "a-b=3", "3=4", "1.5", "", "scalarx2", "-1"])
@@ -436,3 +456,9 @@ def test_what_fails_inside_is_one_message_unless_a_traceback_is_asked_for(monkey
         "  fix: report it, with what --debug shows\n"
     )
     assert isinstance(tbscope(*words, "--debug").exception, ZeroDivisionError)
+
+
+def test_an_interrupt_ends_as_a_shell_expects(folder):
+    (folder / "slow.py").write_text("raise KeyboardInterrupt\n")
+    result = tbscope("show", "slow.py:Net")
+    assert (result.exit_code, result.output) == (130, "")

@@ -137,7 +137,7 @@ def test_what_is_not_there_or_holds_no_graph_is_told():
         "Error: cannot write 'no/out.html'\n  why: there is no folder 'no'\n"
         "  fix: make it first: mkdir -p no\n"
     )
-    assert "is no file with a graph" in misused("export", "gone.json", "-o", "out.html")
+    assert "there is no such file" in refused("export", "gone.json", "-o", "out.html")
     Path("notes.txt").write_text("no graph")
     assert "contains no graph" in refused("export", "notes.txt", "-o", "out.html")
     assert sorted(path.name for path in Path().glob("out*")) == []

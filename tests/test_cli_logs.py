@@ -6,7 +6,7 @@ import os
 import pytest
 import torch.utils.tensorboard
 from build import chain
-from cli_runs import misused, refused, tbscope
+from cli_runs import misused, refused, run_process, tbscope
 
 import tbscope as library
 from tbscope.cli.parameters import GraphPath, ModelSpec, parse_target
@@ -43,6 +43,17 @@ def test_every_graph_is_listed_with_its_run_tag_step_nodes_and_bytes():
         [run, tag, str(step), str(len(message.node)), f"{message.ByteSize():,}"]
         for (run, tag, step), message in zip(rows, drawn, strict=True)
     ]
+
+
+def test_graphs_of_one_tag_and_step_are_told_apart_by_their_times():
+    chain(2).save("graph.json")
+    # Another process begins with step 0 again.
+    assert run_process("export", "graph.json", "--logdir", "runs/net").returncode == 0
+    head, first, *_, second, _ = tbscope("ls", "runs").stdout.splitlines()
+    assert head.split() == ["Run", "Tag", "Written", "Step", "Nodes", "Bytes"]
+    assert first.split()[:2] == second.split()[:2] == ["net", "Default"]
+    assert first.split()[2:4] < second.split()[2:4]
+    assert text_of("runs/net:Default@0") == f"{chain(2)}\n"
 
 
 def test_the_list_as_json_names_each_graph_as_a_target():

@@ -1,14 +1,19 @@
 """What the command tells of a graph: `stats` and `find`, on models, files and logs."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import torch.utils.tensorboard
 from build import GraphBuilder, chain
-from cli_runs import enter, misused, refused, tbscope
+from cli_runs import ROOT, enter, misused, refused, tbscope
+from click.testing import CliRunner
 
 import tbscope as library
+from tbscope.cli import main
 from tbscope.cli.commands.find import FIELDS
 
 NET = ("nets.py:Net", "-i", "2x3")
@@ -132,9 +137,57 @@ def test_show_gives_the_rows_of_the_table_as_json_and_the_table_as_a_file():
     ]
     assert told("show", *NET, "--summary", "-o", "table.txt") == ""
     assert told("show", *NET, "--summary") == Path("table.txt").read_text()
-    assert misused("show", *NET, "--functions", "--json") == (
-        "Error: --functions prints text, and --json the graph or its table."
+
+
+def test_show_gives_the_definitions_as_json():
+    functions = json.loads(told("show", *NET, "--functions", "--json"))["functions"]
+    assert [one["name"] for one in functions] == ["Linear", "Dropout", "Net", "Net"]
+    assert functions[2]["head"] == "Net(%x) -> (%out)"
+    assert functions[2]["body"][-1] == "  return (%3)"
+    assert [one["uses"] for one in functions[2:]] == [["Net"], [None]]
+
+
+def test_show_lists_what_a_file_of_python_defines_and_runs_nothing_of_it(folder):
+    (folder / "script.py").write_text("import gone\nnet = gone.Net()\n_no = 1\nclass A: x = 1\n")
+    assert told("show", "script.py") == (
+        "TARGET         Definition\nscript.py:net  net = gone.Net()\nscript.py:A    class A\n"
     )
+    told("show", "script.py", "--json", "-o", "out.json")
+    found = json.loads(Path("out.json").read_text())["definitions"]
+    assert found == {"net": "net = gone.Net()", "A": "class A"}
+
+
+def test_a_target_may_come_from_standard_input(folder):
+    data = (folder / "graph.json").read_bytes()
+    result = CliRunner().invoke(main, ["show", "-"], input=data)
+    assert (result.exit_code, result.stdout) == (0, f"{chain(2)}\n")
+    assert CliRunner().invoke(main, ["diff", "-", "graph.json"], input=data).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("show", "graph.pb"),
+        ("show", "graph.json", "--summary"),
+        ("diff", "graph.json", "graph.pb"),
+        ("export", "graph.json", "-o", "graph.html"),
+    ],
+)
+def test_a_file_is_read_without_torch(folder, words):
+    data = library.to_graph_def(chain(2)).SerializeToString()
+    (folder / "graph.pb").write_bytes(data)
+    code = (
+        "import sys; from tbscope.cli import main; "
+        f"main({words!r}, standalone_mode=False); print('torch' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.splitlines()[-1:] == ["False"], done.stderr
 
 
 # -- find -----------------------------------------------------------------------------------

@@ -148,3 +148,16 @@ def test_a_terminal_shows_tables_with_escapes(monkeypatch):
     give_tables([table(("Name",), [(f"a{EVIL}",)])])
 
     assert _obeyed(page.getvalue().replace("\x1b[", "")) == []
+
+
+@pytest.mark.parametrize(("environment", "has_codes"), [({}, True), ({"NO_COLOR": "1"}, False)])
+def test_a_terminal_without_colours_shows_no_bold_either(monkeypatch, environment, has_codes):
+    for name in ("NO_COLOR", "FORCE_COLOR", "TERM", "COLORTERM"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in {"TERM": "xterm", **environment}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("sys.stdout", page := Terminal())
+    give_tables([table(("Name",), [("a",)])])
+
+    assert "Name" in page.getvalue()
+    assert ("\x1b[" in page.getvalue()) == has_codes

@@ -1,5 +1,6 @@
 """Tables: rows under titles, rendered by rich on a terminal and as plain text elsewhere."""
 
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -86,11 +87,14 @@ def shows_rich(*objects: object) -> bool:
     if not sys.stdout.isatty():
         return False
     try:
-        from rich import print as print_rich
+        from rich import console as terminals
     except ImportError:
         return False
+    # rich itself leaves bold letters, which are no colour.
+    plain = os.environ.get("NO_COLOR")
+    console = terminals.Console(color_system=None if plain else "auto")
     for at, obj in enumerate(objects):
         if at:
-            print_rich()
-        print_rich(obj)
+            console.print()
+        console.print(obj)
     return True

@@ -44,6 +44,7 @@ _PHRASES = {
     "for one in tbscope.read_log(path): one.run, one.tag, one.step, one.graph": (
         "tbscope ls lists them; name one as LOGDIR:TAG, with the directory of its run"
     ),
+    "or the model itself": ("or a model as package.module:NAME or path/to/file.py:NAME"),
     "a model is run to learn its graph: tbscope.trace(model, input)": (
         "a model is named in its file, or in its module: path/to/file.py:NAME"
     ),

@@ -38,6 +38,9 @@ class _Commands(click.Group):
             # The message may contain names of files, and so characters that a terminal obeys.
             vars(error)["message"] = visible(error.message)
             raise
+        except KeyboardInterrupt:
+            # The exit code of a program that SIGINT ends.
+            raise click.exceptions.Exit(130) from None
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -57,6 +60,6 @@ class _Commands(click.Group):
 def main() -> None:
     """Draw PyTorch models in TensorBoard's Graphs dashboard.
 
-    The exit code is 0 for success, 1 for a failure, with one message, and 2 for a command line
-    that cannot be parsed.
+    The exit code is 0 for success, 1 for a failure, with one message, 2 for a command line that
+    cannot be parsed, and 130 after Ctrl-C.
     """

@@ -3,8 +3,10 @@
 import ast
 import os
 import re
+import sys
 from collections.abc import Callable, Container, Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar, get_args, get_origin
 
 import click
@@ -54,7 +56,7 @@ class ModelSpec(NamedTuple):
 
     Attributes:
         source: The module's name or the file's path.
-        attribute: The name in it, dotted for a name inside a class.
+        attribute: The name in it, dotted for a name inside a class; empty for a file alone.
     """
 
     source: str
@@ -134,7 +136,7 @@ def parse_target(text: str) -> Target:
     """Parse `package.module:make_model`, `path/to/file.py:make_model`, or the path of a graph.
 
     A colon and a tag may follow the path of a log, and `hf:` precedes the name of a model of
-    Hugging Face.
+    Hugging Face. `-` is a file on standard input. The path of a file of Python alone has no model.
 
     >>> parse_target("torch.nn:Linear")
     ModelSpec(source='torch.nn', attribute='Linear')
@@ -150,10 +152,18 @@ def parse_target(text: str) -> Target:
     """
     if text.startswith("hf:") and text.strip() != "hf:":
         return HubConfig(text.removeprefix("hf:"))
+    if text == "-":
+        # A source may open a file several times.
+        folder = click.get_current_context().with_resource(TemporaryDirectory(prefix="tbscope-"))
+        copy = Path(folder) / "standard input"
+        copy.write_bytes(sys.stdin.buffer.read())
+        return GraphPath(str(copy))
     from tbscope.sources.file_kind import split_tag
 
     path, tag = split_tag(text)
-    if tag or "://" in path or (os.path.exists(path) and not path.endswith(".py")):
+    if path.endswith(".py") and os.path.isfile(path):
+        return ModelSpec(path, "")
+    if tag or "://" in path or os.path.exists(path) or ":" not in path:
         return GraphPath(path, tag)
     return _parse_named(
         text, "package.module:make_model or path/to/file.py:make_model, and is no file with a graph"

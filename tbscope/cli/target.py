@@ -4,6 +4,7 @@ A model from a config of Hugging Face (`hf:NAME`, a directory, a file) has rando
 is downloaded without `--download`, and no code from the hub runs.
 """
 
+import ast
 import contextlib
 import importlib
 import importlib.util
@@ -16,12 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 from tbscope.cli.parameters import HubConfig, InputSpec, ModelSpec
 from tbscope.errors import ArgumentError
-from tbscope.messages import did_you_mean, error_text, shown
+from tbscope.messages import cut, did_you_mean, error_text, first_of, shown
 
 if TYPE_CHECKING:
     import torch
 
 __all__ = [
+    "definitions_in",
     "example_input",
     "find_method",
     "import_path",
@@ -189,8 +191,40 @@ def _import_file(path: Path) -> ModuleType:
     return module
 
 
+def definitions_in(path: str) -> dict[str, str]:
+    """Return the public names of a file of Python, each with its definition; nothing of it runs.
+
+    Raises:
+        ArgumentError: The file is no text in Python.
+    """
+    try:
+        statements = ast.parse(Path(path).read_bytes()).body
+    except (OSError, ValueError, SyntaxError) as error:
+        raise ArgumentError(f"cannot read {path!r}", why=error_text(error)) from error
+    found = {}
+    for statement in statements:
+        match statement:
+            case ast.ClassDef() | ast.FunctionDef():
+                names = [statement.name]
+                statement.body, statement.decorator_list = [], []
+            case ast.Assign():
+                names = [target.id for target in statement.targets if isinstance(target, ast.Name)]
+            case _:
+                continue
+        text = cut(ast.unparse(statement).rstrip(":"), 100)
+        found.update({name: text for name in names if not name.startswith("_")})
+    return found
+
+
 def _named(target: ModelSpec) -> Any:
     """Return the object of a target: its attribute in its module or file."""
+    if not target.attribute:
+        names = [*definitions_in(target.source)]
+        raise ArgumentError(
+            f"{target.source!r} is a file of Python, and no model in it is named",
+            why=f"it defines {first_of(names, 9)}" if names else "it defines nothing",
+            fix=f"give the name of one: {target}{names[0] if names else 'NAME'}",
+        )
     attribute: Any = _import_source(target)
     module = attribute
     for name in target.attribute.split("."):

@@ -1,21 +1,21 @@
 """Registry of graph sources: conversions of the argument of `add_graph` to a graph."""
 
+import glob
 import os
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Graph
-from tbscope.messages import shown
+from tbscope.messages import did_you_mean, shown
 from tbscope.run_options import RUNNING, WORLD
 from tbscope.sources.compiled.results import CompiledGraphs
-from tbscope.sources.eager.trace import trace
 from tbscope.sources.file_kind import file_kind, read_whole, reason_unopened, split_tag
 from tbscope.sources.files import DAMAGED, ELSEWHERE, SAVED_MODEL, FileKind
 from tbscope.sources.fx.detect import is_exported, is_graph_module
 from tbscope.sources.onnx.loading import is_model
-from tbscope.sources.torchscript.detect import is_script
 from tbscope.utils.files import path_of
 
 _INPUTS = ("kwargs", "input_size", "dtypes")
@@ -24,6 +24,7 @@ _RUN_BY = {
 }
 
 _RUN_IT = "a model is run to learn its graph: tbscope.trace(model, input)"
+_GIVE_FILE = "give the path of a file that is there, or the model itself"
 
 __all__ = ["SOURCES", "GraphSource", "graph_of", "load", "runs"]
 
@@ -90,13 +91,18 @@ def load(thing: object) -> Graph:
     """
     source = _source_of(thing)
     if source is SOURCES[-1]:
-        why, fix = _without_graph(thing)
-        what = f"load was given {shown(thing)}, which contains no graph"
-        raise ArgumentError(what, why=why, fix=fix)
+        raise _without_graph(thing, "load")
     return source.graph(thing, None, {})
 
 
-def _without_graph(obj: object) -> tuple[str, str]:
+def _without_graph(obj: object, function: str) -> ArgumentError:
+    """Return the error that no source takes an argument of a function."""
+    why, fix = _reason_without_graph(obj)
+    what = f"{function} was given {shown(obj)}, which contains no graph"
+    return ArgumentError(what, why=why, fix=fix)
+
+
+def _reason_without_graph(obj: object) -> tuple[str, str]:
     """Return the reason why no source takes an object, and the fix."""
     path = path_of(obj) or ""
     if "://" in path:
@@ -109,7 +115,8 @@ def _without_graph(obj: object) -> tuple[str, str]:
     if os.path.isfile(path) and not os.path.getsize(path):
         return "it is empty", DAMAGED
     if path and not os.path.exists(path):
-        return "there is no such file", _RUN_IT
+        others = glob.glob(os.path.join(glob.escape(os.path.dirname(path)), "*"))
+        return "there is no such file", did_you_mean(path, others, _GIVE_FILE, cutoff=0.7)
     if runs(obj):
         return "it is a model, or a function, that has yet to run", _RUN_IT
     return f"it takes {', '.join(map(str, SOURCES[:-1]))}", _RUN_IT
@@ -231,7 +238,20 @@ def _wanted(value: object) -> str:
 
 
 def _run(model: Any, input_to_model: Any, run: Mapping[str, Any]) -> Graph:
+    if path_of(model) is not None:
+        raise _without_graph(model, "add_graph")
+    # Imported late: a file that needs no torch is read without it.
+    from tbscope.sources.eager.trace import trace
+
     return trace(model, input_to_model, **run)
+
+
+def _is_script(obj: object) -> bool:
+    if "torch" not in sys.modules:
+        return False
+    from tbscope.sources.torchscript.detect import is_script
+
+    return is_script(obj)
 
 
 def _never(_: object) -> bool:
@@ -260,7 +280,7 @@ SOURCES = (
     ),
     GraphSource("a program that torch.export made", is_exported, _read(_exported)),
     GraphSource("the path of a .pt2 file", _never, _read(_exported), ("program",)),
-    GraphSource("what torch.jit traced or scripted", is_script, _scripted),
+    GraphSource("what torch.jit traced or scripted", _is_script, _scripted),
     GraphSource(
         "the path of a file of torch.jit.save",
         _never,

@@ -1,6 +1,7 @@
 """`tbscope ls`: lists every graph of every run in a log."""
 
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -72,15 +73,19 @@ def _row(message: "LoggedMessage", logdir: str) -> dict[str, object]:
     }
 
 
-def _table(graphs: Iterable[dict[str, Any]]) -> Table:
+def _table(graphs: Sequence[Mapping[str, Any]]) -> Table:
+    # Times tell graphs of one tag and step apart, of which TensorBoard shows the last.
+    repeated = len({graph["target"] for graph in graphs}) < len(graphs)
     rows = [
         (
             one_line(graph["run"]),
             one_line(tag_text(graph["tag"])),
+            *([f"{datetime.fromtimestamp(graph['wall_time'])}"[:23]] if repeated else ()),
             f"{graph['step']}",
             f"{graph['nodes']:,}",
             f"{graph['bytes']:,}",
         )
         for graph in graphs
     ]
-    return table(("Run", "Tag", "Step", "Nodes", "Bytes"), rows, numeric=3)
+    written = ("Written",) if repeated else ()
+    return table(("Run", "Tag", *written, "Step", "Nodes", "Bytes"), rows, numeric=3)

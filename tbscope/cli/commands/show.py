@@ -6,8 +6,10 @@ from typing import Any
 import click
 
 from tbscope.cli.command_errors import command
-from tbscope.cli.output import give, give_json, gives_results
+from tbscope.cli.output import give, give_json, give_tables, gives_results, table
+from tbscope.cli.parameters import ModelSpec
 from tbscope.cli.run_target import graph_of_target, takes_a_target
+from tbscope.cli.target import definitions_in
 
 __all__ = ["show"]
 
@@ -70,18 +72,39 @@ def show(
     if (summary or definitions) and (sources or parameters):
         option = "--summary" if summary else "--functions"
         raise click.UsageError(f"--sources and --parameters are for lines, not for {option}.")
-    if definitions and as_json:
-        raise click.UsageError("--functions prints text, and --json the graph or its table.")
+    target = run["target"]
+    if isinstance(target, ModelSpec) and not target.attribute:
+        found = definitions_in(target.source)
+        if as_json:
+            give_json({"version": 1, "definitions": found}, output)
+        else:
+            named = [(f"{target}{name}", text) for name, text in found.items()]
+            give_tables([table(("TARGET", "Definition"), named)], output)
+        return
     graph = graph_of_target(**run)
     if summary:
-        table = graph.summary(depth=depth)
+        made = graph.summary(depth=depth)
         if as_json:
-            rows = [{**row, "uncounted": dict(row["uncounted"])} for row in table.rows]
+            rows = [{**row, "uncounted": dict(row["uncounted"])} for row in made.rows]
             give_json({"version": 1, "rows": rows}, output)
         elif output is None:
-            table.show()
+            made.show()
         else:
-            give(str(table), output)
+            give(str(made), output)
+    elif definitions and as_json:
+        from tbscope.ir.graph import body_to_lines
+
+        functions: Any = graph.functions()
+        parts = [
+            {
+                "name": one.name,
+                "head": one.head,
+                "body": body_to_lines(one.graph),
+                "uses": [use.scope and use.scope.path for use in one.uses],
+            }
+            for one in (*functions, functions.main)
+        ]
+        give_json({"version": 1, "functions": parts}, output)
     elif definitions:
         give(str(graph.functions()), output)
     elif as_json:
