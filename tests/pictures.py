@@ -55,23 +55,24 @@ _WAYS = (
 _INTRODUCTION = """\
 # Gallery
 
-Well-known models in TensorBoard's page, as tbscope draws them, in its light and its dark theme, and
-as `torch.utils.tensorboard` does. The first twelve are those of Hugging Face's transformers and of
-torch, from small configs; the others are written by hand, one of each family
-(tests/gallery_own.py). All have random weights, and run in evaluation mode. Of each, the first row
-is what one sees at first, without a click; the second one block, opened. Inputs and outputs whose
-names the page would cut are in boxes of their own, without a colour
+Well-known models in TensorBoard's page, as tbscope draws them, in its light and its dark theme,
+and as `torch.utils.tensorboard` does: of each the first look, without a click, then one block,
+opened."""
+
+_POSTSCRIPT = """
+## The models
+
+The first twelve models are those of Hugging Face's transformers and of torch, from small configs;
+the others are written by hand, one of each family
+([tests/gallery_own.py](../tests/gallery_own.py)). All have random weights, and run in evaluation
+mode. Inputs and outputs whose names the page would cut are in boxes of their own, without a colour
 ([page.md](page.md#the-first-look)).
 
 torch's `add_graph` is tried as one calls it, under `torch.no_grad()`, and with
-`use_strict_trace=False`. Where it raises in all three ways, its last error stands in place of its
+`use_strict_trace=False`. Where it raises in all three ways, its last error is in place of its
 picture.
 
-In a clone, this command draws all pictures anew and writes this page:
-
-```sh
-python -m tests.pictures
-```"""
+In a clone, `python -m tests.pictures` draws all pictures anew and writes this page."""
 
 
 def main() -> None:
@@ -234,6 +235,7 @@ def gallery_lines(said: dict[str, Attempt]) -> Iterator[str]:
             yield f"| {' | '.join(cells)} |"
         dark = [f"![{sight.title}](img/gallery/{sight.name}{part}-dark.png)" for part in _PARTS]
         yield f"\n| tbscope, dark | opened |\n| --- | --- |\n| {' | '.join(dark)} |"
+    yield _POSTSCRIPT
 
 
 def draw_first_look() -> None:
