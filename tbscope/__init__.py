@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from tbscope.sources.torchscript.scripts import from_torchscript
     from tbscope.writer import SummaryWriter
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 
 __all__ = [
     "ArgumentError",

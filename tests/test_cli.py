@@ -3,9 +3,11 @@
 import os
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
+import tensorboard.version
 import torch
 from cli_runs import (
     ROOT,
@@ -332,10 +334,12 @@ def test_demo_writes_a_log_and_prints_the_line_that_opens_it():
     assert tags_in("runs/demo") == {"__run_graph__", "profile", "flops", "parameters"}
 
 
-def test_it_tells_its_version():
+def test_it_prints_its_version_and_those_of_torch_and_tensorboard():
     done = run_process("--version")
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == "python -m tbscope 0.1.0\n"
+    own = import_module("tbscope").__version__
+    others = f"torch {torch.__version__}\ntensorboard {tensorboard.version.VERSION}\n"
+    assert done.stdout == f"tbscope {own}\n{others}"
 
 
 def test_the_list_of_commands_waits_for_no_command_and_none_for_torch():

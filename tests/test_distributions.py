@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+import tbscope
+
 ROOT = Path(__file__).parents[1]
 _LEFT = shutil.ignore_patterns(
     *(".git", ".*_cache", ".hypothesis", "__pycache__", "*.egg-info", "*venv*"),
@@ -82,7 +84,8 @@ PAGE = ROOT / "tbscope" / "plugin" / "page"
 
 def test_the_wheel_holds_the_package_alone(wheel):
     names = zipfile.ZipFile(wheel).namelist()
-    assert {name.partition("/")[0] for name in names} == {"tbscope", "tbscope-0.1.0.dist-info"}
+    own = {"tbscope", f"tbscope-{tbscope.__version__}.dist-info"}
+    assert {name.partition("/")[0] for name in names} == own
     # Beside code: the parts of the page of a graph and of the tab, the library in it, its licence.
     package = [*(ROOT / "tbscope").rglob("*.py"), *(ROOT / "tbscope/saving/viewer").rglob("*.*")]
     package += [ROOT / "tbscope/saving/viewer/dagre/LICENSE", *PAGE.iterdir()]
@@ -91,7 +94,8 @@ def test_the_wheel_holds_the_package_alone(wheel):
 
 
 def test_the_long_description_names_files_and_links_to_none(wheel):
-    metadata = zipfile.ZipFile(wheel).read("tbscope-0.1.0.dist-info/METADATA").decode()
+    path = f"tbscope-{tbscope.__version__}.dist-info/METADATA"
+    metadata = zipfile.ZipFile(wheel).read(path).decode()
     told = message_from_string(metadata)
     assert told["Description-Content-Type"].startswith("text/markdown")
     text = told.get_payload()

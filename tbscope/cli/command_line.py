@@ -51,12 +51,30 @@ class _Commands(click.Group):
         return name, command, rest
 
 
+def _print_versions(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted and not ctx.resilient_parsing:
+        from importlib.metadata import version
+
+        # The package root that runs; that of an installed tbscope may be another.
+        click.echo(f"tbscope {import_module('tbscope').__version__}")
+        for library in ("torch", "tensorboard"):
+            click.echo(f"{library} {version(library)}")
+        ctx.exit()
+
+
 @click.group(
     cls=_Commands,
     commands=[click.Command(name, short_help=line) for name, line in COMMANDS.items()],
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-@click.version_option(package_name="tbscope", message="%(prog)s %(version)s")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_versions,
+    help="Show the versions of tbscope, torch and TensorBoard, and exit.",
+)
 def main() -> None:
     """Draw PyTorch models in TensorBoard's Graphs dashboard.
 
