@@ -8,10 +8,10 @@ watched: their names come from autograd's own graph, and so do those of a model 
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, suppress
 from threading import get_ident
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import finalize, ref
 
 import torch
@@ -21,12 +21,18 @@ from tbscope.messages import error_text
 from tbscope.sources.eager.record.describe_calls import describe_calls
 from tbscope.sources.eager.record.events import ignore_event
 from tbscope.sources.eager.record.recorder import Recorder
+from tbscope.sources.eager.recorded_step import (
+    CallWrapper,
+    CountingHook,
+    Mark,
+    OpenWatch,
+    RecordedStep,
+)
 from tbscope.sources.eager.thread_state import waiting, watching
 from tbscope.sources.eager.watch.changes_outside_modes import SETTERS
 from tbscope.sources.eager.watch.compiler_bypass import running_eagerly
 from tbscope.sources.eager.watch.module_calls import watched_call
 from tbscope.sources.eager.watch.optimizer_hooks import watching_optimizers
-from tbscope.sources.eager.watch.watch import Watch
 from tbscope.sources.torch.autograd import (
     accumulates_into,
     has_gradient,
@@ -51,9 +57,6 @@ from tbscope.sources.torch.optimizers import (
     parameters_of,
     reports_steps,
 )
-
-if TYPE_CHECKING:
-    from tbscope.sources.eager.record.scope_stack import Frame
 
 __all__ = ["TrainingWatch"]
 
@@ -95,68 +98,48 @@ class TrainingWatch:
     ) -> None:
         # The waiting, and the user's handle on it, must not keep the model alive.
         self._model = ref(model)
-        self._done = done
-        self._failed = failed
-        self._backward = backward
-        self._optimizer: Callable[[], object] | None = None
-        if optimizer is not None:
-            try:
-                self._optimizer = ref(optimizer)
-            except TypeError:
-                # Lists take no weak references.
-                self._optimizer = lambda: optimizer
-        self._every = every
-        self._calls = self._next = self._recorded = self._unrecorded = 0
-        # The watch that is open now: of a call, a backward pass, or a step of the optimizer
-        # `_stepping`.
-        self._open: _OpenWatch | None = None
-        self._stepping: torch.optim.Optimizer | None = None
-        # An optimizer that stepped after the latest pass, of parameters that the model does not
-        # have; and one whose parameters are copies of the model's (in higher precision).
-        self._other: ref[torch.optim.Optimizer] | None = None
-        self._copies: ref[torch.optim.Optimizer] | None = None
-        self._marks: list[ref[_Mark]] = []
-        self._leaves: list[ref[torch.Tensor]] = []
-        # Parameters that optimizers have changed, and the optimizers of the latest step that was
-        # not recorded, by identity.
-        self._changed: set[int] = set()
+        self._done, self._failed = done, failed
+        self._backward, self._every = backward, every
+        self._given: Callable[[], object] = lambda: optimizer
+        with suppress(TypeError):
+            # Lists, and None, take no weak references; one that is gone makes no step.
+            reference = ref(optimizer)
+            self._given = lambda: reference() or ()
+        self._calls = self._next = self._unrecorded = 0
+        self._open: OpenWatch | None = None
+        # An optimizer whose parameters are copies of the model's, in higher precision.
+        self._copies: Callable[[], object] = lambda: None
+        # The optimizers of the latest step that was not recorded, by identity.
         self._round: set[int] = set()
-        # Whether a pass has been recorded; whether one has that ends a graph of autograd's; whether
-        # none has, since the last call; whether a call has been left out, of many; whether an
-        # optimizer stepped in a call or a pass; whether a call could not be recorded.
-        self._passed = self._spent = self._awaits_pass = self._skips = self._stepped = False
+        # Whether a call could not be recorded; whether the model ran since the latest step of an
+        # optimizer.
         self._called_unrecorded = self._heard = False
         # The threads in which the model, or a part of it, runs.
         self._inside: list[int] = []
-        # `_eager` is open until the step ends, `_step` until the call after it.
-        self._eager = ExitStack()
-        self._step = ExitStack()
-        self._frame: Frame | None = None
-        self._holder: Callable[[], _Calls | None] = lambda: None
-        self._drawn = self._counts_steps = self.is_over = False
+        # `_eager` is open until the step ends, `_reports` until the call after it, `_counting`
+        # between two recordings.
+        self._eager, self._reports, self._counting = ExitStack(), ExitStack(), ExitStack()
+        self._wrapper: Callable[[], CallWrapper | None] = lambda: None
+        self._drawn = self.is_over = False
         self._why = ""
-        self._hooks = ExitStack()
-        if every is not None and not isinstance(model, ScriptModule):
-            hook = _Hook(self._hook)
-            self._hooks.callback(model.register_forward_hook(hook, always_call=True).remove)
         # No hook reports the model's deletion, and until `remove` all models run uncompiled.
-        gone = finalize(model, self.remove)
-        gone.atexit = False
-        self._hooks.callback(gone.detach)
-        self._counts_hookless = False
-        self._count_hookless(model)
+        self._gone = finalize(model, self.remove)
+        self._gone.atexit = False
         self._wait()
 
     @property
-    def _recorder(self) -> Recorder | None:
-        holder = self._holder()
-        return None if holder is None else holder.recorder
+    def _step(self) -> RecordedStep:
+        """The part of the next step that has been recorded."""
+        wrapper = self._wrapper()
+        return RecordedStep() if wrapper is None else wrapper.step
 
-    @_recorder.setter
-    def _recorder(self, recorder: Recorder | None) -> None:
-        holder = self._holder()
-        if holder is not None:
-            holder.recorder = recorder
+    def _take_step(self) -> RecordedStep:
+        """Return the recorded part of a step, and forget it."""
+        wrapper, step = self._wrapper(), self._step
+        if wrapper is not None:
+            wrapper.step = RecordedStep()
+        self._called_unrecorded = False
+        return step
 
     def remove(self) -> None:
         """Stop waiting; the recording of an unfinished step is dropped."""
@@ -164,8 +147,7 @@ class TrainingWatch:
         if self._open is not None and self._open.runs:
             # Other recorders may watch inside of the running call, so its watch ends when the call
             # does.
-            if self._recorder is not None:
-                self._recorder.suspended = True
+            self._step.suspend()
         else:
             self._end()
 
@@ -177,11 +159,11 @@ class TrainingWatch:
         Returns:
             The reason why no step was recorded, or None if one was, or if an error was reported.
         """
-        reason = None
+        reason, step = None, self._step
         if not self.is_over:
             with self._nonfatal():
-                ends = self._optimizer is None or bool(self._changed)
-                if completes and self._open is None and self._passed and ends:
+                ends = self._given() is None or step.changed
+                if completes and self._open is None and step.passed and ends:
                     self._finish()
                 elif not self._drawn:
                     reason = self._reason()
@@ -192,53 +174,58 @@ class TrainingWatch:
         """Return the reason why no step is recorded, if an optimizer has just `stepped` or not."""
         if self._unrecorded:
             return f"{self._why}, in {self._unrecorded} optimizer step{'s'[: self._unrecorded > 1]}"
-        if self._passed:
-            which = "its optimizer" if self._optimizer is None else "the optimizer that was given"
+        if self._step.passed:
+            which = "its optimizer" if self._given() is None else "the optimizer that was given"
             return f"{which} has made no step"
-        if self._recorder is not None:
+        if self._step.recorder is not None:
             return "no backward pass has gone through the call that was recorded"
         if stepped and not self._called_unrecorded:
             return "no backward pass has computed gradients of its parameters"
         mode = " in training mode" if self._backward else ""
         return f"no call of the model{mode} has come to an end"
 
-    def _end(self) -> None:
-        """Release the model and the callers' functions, and drop the recording."""
+    def _end(self, *, stepping: bool = False) -> None:
+        """Release the model and the callers' functions, and drop the recording.
+
+        Args:
+            stepping: Whether an optimizer is running through its own hooks now. These stay, with
+                the patches of autograd, until the next backward pass or call.
+        """
         self.is_over = True
         self._done = self._failed = ignore_event
+        self._gone.detach()
         self._drop()
-        self._hooks.close()
+        self._counting.close()
         self._eager.close()
-        self._step.close()
+        if not stepping:
+            self._reports.close()
 
     def _wait(self) -> None:
         """Wait for the next step, from now on."""
-        self._await_calls()
-        if self._backward:
-            self._step.enter_context(SETTERS)
-            self._step.enter_context(watching_optimizers)
-            self._step.callback(waiting.remove, self)
-            waiting.append(self)
-
-    def _await_calls(self) -> None:
         self._begun_at = sequence_number()
         self._eager.enter_context(running_eagerly)
         model = self._model()
         if model is not None:
-            calls = _Calls(self._call)
-            self._holder = ref(calls)
-            self._eager.enter_context(wrap_calls(model, calls))
+            wrapper = CallWrapper(self._call)
+            self._wrapper = ref(wrapper)
+            self._eager.enter_context(wrap_calls(model, wrapper))
             for part in model.modules() if self._backward else ():
                 if part is not model:
                     self._eager.enter_context(wrap_calls(part, self._call))
+        if self._backward:
+            self._reports.enter_context(SETTERS)
+            self._reports.enter_context(watching_optimizers)
+            self._reports.callback(waiting.remove, self)
+            waiting.append(self)
 
-    def _count_hookless(self, model: torch.nn.Module | None) -> None:
-        """Count the calls of a model that runs no hooks: it is scripted, or compiled in place."""
-        if model is None or self._counts_hookless or self._every is None:
-            return
+    def _count_calls(self, model: torch.nn.Module) -> None:
+        """Count the calls of the model that are not recorded."""
         if isinstance(model, ScriptModule) or is_compiled_in_place(model):
-            self._counts_hookless = True
-            self._hooks.enter_context(wrap_calls(model, self._count))
+            # It runs no hooks.
+            self._counting.enter_context(wrap_calls(model, self._count))
+        else:
+            hook = model.register_forward_hook(CountingHook(self._hook), always_call=True)
+            self._counting.callback(hook.remove)
 
     def _hook(self, model: torch.nn.Module, *_: object) -> None:
         # `DataParallel` copies the model to devices, and its hooks with it.
@@ -256,11 +243,12 @@ class TrainingWatch:
 
     def _called(self) -> None:
         self._calls += 1
-        if self._recorder is None and self._calls <= self._next and not self.is_over:
-            # `_step` is closed here, not in `_finish`: an optimizer runs its hooks while it
+        if self._step.recorder is None and self._calls <= self._next and not self.is_over:
+            # `_reports` is closed here, not in `_finish`: an optimizer runs its hooks while it
             # reports its end.
-            self._step.close()
+            self._reports.close()
             if self._calls == self._next:
+                self._counting.close()
                 self._wait()
                 # The step of this call is not recorded, and does not count as unrecorded.
                 self._called_unrecorded, self._unrecorded = True, -1
@@ -292,10 +280,10 @@ class TrainingWatch:
             self._inside.remove(thread)
         if opened is not None and self._open is opened:
             with self._nonfatal():
-                self._end_call(call, result)
+                self._end_call(call, opened, result)
         return result
 
-    def _begin_call(self, call: ModuleCall, caller: FrameType) -> "_OpenWatch | None":
+    def _begin_call(self, call: ModuleCall, caller: FrameType) -> OpenWatch | None:
         if self._open is not None:
             # An error that no hook reported ended the open part; this call is recorded instead.
             self._drop()
@@ -305,53 +293,53 @@ class TrainingWatch:
             self._end()
         if self.is_over or not self._is_wanted(call.module):
             return None
-        if self._marks and not self._passed and not any(mark() for mark in self._marks):
+        marks = self._step.marks
+        if marks and not self._step.passed and not any(mark() for mark in marks):
             # No backward pass can go through the calls so far (`generator(noise).detach()`).
             self._drop()
-        recorder = self._begin()
-        self._recorded += self._is_counted(call.module)
-        self._awaits_pass = True
-        self._open = _OpenWatch(recorder, caller)
-        self._frame = recorder.events.call_begins(*call[:3], caller)
+        recorder, step = self._begin(), self._step
+        step.calls += self._is_counted(call.module, step)
+        step.awaits_pass = True
+        self._open = OpenWatch(recorder, caller)
+        self._open.call = recorder.events.call_begins(*call[:3], caller)
         return self._open
 
     def _is_wanted(self, module: torch.nn.Module) -> bool:
         """Whether the call that begins is recorded."""
-        differentiates = torch.is_grad_enabled() or in_forward_mode()
+        differentiates, step = torch.is_grad_enabled() or in_forward_mode(), self._step
         learns = differentiates and (module.training or self._unrecorded >= _EVALUATING)
-        is_model = module is self._model()
-        if self._recorder is None:
+        if step.recorder is None:
             wanted = self._calls >= self._next and (learns or not self._backward)
             wanted = wanted and not watching.recorders
             self._called_unrecorded |= differentiates and not wanted
             return wanted
-        if watching.recorders or (not learns and (self._passed or not is_model)):
+        if watching.recorders or (not learns and (step.passed or module is not self._model())):
             # A metric, or a part that serves none.
             return False
-        self._skips |= self._is_counted(module) and self._recorded == _MOST_CALLS
-        return not self._skips
+        step.skips |= self._is_counted(module, step) and step.calls == _MOST_CALLS
+        return not step.skips
 
-    def _is_counted(self, module: torch.nn.Module) -> bool:
+    def _is_counted(self, module: torch.nn.Module, step: RecordedStep) -> bool:
         """Whether a call begins a micro batch, as far as known: some call the parts of a model."""
-        return module is self._model() or not self._awaits_pass
+        return module is self._model() or not step.awaits_pass
 
     def _begin(self) -> Recorder:
         """Return the recorder of the step, which a call or a backward pass continues or begins."""
-        recorder, model = self._recorder, self._model()
+        recorder, model = self._step.recorder, self._model()
         if recorder is None:
             recorder = Recorder("step", boundary=watched_call, open_ended=True, failed=self._report)
             assert model is not None
             recorder.registry.add_root(model)
             if self._backward:
                 recorder.record_training()
-            self._recorder = recorder
+            self._step.recorder = recorder
         return recorder
 
-    def _end_call(self, call: ModuleCall, result: object) -> None:
-        recorder, frame, self._frame = self._recorder, self._frame, None
+    def _end_call(self, call: ModuleCall, opened: OpenWatch, result: object) -> None:
+        step, recorder = self._step, self._step.recorder
         assert recorder is not None
-        if frame is not None:
-            recorder.events.call_ended(frame, call.args, call.kwargs, result)
+        if opened.call is not None:
+            recorder.events.call_ended(opened.call, call.args, call.kwargs, result)
         if recorder.suspended:
             self._end()
             return
@@ -360,16 +348,15 @@ class TrainingWatch:
             if call.module is self._model():
                 recorder.flow.add_output(path, tensor)
             if tensor.grad_fn is not None and functorch_inner(tensor) is None:
-                mark = _Mark()
+                mark = Mark()
                 marks: Any = tensor.grad_fn.metadata
                 marks[mark] = mark
-                self._marks.append(ref(mark))
+                step.marks.append(ref(mark))
         self._close()
-        # With tangents only (forward mode) no backward pass comes; an optimizer or the next
-        # call ends it.
-        by_tangents = in_forward_mode() and not any(needs_gradient(tensor) for _, tensor in leaves)
-        self._passed, self._spent = self._passed or by_tangents, self._spent or by_tangents
-        if not self._backward or self._stepped:
+        if in_forward_mode() and not any(needs_gradient(tensor) for _, tensor in leaves):
+            # With tangents only, no backward pass comes; an optimizer or the next call ends it.
+            step.passed = step.spent = True
+        if not self._backward or step.stepped:
             self._finish()
 
     # -- backward passes ----------------------------------------------------------------
@@ -394,25 +381,26 @@ class TrainingWatch:
                 self._drop()
             raise
         if opened is not None:
-            recorder = self._recorder
+            step = self._step
             self._close()
-            self._passed, self._awaits_pass = True, False
-            # `torch.func.grad` always makes a graph, and drops it.
-            self._spent |= not creates_graph or any(
-                isinstance(root, torch.Tensor) and functorch_inner(root) is not None
-                for root in roots
-            )
             with self._nonfatal():
-                if self.is_over or recorder is None or recorder.suspended:
+                if self.is_over or step.recorder is None or step.recorder.suspended:
                     self._end()
-                elif self._stepped:
+                    return
+                step.passed, step.awaits_pass = True, False
+                # `torch.func.grad` always makes a graph, and drops it.
+                step.spent |= not creates_graph or any(
+                    isinstance(root, torch.Tensor) and functorch_inner(root) is not None
+                    for root in roots
+                )
+                if step.stepped:
                     # The optimizer step ran inside of the backward pass, as the gradients arrived.
                     self._finish()
 
-    def _begin_pass(self, roots: Sequence[object], caller: FrameType) -> "_OpenWatch | None":
-        recorder = self._recorder
+    def _begin_pass(self, roots: Sequence[object], caller: FrameType) -> OpenWatch | None:
+        step, recorder = self._step, self._step.recorder
         by_calls = recorder is not None and bool(recorder.graph.calls)
-        if recorder in watching.recorders or (by_calls and self._skips and not self._awaits_pass):
+        if recorder in watching.recorders or (by_calls and step.skips and not step.awaits_pass):
             return None
         if recorder is None and (
             watching.recorders or self._called_unrecorded or self._calls < self._next
@@ -433,16 +421,17 @@ class TrainingWatch:
         if not by_calls:
             if self._is_complete():
                 self._finish()
-            self._skips |= self._recorded == _MOST_CALLS
-            if self._skips or self.is_over or self._calls < self._next:
+            step = self._step
+            step.skips |= step.calls == _MOST_CALLS
+            if step.skips or self.is_over or self._calls < self._next:
                 return None
-            self._recorded += 1
+            step.calls += 1
         recorder = self._begin()
         assert recorder.training is not None
         # Without calls, autograd alone shows the operations of the model.
         recorder.training.backward.unseen_root = None if by_calls else self._model()
-        self._leaves += map(ref, leaves)
-        self._open = _OpenWatch(recorder, caller)
+        step.leaves += map(ref, leaves)
+        self._open = OpenWatch(recorder, caller)
         return self._open
 
     def _leads_to_model(
@@ -455,28 +444,29 @@ class TrainingWatch:
             nodes: The nodes of autograd's graph that it runs.
             leaves: The tensors whose gradients it computes.
         """
+        step = self._step
         if are_shared(self._parameters(), leaves):
             return True
-        marks = {mark() for mark in self._marks}
+        marks = {mark() for mark in step.marks}
         if marks and not all(marks.isdisjoint(node.metadata) for node in nodes):
             return True
         # `torch.func.grad` replaces the parameters by wrapped tensors.
         wrapped = [tensor for tensor in roots if functorch_inner(tensor) is not None]
-        training = None if self._recorder is None else self._recorder.training
+        training = None if step.recorder is None else step.recorder.training
         return training is not None and any(
             training.backward.made(function) is not None for function in reachable_nodes(wrapped)
         )
 
     def _parameters(self) -> list[torch.Tensor]:
         """Return the parameters of the model, and those of a given optimizer that has others."""
-        model, given = self._model(), None if self._optimizer is None else self._optimizer()
+        model = self._model()
         own: list[torch.Tensor] = [] if model is None else [*model.parameters()]
-        changed = parameters_of(given)
+        changed = parameters_of(self._given())
         return own if are_shared(own, changed) else own + changed
 
     def _learnt(self) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
         """Return the model's own parameters whose gradients the step computes, and all tensors."""
-        leaves = [leaf for each in self._leaves if (leaf := each()) is not None]
+        leaves = [leaf for each in self._step.leaves if (leaf := each()) is not None]
         own = set(map(id, self._parameters()))
         return [leaf for leaf in leaves if id(leaf) in own], leaves
 
@@ -486,16 +476,17 @@ class TrainingWatch:
         An optimizer ends it. If none has been seen, gradients that are gone show the end; gradients
         that are left are those of a micro batch, and this call is the next micro batch.
         """
-        if self._recorder is None or not self._spent or self._optimizer is not None:
+        step = self._step
+        if not step.spent or self._given() is not None:
             return False
         own, leaves = self._learnt()
         # Sharded modules put other tensors in the place of their parameters, whose gradients stay.
         learnt = own or [*leaves, *self._parameters()]
-        if self._changed or any(map(has_gradient, learnt)):
-            return bool(self._changed)
-        other = None if self._other is None else parameters_of(self._other())
+        if step.changed or any(map(has_gradient, learnt)):
+            return bool(step.changed)
+        other = parameters_of(step.other())
         if other and sum(map(torch.numel, other)) == sum(map(torch.numel, learnt)):
-            self._copies = self._other
+            self._copies = step.other
         elif self._unrecorded == _MOST_UNRECORDED - 1 or not has_optimizer(learnt):
             return True
         # An optimizer has skipped this step (`GradScaler`), or has copies: a later step is whole.
@@ -507,52 +498,58 @@ class TrainingWatch:
 
     def optimizer_begins(self, optimizer: torch.optim.Optimizer, caller: FrameType) -> None:
         """Record the step of an optimizer, from now on, if the optimizer belongs to the model."""
-        recorder = self._recorder
+        step, recorder = self._step, self._step.recorder
         if recorder is None or not self._is_its(optimizer):
             return
         if recorder in watching.recorders:
-            self._stepped = self._stepped or self._stepping is None
-        elif self._passed and self._open is None:
-            with self._nonfatal(stays=True):
+            # It runs in a call or in a pass, unless it runs in the step of another optimizer.
+            step.stepped |= self._open is not None and self._open.optimizer is None
+        elif step.passed and self._open is None:
+            with self._nonfatal(stepping=True):
                 for entry in recorder.registry.places():
                     # `functional_call` replaced the parameters during the call; now the originals
                     # are back.
                     recorder.registry.refresh(entry)
-                self._open, self._stepping = _OpenWatch(recorder, caller), optimizer
+                self._open = OpenWatch(recorder, caller, optimizer)
 
     def closure_ends(self, optimizer: torch.optim.Optimizer, caller: FrameType) -> None:
         """Record the step of an optimizer whose closure has just run the model."""
         if self._open is None:
             self.optimizer_begins(optimizer, caller)
-            if self._stepping is optimizer and self._recorder is not None:
-                with self._nonfatal(stays=True):
-                    self._recorder.events.step_begins(optimizer, caller)
+            recorder = self._step.recorder
+            if recorder is not None and self._is_stepping(optimizer):
+                with self._nonfatal(stepping=True):
+                    recorder.events.step_begins(optimizer, caller)
+
+    def _is_stepping(self, optimizer: torch.optim.Optimizer) -> bool:
+        return self._open is not None and self._open.optimizer is optimizer
 
     def optimizer_ends(self, optimizer: torch.optim.Optimizer) -> None:
         """Finish the graph if the step that an optimizer has made is the last one."""
-        with self._nonfatal(stays=True):
-            if self._stepping is optimizer:
+        step = self._step
+        with self._nonfatal(stepping=True):
+            if self._is_stepping(optimizer):
                 self._close()
-                self._changed.update(map(id, parameters_of(optimizer)))
+                step.changed.update(map(id, parameters_of(optimizer)))
                 if not self._is_given(optimizer):
-                    given = None if self._optimizer is None else self._optimizer()
                     trained, model = self._learnt()[1], self._model()
                     trained += [] if model is None else model.parameters()
-                    if not are_shared(trained, parameters_of(given)):
+                    if not are_shared(trained, parameters_of(self._given())):
                         self._add_unrecorded(optimizer)
-                elif not self._awaits_optimizer():
+                elif not self._awaits_optimizer(step):
                     self._finish()
             elif self._open is None and not self.is_over:
-                if self._is_its(optimizer) or (self._recorder is None and not self._heard):
+                if self._is_its(optimizer) or (step.recorder is None and not self._heard):
                     self._add_unrecorded(optimizer)
-                elif self._passed:
-                    self._other = ref(optimizer)
+                elif step.passed:
+                    step.other = ref(optimizer)
                 self._heard = False
 
     def optimizer_failed(self, caller: FrameType) -> None:
         """Drop the step of an optimizer that an error has ended in this frame."""
-        if self._stepping is not None and self._open is not None and self._open.frame is caller:
-            with self._nonfatal(stays=True):
+        opened = self._open
+        if opened is not None and opened.optimizer is not None and opened.frame is caller:
+            with self._nonfatal(stepping=True):
                 self._drop()
 
     def _add_unrecorded(self, optimizer: object) -> None:
@@ -563,26 +560,21 @@ class TrainingWatch:
         others = self._round and id(optimizer) not in self._round
         self._round = {id(optimizer), *(self._round if others else ())}
         if self._calls < self._next:
-            # Steps count where the model itself is never called.
-            self._calls += self._counts_steps and not others
-            if self._calls == self._next:
-                self._await_calls()
             return
         self._why = self._why or self._reason(stepped=True)
         self._drop()
         self._unrecorded += not others
         self._begun_at = sequence_number()
         if self._unrecorded == _MOST_UNRECORDED:
-            self.is_over = True
-            self._hooks.close()
-            self._eager.close()
-            if not self._drawn:
-                self._failed(self._reason())
+            failed = ignore_event if self._drawn else self._failed
+            self._end(stepping=True)
+            failed(self._reason())
 
     def _is_its(self, optimizer: torch.optim.Optimizer) -> bool:
         """Whether an optimizer is the given one, or changes parameters of the step."""
-        copies = None if self._copies is None else self._copies()
-        if optimizer is copies or (self._optimizer is not None and self._is_given(optimizer)):
+        if optimizer is self._copies():
+            return True
+        if self._given() is not None and self._is_given(optimizer):
             return True
         parameters, (own, leaves) = parameters_of(optimizer), self._learnt()
         # Others are in the place of parameters (`functional_call`), or before a model that stays.
@@ -592,79 +584,62 @@ class TrainingWatch:
 
     def _is_given(self, optimizer: torch.optim.Optimizer) -> bool:
         """Whether the steps of an optimizer end a graph, unless others follow."""
-        if self._optimizer is None:
-            return True
-        given = self._optimizer()
+        given = self._given()
         # An optimizer inside of another object makes the steps of that object.
-        return optimizer is given or (
-            not reports_steps(given) and are_shared(parameters_of(given), parameters_of(optimizer))
+        return (
+            given is None
+            or optimizer is given
+            or (
+                not reports_steps(given)
+                and are_shared(parameters_of(given), parameters_of(optimizer))
+            )
         )
 
-    def _awaits_optimizer(self) -> bool:
+    def _awaits_optimizer(self, step: RecordedStep) -> bool:
         """Whether another optimizer has parameters with gradients that none has changed yet."""
-        given = None if self._optimizer is None else self._optimizer()
+        given = self._given()
         if reports_steps(given):
             return False
         own, leaves = self._learnt()
-        left = [leaf for leaf in (leaves if given else own) if id(leaf) not in self._changed]
+        left = [leaf for leaf in (leaves if given else own) if id(leaf) not in step.changed]
         return are_shared(left, parameters_of(given)) if given else has_optimizer(left)
 
     # -- the end ------------------------------------------------------------------------
 
     def _close(self) -> None:
         """Close the open watch."""
-        opened, self._open, self._stepping = self._open, None, None
+        opened, self._open = self._open, None
         if opened is not None:
             opened.close()
 
     def _drop(self) -> None:
         """Drop the recording, and close its watch."""
-        if self._recorder is not None:
-            self._recorder.suspended = True
+        self._take_step().suspend()
         self._close()
-        self._recorder = self._frame = None
-        self._forget()
-
-    def _forget(self) -> None:
-        """Forget the step that was recorded."""
-        self._marks.clear()
-        self._leaves.clear()
-        self._changed.clear()
-        self._recorded = 0
-        self._passed = self._spent = self._awaits_pass = self._skips = self._stepped = False
-        self._called_unrecorded, self._other = False, None
 
     def _finish(self) -> None:
         """Pass the graph to `done`, and wait for the next graph, if any."""
-        recorder, self._recorder = self._recorder, None
-        assert recorder is not None
+        step = self._take_step()
         self._eager.close()
+        recorder = step.recorder
+        assert recorder is not None
         if recorder.suspended:
-            self._forget()
             return
         recorder.events.step_ended(None)
         describe_calls(recorder)
         graph = recorder.close()
         recorder.suspended = True
-        if self._skips:
+        if step.skips:
             graph.notes.append(
                 Note(f"of the calls before the optimizer's step, {_MOST_CALLS} were recorded")
             )
-        self._forget()
-        self._drawn, number = True, self._calls
-        if self._every is None:
-            # The patches of autograd and the hooks of optimizers are removed by the next backward
-            # pass.
-            self.is_over = True
-            self._hooks.close()
+        done, model, self._drawn = self._done, self._model(), True
+        if self._every is None or model is None:
+            self._end(stepping=True)
         else:
-            self._counts_steps = self._counts_steps or not self._calls
             self._next = self._calls + self._every
-            self._count_hookless(self._model())
-        done = self._done
-        if self.is_over:
-            self._done = self._failed = ignore_event
-        done(graph, number)
+            self._count_calls(model)
+        done(graph, self._calls)
 
     def _report(self, error: Exception) -> None:
         """Report an error of ours, and stop waiting."""
@@ -672,98 +647,11 @@ class TrainingWatch:
         self._failed(error_text(error))
 
     @contextmanager
-    def _nonfatal(self, *, stays: bool = False) -> Iterator[None]:
-        """Let an error of ours end the waiting, and nothing else.
-
-        Args:
-            stays: Whether the hooks stay until the next call: an optimizer is running through its
-                own hooks now.
-        """
+    def _nonfatal(self, *, stepping: bool = False) -> Iterator[None]:
+        """Let an error of ours end the waiting, and nothing else (see `_end`)."""
         try:
             yield
         except Exception as error:  # noqa: BLE001  No training ends for a picture.
             failed = self._failed
-            if stays:
-                self.is_over = True
-                self._drop()
-                self._eager.close()
-            else:
-                self._end()
+            self._end(stepping=stepping)
             failed(error_text(error))
-
-
-class _Calls:
-    """Function around the calls of a model, in the model's own wrapper.
-
-    Args:
-        function: The function.
-
-    Attributes:
-        recorder: The recorder of the unfinished step. It refers to the model, and would keep it
-            alive from anywhere but the model itself.
-    """
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self._function = function
-        self.recorder: Recorder | None = None
-
-    def __call__(self, *args: Any) -> Any:
-        return self._function(*args)
-
-
-class _Hook:
-    """Hook of a model that counts its calls; its copies, in memory and in files, have no effect.
-
-    Args:
-        function: The function that the hook calls.
-    """
-
-    def __init__(self, function: Callable[..., None]) -> None:
-        self._function = function
-
-    def __call__(self, *args: object) -> None:
-        """Call the function, unless the compiler or torch.jit traces the model."""
-        # Dynamo would guard on the state that the function reads, and recompile whenever it
-        # changes.
-        if not (torch.compiler.is_compiling() or is_tracing()):
-            self._function(*args)
-
-    def __reduce__(self) -> tuple[object, ...]:
-        # The pickle contains only Python's own objects, so reading it does not need tbscope.
-        return getattr, (nullcontext(), "__exit__")
-
-
-class _Mark:
-    """Mark of the node that made a result in autograd's graph: it lives as long as the node.
-
-    The nodes themselves take no weak references.
-    """
-
-
-class _OpenWatch:
-    """Open watch of a call, a backward pass or an optimizer step.
-
-    Attributes:
-        frame: The Python frame that began it.
-    """
-
-    def __init__(self, recorder: Recorder, frame: FrameType) -> None:
-        self._watch = Watch(recorder)
-        self._watch.__enter__()
-        # The frame itself, not its id: a later frame may have the same address.
-        self.frame = frame
-        self._thread = get_ident()
-
-    @property
-    def runs(self) -> bool:
-        """Whether the frame is still running; an error may have ended it without a report."""
-        if get_ident() != self._thread:
-            return self._thread in sys._current_frames()
-        frame: FrameType | None = sys._getframe(1)
-        while frame is not None and frame is not self.frame:
-            frame = frame.f_back
-        return frame is not None
-
-    def close(self) -> None:
-        """End the watch."""
-        self._watch.__exit__(None, None, None)
