@@ -11,9 +11,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from tbscope.ir.graph import Call, Graph, Nest, Node, Note, Output, Value
-from tbscope.ir.nodes import OPERATIONS, STATE, Body, copy_arguments, release_nodes
+from tbscope.ir.nodes import (
+    OPERATIONS,
+    STATE,
+    Body,
+    copy_arguments,
+    release_nodes,
+    sources_of,
+)
 from tbscope.ir.pytree import Replacements, map_values
 from tbscope.ir.scopes import Scope
+from tbscope.utils.components import in_order
 
 __all__ = [
     "Editor",
@@ -23,6 +31,7 @@ __all__ = [
     "replace_calls",
     "replace_inputs",
     "replace_nodes",
+    "sort_nodes",
 ]
 
 
@@ -52,6 +61,18 @@ def replace_inputs(node: Node, values: Replacements[Value]) -> None:
 def replace_nodes(graph: Graph, nodes: Sequence[Node]) -> None:
     """Set the nodes of a graph, or their order; each value that is read needs its producer."""
     graph.nodes = list(nodes)
+
+
+def sort_nodes(graph: Graph) -> bool:
+    """Put the nodes of a graph after all that they read; return whether they form no cycle.
+
+    Each node moves as little as possible.
+    """
+    number = {node: at for at, node in enumerate(graph.nodes)}
+    steps = ((number[source], at) for node, at in number.items() for source in sources_of(node))
+    order = in_order(len(number), steps)
+    replace_nodes(graph, [graph.nodes[at] for at in order])
+    return len(order) == len(number)
 
 
 def replace_calls(graph: Graph, calls: Sequence[Call]) -> None:
@@ -126,10 +147,17 @@ class Editor:
         self._instead[node] = others
         self._gone.add(node)
 
-    def stand_for(self, node: Node, others: Sequence[Node], *, noted: Node) -> None:
-        """Replace a node by others as a control dependency, and by `noted` in notes."""
+    def stand_for(self, node: Node, others: Sequence[Node], *, noted: Node | None = None) -> None:
+        """Replace a node by others as a control dependency; in notes by `noted`, or the first."""
         self._waited[node] = others
-        self._noted[node] = noted
+        self._noted[node] = noted or others[0]
+
+    def merge(self, node: Node, equal: Node) -> None:
+        """Replace a node by an equal one, which its readers read instead."""
+        self.stand_for(node, (equal,))
+        for value, replacement in zip(node.outputs, equal.outputs, strict=True):
+            self.read_instead(value, replacement)
+        self._gone.add(node)
 
     def fold(self, node: Node, into: Node) -> None:
         """Merge a node into another node, which takes over its inputs, outputs and kernels."""
@@ -150,7 +178,7 @@ class Editor:
             into.body = None
         for value in node.outputs:
             self.give(value, into)
-        self.stand_for(node, (into,), noted=into)
+        self.stand_for(node, (into,))
         self._gone.add(node)
 
     def drop(self, nodes: Iterable[Node], *, word: Nest = None) -> None:
@@ -171,11 +199,13 @@ class Editor:
         """Apply all changes."""
         graph, values, gone = self._graph, self._values, self._gone
         if gone:
-            graph.nodes = self._standing()
-            if not gone.isdisjoint(graph.inputs):
-                graph.inputs = [node for node in graph.inputs if node not in gone]
-            graph.notes = [self._note(note) for note in graph.notes]
-        elif self._noted:
+            graph.nodes = [
+                each
+                for node in graph.nodes
+                for each in (self._instead.get(node, ()) if node in gone else (node,))
+            ]
+            graph.inputs = [node for node in graph.inputs if node not in gone]
+        if gone or self._noted:
             graph.notes = [self._note(note) for note in graph.notes]
         if values or self._waited or gone:
             for node in graph.nodes:
@@ -199,18 +229,6 @@ class Editor:
         )
         # These may be methods of the pass: cutting the reference cycle frees pass and editor.
         self._reading = self._giving = None
-
-    def _standing(self) -> list[Node]:
-        gone, instead = self._gone, self._instead
-        if not instead:
-            return [node for node in self._graph.nodes if node not in gone]
-        nodes: list[Node] = []
-        for node in self._graph.nodes:
-            if node not in gone:
-                nodes.append(node)
-            elif node in instead:
-                nodes += instead[node]
-        return nodes
 
     def _edit(self, node: Node) -> None:
         values = self._values

@@ -105,9 +105,7 @@ def _fold(graph: Graph, steps: Sequence[list[Node]]) -> None:
         numbers, differ = runs[-1]
         numbers.append(number)
         for node, kept in zip(step, first, strict=True):
-            editor.stand_for(node, (kept,), noted=kept)
-            for value, instead in zip(node.outputs, kept.outputs, strict=True):
-                editor.read_instead(value, instead)
+            editor.merge(node, kept)
             if constants_of(node) != constants_of(kept):
                 differ[f"{kept.op} in {kept.scope}" if kept.scope else kept.op] = None
             # Equal steps have equal paths, so the scopes correspond pairwise.

@@ -169,7 +169,7 @@ def merge_call(call: Call, nodes: list[Node], values: Iterable[Value], editor: E
     editor.put_instead(nodes[-1], [module_node])
     editor.drop(nodes)
     for node in nodes:
-        editor.stand_for(node, (module_node,), noted=module_node)
+        editor.stand_for(node, (module_node,))
     return module_node
 
 

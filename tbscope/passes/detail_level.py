@@ -17,14 +17,13 @@ from operator import itemgetter
 from typing import Literal, NamedTuple, TypeAlias
 
 from tbscope.functions.functions import Functions
-from tbscope.ir.editing import Editor, clear_call_values, replace_calls, replace_nodes
+from tbscope.ir.editing import Editor, clear_call_values, replace_calls, sort_nodes
 from tbscope.ir.graph import Call, Graph, Node
 from tbscope.ir.nodes import sources_of
 from tbscope.ir.scope_io import OPERATIONS, STATE, NearestProperty, self_and_ancestors, with_above
 from tbscope.ir.scopes import Scope, ScopePart
 from tbscope.passes.collapse_modules import collapse_modules, merge_call, read_outside
 from tbscope.passes.expand_kernels import expand_kernels
-from tbscope.utils.components import in_order
 
 __all__ = ["Level", "Stack", "set_level"]
 
@@ -253,7 +252,8 @@ class _Stacking:
                 clear_call_values(call)
             calls.append(call)
         replace_calls(graph, calls)
-        _sort(graph)
+        is_sorted = sort_nodes(graph)
+        assert is_sorted, "no stack reads what depends on it"
         return stacks
 
     def _scope(self, run: list[Scope], nodes: set[Node]) -> Scope:
@@ -324,12 +324,3 @@ def _whole(run: list[Scope], inner: list[Call], scope: Scope) -> Call:
         source=first.source,
         defined=first.defined,
     )
-
-
-def _sort(graph: Graph) -> None:
-    """Restore the topological order of the nodes, moving each as little as possible."""
-    order = {node: index for index, node in enumerate(graph.nodes)}
-    steps = ((order[source], order[node]) for node in graph.nodes for source in sources_of(node))
-    nodes = [graph.nodes[index] for index in in_order(len(order), steps)]
-    assert len(nodes) == len(order), "no stack reads what depends on it"
-    replace_nodes(graph, nodes)

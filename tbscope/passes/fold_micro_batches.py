@@ -8,7 +8,7 @@ accumulated gradients) is drawn beside the others.
 """
 
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence, Set
+from collections.abc import Hashable, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
@@ -19,7 +19,7 @@ from tbscope.ir.call_blocks import (
     path_of_call,
     values_of_state,
 )
-from tbscope.ir.editing import Editor, drop_repeated_outputs, replace_calls, replace_nodes
+from tbscope.ir.editing import Editor, drop_repeated_outputs, replace_calls, sort_nodes
 from tbscope.ir.graph import Graph, Node, Value
 from tbscope.ir.nodes import OPERATIONS, sources_of
 from tbscope.ir.scopes import (
@@ -30,7 +30,6 @@ from tbscope.ir.scopes import (
     self_and_ancestors,
 )
 from tbscope.ir.training_steps import unread_sources
-from tbscope.utils.components import in_order
 
 __all__ = ["Folded", "fold_micro_batches"]
 
@@ -241,9 +240,7 @@ def _folded(graph: Graph, batches: Sequence[_Equal], of_state: Set[Node]) -> Fol
             kept.attributes["micro_batches"] = len(nodes)
         for node in nodes[1:]:
             copy = copies[node]
-            editor.stand_for(copy, (kept,), noted=kept)
-            for value, replacement in zip(copy.outputs, kept.outputs, strict=True):
-                editor.read_instead(value, replacement)
+            editor.merge(copy, kept)
             scopes = zip(
                 self_and_ancestors(node.scope), self_and_ancestors(first.scope), strict=True
             )
@@ -256,19 +253,16 @@ def _folded(graph: Graph, batches: Sequence[_Equal], of_state: Set[Node]) -> Fol
     # Weights that only later micro batches gather, or free, are those of the first.
     read: set[Node] = set()
     for node, copy in zip(reversed(graph.nodes), reversed(folded.nodes), strict=True):
-        if (
-            node in of_state
-            and node not in equal
-            and copy not in read
-            and _is_within(node, instead)
-        ):
+        moves = not instead.keys().isdisjoint(self_and_ancestors(node.scope))
+        if node in of_state and node not in equal and copy not in read and moves:
             gone.add(copy)
         if copy not in gone:
             read.update(sources_of(copy))
     gone.update(unread_sources(folded, gone))
     editor.drop(gone)
     editor.apply()
-    if not _sort(folded):
+    # The first micro batch may be the last whose gradients are computed.
+    if not sort_nodes(folded):
         return None
     drop_repeated_outputs(folded)
     scope_of = MovedScopes(instead, _numbered_anew(batches))
@@ -277,24 +271,6 @@ def _folded(graph: Graph, batches: Sequence[_Equal], of_state: Set[Node]) -> Fol
     replace_calls(folded, list(calls.values())[::-1])
     copies |= {scope: scope_of(scope) for scope in graph.scopes()}
     return Folded(folded, [original_of[node] for node in folded.nodes], copies)
-
-
-def _is_within(node: Node, scopes: Mapping[Scope, Scope]) -> bool:
-    return any(scope in scopes for scope in self_and_ancestors(node.scope))
-
-
-def _sort(graph: Graph) -> bool:
-    """Put the nodes of a graph after all that they read; return whether this is possible.
-
-    The first micro batch may be the last whose gradients are computed.
-    """
-    number = {node: at for at, node in enumerate(graph.nodes)}
-    steps = [(number[source], at) for node, at in number.items() for source in sources_of(node)]
-    if all(start < end for start, end in steps):
-        return True
-    order = in_order(len(number), steps)
-    replace_nodes(graph, [graph.nodes[at] for at in order])
-    return len(order) == len(number)
 
 
 def _numbered_anew(batches: Sequence[_Equal]) -> dict[Scope, ScopePart]:

@@ -240,13 +240,10 @@ def _share(merged: Graph, joint: Joint, copies: Sequence[RankCopy]) -> Joint:
     editor, gone, common = Editor(merged), set[Node](), set[Scope]()
     for copy in others:
         for node, instead in zip(copy.shared, first.shared, strict=True):
-            for value, replacement in zip(node.outputs, instead.outputs, strict=True):
-                editor.read_instead(value, replacement)
-            editor.stand_for(node, (instead,), noted=instead)
+            editor.merge(node, instead)
         gone.update(copy.shared)
         common |= copy.common
     merged.calls = [call for call in merged.calls if call.scope not in common]
-    merged.inputs = [node for node in merged.inputs if node not in gone]
     merged.outputs = [each for each in merged.outputs if each.value.producer not in gone]
     seen = {module[:2] for module in first.graph.modules}
     own = [module for module in merged.modules if module[:2] not in seen]
