@@ -31,7 +31,6 @@ __all__ = [
     "COPIES_DEEP",
     "GET_GRADIENT",
     "KERNELS",
-    "LOOP_OPERATORS",
     "METADATA_QUERIES",
     "RANDOM",
     "READS",
@@ -232,9 +231,6 @@ def _makes_tensor(name: str, schema: Any) -> bool:
 # the `id` stays unique.
 KERNELS: dict[int, KernelInfo] = {}
 """The facts of the kernels seen so far, for direct look-ups at each kernel that runs."""
-
-LOOP_OPERATORS = frozenset({"while_loop"})
-"""Higher-order operations that call a condition function before each iteration of a body."""
 
 RANDOM: set[str] = set()
 """The names of the kernels seen so far that draw random numbers, always or on request."""

@@ -49,7 +49,6 @@ class Events:
         operation_ended: A torch function has returned.
         operation_failed: A torch function or a kernel has raised.
         kernel_ended: A kernel outside of torch functions has returned.
-        fork_seen: A scripted module runs operations in threads of TorchScript.
         content_read: Python has read the content of a tensor.
         slices_made: An operator has cut slices of its operands for a function that it calls.
         alias_made: A tensor is an alias of another tensor (`Parameter(tensor)`).
@@ -80,7 +79,6 @@ class Events:
     operation_ended: Handler
     operation_failed: Handler
     kernel_ended: Handler
-    fork_seen: Handler
     content_read: Handler
     slices_made: Handler
     alias_made: Handler

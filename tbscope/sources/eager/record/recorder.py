@@ -113,7 +113,6 @@ class Recorder:
             operation_ended=flow.add_operation,
             operation_failed=flow.fail_operation,
             kernel_ended=flow.add_kernel,
-            fork_seen=flow.note_fork,
             content_read=flow.add_read,
             slices_made=flow.add_slices,
             alias_made=flow.add_alias,

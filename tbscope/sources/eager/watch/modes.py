@@ -314,8 +314,6 @@ class KernelMode(DispatchMode):  # type: ignore[no-untyped-call]
         frame = sys._getframe().f_back
         if operations.scripted:
             with recorder.lock:
-                if frame is None:
-                    recorder.events.fork_seen()
                 return self._run(facts, args, kwargs, frame)
         return self._run(facts, args, kwargs, frame)
 
