@@ -117,6 +117,12 @@ def _is_run_name(name: object) -> bool:
 class Drawing(TypedDict, total=False):
     """Options of the drawing of a graph, as `to_graph_def` takes them; all are optional.
 
+    >>> import torch, tbscope
+    >>> graph = tbscope.trace(torch.nn.Sequential(torch.nn.ReLU()), torch.rand(3))
+    >>> options: tbscope.Drawing = {"style": "torch", "leaves": "box", "cards": False}
+    >>> [node.name for node in tbscope.to_graph_def(graph, **options).node]
+    ['input', 'Sequential/ReLU[0]/relu', 'out']
+
     Attributes:
         style: The form of names: "tf" (`layer1/0`), "torch"
             (`Net/Sequential[layer1]/Linear[0]`), or a function that returns the whole name
@@ -227,7 +233,16 @@ class Drawing(TypedDict, total=False):
 
 
 class Placing(TypedDict, total=False):
-    """Options of the entry of a graph in the page's lists."""
+    """Options of the entry of a graph in the page's lists.
+
+    Attributes:
+        tag: The graph's entry in the page's list of tags, of which one run may have any
+            number; None for the graph of the run, which the list calls "Default".
+        step: The position among several graphs of one tag, of which the highest is shown. None:
+            one after the latest that this process has written.
+        run_name: A run of its own for the graph, as a path below the writer's log directory
+            (`eval`); None for the writer's own run.
+    """
 
     tag: Annotated[
         str | None,
@@ -259,7 +274,16 @@ class Placing(TypedDict, total=False):
 
 
 class Gathering(TypedDict, total=False):
-    """Options of the ranks of a distributed run that a graph shows."""
+    """Options of the ranks of a distributed run that a graph shows.
+
+    Attributes:
+        ranks: The ranks of a distributed run that are drawn. "mine" draws this rank alone; "all"
+            or a list of numbers draws several ranks, equal ones merged into one; "unfolded" draws
+            each of up to 64 in a box of its own. Every rank calls the function, the lowest of
+            those drawn merges and writes, and the others need no writer. For a simulated run,
+            the model is traced as each of these ranks in turn.
+        ranks_timeout: The time in seconds for which the rank that draws waits for the others.
+    """
 
     ranks: Annotated[
         Ranks,
@@ -280,7 +304,7 @@ class Gathering(TypedDict, total=False):
 
 
 class Adding(Running, World, Placing, Gathering, Drawing, total=False):
-    """The options of `add_graph`."""
+    """Options of `add_graph`: of the run, the simulated run, the place, the ranks, the drawing."""
 
 
 GATHERING: dict[str, Option] = declared_in(Gathering)

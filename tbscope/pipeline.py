@@ -56,6 +56,12 @@ class Drawn(NamedTuple):
 def to_graph_def(graph: Graph, **drawing: Unpack[Drawing]) -> GraphDef:
     """Return the GraphDef that TensorBoard draws as this graph.
 
+    >>> import torch, tbscope
+    >>> graph = tbscope.trace(torch.nn.Linear(3, 5), torch.rand(1, 3))
+    >>> graph_def = tbscope.to_graph_def(graph, cards=False)
+    >>> [node.name for node in graph_def.node]
+    ['input', 'Linear/weight', 'Linear/bias', 'Linear', 'out']
+
     Args:
         graph: Any graph; it stays as it is.
         drawing: Options of the drawing (see `Drawing`).

@@ -15,7 +15,30 @@ __all__ = ["RUNNING", "WORLD", "Running", "Tracing", "World", "run_options"]
 
 
 class Running(TypedDict, total=False):
-    """Options that say how a model runs while it is traced."""
+    """Options of a run: how a model runs while it is traced; all are optional.
+
+    Attributes:
+        kwargs: Further keyword arguments of forward.
+        input_size: In place of `input_to_model`, the size of a generated input, as in
+            torchinfo: `(1, 3, 224, 224)`; a list of the sizes of several inputs, or a mapping
+            from names of parameters. Floats are normally distributed, integers are 0 or 1.
+        dtypes: The element types of these inputs: one for all, or one for each.
+        training: Whether modules run in training mode; None for the present mode of each module.
+        grad: Whether gradients are recorded, for models that differentiate in forward.
+        loss: A function that computes a loss from the result of the model; its operations are
+            part of the graph.
+        backward: Whether the backward pass is run, too, from the loss, or from a scalar that the
+            model returns: a tensor, or an entry called `loss`. Gradients are restored afterwards.
+        fake: Whether the run computes only shapes, on fake tensors for parameters and inputs: no
+            weights are read and no memory is allocated for activations.
+        partial: Whether a model that raises results in the graph up to the error, with a note,
+            and with the attribute `error` on the operation that raised.
+        profile: Whether times and memory are measured, in further runs: True for 5 runs after 2
+            to warm up, or the number of runs (see `Profile`). Each run is made twice: once
+            unwatched, once timed, both with the loss and the backward pass. The page colours by
+            them: a graph with a tag under "Profile", the graph of the run under the tag
+            "profile".
+    """
 
     kwargs: Annotated[
         Mapping[str, Any] | None, Option(None, "Further keyword arguments of forward.", "no others")
@@ -60,7 +83,18 @@ class Running(TypedDict, total=False):
 
 
 class World(TypedDict, total=False):
-    """Options of a simulated distributed run, as a rank of which a model is traced."""
+    """Options of a simulated distributed run, as a rank of which a model is traced.
+
+    Attributes:
+        world_size: The number of ranks: nothing is sent, and the values of tensors have no
+            meaning. None for the size of the mesh, or for no simulated run if there is no mesh.
+        rank: The rank that the model is traced as.
+        mesh: The dimensions of a device mesh over all of these ranks, outermost first, with their
+            sizes: `{"dp": 128, "tp": 8}`.
+        parallelize: A function of the model and the device mesh that spreads the model over the
+            ranks (`fully_shard`, `parallelize_module`), and returns the callable to run, or None.
+            Its argument is a copy of the model, with `fake=True` a copy without contents.
+    """
 
     world_size: Annotated[
         int | None,
@@ -86,7 +120,12 @@ class World(TypedDict, total=False):
 
 
 class Tracing(Running, World, total=False):
-    """The options of `trace`."""
+    """Options of `trace`: those of `Running` and of `World`, and one more.
+
+    Attributes:
+        kernels: Whether the kernels inside each operation are recorded as nodes, for
+            `level="aten"`; the trace takes up to half as long again.
+    """
 
     kernels: Annotated[
         bool, Option(False, "Record the kernels inside of each operation, for level='aten'.")

@@ -23,7 +23,15 @@ class SummaryWriter(torch.utils.tensorboard.SummaryWriter):
     It takes the arguments of torch's class and writes files of the same form. Beyond that, it
     closes itself when it is garbage-collected and when the interpreter exits, and in a forked
     process it writes a file of its own. A graph that cannot be written (a full disk, a removed
-    directory) raises `WriterError` from the call, and leaves no half-written record.
+    directory) raises `WriterError` from the call, and leaves no half-written record. The methods
+    `add_graph`, `add_overlay` and `watch` are the functions `tbscope.add_graph`,
+    `tbscope.add_overlay` and `tbscope.watch` with the writer as their first argument.
+
+    >>> import torch, tbscope
+    >>> with tbscope.SummaryWriter("runs/linear") as writer:
+    ...     writer.add_graph(torch.nn.Linear(3, 5), torch.rand(1, 3))
+    ...     writer.add_scalar("loss", 0.5, 0)
+    <Graph Linear: 4 nodes, 1 calls>
     """
 
     file_writer: FileWriter | None  # type: ignore[assignment]  # torch says None only.

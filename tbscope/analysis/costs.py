@@ -110,6 +110,12 @@ class GraphCosts(NamedTuple):
 def costs(graph: Graph, *, backward: bool = True) -> GraphCosts:
     """Return the compute and the memory of a graph: in total, of each operation and scope.
 
+    >>> import torch, tbscope
+    >>> graph = tbscope.trace(torch.nn.Linear(3, 5), torch.rand(2, 3))
+    >>> costs = tbscope.costs(graph)
+    >>> costs.total.flops, costs.nodes[graph.nodes[-1]].activation_bytes
+    (60, 40)
+
     Args:
         graph: A graph as recorded.
         backward: Whether to compute the costs of the backward pass, too.

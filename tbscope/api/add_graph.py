@@ -59,6 +59,11 @@ def add_graph(
     The model runs once, or more often if it is measured. Its parameters, buffers and attributes
     are restored afterwards, and the graph is on disk when this returns.
 
+    >>> import torch, tbscope
+    >>> with torch.utils.tensorboard.SummaryWriter("runs/linear") as writer:
+    ...     tbscope.add_graph(writer, torch.nn.Linear(3, 5), torch.rand(1, 3), root=True)
+    <Graph Linear: 4 nodes, 1 calls>
+
     Args:
         writer: A `SummaryWriter` of torch, tensorboardX or tbscope, a file writer of
             theirs or of TensorBoard, a `tensorboard.summary.Writer`, a logger of Lightning or
@@ -73,45 +78,14 @@ def add_graph(
             (`example_input_array`, `dummy_inputs`).
         verbose: Whether the graph is printed, too.
         use_strict_trace: Accepted for compatibility with torch's `add_graph`; it has no effect.
-        kwargs: Further keyword arguments of forward.
-        input_size: In place of `input_to_model`, the size of an input to make up:
-            `(1, 3, 224, 224)`; a list of several, or a mapping from names of parameters.
-        dtypes: The element types of these inputs: one for all, or one for each.
-        training: Whether the model runs in training mode; None for the mode it is in.
-        grad: Whether gradients are recorded while it runs.
-        loss: A function from the model's result to a loss, which is drawn, too.
-        backward: Whether the backward pass is run and drawn, from the loss on, or from a
-            scalar that the model returns; gradients are restored afterwards.
-        fake: Whether only shapes are computed: no weights are read, no memory is allocated.
-        partial: Whether the operations that ran are drawn if the model raises.
-        profile: Whether times and memory are measured: True for 5 more runs after 2 to warm
-            up, or the number of runs. The page colours by them: a graph with a tag under
-            "Profile", the graph of the run under the tag "profile".
-        world_size: The number of ranks of a simulated distributed run, as one of which the
-            model is traced. None: the size of the mesh, or no simulated run if there is no mesh.
-        rank: The number of this rank in the simulated run.
-        mesh: The dimensions of a device mesh over all of these ranks, with their sizes:
-            `{"dp": 128, "tp": 8}`.
-        parallelize: A function of the model and the device mesh that spreads a copy of the model
-            over the ranks, and returns the model that runs, or None for the copy.
-        tag: The graph's entry in the page's list of tags, of which one run may have any
-            number; None for the graph of the run, which the list calls "Default".
-        step: The position among several graphs of one tag, of which the highest is shown. None:
-            one after the latest that this process has written.
-        run_name: A run of its own for the graph, as a path below the writer's log directory
-            (`eval`); None for the writer's own run.
-        ranks: The ranks of a distributed run that are drawn. "mine" draws this rank alone; "all"
-            or a list of numbers draws several ranks, equal ones merged into one; "unfolded" draws
-            each of up to 64 in a box of its own. Every rank calls this function, the lowest of
-            those drawn merges and writes, and the others need no writer. For a simulated run,
-            the model is traced as each of these ranks in turn.
-        ranks_timeout: The time in seconds for which the rank that draws waits for the others.
         on_error: "raise" raises; "warn", for training scripts, warns once of each error
             and returns an empty graph with a note of it. If some ranks sent no graph, it draws
             the others.
-        options: Options of the drawing: `style`, `labels`, `root`, `level`, `leaves`,
-            `keep`, `hide`, `dead`, `color_by`, `templates`, `cards`, `helpers`
-            (see `tbscope.Drawing`).
+        options: Options of the run (`Running`: `training`, `fake`, `backward`, `profile` and
+            more; `World` for a simulated distributed run), of the place (`Placing`: `tag`, `step`,
+            `run_name`), of the ranks that are drawn (`Gathering`), and of the drawing (`Drawing`:
+            `style`, `labels`, `root`, `level`, `leaves`, `keep`, `hide`, `dead`, `color_by`,
+            `templates`, `cards`, `helpers`).
     Returns:
         The graph that was drawn; on a rank that sends its graph to another rank, that graph.
     Raises:
@@ -165,6 +139,14 @@ def add_overlay(
     With the graph type "Profile", the page colours by them under "Memory" and under "Compute
     time", and sums them up for each box. The info card of a node shows its exact number under
     the name of the overlay, the card of a module the sum.
+
+    >>> import torch, tbscope
+    >>> model = torch.nn.Sequential(torch.nn.Linear(3, 5), torch.nn.ReLU())
+    >>> with tbscope.SummaryWriter("runs/numbers") as writer:
+    ...     graph = writer.add_graph(model, torch.rand(1, 3))
+    ...     tbscope.add_overlay(writer, "flops", graph)
+    ...     norms = {name: p.norm() for name, p in model.named_parameters()}
+    ...     tbscope.add_overlay(writer, "norm", graph, norms)
 
     Args:
         writer: Any writer, as for `add_graph`.

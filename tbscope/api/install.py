@@ -65,6 +65,13 @@ def install(
 
     One call is enough: a further call only replaces the options.
 
+    >>> import torch, tbscope
+    >>> tbscope.install(on_error="warn", level="module")
+    >>> with torch.utils.tensorboard.SummaryWriter("runs/theirs") as writer:
+    ...     writer.add_graph(torch.nn.Linear(3, 5), torch.rand(1, 3))
+    <Graph Linear: 4 nodes, 1 calls>
+    >>> tbscope.uninstall()
+
     Args:
         on_error: "raise" raises, as torch's does; "warn" warns once of each error, and the
             training goes on. A call that has its own `on_error` overrides it.
@@ -88,6 +95,10 @@ def uninstall() -> None:
 
     Nothing happens if nothing is installed. A block of `with tbscope.installed()` stays in force
     until it ends. Steps that are awaited are not drawn any more.
+
+    >>> import tbscope
+    >>> tbscope.install()
+    >>> tbscope.uninstall()
     """
     _end_watching()
     _standing.clear()
@@ -98,6 +109,12 @@ def uninstall() -> None:
 @shows_options
 def installed(*, on_error: OnError = "raise", **drawing: Unpack[Drawing]) -> Iterator[None]:
     """Make `add_graph` of these writers draw with tbscope, during a block.
+
+    >>> import torch, tbscope
+    >>> with tbscope.installed(level="module"):
+    ...     with torch.utils.tensorboard.SummaryWriter("runs/theirs") as writer:
+    ...         writer.add_graph(torch.nn.Linear(3, 5), torch.rand(1, 3))
+    <Graph Linear: 4 nodes, 1 calls>
 
     Args:
         on_error: As for `install`.

@@ -103,6 +103,18 @@ def watch(
     A step is recorded once, and then the hooks are removed. A failure is one warning, and the
     training goes on; so is the reason why nothing could be drawn, once the writer is closed.
 
+    >>> import torch, tbscope
+    >>> model = torch.nn.Linear(3, 1)
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    >>> with tbscope.SummaryWriter("runs/step") as writer:
+    ...     watched = tbscope.watch(writer, model)
+    ...     for batch in torch.rand(2, 4, 3):
+    ...         optimizer.zero_grad()
+    ...         model(batch).mean().backward()
+    ...         optimizer.step()
+    >>> watched.is_over, {node.phase for node in watched.graph.nodes} >= {"backward", "optimizer"}
+    (True, True)
+
     Args:
         writer: Any writer, as for `add_graph`.
         model: The model. If it is compiled, the recorded step runs uncompiled.

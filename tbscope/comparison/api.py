@@ -56,6 +56,13 @@ def diff(
     Module calls and operations are matched by name and by structure, so a renamed or inserted block
     does not make everything else differ.
 
+    >>> import torch, tbscope
+    >>> before = torch.nn.Sequential(torch.nn.Linear(3, 5))
+    >>> after = torch.nn.Sequential(torch.nn.Linear(3, 5), torch.nn.ReLU())
+    >>> difference = tbscope.diff(before, after, torch.rand(1, 3))
+    >>> bool(difference), [(change.label, change.name) for change in difference.added]
+    (True, [('ReLU', '1')])
+
     Args:
         before: A model, a `Graph`, the path of a file or of a log directory, or anything else
             that `tbscope.load` accepts.
@@ -141,6 +148,11 @@ def check(
     **run: Unpack[Tracing],
 ) -> Checked:
     """Check that a model has the architecture in its lock file, and exceeds no limit.
+
+    >>> import torch, tbscope
+    >>> checked = tbscope.check(torch.nn.Linear(3, 5), torch.rand(1, 3), max_parameters=10)
+    >>> bool(checked), checked.failures
+    (False, ('too large: 20 parameters are more than 10',))
 
     Args:
         model: A model, a `Graph`, or the path of a file or a log, as for `tbscope.load`.

@@ -221,6 +221,8 @@ class Use:
     def value(self, ref: Ref) -> Value:
         """Return the value in this use for a reference in the definition.
 
+        Args:
+            ref: The reference to an input or to an output of a step.
         Raises:
             IndexError: The definition has no input or step for the reference.
         """
@@ -234,7 +236,11 @@ class Use:
         return use.inputs[ref.place]
 
     def part(self, path: tuple[int, ...]) -> "Node | Use":
-        """Return the operation or the use at the end of a path through the steps."""
+        """Return the operation or the use at the end of a path through the steps.
+
+        Args:
+            path: An index among the steps, for each use on the way and for its last step.
+        """
         part: Node | Use = self
         for index in path:
             assert isinstance(part, Use), "an operation has no steps"

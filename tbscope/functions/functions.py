@@ -58,6 +58,8 @@ class Functions(Sequence[Definition]):
     def use(self, call: Call | Scope) -> Use:
         """Return the use for a call or its scope.
 
+        Args:
+            call: A call of this graph, or its scope.
         Raises:
             NotFoundError: No call of this graph has that scope.
         """
@@ -71,8 +73,10 @@ class Functions(Sequence[Definition]):
         return use
 
     def find(self, name: str) -> Definition:
-        """Return the definition with a printed name (`Linear_2`).
+        """Return the definition with a printed name.
 
+        Args:
+            name: The name (`Linear_2`).
         Raises:
             NotFoundError: No definition has that name; the message suggests similar names.
         """

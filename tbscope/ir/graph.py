@@ -99,6 +99,15 @@ _NAME_THAT_IS_A_PLACE = re.compile(r"out(\.[0-9]+)*")
 class Graph:
     """The nodes that ran, in order, with the calls and scopes that enclose them.
 
+    >>> import torch, tbscope
+    >>> graph = tbscope.trace(torch.nn.Sequential(torch.nn.Linear(3, 5)), torch.rand(1, 3))
+    >>> [str(call.scope) for call in graph.calls]
+    ['Sequential', 'Sequential/Linear[0]']
+    >>> [node.name for node in graph.nodes if node.kind == "parameter"]
+    ['0.weight', '0.bias']
+    >>> graph.find("0").results.shape
+    (1, 5)
+
     Attributes:
         name: The class of the model, or the name of the recording.
         nodes: Every node, each after all nodes that it reads.
@@ -194,6 +203,8 @@ class Graph:
     def find_calls(self, name: str) -> list[Call]:
         """Return all calls of the module with this qualified name, in order.
 
+        Args:
+            name: The name in `named_modules()`.
         Raises:
             ArgumentError: The name is not a string.
         """
@@ -218,6 +229,8 @@ class Graph:
                 with figures that differ or are not 0.
             fold: Whether equal modules with consecutive numbers (`0`, `1`, `2`) print as one line,
                 with the sum of their figures.
+        Returns:
+            The table, a `Summary`.
         Raises:
             ArgumentError: A column does not exist, or the depth is not a number of modules.
         """
@@ -232,6 +245,9 @@ class Graph:
         Two calls are uses of one definition if they have the same class, hyper-parameters and
         inner graph; parameters and shapes may differ. `print(graph.functions())` prints each
         definition once, and the graph of their uses.
+
+        Returns:
+            The definitions, `Functions`.
         """
         functions: FunctionsProtocol = late_method("Graph.functions")(self)
         return functions

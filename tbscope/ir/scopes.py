@@ -101,6 +101,12 @@ def _refused(text: object, why: str) -> ArgumentError:
 class Scope:
     """One place where operations run; compared by identity.
 
+    >>> import torch, tbscope
+    >>> graph = tbscope.trace(torch.nn.Sequential(torch.nn.Linear(3, 5)), torch.rand(1, 3))
+    >>> scope = graph.nodes[-1].scope
+    >>> str(scope), scope.qualified_name, scope.part.label
+    ('Sequential/Linear[0]', '0', 'Linear')
+
     Attributes:
         parent: The enclosing scope; None at the top level.
         part: The last step of the path.
@@ -149,6 +155,9 @@ class Scope:
     @staticmethod
     def parse(text: str) -> tuple[ScopePart, ...]:
         """Return the steps of a printed path: `Scope.parse(scope.path) == scope.parts`.
+
+        >>> [part.attribute for part in Scope.parse("Net/Sequential[layer1]/Linear[0].1")]
+        [None, 'layer1', '0']
 
         Args:
             text: A path as printed by `scope.path`, or the ASCII form in the attribute `scope` of a

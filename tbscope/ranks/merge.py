@@ -43,6 +43,12 @@ def merge_ranks(
 ) -> Graph:
     """Merge the graphs of several ranks of one run into one graph.
 
+    >>> import torch, tbscope
+    >>> model, x = torch.nn.Linear(3, 5), torch.rand(1, 3)
+    >>> ranks = [tbscope.trace(model, x, world_size=2, rank=rank) for rank in (0, 1)]
+    >>> tbscope.merge_ranks(ranks).parts[0].ranks
+    (0, 1)
+
     Args:
         graphs: The recorded graphs in any order, one for each rank. They are not changed.
         unfolded: Whether each rank has a box of its own, of up to 64; otherwise ranks that ran the

@@ -43,6 +43,11 @@ RULES = (*names.RULES, *nodes.RULES, *levels.RULES)
 def lint(graph_def: object) -> list[Finding]:
     """Find the violations of rules of TensorBoard's page in a GraphDef.
 
+    >>> import torch, tbscope
+    >>> graph = tbscope.trace(torch.nn.Linear(3, 5), torch.rand(1, 3))
+    >>> tbscope.lint(tbscope.to_graph_def(graph))
+    []
+
     Args:
         graph_def: A GraphDef of TensorBoard's or TensorFlow's, or any object with its fields.
     Returns:

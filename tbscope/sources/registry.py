@@ -76,6 +76,13 @@ def runs(obj: object) -> bool:
 def load(thing: object) -> Graph:
     """Return the graph in a program, a file or a log.
 
+    >>> import torch, tbscope
+    >>> tbscope.trace(torch.nn.Linear(3, 5), torch.rand(1, 3)).save("linear.json")
+    >>> tbscope.load("linear.json")
+    <Graph Linear: 4 nodes, 1 calls>
+    >>> tbscope.load(torch.export.export(torch.nn.Linear(3, 5), (torch.rand(1, 3),)))
+    <Graph Linear: 4 nodes, 1 calls>
+
     Args:
         thing: A graph, an `ExportedProgram`, a `torch.fx.GraphModule`, the result of
             `compile_graphs` (its overview), a function or module that torch.jit traced or scripted,
@@ -85,6 +92,8 @@ def load(thing: object) -> Graph:
             that has a graph of its own. A tag, and a step, may follow the path of a log
             (`runs/net:large@7`). The content of a file decides its kind; the suffix `.onnx` counts
             only if the content is of no kind.
+    Returns:
+        The graph.
     Raises:
         ArgumentError: The object contains no graph, as a model that has yet to run, or several
             graphs; or it is damaged.

@@ -56,6 +56,11 @@ def compile_graphs(
     The call runs once, and its graphs run as they were captured: no code is generated. The model
     and the compiler are restored afterwards.
 
+    >>> import torch, tbscope
+    >>> graphs = tbscope.compile_graphs(torch.nn.Linear(3, 5), torch.rand(1, 3))
+    >>> list(graphs), len(graphs.breaks)
+    (['0 Linear.forward'], 0)
+
     Args:
         model: A module or any other callable; a compiled one is captured anew.
         input_to_model: The inputs, as for `trace`; so are `kwargs`, `input_size` and `dtypes`.
@@ -66,6 +71,8 @@ def compile_graphs(
         fullgraph: As for `torch.compile`: whether a graph break is an error.
         training: Whether the model runs in training mode; None for its present mode.
         grad: Whether gradients are recorded.
+    Returns:
+        The graphs by title, with an overview of all, and with the breaks between them.
     Raises:
         ArgumentError: An option has no valid value, or nothing was captured.
         InputError: The arguments do not fit the model.
@@ -245,13 +252,17 @@ class CompileBackend:
 def compile_backend(backend: str | Callable[..., object] = "inductor") -> CompileBackend:
     """Return a backend for torch.compile that records each graph for another backend.
 
-        backend = tbscope.compile_backend("inductor")
-        model = torch.compile(model, backend=backend)
-        model(x)
-        writer.add_graph(backend.graphs)
+    >>> import torch, tbscope
+    >>> backend = tbscope.compile_backend("eager")
+    >>> model = torch.compile(torch.nn.Linear(3, 5), backend=backend)
+    >>> result = model(torch.rand(1, 3))
+    >>> len(backend.graphs)
+    1
 
     Args:
         backend: The backend that compiles, or its name.
+    Returns:
+        The backend; its `graphs` are the graphs so far.
     Raises:
         ArgumentError: There is no such backend.
     """

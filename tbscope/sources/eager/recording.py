@@ -35,9 +35,15 @@ def record(
 ) -> "Recording":
     """Watch a region of code and record it as one graph.
 
-        with tbscope.record(generator=G, discriminator=D) as recording:
-            loss = criterion(D(G(noise)), target)
-        writer.add_graph(recording.graph)
+    >>> import torch, tbscope
+    >>> model, x = torch.nn.Linear(3, 1), torch.rand(4, 3)
+    >>> with tbscope.record(net=model) as recording:
+    ...     loss = model(x).mean()
+    >>> print(recording.graph)
+    graph(%input : Float(4, 3)):
+      %1 : Float(4, 1) = linear(%input, %net.weight, %net.bias), scope: Linear[net]
+      %2 : Float() = mean(%1)
+      return (%2)
 
     The code runs exactly as without recording: nothing is restored after it, and training flags,
     gradients and random generators are left alone. Tensors from outside are inputs. Outputs are
@@ -113,6 +119,8 @@ class Recording:
     def input(self, **tensors: object) -> None:
         """Name tensors, or pytrees of tensors, as inputs of the graph.
 
+        Args:
+            tensors: The tensors, each under the name of its input.
         Raises:
             ArgumentError: An argument contains no tensor, or the region has ended.
         """
@@ -122,6 +130,8 @@ class Recording:
     def output(self, **tensors: object) -> None:
         """Name tensors, or pytrees of tensors, as outputs of the graph, with their present values.
 
+        Args:
+            tensors: The tensors, each under the name of its output.
         Raises:
             ArgumentError: An argument contains no tensor, or the region has ended.
         """

@@ -52,6 +52,12 @@ def trace(
     Everything that the run changes is restored: training flags, parameters, buffers and gradients,
     attributes and hooks, the state of the random generators, and the inputs themselves.
 
+    >>> import torch, tbscope
+    >>> print(tbscope.trace(torch.nn.Linear(3, 5), torch.rand(1, 3)))
+    graph(%input : Float(1, 3)):
+      %1 : Float(1, 5) = linear(%input, %weight, %bias), scope: Linear
+      return (%1)
+
     Args:
         model: A module, or any other callable (a method, a function, a partial).
         input_to_model: Arguments of the model. A tensor is one argument; a tuple or list contains
@@ -59,35 +65,9 @@ def trace(
             keyword arguments, and any other mapping is one positional argument. None: no
             arguments if forward needs none, else the model's `example_input_array` or
             `dummy_inputs`.
-        kwargs: Further keyword arguments.
-        input_size: In place of `input_to_model`, the size of a generated input, as in
-            torchinfo: `(1, 3, 224, 224)`; a list of the sizes of several inputs, or a mapping
-            from names of parameters. Floats are normally distributed, integers are 0 or 1.
-        dtypes: The element types of these inputs: one for all, or one for each.
-        training: Whether modules run in training mode; None for the present mode of each module.
-        grad: Whether gradients are recorded, for models that differentiate in forward.
-        loss: A function that computes a loss from the result of the model; its operations are
-            part of the graph.
-        backward: Whether the backward pass is run, too, from the loss, or from a scalar that the
-            model returns: a tensor, or an entry called `loss`.
-        fake: Whether the run computes only shapes, on fake tensors for parameters and inputs: no
-            weights are read and no memory is allocated for activations.
-        partial: Whether a model that raises results in the graph up to the error, with a note,
-            and with the attribute `error` on the operation that raised.
-        kernels: Whether the kernels inside each operation are recorded as nodes, for
-            `level="aten"`; the trace takes up to half as long again.
-        profile: Whether times and memory are measured, in further runs: True for 5 runs after 2
-            to warm up, or the number of runs (see `Profile`). Each run is made twice: once
-            unwatched, once timed, both with the loss and the backward pass.
-        world_size: Number of ranks in a simulated distributed run, of which the model is traced as
-            one rank: nothing is sent, and the values of tensors have no meaning. None for the
-            size of the mesh, or for no simulated run if there is no mesh.
-        rank: The rank that the model is traced as.
-        mesh: The dimensions of a device mesh over all of these ranks, outermost first, with their
-            sizes: `{"dp": 128, "tp": 8}`.
-        parallelize: A function of the model and the device mesh that spreads the model over the
-            ranks (`fully_shard`, `parallelize_module`), and returns the callable to run, or None.
-            Its argument is a copy of the model, with `fake=True` a copy without contents.
+        options: Options of the run (`Running`: `training`, `fake`, `backward`, `profile` and
+            more), of a simulated distributed run (`World`), and `kernels`, which records the
+            kernels inside of each operation.
     Returns:
         The graph of the run.
     Raises:

@@ -28,6 +28,18 @@ class scope:  # noqa: N801 (used as a statement, like contextlib.suppress)
 
     Scopes can be nested, in each other and in the scopes of modules. The second scope with a name
     in one parent is numbered, `loss.1`. An object may be entered again, even while it is open.
+    Outside of a trace, a scope has no effect.
+
+    >>> import torch, tbscope
+    >>> @tbscope.scope("double")
+    ... def double(x):
+    ...     return x * 2
+    >>> def model(x):
+    ...     with tbscope.scope("shift"):
+    ...         x = x + 1
+    ...     return double(x)
+    >>> [str(scope) for scope in tbscope.trace(model, torch.rand(3)).scopes()]
+    ['model', 'model/shift', 'model/double']
 
     Args:
         name: Name of the scope: any text that is not empty.
@@ -60,6 +72,10 @@ class scope:  # noqa: N801 (used as a statement, like contextlib.suppress)
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Wrap a function so that each of its calls runs in this scope.
 
+        Args:
+            function: The function.
+        Returns:
+            A function with the same signature.
         Raises:
             ArgumentError: `function` is not callable.
         """
@@ -86,6 +102,15 @@ class scope:  # noqa: N801 (used as a statement, like contextlib.suppress)
 def push_scope(name: str) -> None:
     """Open a scope that `pop_scope` closes, for code that cannot use a `with` block.
 
+    >>> import torch, tbscope
+    >>> def model(x):
+    ...     tbscope.push_scope("shift")
+    ...     x = x + 1
+    ...     tbscope.pop_scope("shift")
+    ...     return x * 2
+    >>> [str(node.scope) for node in tbscope.trace(model, torch.rand(3)).nodes]
+    ['None', 'model/shift', 'model']
+
     Args:
         name: Name of the scope: any text that is not empty.
     Raises:
@@ -96,6 +121,10 @@ def push_scope(name: str) -> None:
 
 def pop_scope(name: str | None = None) -> None:
     """Close the innermost scope of the user.
+
+    >>> import tbscope
+    >>> tbscope.push_scope("shift")
+    >>> tbscope.pop_scope()
 
     Args:
         name: Name of the scope, which is checked; None for the innermost scope, whatever its name.

@@ -34,10 +34,17 @@ def from_export(exported_program_or_path: object, *, trusted: bool = False) -> G
     have their qualified names, inputs and outputs their paths. A symbolic size has no number on the
     edge; the attribute `symbolic_shape` contains its formula.
 
+    >>> import torch, tbscope
+    >>> program = torch.export.export(torch.nn.Linear(3, 5), (torch.rand(1, 3),))
+    >>> tbscope.from_export(program)
+    <Graph Linear: 4 nodes, 1 calls>
+
     Args:
         exported_program_or_path: An `ExportedProgram`, or the path of a `.pt2` file.
         trusted: Whether a file may run code of its author: objects that torch unpickles, and
             compiled parts. Without it, a file with such content is refused.
+    Returns:
+        The graph.
     Raises:
         ArgumentError: The argument is neither, or the file is damaged, or it would run code.
     """

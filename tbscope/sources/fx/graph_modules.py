@@ -37,6 +37,11 @@ def from_fx(
     from the metadata of nodes (`meta["val"]`, `tensor_meta`). Shapes without metadata follow from
     the shapes of the inputs, if there are inputs: operations run on fake tensors.
 
+    >>> import torch, tbscope
+    >>> traced = torch.fx.symbolic_trace(torch.nn.Sequential(torch.nn.Linear(3, 5)))
+    >>> tbscope.from_fx(traced, torch.rand(1, 3)).outputs[0].value.shape
+    (1, 5)
+
     Args:
         graph_module: The result of `torch.fx.symbolic_trace`, `make_fx`, `ExportedProgram.module()`
             or any other tool of torch.fx.
@@ -46,6 +51,8 @@ def from_fx(
         kwargs: Further keyword arguments.
         input_size: The sizes of generated inputs.
         dtypes: Their element types.
+    Returns:
+        The graph.
     Raises:
         ArgumentError: The argument is no graph module.
         InputError: The inputs do not fit the parameters of the graph module.

@@ -71,8 +71,15 @@ def from_graph_def(graph_def_or_path: object) -> Graph:
     lead. Inputs that name no node, and inputs that close a cycle, are left out, and a note reports
     them.
 
+    >>> import torch, tbscope
+    >>> graph = tbscope.trace(torch.nn.Linear(3, 5), torch.rand(1, 3))
+    >>> tbscope.from_graph_def(tbscope.to_graph_def(graph))
+    <Graph Linear: 4 nodes, 1 calls>
+
     Args:
         graph_def_or_path: A `GraphDef`, or the path of one in binary form or as text.
+    Returns:
+        The graph.
     Raises:
         ArgumentError: The argument is none of these, or the file is damaged.
     """

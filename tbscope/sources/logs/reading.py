@@ -58,6 +58,12 @@ def read_log(path: object) -> list[LoggedGraph]:
     graph of another writer has the contents of its GraphDef (see `from_graph_def`), with the times
     and the memory that were written for it; a graph of Keras has the layers.
 
+    >>> import torch, tbscope
+    >>> with tbscope.SummaryWriter("runs/linear") as writer:
+    ...     graph = writer.add_graph(torch.nn.Linear(3, 5), torch.rand(1, 3), tag="small")
+    >>> [(logged.run, logged.tag, logged.graph) for logged in tbscope.read_log("runs")]
+    [('linear', 'small', <Graph Linear: 4 nodes, 1 calls>)]
+
     Args:
         path: The path of an event file or of a log directory, also on another machine in
             TensorBoard's notation (`s3://…`).

@@ -36,6 +36,12 @@ def from_onnx(path_or_proto: object) -> Graph:
     body of the function; each body of an If, Loop or Scan is a scope, too. The model does not
     run, and its data in other files is not read.
 
+    >>> import torch, tbscope
+    >>> model = torch.nn.Linear(3, 5).eval()
+    >>> program = torch.onnx.export(model, (torch.rand(1, 3),), dynamo=True, verbose=False)
+    >>> [node.op for node in tbscope.from_onnx(program).nodes if node.kind == "op"]
+    ['Gemm']
+
     Args:
         path_or_proto: The path of an .onnx file, a `ModelProto`, an `onnx_ir.Model`, or the
             `ONNXProgram` of `torch.onnx.export`.

@@ -34,9 +34,13 @@ def fake_world(
     ranks is whatever the memory contains, so values mean nothing; shapes, groups and bytes are
     right. With `fake=True` nothing is computed either.
 
-        with tbscope.fake_world(64, mesh={"dp": 8, "tp": 8}) as mesh:
-            model = fully_shard(model, mesh=mesh["dp"])
-            graph = tbscope.trace(model, x, fake=True)
+    >>> import torch, tbscope
+    >>> from torch.distributed.fsdp import fully_shard
+    >>> with tbscope.fake_world(64, mesh={"dp": 8, "tp": 8}) as mesh:
+    ...     model = fully_shard(torch.nn.Linear(64, 3), mesh=mesh["dp"])
+    ...     graph = tbscope.trace(model, torch.rand(1, 64), fake=True)
+    >>> [node.collective.kind for node in graph.nodes if node.collective]
+    ['all_gather']
 
     Args:
         world_size: The number of ranks, from 1.

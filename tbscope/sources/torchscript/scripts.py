@@ -51,6 +51,11 @@ def from_torchscript(
     body once. Shapes are the traced shapes; for a script, and for inputs that differ from those of
     the trace, shapes follow from the inputs, by operations on meta or fake tensors.
 
+    >>> import torch, tbscope
+    >>> script = torch.jit.trace(torch.nn.Linear(3, 5), torch.rand(1, 3))
+    >>> tbscope.from_torchscript(script)
+    <Graph Linear: 4 nodes, 1 calls>
+
     Args:
         script_or_path: The result of `torch.jit.trace`, `torch.jit.script` or `torch.jit.freeze`,
             or the path of a file that `torch.jit.save` has written. torch loads the file, and
@@ -63,6 +68,8 @@ def from_torchscript(
         dtypes: Their element types.
         training: Whether modules are read in training mode; None for the mode of each module.
             Traced code stays in the mode of its trace.
+    Returns:
+        The graph.
     Raises:
         ArgumentError: The argument is neither a script nor a path, torch cannot load the file, or
             this torch has no TorchScript.

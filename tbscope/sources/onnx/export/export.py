@@ -47,6 +47,12 @@ def export_onnx(
     A trace of one call records the order of each module's arguments; then
     `torch.onnx.export(..., dynamo=True)` exports the model. Its state is afterwards as before.
 
+    >>> import torch, tbscope
+    >>> model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 3))
+    >>> exported = tbscope.export_onnx(model, torch.rand(1, 3), path="net.onnx")
+    >>> print(*exported.functions)
+    modules::Linear(%input, %weight, %bias; in_features, out_features, bias) -> (%linear), 2 uses
+
     Args:
         model: The module.
         input_to_model: The inputs, as for `trace`; so are `kwargs`, `input_size` and `dtypes`.

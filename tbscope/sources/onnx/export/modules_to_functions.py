@@ -70,6 +70,14 @@ def modules_to_functions(
 ) -> Regrouped:
     """Make the calls of modules local functions of an ONNX model.
 
+    >>> import torch, tbscope
+    >>> model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 3))
+    >>> args = (torch.rand(1, 3),)
+    >>> program = torch.onnx.export(model.eval(), args, dynamo=True, verbose=False)
+    >>> regrouped = tbscope.modules_to_functions(program, torch.nn.Linear)
+    >>> print(*regrouped.functions)
+    modules::Linear(%input, %weight, %bias) -> (%linear), 2 uses
+
     Args:
         onnx_model: The result of `torch.onnx.export(..., dynamo=True)`: an `ONNXProgram`, a path,
             a `ModelProto` or an `onnx_ir.Model`. It is not changed.
