@@ -66,6 +66,14 @@ def test_a_fake_run_makes_no_weights(monkeypatch):
     assert (set(made[: len(made) // 2]), set(made[len(made) // 2 :])) == ({"meta"}, {"cpu"})
 
 
+def test_the_path_of_a_config_makes_no_weights():
+    assert stats("bert/config.json") == stats("hf:bert")
+    told = tbscope("show", "bert/config.json").stdout
+    assert told.startswith("graph(%input_ids : Long(3, 5, device=meta)):")
+    Path("other_config.json").write_text("{}")
+    assert "which contains no graph" in refused("show", "other_config.json")
+
+
 def test_a_model_with_a_decoder_has_inputs_for_both():
     sizes = {"d_model": 8, "d_ff": 8, "num_layers": 1, "num_heads": 2, "d_kv": 4}
     T5Config(**sizes, vocab_size=9).save_pretrained("t5")

@@ -303,8 +303,9 @@ def test_a_column_that_is_none_is_told(branches):
         branches.summary(columns=["calls", "parameter"])
     assert str(error.value) == (
         "a summary has no column 'parameter'\n"
-        "  why: its columns are class, name, scope, kind, input, output, calls, parameters, "
-        "own_parameters, share, trainable_parameters, shared_parameters, parameter_bytes, "
+        "  why: its columns are class, name, scope, kind, input, output, tensors, calls, "
+        "parameters, own_parameters, share, trainable_parameters, shared_parameters, "
+        "parameter_bytes, "
         "buffers, buffer_bytes, flops, backward_flops, activation_bytes, moved_bytes, "
         "saved_bytes, intensity, duration_us\n"
         "  fix: did you mean 'parameters', 'own_parameters', 'parameter_bytes'?"

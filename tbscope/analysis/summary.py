@@ -22,6 +22,7 @@ from tbscope.ir.module_tree import (
     parameter_key,
     walk,
 )
+from tbscope.ir.nodes import type_to_text
 from tbscope.ir.pytree import walk as walk_nest
 from tbscope.ir.scopes import Scope
 from tbscope.messages import first_of, shown
@@ -223,6 +224,7 @@ def part_row(part: ModulePart, costs: Costs, *, depth: int, all_parameters: int)
         "output": outputs[0] if outputs else None,
         "varies": any(item != inputs[0] for item in inputs)
         or any(item != outputs[0] for item in outputs),
+        "tensors": {item.name: type_to_text(item) for item in part.own_state},
         "parameters": holds.parameters,
         "own_parameters": sum(map(numel_of, own.values())),
         "trainable_parameters": holds.trainable,

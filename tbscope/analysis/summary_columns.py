@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, TypeAlias
 from tbscope.analysis.units import bytes_text, count_text, duration_text, flops_text
 from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Shape
-from tbscope.messages import did_you_mean, shown
+from tbscope.messages import did_you_mean, first_of, shown
 from tbscope.utils.validation import is_word
 
 __all__ = ["Column", "Row", "chosen_columns"]
@@ -16,6 +16,7 @@ Row: TypeAlias = dict[str, Any]
 
 # Shapes beyond this number of characters are replaced by their number.
 _SHAPES_WIDTH = 36
+_MOST_TENSORS = 3
 
 
 class Column(NamedTuple):
@@ -68,6 +69,10 @@ def _output(row: Row) -> str:
     return _shapes_text(row["output"], varies=row["varies"], named=True)
 
 
+def _tensors(row: Row) -> str:
+    return first_of((f"{name} {text}" for name, text in row["tensors"].items()), _MOST_TENSORS)
+
+
 def _parameters(row: Row) -> str:
     text = count_text(row["parameters"]) if row["parameters"] else ""
     return f"{text} =" if row["shared_parameters"] else text
@@ -118,6 +123,7 @@ _COLUMNS = {
         _plain("kind", "Kind", str, numeric=False),
         Column("input", "Input", _input, numeric=False),
         Column("output", "Output", _output, numeric=False),
+        Column("tensors", "Tensors", _tensors, numeric=False),
         _plain("calls", "Calls", count_text),
         Column("parameters", "Parameters", _parameters),
         _plain("own_parameters", "Own", count_text),

@@ -1,6 +1,7 @@
 """Parsers of the command line: targets, inputs, factory arguments, files, library options."""
 
 import ast
+import json
 import os
 import re
 import sys
@@ -85,13 +86,15 @@ class GraphPath(NamedTuple):
 
 
 class HubConfig(NamedTuple):
-    """A model of Hugging Face, made from its config with random weights: `hf:NAME`.
+    """A model of Hugging Face, made from its config: `hf:NAME`, or the path of a config.
 
     Attributes:
         name: The name of the model in the local cache, or the path of its config.
+        fake: Whether the model has no weights, in place of random ones.
     """
 
     name: str
+    fake: bool = False
 
     def __str__(self) -> str:
         return f"hf:{self.name}"
@@ -163,11 +166,22 @@ def parse_target(text: str) -> Target:
     path, tag = split_tag(text)
     if path.endswith(".py") and os.path.isfile(path):
         return ModelSpec(path, "")
+    if path.endswith(".json") and _is_config(path):
+        return HubConfig(path, fake=True)
     if tag or "://" in path or os.path.exists(path) or ":" not in path:
         return GraphPath(path, tag)
     return _parse_named(
         text, "package.module:make_model or path/to/file.py:make_model, and is no file with a graph"
     )
+
+
+def _is_config(path: str) -> bool:
+    """Whether a file is the config of a model of Hugging Face."""
+    try:
+        data = json.loads(Path(path).read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(data, dict) and "model_type" in data
 
 
 def parse_input(text: str) -> InputSpec:

@@ -197,6 +197,8 @@ def _graph_of_model(
     from tbscope.sources.eager.trace import trace
 
     torch.manual_seed(seed)
+    if isinstance(target, HubConfig) and target.fake:
+        how["fake"] = True
     fake = bool(how.get("fake"))
     # Prints of the model must not mix with the command's own output.
     with contextlib.redirect_stdout(sys.stderr), contextlib.ExitStack() as stack:

@@ -29,6 +29,7 @@ from tbscope.ir.scopes import Phase, Scope
 from tbscope.messages import one_line
 
 __all__ = [
+    "DTYPE_WORDS",
     "EFFECT_ATTRIBUTES",
     "OPERATIONS",
     "OWNED",
@@ -374,8 +375,7 @@ class Note:
 # -- text -----------------------------------------------------------------------------------
 
 
-# Source: TorchScript's words for scalar types, c10/core/ScalarType.h.
-_DTYPE_WORDS = {
+DTYPE_WORDS = {
     "float16": "Half",
     "float32": "Float",
     "float64": "Double",
@@ -390,6 +390,7 @@ _DTYPE_WORDS = {
     "complex64": "ComplexFloat",
     "complex128": "ComplexDouble",
 }
+"""TorchScript's words for element types. Source: c10/core/ScalarType.h."""
 
 
 def type_to_text(typed: Value | Parameter, *, device: bool = True) -> str:
@@ -413,7 +414,7 @@ def type_text(shape: Shape | None, dtype: str, device: str, sharding: Sharding |
         sizes.append(f"device={device}")
     if sharding is not None:
         sizes.append(f"here={sharding}")
-    return f"{_DTYPE_WORDS.get(dtype, dtype)}({', '.join(sizes)})"
+    return f"{DTYPE_WORDS.get(dtype, dtype)}({', '.join(sizes)})"
 
 
 def node_to_text(node: Node, *, source: bool = False) -> str:

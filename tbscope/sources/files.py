@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DAMAGED",
     "ELSEWHERE",
+    "LEGACY_PICKLE",
     "SAVED_MODEL",
     "FileKind",
     "holds_model",
@@ -40,6 +41,7 @@ FileKind: TypeAlias = Literal[
     "program",
     "torchscript",
     "saved_model",
+    "weights",
 ]
 """Kind of the content at a path: a directory, or the format of a file."""
 
@@ -62,6 +64,12 @@ _SAVED_MODEL = re.compile(rb"\x08\x01\x12[\x80-\xff]*[\0-\x7f]\x0a", re.DOTALL)
 _MODEL = re.compile(r"(^|/)(models/[^/]+\.json|serialized_exported_program\.json)$")
 _SCRIPT = re.compile(rb"PK\x03\x04.{26}[^/]+/data(\.pkl|/[0-9])", re.DOTALL)
 _CONSTANTS = re.compile(r"[^/]*/constants\.pkl")
+_SAVED = re.compile(r"[^/]+/data\.pkl")
+
+LEGACY_PICKLE = b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19."
+"""The first bytes of a file that torch.save wrote before version 1.6: a pickled number."""
+# The library of safetensors refuses longer headers.
+_MOST_HEADER = 100_000_000
 
 
 def kind_of_content(head: bytes, size: int) -> FileKind | None:
@@ -77,6 +85,11 @@ def kind_of_content(head: bytes, size: int) -> FileKind | None:
             return "events"
     if is_json(head):
         return "json"
+    header = int.from_bytes(head[:8], "little")
+    if (head[8:9] == b"{" and header <= _MOST_HEADER) or head.startswith(LEGACY_PICKLE):
+        return "weights"
+    if head.lstrip()[:1] == b"{" and b'"weight_map"' in head:
+        return "weights"
     if _TEXT_HEAD.match(head):
         return "graph_def_text"
     return _kind_of_message(head)
@@ -111,7 +124,9 @@ def kind_of_archive(path: str, head: bytes) -> FileKind | None:
         return None
     if any(map(holds_model, names)):
         return "program"
-    return "torchscript" if holds_script(names) else None
+    if holds_script(names):
+        return "torchscript"
+    return "weights" if any(map(_SAVED.fullmatch, names)) else None
 
 
 def open_archive(file: Any) -> "zipfile.ZipFile":

@@ -242,6 +242,13 @@ def _saved(path: object) -> Graph:
         ) from error
 
 
+def _weights(path: object) -> Graph:
+    # Imported late, as in `_onnx`.
+    from tbscope.sources.weights import from_weights
+
+    return from_weights(path)
+
+
 def _wanted(value: object) -> str:
     return shown(value) if isinstance(value, bool | int | dict | None) else "..."
 
@@ -296,6 +303,7 @@ SOURCES = (
         _read(lambda path: _scripted(path, None, {})),
         ("torchscript",),
     ),
+    GraphSource("that of a file of weights", _never, _read(_weights), ("weights",)),
     # After the other files: a path whose content is of no other kind may end in `.onnx`.
     GraphSource("an ONNX model, or the path of one", is_model, _read(_onnx), ("onnx",)),
     GraphSource("a graph module of torch.fx", is_graph_module, _traced_by_fx),

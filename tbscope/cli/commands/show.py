@@ -10,6 +10,7 @@ from tbscope.cli.output import give, give_json, give_tables, gives_results, tabl
 from tbscope.cli.parameters import ModelSpec
 from tbscope.cli.run_target import graph_of_target, takes_a_target
 from tbscope.cli.target import definitions_in
+from tbscope.ir.nodes import STATE
 
 __all__ = ["show"]
 
@@ -82,8 +83,11 @@ def show(
             give_tables([table(("TARGET", "Definition"), named)], output)
         return
     graph = graph_of_target(**run)
-    if summary:
-        made = graph.summary(depth=depth)
+    # A file of weights has modules, and no operations to print.
+    is_tree = bool(graph.modules) and all(node.kind in STATE for node in graph.nodes)
+    if summary or (is_tree and not (definitions or as_json or parameters)):
+        columns = ("class", "tensors", "parameters", "parameter_bytes") if is_tree else None
+        made = graph.summary(depth=depth, columns=columns)
         if as_json:
             rows = [{**row, "uncounted": dict(row["uncounted"])} for row in made.rows]
             give_json({"version": 1, "rows": rows}, output)

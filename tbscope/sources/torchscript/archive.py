@@ -4,20 +4,17 @@ The traced inputs in the archive are read here, by an unpickler that calls nothi
 """
 
 import io
-import pickle
 import zipfile
 from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
-import torch
-
 from tbscope.errors import ArgumentError
+from tbscope.ir.pytree import map_tree
 from tbscope.messages import error_text, shown
 from tbscope.sources.files import DAMAGED, holds_script, local_file, open_archive, unreadable
 from tbscope.sources.fx.aliasing import UNKNOWN, TensorType, Types
+from tbscope.sources.pickles import PickledObject, PickledTensor, TensorUnpickler
 from tbscope.sources.torch.compat.modules import load_script_file
-from tbscope.sources.torch.subclasses import dtype_name
 from tbscope.sources.torchscript.types import ScriptBlock
 
 __all__ = ["Loaded", "load_script"]
@@ -86,36 +83,18 @@ def _noted(archive: zipfile.ZipFile, path: object) -> list[Types] | None:
         content = archive.read(name)
         if name.endswith("/traced_inputs.pkl"):
             try:
-                inputs = _Types(io.BytesIO(content)).load().get("forward")
-                traced_inputs = inputs if isinstance(inputs, list) else None
+                inputs = TensorUnpickler(io.BytesIO(content)).load().get("forward")
+                traced_inputs = map_tree(inputs, _typed) if isinstance(inputs, list) else None
             except Exception as error:  # The reader of a damaged pickle may raise anything.
                 why = f"its entry {shown(name)} cannot be read: {error_text(error)}"
                 raise unreadable(path, _DOING, why, DAMAGED) from error
     return traced_inputs
 
 
-class _Types(pickle.Unpickler):
-    """Unpickler that returns a `TensorType` for each tensor, and calls no named function."""
-
-    def find_class(self, module: str, name: str, /) -> object:
-        """Return a substitute for a class or a function: `_called` with its full name."""
-        return partial(_called, f"{module}.{name}")
-
-    def persistent_load(self, pid: Any, /) -> str:
-        """Return the dtype name of a storage (`float32`), or `unknown` if torch lacks it."""
-        # The storage class in the pickle is the substitute that `find_class` has returned.
-        (storage_name,) = pid[1].args
-        storage_class = getattr(torch, storage_name.rpartition(".")[2], None)
-        return UNKNOWN.dtype if storage_class is None else dtype_name(storage_class.dtype)
-
-
-_TENSORS = ("torch._utils._rebuild_tensor_v2", "torch._utils._rebuild_qtensor")
-
-
-def _called(named: str, *args: Any) -> object:
-    """Return the result of a call in a pickle: a type for a tensor, an object without its tag."""
-    if named in _TENSORS:
-        dtype, _, sizes, strides = args[:4]
+def _typed(content: object) -> object:
+    """Return the type of a tensor in a pickle, and None for an object of any class."""
+    if isinstance(content, PickledTensor):
         # A type without strides is never run on meta tensors, which an unknown dtype cannot be.
-        return TensorType(sizes, dtype, "cpu", stride=strides if dtype != "unknown" else None)
-    return args[0] if named == "torch.jit._pickle.restore_type_tag" else None
+        stride = content.stride if content.dtype != UNKNOWN.dtype else None
+        return TensorType(content.shape, content.dtype, "cpu", stride=stride)
+    return None if isinstance(content, PickledObject) else content
