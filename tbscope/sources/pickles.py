@@ -30,7 +30,7 @@ class PickledTensor(NamedTuple):
 class PickledObject(dict[Any, Any]):
     """Substitute for an object of any class; an entry of the object is an entry of this dict."""
 
-    __hash__ = object.__hash__
+    __hash__ = object.__hash__  # type: ignore[assignment]  # A key of another dict, maybe.
     state: object = None
     """The attributes of the object, as `__setstate__` would receive them."""
 
