@@ -31,6 +31,7 @@ import tbscope
 from tbscope.formats.compressed import RECORD_FIELD, record_of
 from tbscope.formats.json import compact_json, graph_to_json
 from tbscope.graphdef.wire import delimited, varint
+from tbscope.sources.weights import from_weights
 from tests.build import chain
 from tests.full_graph import full
 from tests.log_files import graph_def, metadata, record, tagged
@@ -313,6 +314,24 @@ def _pt2() -> bytes:
     return _MADE["pt2"]
 
 
+def _weights(rng: random.Random) -> bytes:
+    """Give a file of torch.save, an older one, or one of safetensors."""
+    if "weights" not in _MADE:
+        state = Steps().state_dict()
+        for name, is_zip in (("weights", True), ("old weights", False)):
+            made = io.BytesIO()
+            torch.save(state, made, _use_new_zipfile_serialization=is_zip)
+            _MADE[name] = made.getvalue()
+    form = rng.choice(("zip", "old", "header"))
+    if form == "zip":
+        return _zip(_MADE["weights"], rng)
+    if form == "old":
+        return damage(_MADE["old weights"], rng)
+    entry = {"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 16]}
+    header = _damaged_entry(".json", json.dumps({"fc.weight": entry, "b": entry}).encode(), rng)
+    return len(header).to_bytes(8, "little") + header + bytes(16)
+
+
 def _onnx(rng: random.Random) -> bytes:
     if "onnx" not in _MADE:
         from tests.onnx_build import FLOAT, info, model_of, node
@@ -336,6 +355,7 @@ FORMS: dict[str, tuple[str, Make]] = {
     "graphdef": ("graph.pb", _pb),
     "pt2": ("model.pt2", _program),
     "script": ("model.pt", _script),
+    "weights": ("model.pt", _weights),
     "onnx": ("model.onnx", _onnx),
 }
 """For each form the name of its file, and what makes a damaged one."""
@@ -347,6 +367,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "graphdef": tbscope.from_graph_def,
     "pt2": tbscope.from_export,
     "script": tbscope.from_torchscript,
+    "weights": from_weights,
     "onnx": tbscope.from_onnx,
 }
 

@@ -150,6 +150,7 @@ def test_a_damaged_file_is_one_error(tmp_path, name, part):
     ("header", "why"),
     [
         ({"w": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}, "end at byte 4 of 0"),
+        ({"w": {"dtype": "F32", "shape": [-1], "data_offsets": [0, 0]}}, "-1 is no size"),
         ({"w": 3}, "TypeError"),
         ({"w": {"dtype": "F32", "shape": "a", "data_offsets": [0, 0]}}, "ValueError"),
         ({}, "it contains no tensors"),

@@ -47,10 +47,13 @@ class PickledObject(dict[Any, Any]):
         self.state = state
 
 
-class TensorUnpickler(pickle.Unpickler):
-    """Unpickler that imports no class, and calls no function of the pickle."""
+class TensorUnpickler(pickle._Unpickler):
+    """Unpickler that imports no class, and calls no function of the pickle.
 
-    def find_class(self, module: str, name: str, /) -> Any:
+    The unpickler in C allocates a table as large as a number in the file claims.
+    """
+
+    def find_class(self, module: str, name: str) -> Any:
         """Return the substitute for a class or a function."""
         if module == "torch._utils" and name.startswith(("_rebuild_tensor", "_rebuild_qtensor")):
             return self.tensor
@@ -60,7 +63,7 @@ class TensorUnpickler(pickle.Unpickler):
             return _call
         return type(name, (PickledObject,), {"__module__": module})
 
-    def persistent_load(self, pid: Any, /) -> Any:
+    def persistent_load(self, pid: Any) -> Any:
         """Return the element type of a storage, and its key."""
         # Old files have a record of each class of modules in the form of a storage.
         if pid[0] != "storage":
@@ -75,7 +78,8 @@ class TensorUnpickler(pickle.Unpickler):
         if dtype == "unknown" and len(others) > 2:
             # A storage without a type: the type of the tensor follows.
             dtype = getattr(others[2], "__name__", dtype)
-        return PickledTensor(tuple(sizes), dtype, tuple(strides), (key, offset, tuple(sizes)))
+        shape = tuple(map(int, sizes))
+        return PickledTensor(shape, dtype, tuple(strides), (str(key), int(offset), shape))
 
 
 # Functions whose results have the data of their first argument.

@@ -4,8 +4,10 @@ A file of safetensors, a state_dict or another object that torch.save wrote, and
 several such files are read without their data, and without torch.
 """
 
+import io
 import json
 import math
+import mmap
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -26,6 +28,8 @@ __all__ = ["from_weights"]
 _DOING = "no weights can be read"
 _MODULE = "torch.nn.modules.module.Module"
 _LIST = "torch.nn.modules.container.ModuleList"
+# The deepest module, as in logs: a longer name is that of a tensor in it.
+_MOST_DEPTH = 64
 _NUMBER = re.compile("([0-9]+)")
 # Element types of safetensors: `F32`, `BF16`, `F8_E4M3`.
 _CODE = re.compile(r"(BF|F|I|U|C)([0-9]+)(?:_(\w+))?")
@@ -54,13 +58,14 @@ def from_weights(path_like: object) -> Graph:
     notes = [Note("the file has no operations, and each parameter in it counts as trainable")]
     try:
         weights = _read(path, classes, notes)
+        if weights:
+            title = os.path.basename(path).partition(".")[0]
+            return _graph(title, weights, classes, notes)
     except ArgumentError:
         raise
     except Exception as error:  # The readers of a damaged file raise errors of many kinds.
         raise unreadable(path_like, _DOING, error_text(error), DAMAGED) from error
-    if not weights:
-        raise unreadable(path_like, _DOING, "it contains no tensors")
-    return _graph(os.path.basename(path).partition(".")[0], weights, classes, notes)
+    raise unreadable(path_like, _DOING, "it contains no tensors")
 
 
 def _read(path: str, classes: dict[str, str], notes: list[Note]) -> dict[str, _Weight]:
@@ -78,12 +83,13 @@ def _read(path: str, classes: dict[str, str], notes: list[Note]) -> dict[str, _W
                 (name,) = (name for name in archive.namelist() if name.endswith("/data.pkl"))
                 if archive.getinfo(name).file_size > os.path.getsize(path):
                     raise ValueError(f"its entry {shown(name)} claims more bytes than the file has")
-                with archive.open(name) as pickled:
-                    return dict(_in_pickle(TensorUnpickler(pickled).load(), classes, path))
+                content = TensorUnpickler(io.BytesIO(archive.read(name))).load()
+                return dict(_in_pickle(content, classes, path))
         if head.startswith(LEGACY_PICKLE[:9]):
-            file.seek(0)
-            # A magic number, a version and the sizes of numbers come before the content.
-            content = [TensorUnpickler(file).load() for _ in range(4)][3]
+            # A file allocates as many bytes as it is asked for, and a map those that it has.
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as pickled:
+                # A magic number, a version and the sizes of numbers come before the content.
+                content = [TensorUnpickler(pickled).load() for _ in range(4)][3]
             return dict(_in_pickle(content, classes, path))
         if head[8:] != b"{":
             file.seek(0)
@@ -161,23 +167,22 @@ def _graph(
     title: str, weights: Mapping[str, _Weight], classes: Mapping[str, str], notes: list[Note]
 ) -> Graph:
     """Return the graph of tensors, with a call for each module that a name contains."""
-    owned: dict[str, dict[str, _Weight]] = {}
-    for name, weight in weights.items():
-        owner = name.rpartition(".")[0]
-        parts = owner.split(".") if owner else []
-        for depth in range(len(parts) + 1):
-            owned.setdefault(".".join(parts[:depth]), {})
-        owned[owner][name] = weight
+    # The parent, the attribute and the tensors of each module.
+    modules: dict[str, tuple[str, str, dict[str, _Weight]]] = {"": ("", "", {})}
     children: dict[str, list[str]] = {}
-    for name in filter(None, owned):
-        parent, _, attribute = name.rpartition(".")
-        children.setdefault(parent, []).append(attribute)
+    for name, weight in weights.items():
+        owner, *path = "", *name.split(".", _MOST_DEPTH)[:-1]
+        for part in path:
+            parent, owner = owner, f"{owner}.{part}" if owner else part
+            if owner not in modules:
+                modules[owner] = parent, part, {}
+                children.setdefault(parent, []).append(part)
+        modules[owner][2][name] = weight
     build = GraphBuilder(classes.get("", title).rpartition(".")[2])
     build.graph.notes = notes
     scopes: dict[str, Scope] = {}
     numbers: dict[object, int] = {}
-    for name, own in owned.items():
-        parent, _, attribute = name.rpartition(".")
+    for name, (parent, attribute, own) in modules.items():
         numbered = name and all(map(str.isdecimal, children.get(name, "x")))
         class_name = classes.get(name) or (_LIST if numbered else _MODULE if name else title)
         scopes[name] = scope = build.new_scope(
