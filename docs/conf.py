@@ -4,8 +4,10 @@ The pages stay as they are read in the repository: README is the first of them, 
 of the repository becomes a copy of that file. Nothing is asked of the network.
 """
 
+import inspect
 import re
 import sys
+from dataclasses import is_dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -34,7 +36,8 @@ default_role = "code"
 napoleon_custom_sections = [("Source", "notes")]
 napoleon_use_ivar = True
 autodoc_member_order = "bysource"
-autodoc_typehints = "signature"
+autodoc_typehints = "description"
+autodoc_typehints_description_target = "documented"
 
 # The extra `docs` alone makes the site: the classes that callbacks subclass are stubs.
 for _library in ("lightning", "lightning.pytorch", "lightning.pytorch.callbacks", "transformers"):
@@ -43,6 +46,31 @@ for _library in ("lightning", "lightning.pytorch", "lightning.pytorch.callbacks"
 
 _LINK = re.compile(r"(?<=\]\()(?!\w+:|#)([^)]*)")
 _CODE = re.compile(r"(^```.*?^```$|`[^`\n]*`)", re.MULTILINE | re.DOTALL)
+
+
+_ENTRY = re.compile(r"^\.\. auto\w+:: ([\w.]+)$", re.MULTILINE)
+_NAMES = {
+    name: path
+    for page in (ROOT / "docs" / "reference").glob("*.md")
+    for path in _ENTRY.findall(page.read_text(encoding="utf-8"))
+    for name in (path, path.rpartition(".")[2])
+}
+"""The public names as texts write them, `Graph` and `tbscope.Graph`, with their entries."""
+
+
+def _named(text: str) -> str:
+    """Return a page in which each public name as code (`tbscope.trace`) leads to its entry."""
+    parts = _CODE.split(text)
+    for at in range(1, len(parts), 2):
+        name = parts[at].strip("`")
+        linked = parts[at + 1].startswith("]") or not name.startswith("tbscope.")
+        if parts[at] == f"`{name}`" and name in _NAMES and not linked:
+            parts[at] = f"[{parts[at]}](#{name})"
+    # The list of all names leads to the pages of the repository, and here to the entries.
+    text = "".join(parts)
+    return re.sub(
+        r"(\[`([\w.]+)`\])\(reference/\w+\.md\)", lambda row: f"{row[1]}(#{_NAMES[row[2]]})", text
+    )
 
 
 def _relinked(text: str, place: Any) -> str:
@@ -77,7 +105,50 @@ def _read(app: Any, docname: str, source: list[str]) -> None:
             text = (ROOT / path).read_text(encoding="utf-8")
             # What the page itself says is for those who read it in the repository.
             own = _relinked(text, _from_root) + own.partition("<!-- site -->")[2]
-    source[0] = own
+    source[0] = _named(own)
+
+
+def _link_names(line: str, own: str) -> str:
+    """Return a line of a docstring in which public names and pages are links."""
+
+    def link(code: re.Match[str]) -> str:
+        name, _, member = (code[1], "", "") if code[1] in _NAMES else code[1].partition(".")
+        path = _NAMES.get(name)
+        # `scope` is an attribute more often than the function.
+        if path is None or name == "scope" or path == own:
+            return code[0]
+        return f":py:obj:`{code[1]} <{path}{member and '.' + member}>`"
+
+    line = re.sub(r"(?<![:`])`([\w.]+)`", link, line)
+    return re.sub(r"docs/([\w-]+)\.md", r":doc:`/\1`", line)
+
+
+def _sign(
+    app: Any, what: str, name: str, thing: Any, options: Any, signature: str | None, result: Any
+) -> tuple[str, None] | None:
+    """Have a signature name options once, as `**options`; classes that are results have none."""
+    if inspect.isclass(thing):
+        made = thing.__module__ != name.rpartition(".")[0] or ".integrations." in name
+        return None if signature is None or (made and not is_dataclass(thing)) else ("", None)
+    if not inspect.isfunction(thing):
+        return None
+    # Annotations are those that the function itself declares, without the options of its last.
+    declared = thing.__annotations__.keys() - {"return"}
+    named = [
+        parameter.replace(annotation=inspect.Parameter.empty)
+        for parameter in inspect.signature(thing).parameters.values()
+        if parameter.name in declared
+    ]
+    rest = [
+        inspect.Parameter(option, inspect.Parameter.VAR_KEYWORD)
+        for option in declared - {parameter.name for parameter in named}
+    ]
+    return str(inspect.Signature([*named, *rest])), None
+
+
+def _skip(app: Any, what: str, name: str, thing: Any, skipped: bool, options: Any) -> bool | None:
+    """Leave out the fields of a named tuple, which its docstring describes."""
+    return True if str(thing.__doc__).startswith("Alias for field") else None
 
 
 def _shape(app: Any, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
@@ -92,12 +163,24 @@ def _shape(app: Any, what: str, name: str, thing: Any, options: Any, lines: list
             depth = own
         elif line.strip() and own < depth:
             depth = 0
-        shaped.append(line)
+        code = depth or line.lstrip().startswith((">>>", "..."))
+        shaped.append(line if code else _link_names(line, name))
     lines[:] = shaped
+
+
+def _shorten(app: Any, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
+    """Have the types of attributes be names without their modules, as those of arguments are."""
+    lines[:] = [
+        re.sub(r"\btbscope(\.\w+)+", r"~\g<0>", line) if line.startswith(":vartype") else line
+        for line in lines
+    ]
 
 
 def setup(app: Any) -> None:
     """Take part in the making of the site."""
     app.connect("source-read", _read)
+    app.connect("autodoc-process-signature", _sign)
+    app.connect("autodoc-skip-member", _skip)
     # Before the sections of a docstring become lists.
     app.connect("autodoc-process-docstring", _shape, priority=100)
+    app.connect("autodoc-process-docstring", _shorten, priority=900)

@@ -30,7 +30,7 @@ def site():
         fcntl.flock(lock, fcntl.LOCK_EX)
         done = subprocess.run(command, cwd=DOCS.parent, capture_output=True, text=True, check=False)
         assert (done.returncode, done.stderr) == (0, "")
-        return {path: path.read_text() for path in (folder / "site").glob("*.html")}
+        return {path: path.read_text() for path in (folder / "site").rglob("*.html")}
 
 
 def astray(page, target, ids):
@@ -52,16 +52,29 @@ def test_nothing_that_a_page_shows_is_asked_of_the_network(site):
     shown = [link for text in site.values() for link in _SHOWN.findall(text)]
     assert len(shown) > 100
     assert [link for link in shown if re.match(r"(https?:)?//", link)] == []
-    styles = [path.read_text() for path in next(iter(site)).parent.rglob("*.css")]
+    styles = [path.read_text() for path in (DOCS.parent / "build" / "site").rglob("*.css")]
     assert styles
     assert [style for style in styles if re.search(r"(@import|url\()[^;)]*//", style)] == []
 
 
 def test_the_first_page_is_readme_and_the_reference_tells_docstrings(site):
-    pages = {path.name: text for path, text in site.items()}
-    assert "so the picture shows the code that ran" in pages["index.html"]
-    assert "Draw a model in TensorBoard" in pages["reference.html"]
-    assert "Keep a Changelog" in pages["changelog.html"]
+    pages = {path.parent.name + "/" + path.name: text for path, text in site.items()}
+    assert "so the picture shows the code that ran" in pages["site/index.html"]
+    assert "Draw a model in TensorBoard" in pages["reference/drawing.html"]
+    assert "Keep a Changelog" in pages["site/changelog.html"]
+
+
+def test_a_signature_names_options_once_and_public_names_are_links(site):
+    pages = {path.name: text for path, text in site.items() if path.parent.name == "reference"}
+    signature = pages["drawing.html"].partition('id="tbscope.add_graph"')[2].partition("</dt>")[0]
+    names = re.findall(r'<span class="n"><span class="pre">(\w+)', signature)
+    assert names[-2:] == ["on_error", "options"]
+    assert len(names) == 7
+    described = pages["drawing.html"].partition('id="tbscope.add_graph"')[2].partition("<dt")[2]
+    for target in ("options.html#tbscope.Drawing", "graph.html#tbscope.Graph"):
+        assert f'href="{target}"' in described
+    (listed,) = [text for path, text in site.items() if path.name == "reference.html"]
+    assert 'href="reference/graph.html#tbscope.ir.graph.Node"' in listed
 
 
 def test_a_link_that_leads_nowhere_is_found(tmp_path):
