@@ -91,7 +91,7 @@ class Tab:
 
 def at(**place):
     """Return the address of a place in the tab."""
-    return "".join(f"&p.tbscope.{key}={quote(str(value), safe='')}" for key, value in place.items())
+    return "".join(f"&p.tbscope.{key}={quote(str(value))}" for key, value in place.items())
 
 
 def answer(server, path, **query):

@@ -303,7 +303,7 @@ def test_the_address_names_what_is_selected(show):
     page = show(nested())
     page.open("blocks")
     page.click("blocks/1")
-    assert page.page.evaluate("() => location.hash") == "#blocks%2F1"
+    assert page.page.evaluate("() => location.hash") == "#blocks/1"
     page.press("Escape")
     assert page.page.evaluate("() => location.hash") == "#&open=blocks"
     page.press("c")
@@ -321,6 +321,21 @@ def test_an_address_leads_to_a_node_however_deep_it_is(show):
         "() => document.getElementById('card').textContent.includes('weight')"
     )
     assert page.selected == ["blocks/0/fc/weight"]
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("blocks%2F1%2Ffc", "blocks/1/fc"),
+        ("blocks.1.fc", "blocks/1/fc"),
+        ("1.fc", "blocks/1/fc"),
+        ("blocks.0.fc.weight", "blocks/0/fc/weight"),
+    ],
+)
+def test_a_text_about_the_code_leads_to_the_box_of_a_module(show, text, name):
+    page = show(nested(), at=f"#{text}")
+    assert page.selected == [name]
+    assert page.page.evaluate("() => location.hash") == f"#{name}"
 
 
 @pytest.mark.parametrize("name", ["nowhere", "100%", "__proto__"])

@@ -86,6 +86,9 @@ def test_the_address_leads_to_what_is_shown(show):
     again = show(address.removeprefix("#tbscope"))
     expect(again.frame.locator("#card h2")).to_have_text("fc")
     assert {"fc", "relu", "add"} <= {*again.labels}
+    by_hand = show(at(run="blocks", node="blocks.1.fc"))
+    expect(by_hand.frame.locator("#card h2")).to_have_text("fc")
+    by_hand.page.wait_for_function("address => location.hash === address", arg=address)
     again.page.evaluate(f"location.hash = '#tbscope{at(run='flat')}'")
     expect(again.frame.locator("#card h2")).to_have_text("Flat")
 

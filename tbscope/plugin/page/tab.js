@@ -3,7 +3,7 @@
 import {comparing, listOthers, otherParts, takeOther} from "./compare.js";
 import {brief, fill, make} from "./elements.js";
 import {follow, relist, start, wait} from "./main.js";
-import {decoded} from "./opened.js";
+import {decoded, encoded} from "./opened.js";
 
 const RELOAD_MS = 10000;
 const PREFIX = "p.tbscope.";
@@ -189,7 +189,7 @@ function writeAddress({node, open}, {jump = false} = {}) {
   if (others[0] && others[0] !== "tbscope") return;
   const parts = {run: shown.run, tag: shown.tag, step: shown.step === null ? "" : String(shown.step), ...otherParts(), open, node};
   const own = Object.entries(parts).filter(([, value]) => value)
-    .map(([key, value]) => `${PREFIX}${key}=${encodeURIComponent(value)}`);
+    .map(([key, value]) => `${PREFIX}${key}=${encoded(value)}`);
   history[jump ? "pushState" : "replaceState"](history.state, "", `#${[...others, ...own].join("&")}`);
 }
 

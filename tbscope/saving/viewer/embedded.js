@@ -1,7 +1,7 @@
 // The saved page: every answer is in it, and its own address names what is selected.
 
 import {follow, start} from "./main.js";
-import {decoded} from "./opened.js";
+import {decoded, encoded} from "./opened.js";
 
 const {words, head, levels, cards, index, figures, modules, record} = JSON.parse(document.getElementById("data").textContent);
 
@@ -39,7 +39,7 @@ const page = {
   write: ({node, open}, {jump = false} = {}) => {
     // A page within a notebook has no address of its own.
     if (location.protocol === "about:") return;
-    const hash = encodeURIComponent(node) + (open === null ? "" : OPEN + encodeURIComponent(open));
+    const hash = encoded(node) + (open === null ? "" : OPEN + encodeURIComponent(open));
     const address = hash ? `#${hash}` : location.pathname + location.search;
     history[jump ? "pushState" : "replaceState"](null, "", address);
   },

@@ -96,10 +96,16 @@ export class Graph {
     return this.at(number);
   }
 
-  /** Returns a promise of the number of the thing with a name, or -1 if there is none. */
+  /**
+   * Returns a promise of the number of the thing with a name, or -1 if there is none.
+   *
+   * A text about the code has the name of a module with dots, and without the outermost box.
+   */
   async find(name) {
     for (const thing of this.things.values()) if (thing.name === name) return thing.at;
-    return (await this.index()).name.indexOf(name);
+    const {name: names} = await this.index(), path = name.replaceAll(".", "/");
+    const at = [names.indexOf(name), names.indexOf(path)].find((number) => number >= 0);
+    return at === undefined ? names.findIndex((one) => path && one.endsWith(`/${path}`)) : at;
   }
 
   once(key, work) {

@@ -68,6 +68,11 @@ export function readOpened(text) {
   return root.inside;
 }
 
+/** Returns a name for an address, with its slashes: people read and write it. */
+export function encoded(name) {
+  return encodeURIComponent(name).replaceAll("%2F", "/");
+}
+
 /** Returns the text that was encoded for an address; of one that was not, the text itself. */
 export function decoded(text) {
   try { return decodeURIComponent(text); } catch { return text; }
