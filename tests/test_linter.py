@@ -277,22 +277,21 @@ def test_anything_with_the_fields_of_a_graph_def_is_taken():
 @pytest.mark.parametrize(
     ("given", "kind", "fix"),
     [
-        (tbscope.Graph("Net"), "Graph", "lint(tbscope.to_graph_def(graph))"),
         (
             b"",
             "bytes",
             "lint(GraphDef.FromString(data)), with tensorboard.compat.proto.graph_pb2.GraphDef",
         ),
-        (None, "NoneType", "lint(tbscope.to_graph_def(tbscope.trace(model, inputs)))"),
+        (None, "NoneType", "lint(tbscope.trace(model, inputs))"),
         (
             type("Nodes", (), {"node": []}),
             "type",
-            "lint(tbscope.to_graph_def(tbscope.trace(model, inputs)))",
+            "lint(tbscope.trace(model, inputs))",
         ),
         (
             SimpleNamespace(node=[1]),
             "SimpleNamespace",
-            "lint(tbscope.to_graph_def(tbscope.trace(model, inputs)))",
+            "lint(tbscope.trace(model, inputs))",
         ),
     ],
 )
@@ -312,6 +311,15 @@ def test_the_graph_that_torch_writes_breaks_rules():
     graph_def, _ = torch_graph(model, torch.ones(1, 3, 8, 8))
     rules = found(graph_def)
     assert {"swallowed-op", "missing-shape"} <= rules
+
+
+def test_a_graph_is_checked_as_its_drawing_and_a_file_as_its_graph_def(tmp_path):
+    graph = tbscope.trace(torch.nn.Sequential(*map(torch.nn.Dropout, [0.5] * 400)), torch.ones(1))
+    assert {finding.rule for finding in lint(graph)} == {"wide-level"}
+    assert lint(graph) == lint(tbscope.to_graph_def(graph))
+    graph_def = message("a!b In")
+    (tmp_path / "net.pb").write_bytes(graph_def.SerializeToString())
+    assert lint(str(tmp_path / "net.pb")) == lint(tmp_path / "net.pb") == lint(graph_def) != []
 
 
 @pytest.mark.parametrize("name", GALLERY)

@@ -4,12 +4,16 @@ for finding in lint(graph_def):
     print(finding)
 """
 
+import os
 from dataclasses import dataclass
 from typing import Any
 
 from tbscope.errors import ArgumentError
+from tbscope.ir.graph import Graph
+from tbscope.pipeline import to_graph_def
 from tbscope.rules import levels, names, nodes
 from tbscope.rules.rule import LintContext, Severity
+from tbscope.sources.graphdef.loading import load_graph_def
 
 __all__ = ["RULES", "Finding", "lint"]
 
@@ -40,8 +44,8 @@ RULES = (*names.RULES, *nodes.RULES, *levels.RULES)
 """The rules in the order in which they are checked; docs/lint.md lists them."""
 
 
-def lint(graph_def: object) -> list[Finding]:
-    """Find the violations of rules of TensorBoard's page in a GraphDef.
+def lint(graph: object) -> list[Finding]:
+    """Find the rules of TensorBoard's page that a GraphDef, or the drawing of a graph, breaks.
 
     >>> import torch, tbscope
     >>> graph = tbscope.trace(torch.nn.Linear(3, 5), torch.rand(1, 3))
@@ -49,14 +53,19 @@ def lint(graph_def: object) -> list[Finding]:
     []
 
     Args:
-        graph_def: A GraphDef of TensorBoard's or TensorFlow's, or any object with its fields.
+        graph: A GraphDef of TensorBoard's or TensorFlow's, any object with its fields, the path of
+            its file, or a `Graph`.
     Returns:
         A finding for each violation, in the order of `RULES`.
     Raises:
-        ArgumentError: `graph_def` is no GraphDef.
+        ArgumentError: `graph` is neither, or the file contains no GraphDef.
     """
-    _check_graph_def(graph_def)
-    reading = LintContext(graph_def)
+    if isinstance(graph, str | os.PathLike):
+        graph = load_graph_def(graph)
+    if isinstance(graph, Graph):
+        graph = to_graph_def(graph)
+    _check_graph_def(graph)
+    reading = LintContext(graph)
     return [
         Finding(rule.name, *fault, rule.severity) for rule in RULES for fault in rule.check(reading)
     ]
@@ -71,15 +80,11 @@ def _check_graph_def(graph_def: Any) -> None:
         fits, first = False, ""
     if fits or (first is None and not isinstance(graph_def, type)):
         return
-    kind = type(graph_def).__name__
-    if kind == "Graph":
-        fix = "lint(tbscope.to_graph_def(graph))"
-    elif isinstance(graph_def, bytes):
+    fix = "lint(tbscope.trace(model, inputs))"
+    if isinstance(graph_def, bytes):
         fix = "lint(GraphDef.FromString(data)), with tensorboard.compat.proto.graph_pb2.GraphDef"
-    else:
-        fix = "lint(tbscope.to_graph_def(tbscope.trace(model, inputs)))"
     raise ArgumentError(
-        f"cannot lint an object of type {kind}",
+        f"cannot lint an object of type {type(graph_def).__name__}",
         why="it is no GraphDef: it has no list 'node' of entries with name, op, input, attr "
         "and device",
         fix=fix,

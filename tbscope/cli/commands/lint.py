@@ -75,14 +75,10 @@ def _linted(target: Target, run: dict[str, Any]) -> "Iterator[tuple[str, list[Fi
                 yield named, found_in(message.graph_def())
             return
         if kind in ("graph_def", "graph_def_text"):
-            from tbscope.sources.graphdef.loading import load_graph_def
-
-            yield target.path, found_in(load_graph_def(target.path))
+            yield target.path, found_in(target.path)
             return
-    from tbscope.pipeline import to_graph_def
-
     graph = graph_of_target(target, **run)
-    yield graph.name, found_in(to_graph_def(graph))
+    yield graph.name, found_in(graph)
 
 
 def _messages(target: GraphPath) -> "Iterator[LoggedMessage]":
