@@ -50,8 +50,8 @@ class Architecture:
             model: As for `tbscope.check`.
             input_to_model: As for `tbscope.check`.
             pin: The path of the lock file, relative to the folder of the test's file.
-            options: Limits (`max_parameters`, `max_flops`, `max_activation_bytes`, `no_op`) and
-                options of the run, as for `tbscope.check`.
+            options: Limits (`max_parameters`, `max_flops`, `max_activation_bytes`, `no_op`),
+                `any_batch_size`, and options of the run, as for `tbscope.check`.
         Raises:
             ArgumentError: As for `tbscope.check`.
         """

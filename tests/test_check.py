@@ -245,6 +245,24 @@ def test_a_pin_of_a_later_version_is_refused():
     assert "this pin is of version 2: this tbscope reads version 1" in refused(pin="net.json")
 
 
+def test_a_model_of_another_batch_size_passes_if_it_may_and_leaves_its_pin():
+    tbscope.check(net(), X, pin="net.json", update=True)
+    text = Path("net.json").read_text()
+    others = torch.ones(7, 2)
+    assert not tbscope.check(net(), others, pin="net.json")
+    assert tbscope.check(net(), others, pin="net.json", any_batch_size=True)
+    updated = tbscope.check(net(), others, pin="net.json", any_batch_size=True, update=True)
+    assert (bool(updated), updated.written, Path("net.json").read_text()) == (True, False, text)
+    wide = tbscope.check(net(5), others, pin="net.json", any_batch_size=True)
+    assert str(wide).splitlines()[1:3] == [
+        "Sequential: 2 changed",
+        "~ Linear: 0, out_features 3 -> 5",
+    ]
+    assert tbscope.check(net(5), others, pin="net.json", any_batch_size=True, update=True).written
+    with pytest.raises(tbscope.ArgumentError, match="any_batch_size"):
+        tbscope.check(net(), X, pin="net.json", any_batch_size="yes")
+
+
 def test_a_damaged_pin_is_an_error_or_another_architecture_and_never_a_crash():
     text = outline_to_pin(OutlinedGraph(tbscope.trace(net(), X)).outline)
     taken = 0

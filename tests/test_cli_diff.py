@@ -103,6 +103,16 @@ def test_check_holds_limits_and_patterns():
     )
 
 
+def test_any_batch_size_is_the_same_on_request():
+    assert tbscope("export", "nets.py:Net", "-i", "2x3", "--logdir", "runs").exit_code == 0
+    words = ("nets.py:Net", "-i", "7x3", "--any-batch-size")
+    assert ran("diff", "runs", *words[:3])[0] == 1
+    assert ran("diff", "runs", *words)[:2] == (0, "Net: no difference in 3 operations\n")
+    assert ran("check", *words[:1], "-i", "2x3", "--pin", "pin.json", "--update")[0] == 0
+    assert ran("check", *words[:3], "--pin", "pin.json")[0] == 1
+    assert ran("check", *words, "--pin", "pin.json")[:2] == (0, "as in pin.json\n")
+
+
 def test_check_in_json_tells_whether_it_passed():
     code, out, _ = ran("check", "two.json", "--max-params", "1", "--json")
     told = json.loads(out)

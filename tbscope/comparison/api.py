@@ -49,7 +49,12 @@ _Limits: TypeAlias = Mapping[str, tuple[Limit, int]]
 
 @shows_options
 def diff(
-    before: object, after: object, input_to_model: object = None, **run: Unpack[Tracing]
+    before: object,
+    after: object,
+    input_to_model: object = None,
+    *,
+    any_batch_size: bool = False,
+    **run: Unpack[Tracing],
 ) -> Difference:
     """Compare two models: parts that were added, removed and changed between them.
 
@@ -68,6 +73,7 @@ def diff(
             that `tbscope.load` accepts.
         after: The second model, in any of these forms.
         input_to_model: Inputs of the models that have to run, as for `tbscope.trace`.
+        any_batch_size: Whether the first size of an input may differ, with all that follows.
         run: Options of the run, as for `tbscope.trace`.
     Returns:
         The difference, true if the models differ. `str()` describes it; `changes`, `added`,
@@ -78,6 +84,7 @@ def diff(
         InputError: The inputs do not fit forward.
         TraceError: A model raised.
     """
+    check_truth("any_batch_size", any_batch_size)
     options = run_options(run)
     with collecting_rarely():
         sources = [
@@ -87,7 +94,8 @@ def diff(
         if not any(map(runs, (before, after))):
             # `graph_of` refuses inputs and run options for a graph that is only loaded.
             graph_of(load(before), input_to_model, options)
-        return Difference(*(outlined(load(model)) for model in sources))
+        graphs = [outlined(load(model)) for model in sources]
+        return Difference(graphs[0], graphs[1], any_batch_size=any_batch_size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +149,7 @@ def check(
     *,
     pin: object = None,
     update: bool = False,
+    any_batch_size: bool = False,
     max_parameters: Limit | None = None,
     max_flops: Limit | None = None,
     max_activation_bytes: Limit | None = None,
@@ -160,6 +169,8 @@ def check(
             run.
         pin: Path of the lock file, which describes the expected architecture; None for no file.
         update: Whether the lock file is written if it is missing or differs from the model.
+        any_batch_size: Whether the first size of an input may differ from the lock file, with all
+            that follows from it.
         max_parameters: Largest number of elements in all parameters, tied ones counted once: a
             count, or a text like `"25M"` or `"7B"`.
         max_flops: Largest number of FLOPs of a forward pass: `"4G"`.
@@ -175,6 +186,7 @@ def check(
         TraceError: The model raised.
     """
     check_truth("update", update)
+    check_truth("any_batch_size", any_batch_size)
     limit_args = {
         "max_parameters": max_parameters,
         "max_flops": max_flops,
@@ -208,9 +220,13 @@ def check(
         reading = outlined(graph)
         outline = reading.outline
         failures = [*_too_large(outline, limits), *_unwanted(graph, patterns)]
-        difference = None if before is None else Difference(before, reading)
+        difference = None
+        if before is not None:
+            difference = Difference(before, reading, any_batch_size=any_batch_size)
         if difference and not update:
             failures.insert(0, f"the architecture is no longer that of {path}\n{difference}")
+        # A pin of another batch size stays as it is.
+        update = update and bool(difference or before is None or not any_batch_size)
         written = path is not None and update and _write_pin(path, outline)
     return Checked(tuple(failures), difference, written, path, outline.totals)
 

@@ -4,8 +4,11 @@ Each pair of blocks is compared once, however often it is called. Consequences o
 difference (all readers of a wider tensor have wider results) are counted and not listed.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
+import math
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from tbscope.comparison.matching import (
     Match,
@@ -15,7 +18,12 @@ from tbscope.comparison.matching import (
 )
 from tbscope.comparison.structure import Block, BlockStep, Held, Ref
 
-__all__ = ["BlockDiff", "Detail", "renamed", "state_details"]
+__all__ = ["BlockDiff", "Detail", "both_sides", "renamed", "state_details"]
+
+_T = TypeVar("_T")
+_Sides: TypeAlias = tuple[str, _T | None, _T | None]
+
+_NUMBER = re.compile(r"(?<![\w.])[0-9]+(?:\.[0-9]+)?(?:e-[0-9]+)?")
 
 
 class Detail(NamedTuple):
@@ -32,13 +40,17 @@ class Detail(NamedTuple):
     after: str
 
     def __str__(self) -> str:
-        if self.what == "wrapped in":
-            return f"{'' if self.after else 'no longer '}wrapped in {self.after or self.before}"
-        if not self.before and not self.after:
-            return self.what
-        if not self.before or not self.after:
-            return f"{self.what} {self.after or self.before} {'added' if self.after else 'removed'}"
-        return f"{self.what} {self.before} -> {self.after}"
+        what, before, after = self
+        if what == "wrapped in":
+            return f"{'' if after else 'no longer '}wrapped in {after or before}"
+        if what == "results" and before.count("%") != after.count("%"):
+            counts = before.count("%"), after.count("%")
+            return "a second result" if counts == (1, 2) else "results {} -> {}".format(*counts)
+        if before and after:
+            return f"{what} {before} -> {after}"
+        return (
+            f"{what} {after or before} {'added' if after else 'removed'}" if any(self[1:]) else what
+        )
 
 
 class BlockDiff:
@@ -68,40 +80,92 @@ class BlockDiff:
         self.right = right
         self._bare = bare
         self.matches = match_steps(left, right)
-        matched = {match.left for match in self.matches}, {match.right for match in self.matches}
-        self.removed = [at for at in range(len(left.steps)) if at not in matched[0]]
-        self.added = [at for at in range(len(right.steps)) if at not in matched[1]]
+        self.removed = _others(left, (match.left for match in self.matches))
+        self.added = _others(right, (match.right for match in self.matches))
         self.replaced: set[Match] = set()
         self.follows = 0
         step_pairs = [(match, *self.steps_of(match)) for match in self.matches]
+        pairs = [pair for _, *pair in step_pairs]
         # Labels after by labels before, and whether the called blocks have equal structures.
-        self._labels = {
-            left_step.label: right_step.label for _, left_step, right_step in step_pairs
-        }
+        self._labels = {before.label: after.label for before, after in pairs}
         self._alike = {
-            left_step.label: not (left_step.block and right_step.block)
-            or left_step.block.structure == right_step.block.structure
-            for _, left_step, right_step in step_pairs
+            before.label: not (before.block and after.block)
+            or before.block.structure == after.block.structure
+            for before, after in pairs
         }
         self._inputs = matched_inputs(left, right, bare=bare)
         # References are followed through steps that are moved or on one side only, to common steps.
         moved = [match for match in self.matches if match.moved]
-        passed = (
-            [left.steps[at] for at in (*self.removed, *(match.left for match in moved))],
-            [right.steps[at] for at in (*self.added, *(match.right for match in moved))],
-        )
-        self._passed = [{step.label: step for step in steps} for steps in passed]
+        self._passed = [
+            {block.steps[at].label: block.steps[at] for at in chain(lone, ends)}
+            for block, lone, ends in (
+                (left, self.removed, [match.left for match in moved]),
+                (right, self.added, [match.right for match in moved]),
+            )
+        ]
+        self._measure(pairs)
         self.details = [] if bare else list(self._own_details())
         # A leaf module passes its settings on to its operations, so one change explains the other.
         self._set_otherwise = bool(self.details) and _are_leaves(left, right)
         self.steps: dict[Match, list[Detail]] = {}
-        for match, left_step, right_step in step_pairs:
-            if details := list(self._step(match, left_step, right_step)):
+        for match, before, after in step_pairs:
+            if details := list(self._step(match, before, after)):
                 self.steps[match] = details
 
     def steps_of(self, match: Match) -> tuple[BlockStep, BlockStep]:
         """Return the left and the right step of a match."""
         return self.left.steps[match.left], self.right.steps[match.right]
+
+    # -- sizes ------------------------------------------------------------------------
+
+    def _measure(self, pairs: Sequence[Sequence[BlockStep]]) -> None:
+        """Find the sizes that differ: of the inputs, and the numbers of heads of an attention.
+
+        The heads are not a setting that modules print: an attention shows them by its shapes alone.
+        """
+        types = {port.name: port.type for port in self.right.inputs}
+        inputs = [
+            (port.type, types[self._inputs[port.name]])
+            for port in self.left.inputs
+            if port.name in self._inputs
+        ]
+        self._sizes = _resized(inputs)
+        heads = {
+            (_heads(before, sure=bool(self._sizes)), _heads(after, sure=bool(self._sizes)))
+            for before, after in pairs
+            if before.op == after.op
+        }
+        self._heads = [pair for pair in heads if all(pair) and pair[0] != pair[1]]
+        for before, after in self._heads:
+            sizes = float(before), float(after)
+            self._sizes |= {sizes, sizes[::-1]}
+        # Scales are roots of a size.
+        self._scales = {
+            (_scale(before, power), _scale(after, power))
+            for steps in pairs
+            for before, after in _resized(zip(steps[0].takes, steps[1].takes, strict=False))
+            for power in (0.5, -0.5)
+        }
+
+    def _is_resized(self, detail: Detail, sizes: Collection[tuple[float, float]]) -> bool:
+        """Whether two texts differ only in numbers that follow from other sizes."""
+        what, before, after = detail
+        ratios = {round(new / old, 6) for old, new in sizes}
+        return (
+            "dim" not in what
+            and bool(ratios)
+            and _NUMBER.sub("", before) == _NUMBER.sub("", after)
+            and all(
+                old == new
+                or (_scale(old), _scale(new)) in self._scales
+                or (
+                    (old + new).isdecimal()
+                    and old != "0"
+                    and round(int(new) / int(old), 6) in ratios
+                )
+                for old, new in zip(_NUMBER.findall(before), _NUMBER.findall(after), strict=True)
+            )
+        )
 
     # -- the blocks themselves --------------------------------------------------------
 
@@ -109,31 +173,26 @@ class BlockDiff:
         left, right = self.left, self.right
         both = left.label != right.label
         yield from _differing(left.settings, right.settings, both=both)
-        yield from _differing(left.arguments, right.arguments, "argument ", both=both)
+        for detail in _differing(left.arguments, right.arguments, "argument ", both=both):
+            if not self._is_resized(detail, self._sizes):
+                yield detail
         if not left.again and not right.again:
             yield from state_details(left.state, right.state)
         if not left.class_name and not right.class_name:
             # Inputs and outputs of a graph are compared by name, in `Comparison`.
             return
-        names = [
-            [port.name for port in block.inputs if port.kind == "argument"]
-            for block in (left, right)
-        ]
-        for name in names[0]:
-            if self._inputs.get(name) != name:
-                yield Detail("argument", name, self._inputs.get(name, ""))
-        taken = set(self._inputs.values())
-        yield from (Detail("argument", "", name) for name in names[1] if name not in taken)
+        yield from (Detail("num_heads", *pair) for pair in self._heads)
+        for port in left.inputs:
+            if port.kind == "argument" and (name := self._inputs.get(port.name, "")) != port.name:
+                yield Detail("argument", port.name, name)
+        taken = self._inputs.values()
+        for port in right.inputs:
+            if port.kind == "argument" and port.name not in taken:
+                yield Detail("argument", "", port.name)
         if left.results != right.results:
             yield Detail("results", left.results or "none", right.results or "none")
-        elif not all(map(self._same, left.result_refs, right.result_refs)):
+        elif not all(map(self.same, left.result_refs, right.result_refs)):
             yield _reads("results", left.result_refs, right.result_refs)
-
-    def output_details(self, left: int, right: int) -> Iterator[Detail]:
-        """Yield the differences between two outputs of the graphs, by their indices."""
-        left_ref, right_ref = self.left.result_refs[left], self.right.result_refs[right]
-        if not self._same(left_ref, right_ref):
-            yield Detail("is", str(left_ref), str(right_ref))
 
     # -- steps ------------------------------------------------------------------------
 
@@ -144,12 +203,16 @@ class BlockDiff:
             ran = left.block is None and detail.what in ("writes", "random")
             if not (ran and self._set_otherwise):
                 yield detail
-        differs = False
+        sizes = self._sizes | _resized(zip(left.takes, right.takes, strict=False))
+        resized, differs = left.takes != right.takes or bool(self._heads), False
         if left.block is None:
             # Different operations have different arguments, so only those on both sides are
             # compared.
             both = left.op != right.op
             for detail in _differing(_named_arguments(left), _named_arguments(right), both=both):
+                if self._is_resized(detail, sizes):
+                    resized = True
+                    continue
                 differs = True
                 if not self._follows(detail):
                     yield detail
@@ -158,7 +221,8 @@ class BlockDiff:
             yield reads
         if left.block is not None or left.gives == right.gives:
             return
-        if left.takes == right.takes and not (differs and len(left.gives) != len(right.gives)):
+        count = len(left.gives), len(right.gives)
+        if not (resized or self._set_otherwise or (differs and count[0] != count[1])):
             yield Detail("gives", ", ".join(left.gives), ", ".join(right.gives))
         elif not differs:
             self.follows += 1
@@ -175,18 +239,27 @@ class BlockDiff:
         if left.block is None or right.block is None:
             if left.op != right.op:
                 yield Detail("op", left.op, right.op)
-        elif match.wrapped:
-            names = left.op, right.op
-            if left.op == right.op:
-                names = left.block.class_name, right.block.class_name
-            before, after = ("", names[1]) if match.wrapped == "right" else (names[0], "")
-            yield Detail("wrapped in", before, after)
-        elif left.op != right.op:
-            yield Detail("class", left.op, right.op)
-            ran = [{step.op for step in block.steps} for block in (left.block, right.block)]
-            if _are_leaves(left.block, right.block) and ran[0].isdisjoint(ran[1]):
+        else:
+            blocks = left.block, right.block
+            before, after = left.op, right.op
+            if before == after:
+                before, after = (block.class_name for block in blocks)
+            ran = [{step.op for step in block.steps} for block in blocks]
+            if match.wrapped:
+                yield Detail(
+                    "wrapped in", *(("", after) if match.wrapped == "right" else (before, ""))
+                )
+            elif (
+                before != after
+                and blocks[0].digest != blocks[1].digest
+                and _are_leaves(*blocks)
+                and (ran[0] != ran[1] if left.op == right.op else ran[0].isdisjoint(ran[1]))
+            ):
                 self.replaced.add(match)
-                yield from state_details(left.block.state, right.block.state)
+                yield Detail("class", before, after)
+                yield from state_details(blocks[0].state, blocks[1].state)
+            elif left.op != right.op:
+                yield Detail("class", before, after)
         if match.moved:
             places = _behind(self.left, match.left), _behind(self.right, match.right)
             yield Detail("moved", *places)
@@ -220,13 +293,13 @@ class BlockDiff:
         elif plain_arguments(left) == plain_arguments(right):
             return _reads("reads", left.reads, right.reads)
         # A moved step reads the tensors at its new place.
-        if match.moved or all(self._same(*pair) for pair in pairs):
+        if match.moved or all(self.same(*pair) for pair in pairs):
             return None
         return _reads("reads", left.reads, right.reads)
 
-    def _same(self, left: Ref, right: Ref) -> bool:
+    def same(self, left: Ref, right: Ref) -> bool:
         """Whether two refs name matched sources, or differ only because of other listed changes."""
-        if self._is_same(left, right):
+        if self.is_same(left, right):
             return True
         if left.label not in self._passed[0] and right.label not in self._passed[1]:
             return False
@@ -235,12 +308,13 @@ class BlockDiff:
             # Unmatched steps without inputs (random tensors) are created where they are read.
             return left.role == right.role == "step"
         return any(
-            self._is_same(left_source, right_source)
+            self.is_same(left_source, right_source)
             for left_source in before
             for right_source in after
         )
 
-    def _is_same(self, left: Ref, right: Ref) -> bool:
+    def is_same(self, left: Ref, right: Ref) -> bool:
+        """Whether two refs name matched sources."""
         if left.role != right.role:
             return False
         if left.role == "in":
@@ -279,8 +353,41 @@ def renamed(name: str, names: Mapping[str, str]) -> str:
     return name
 
 
+def both_sides(left: Mapping[str, _T], right: Mapping[str, _T]) -> Iterator[_Sides[_T]]:
+    """Yield each name of two mappings with its value in both, or None."""
+    return ((name, left.get(name), right.get(name)) for name in dict.fromkeys([*left, *right]))
+
+
+def _others(block: Block, matched: Iterable[int]) -> list[int]:
+    return sorted({*range(len(block.steps))}.difference(matched))
+
+
 def _are_leaves(*blocks: Block) -> bool:
     return not any(step.block for block in blocks for step in block.steps)
+
+
+def _heads(step: BlockStep, *, sure: bool) -> str:
+    """Return the number of heads if a step is, or resembles, an attention; else an empty text."""
+    alike = not sure and step.op == "softmax" and ("dim", "-1") in step.arguments
+    if alike or step.op == "scaled_dot_product_attention":
+        sizes = _NUMBER.findall(step.takes[0])
+        return sizes[-3] if len(sizes) > 3 else ""
+    return ""
+
+
+def _resized(pairs: Iterable[tuple[str, str]]) -> set[tuple[float, float]]:
+    """Return the sizes, before and after, that differ between types."""
+    return {
+        (float(old), float(new))
+        for before, after in pairs
+        if before != after
+        for old, new in zip(_NUMBER.findall(before), _NUMBER.findall(after), strict=False)
+        if old != new and "0" not in (old, new)
+    }
+
+
+def _scale(size: float | str, power: float = 1.0) -> float:
+    return round(math.pow(float(size), power), 6)
 
 
 def _behind(block: Block, index: int) -> str:
@@ -288,32 +395,26 @@ def _behind(block: Block, index: int) -> str:
 
 
 def _differing(
-    left_items: Iterable[tuple[str, str]],
-    right_items: Iterable[tuple[str, str]],
+    left: Iterable[tuple[str, str]],
+    right: Iterable[tuple[str, str]],
     what: str = "",
     *,
     both: bool = False,
 ) -> Iterator[Detail]:
     """Yield the settings that differ; with `both`, only those that are set on both sides."""
-    left, right = dict(left_items), dict(right_items)
-    for name in dict.fromkeys([*left, *right]):
-        before, after = left.get(name), right.get(name)
-        if before != after and not (both and (before is None or after is None)):
+    for name, before, after in both_sides(dict(left), dict(right)):
+        if before != after and not (both and None in (before, after)):
             yield Detail(f"{what}{name}", before or "", after or "")
 
 
-def state_details(left_tensors: Iterable[Held], right_tensors: Iterable[Held]) -> Iterator[Detail]:
+def state_details(left: Iterable[Held], right: Iterable[Held]) -> Iterator[Detail]:
     """Yield the differences between the parameters and buffers of two modules.
 
     If `trainable` changes in the same way for all parameters, the change is reported once.
     """
-    left, right = (
-        {tensor.name: tensor for tensor in left_tensors},
-        {tensor.name: tensor for tensor in right_tensors},
-    )
+    tensors = [{tensor.name: tensor for tensor in state} for state in (left, right)]
     trainable: dict[str, tuple[str, str]] = {}
-    for name in dict.fromkeys([*left, *right]):
-        before, after = left.get(name), right.get(name)
+    for name, before, after in both_sides(*tensors):
         if before is None or after is None or before.kind != after.kind:
             texts = [f"{tensor.kind} {tensor.type}" if tensor else "" for tensor in (before, after)]
             yield Detail(name, *texts)
@@ -322,8 +423,8 @@ def state_details(left_tensors: Iterable[Held], right_tensors: Iterable[Held]) -
             yield Detail(name, before.type, after.type)
         if before.trainable != after.trainable:
             trainable[name] = str(before.trainable), str(after.trainable)
-    parameters = [tensor for tensor in right.values() if tensor.kind == "parameter"]
-    if len(set(trainable.values())) == 1 and len(trainable) == len(parameters):
+    count = sum(tensor.kind == "parameter" for tensor in tensors[1].values())
+    if len(set(trainable.values())) == 1 and len(trainable) == count:
         yield Detail("trainable", *next(iter(trainable.values())))
     else:
         for name, flags in trainable.items():

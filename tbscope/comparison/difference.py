@@ -1,5 +1,6 @@
 """The result of `tbscope.diff`: text, plain data, and a graph to draw."""
 
+import html
 from functools import cached_property
 from typing import Any
 
@@ -23,6 +24,7 @@ class Difference:
     Args:
         before: The first graph, or its outline from a lock file.
         after: The second graph, or its outline.
+        any_batch_size: Whether the first size of an input may differ.
 
     Attributes:
         before: Outline of the first graph.
@@ -31,11 +33,17 @@ class Difference:
         follows: Number of operations whose results change type only because their inputs do.
     """
 
-    def __init__(self, before: OutlinedGraph | Outline, after: OutlinedGraph | Outline) -> None:
+    def __init__(
+        self,
+        before: OutlinedGraph | Outline,
+        after: OutlinedGraph | Outline,
+        *,
+        any_batch_size: bool = False,
+    ) -> None:
         self._readings = before, after
         self.before = before.outline if isinstance(before, OutlinedGraph) else before
         self.after = after.outline if isinstance(after, OutlinedGraph) else after
-        self._comparison = Comparison(self.before, self.after)
+        self._comparison = Comparison(self.before, self.after, any_batch_size=any_batch_size)
         self.changes = self._comparison.changes
         self.follows = self._comparison.follows
 
@@ -94,12 +102,15 @@ class Difference:
         if not self.changes:
             operations = self.after.totals["operations"]
             return [(f"{title}: no difference in {operations:,} operations", "")]
-        totals = total_lines(self.before.totals, self.after.totals)
+        totals = total_lines(self.before, self.after)
         return [
             (f"{title}: {counted(self.changes)}", ""),
             *comparison_lines(self._comparison),
             *((line, "") for line in totals),
         ]
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(str(self))}</pre>"
 
     def __repr__(self) -> str:
         return f"<Difference of {self.before.name} and {self.after.name}: {len(self.changes)}>"

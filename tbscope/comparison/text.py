@@ -1,11 +1,14 @@
 """Text of a difference: one line for each group of similar changes, and the totals below."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 from typing import TypeAlias
 
 from tbscope.comparison.block_diff import Detail
 from tbscope.comparison.changes import Change, Comparison
+from tbscope.comparison.structure import Outline
 from tbscope.messages import cut
 
 __all__ = ["TOTALS", "comparison_lines", "counted", "folded_names", "total_lines"]
@@ -25,6 +28,12 @@ _SIGNS = {"added": "+", "removed": "-", "changed": "~"}
 _KINDS = ("input", "output", "module", "operation", "parameter")
 # Details whose values may differ between the changes of one group.
 _OWN = frozenset({"name", "moved"})
+# Details that modules of any class may have.
+_OF_ANY_CLASS = frozenset({"dtype", "trainable", "training"})
+# First words of details from which no shape of a parameter follows.
+_EXPLAINING_NOTHING = _OWN | {"argument", "place", "reads", "results", "trainable", "training"}
+# A type, also behind the kind of a tensor that is on one side only: `parameter Float(2, 3)`.
+_STATE = re.compile(r"(?:(?:parameter|buffer) )?([A-Z][A-Za-z0-9]*)(\(.*\))")
 _MOST_DETAIL = 60
 _MOST_SETTINGS = 4
 _MOST_NAMES = 4
@@ -39,16 +48,69 @@ def comparison_lines(comparison: Comparison) -> list[tuple[str, str]]:
     Each line comes with the name of the first part in its group, or "" if it names no part.
     """
     groups: dict[tuple[object, ...], list[Change]] = {}
+    flags = {
+        (change.after, detail)
+        for change in comparison.changes
+        for detail in change.details
+        if detail.what == "training"
+    }
     for change in comparison.changes:
-        own = tuple(detail.what if detail.what in _OWN else detail for detail in change.details)
+        details = _told(change, flags)
+        own = tuple(detail.what if detail.what in _OWN else detail for detail in details)
         size = change.parameters if change.fate != "changed" else 0
-        groups.setdefault((change.fate, change.kind, change.label, own, size), []).append(change)
-    lines = [(_line(group), group[0].name) for group in sorted(groups.values(), key=_order)]
-    if comparison.follows:
-        count = comparison.follows
-        text = f"  {count} more operation{'s' * (count > 1)} give another type, as they read one"
-        lines.append((text, ""))
+        label = change.label
+        if change.fate == "changed":
+            if not details:
+                continue
+            if {detail.what for detail in details} <= _OF_ANY_CLASS:
+                label = ""
+        key = (change.fate, change.kind, label, own, size)
+        groups.setdefault(key, []).append(replace(change, details=details))
+    outputs = len(comparison.left.outputs), len(comparison.right.outputs)
+    lines = [
+        (_line(group, second=outputs == (1, 2)), group[0].name)
+        for group in sorted(groups.values(), key=_order)
+    ]
+    if count := comparison.follows:
+        words = (
+            "s give another type, as they read" if count > 1 else " gives another type, as it reads"
+        )
+        lines.append((f"  {count} more operation{words} one", ""))
     return lines
+
+
+def _told(change: Change, flags: Collection[tuple[str | None, Detail]]) -> tuple[Detail, ...]:
+    """Return the details of a change that do not follow from others.
+
+    The training flag follows from that of an outer module; the shapes of parameters follow from the
+    class and the settings of their module.
+    """
+    if change.kind != "module" or change.fate != "changed":
+        return change.details
+    details = []
+    types: list[tuple[Detail, re.Match[str] | None, re.Match[str] | None]] = []
+    for detail in change.details:
+        sides = _STATE.fullmatch(detail.before), _STATE.fullmatch(detail.after)
+        if any(sides):
+            types.append((detail, *sides))
+        elif detail.what != "training" or not any(
+            (outer, detail) in flags for outer in _outer(change.name)
+        ):
+            details.append(detail)
+    explained = any(detail.what.split()[0] not in _EXPLAINING_NOTHING for detail in details)
+    for detail, before, after in types:
+        if before and after and before[1] != after[1] and (explained or before[2] == after[2]):
+            details.append(Detail("dtype", before[1], after[1]))
+        elif not explained:
+            details.append(detail)
+    return tuple(dict.fromkeys(details))
+
+
+def _outer(name: str) -> Iterator[str]:
+    """Yield the names of the modules that contain a module."""
+    while name:
+        name = name.rpartition(".")[0]
+        yield name
 
 
 def _order(group: Sequence[Change]) -> tuple[int, bool, int]:
@@ -59,11 +121,13 @@ def _order(group: Sequence[Change]) -> tuple[int, bool, int]:
     return (_KINDS.index(first.kind), first.fate == "changed", depth if is_module else 0)
 
 
-def _line(group: Sequence[Change]) -> str:
+def _line(group: Sequence[Change], *, second: bool) -> str:
     first = group[0]
-    label = first.label
+    label = first.label if len({change.label for change in group}) == 1 else first.kind
     if first.kind == "parameter":
         label = f"{first.kind} {label}"
+    elif second and (first.kind, first.fate) == ("output", "added"):
+        label = "a second result"
     count = f"{len(group)} x " if len(group) > 1 else ""
     where = " in" if first.kind == "operation" else ":"
     suffix = _settings(first, len(group)) if first.fate != "changed" else _differing(group)
@@ -111,12 +175,23 @@ def _differing(group: Sequence[Change]) -> str:
     return text
 
 
-def total_lines(before: Mapping[str, int], after: Mapping[str, int]) -> Iterator[str]:
+def total_lines(before: Outline, after: Outline) -> Iterator[str]:
     """Yield the totals that differ: `parameters: 66 -> 94 (+42.4%)`."""
+    # Quantized modules keep their parameters in objects that cannot be read.
+    arguments = (
+        text
+        for outline in (before, after)
+        for block in outline.blocks()
+        for step in block.steps
+        for _, text in step.arguments
+    )
+    packed = any("ParamsBase>" in text for text in arguments)
     for name, words in TOTALS.items():
-        old, new = before.get(name, 0), after.get(name, 0)
+        old, new = before.totals.get(name, 0), after.totals.get(name, 0)
         if old != new:
             share = f" ({(new - old) / old:+.1%})" if old else ""
+            if packed and ("parameter" in name or name == "flops"):
+                share = ", packed parameters not counted"
             yield f"{words}: {old:,} -> {new:,}{share}"
 
 

@@ -38,6 +38,9 @@ def _limit(_: click.Context, option: click.Parameter, text: str | None) -> str |
 )
 @click.option("--update", is_flag=True, help="Write the lock file, if it is missing or differs.")
 @click.option(
+    "--any-batch-size", is_flag=True, help="Pass with another batch size than the lock file's."
+)
+@click.option(
     "--max-params",
     "max_parameters",
     callback=_limit,
@@ -64,6 +67,7 @@ def check(
     *,
     pin: str | None,
     update: bool,
+    any_batch_size: bool,
     no_op: tuple[str, ...],
     as_json: bool,
     output: Path | None,
@@ -88,7 +92,9 @@ def check(
     from tbscope.comparison.api import check as check_graph
 
     with in_command_words():
-        checked = check_graph(graph, pin=pin, update=update, no_op=no_op, **limits)
+        checked = check_graph(
+            graph, pin=pin, update=update, any_batch_size=any_batch_size, no_op=no_op, **limits
+        )
     if as_json:
         give_json(checked.to_dict(), output)
     else:

@@ -16,6 +16,9 @@ __all__ = ["diff"]
 @takes_targets("before", "after")
 @gives_results
 @click.option(
+    "--any-batch-size", is_flag=True, help="Leave out differences of the batch size of inputs."
+)
+@click.option(
     "--logdir",
     type=parse_folder,
     metavar="FOLDER",
@@ -28,6 +31,7 @@ def diff(
     as_json: bool,
     output: Path | None,
     logdir: str | None,
+    any_batch_size: bool,
     **run: object,
 ) -> None:
     """Show how two models, graphs or logs differ.
@@ -42,10 +46,9 @@ def diff(
     tbscope diff runs/monday runs/friday
     """  # noqa: D301
     graph_before, graph_after = graphs_of_targets([before, after], **run)
-    from tbscope.comparison.build_structure import OutlinedGraph
-    from tbscope.comparison.difference import Difference
+    from tbscope.comparison.api import diff as diff_graphs
 
-    difference = Difference(OutlinedGraph(graph_before), OutlinedGraph(graph_after))
+    difference = diff_graphs(graph_before, graph_after, any_batch_size=any_batch_size)
     if as_json:
         give_json(difference.to_dict(), output)
     else:
