@@ -12,6 +12,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from docutils import nodes
+
 import tbscope
 
 ROOT = Path(__file__).parents[1]
@@ -129,8 +131,10 @@ def _sign(
     """Have a signature name options once, as `**options`; classes that are results have none."""
     if inspect.isclass(thing):
         made = thing.__module__ != name.rpartition(".")[0] or ".integrations." in name
-        return None if signature is None or (made and not is_dataclass(thing)) else ("", None)
-    if not inspect.isfunction(thing):
+        if signature is None or not made or is_dataclass(thing):
+            return None if signature is None else ("", None)
+        thing = thing.__init__
+    if not inspect.isfunction(thing) or not thing.__annotations__:
         return None
     # Annotations are those that the function itself declares, without the options of its last.
     declared = thing.__annotations__.keys() - {"return"}
@@ -168,12 +172,15 @@ def _shape(app: Any, what: str, name: str, thing: Any, options: Any, lines: list
     lines[:] = shaped
 
 
-def _shorten(app: Any, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
-    """Have the types of attributes be names without their modules, as those of arguments are."""
-    lines[:] = [
-        re.sub(r"\btbscope(\.\w+)+", r"~\g<0>", line) if line.startswith(":vartype") else line
-        for line in lines
-    ]
+def _shorten(app: Any, domain: str, kind: str, content: Any) -> None:
+    """Have types be names without their modules: links, but beside a Literal, of which none is."""
+    for field in content.findall(nodes.field):
+        if not re.match(r"(var|r)?type\b", field[0].astext()):
+            continue
+        short = r"\1" if "Literal[" in field[1].astext() else r"~\g<0>"
+        for text in [*field[1].findall(nodes.Text)]:
+            plain = re.sub(r"~?\b(?:\w+\.)+(\w+)", short, text).replace("~~", "~")
+            text.parent.replace(text, nodes.Text(plain))
 
 
 def setup(app: Any) -> None:
@@ -183,4 +190,5 @@ def setup(app: Any) -> None:
     app.connect("autodoc-skip-member", _skip)
     # Before the sections of a docstring become lists.
     app.connect("autodoc-process-docstring", _shape, priority=100)
-    app.connect("autodoc-process-docstring", _shorten, priority=900)
+    # After the types of signatures are added.
+    app.connect("object-description-transform", _shorten, priority=900)

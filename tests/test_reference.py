@@ -129,6 +129,8 @@ def faults(function, *, example):
         yield "Returns"
     if named and not section(text, "Raises") and example:
         yield "Raises"
+    if re.match(r"    [^.`]*?: ", section(text, "Returns")):
+        yield "a result that Sphinx reads without a type before a colon"
     for error in re.findall(r"^    (\w+): ", section(text, "Raises"), re.MULTILINE):
         if error not in tbscope.__all__ and error != "IndexError":
             yield f"an error of tbscope's in place of {error}"
@@ -190,6 +192,7 @@ def good(graph: tbscope.Graph, *, depth: int = 3) -> int:
         ("Return the depth.\n", "Return the\n", "a first line that is a sentence"),
         ("    depth: A number.\n", "", "Args ['depth', 'graph']"),
         ("Returns:\n    The number.\n", "", "Returns"),
+        ("    The number.", "    A: b", "a result that Sphinx reads without a type before a colon"),
         ("Raises:\n    GraphError: Never.", "", "Raises"),
         ("GraphError", "KeyError", "an error of tbscope's in place of KeyError"),
         (">>> good(None)\n3\n", "", "an example"),

@@ -136,7 +136,7 @@ def watch(
         ranks_timeout: As for `add_graph`.
         drawing: As for `add_graph`.
     Returns:
-        A handle: `remove()` ends the waiting.
+        A handle, whose `remove()` ends the waiting.
     Raises:
         ArgumentError: An argument is wrong.
         WriterError: The writer offers no way to write an event.

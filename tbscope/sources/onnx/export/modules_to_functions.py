@@ -89,7 +89,7 @@ def modules_to_functions(
             has the order of arguments and results, their names, and the hyper-parameters.
             Without it, inputs are in the order in which they are read.
     Returns:
-        The model: equal bodies are one function, a module inside of another module is called in
+        The model. Equal bodies are one function, a module inside of another module is called in
         the body of that function, and initializers that a body reads are passed after its
         arguments. A call that cannot be a function stays inline, and is listed in `left`.
     Raises:
