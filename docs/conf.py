@@ -134,10 +134,12 @@ def _sign(
         if signature is None or not made or is_dataclass(thing):
             return None if signature is None else ("", None)
         thing = thing.__init__
-    if not inspect.isfunction(thing) or not thing.__annotations__:
+    if not inspect.isfunction(thing):
         return None
     # Annotations are those that the function itself declares, without the options of its last.
     declared = thing.__annotations__.keys() - {"return"}
+    if not declared:
+        return None
     named = [
         parameter.replace(annotation=inspect.Parameter.empty)
         for parameter in inspect.signature(thing).parameters.values()
