@@ -13,6 +13,7 @@ from cli_runs import ROOT, tbscope
 from onnx_build import FLOAT, info, model_of, node, weight
 
 import tbscope as library
+from tbscope.cli.command_line import COMMANDS
 
 NETS = """
 import torch
@@ -104,7 +105,7 @@ def furnish(folder):
 def run_example(line):
     """Run one line, which begins with `tbscope`; give its exit code and what it printed."""
     words = shlex.split(line)[1:]
-    if words[0] in ("view", "run"):
+    if words[0] in ("open", "view", "run") or words[0] not in COMMANDS:
         return _in_process(words)
     result = tbscope(*words)
     if result.exception is not None and not isinstance(result.exception, SystemExit):
@@ -122,7 +123,7 @@ def _in_process(words):
         env=environment,
     ) as process:
         first = process.stdout.readline()
-        if words[0] == "view":
+        if words[0] != "run":
             process.send_signal(signal.SIGINT)
         rest, errors = process.communicate()
     return process.returncode, first + rest, errors

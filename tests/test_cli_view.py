@@ -18,7 +18,7 @@ from build import chain
 from cli_runs import ROOT, enter, misused, refused
 
 import tbscope as library
-from tbscope.cli.commands.view import _ended_by_signals, _lists_graphs, _log_of
+from tbscope.cli.commands.view import _lists_graphs, _log_of, ended_by_signals
 from tbscope.cli.parameters import GraphPath
 from tbscope.options import DRAWING
 
@@ -149,7 +149,7 @@ def test_a_whole_log_is_shown_as_it_stands_and_one_of_its_graphs_is_drawn():
 def test_a_request_to_end_leaves_the_block_and_the_handlers_as_they_were(number):
     before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGHUP)
     done = []
-    with _ended_by_signals():
+    with ended_by_signals():
         try:
             os.kill(os.getpid(), number)
             signal.pause()

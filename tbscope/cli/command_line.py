@@ -3,6 +3,7 @@
 A command is imported only when it runs or prints its help: `tbscope --help` imports click alone.
 """
 
+import os
 from collections.abc import Mapping
 from importlib import import_module
 
@@ -14,6 +15,7 @@ __all__ = ["COMMANDS", "main"]
 
 COMMANDS: Mapping[str, str] = {
     "export": "Write the graph of a model: for TensorBoard, as a page, a picture or a GraphDef.",
+    "open": "Open the page of a graph in the browser, as tbscope FILE does.",
     "view": "Show the graph of a model in TensorBoard, and open the page.",
     "show": "Print the graph of a model, the table of its modules, or their definitions.",
     "ls": "List every graph of every run in a log: run, tag, step, nodes, bytes.",
@@ -45,6 +47,8 @@ class _Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in COMMANDS and (set("-./:") & {*args[0]} or os.path.exists(args[0])):
+            args = ["open", *args]
         name, command, rest = super().resolve_command(ctx, args)
         if name is not None:
             command = getattr(import_module(f"{__package__}.commands.{name}"), name)
@@ -77,6 +81,8 @@ def _print_versions(ctx: click.Context, _: click.Parameter, wanted: bool) -> Non
 )
 def main() -> None:
     """Draw PyTorch models in TensorBoard's Graphs dashboard.
+
+    Without a command, tbscope FILE opens the page of a graph in the browser.
 
     The exit code is 0 for success, 1 for a failure, with one message, 2 for a command line that
     cannot be parsed, and 130 after Ctrl-C.

@@ -14,7 +14,7 @@ from tbscope.overlays.overlay import BUILT_IN
 if TYPE_CHECKING:
     from tbscope.ir.graph import Graph
 
-__all__ = ["drawing_options", "opening_line", "write_log"]
+__all__ = ["changed_options", "drawing_options", "opening_line", "write_log"]
 
 
 def drawing_options() -> list[Callable[[Command], Command]]:
@@ -31,6 +31,15 @@ def drawing_options() -> list[Callable[[Command], Command]]:
         ),
         *library_options(DRAWING),
     ]
+
+
+def changed_options(drawing: Mapping[str, object]) -> dict[str, Any]:
+    """Return the options of a drawing that differ from their defaults."""
+    return {
+        name: value
+        for name, value in drawing.items()
+        if value not in (None, (), DRAWING[name].default)
+    }
 
 
 def write_log(

@@ -44,25 +44,27 @@ _EXPORT = re.compile(r"^export (?=(?:async )?function|class|const|let)", re.MULT
 _ESCAPES = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
 
 
-def page_of(picture: Picture) -> str:
-    """Return the page that shows a picture."""
-    return page_of_levels(Levels(picture), picture.graph)
+def page_of(picture: Picture, version: str = "") -> str:
+    """Return the page that shows a picture; for the version, see `page_of_levels`."""
+    return page_of_levels(Levels(picture), picture.graph, version)
 
 
-def page_of_levels(levels: Levels, graph: Graph | None) -> str:
+def page_of_levels(levels: Levels, graph: Graph | None, version: str = "") -> str:
     """Return the page that shows the picture of some answers.
 
     Args:
         levels: The answers.
         graph: The graph, or None if only its drawing is available.
+        version: The text at the address `version` of the server of the page, which reloads itself
+            when another text is there; empty for a page that asks for nothing.
     """
     library, drawing = viewer_text("dagre/dagre.min.js"), _script()
     parts = {
         "TITLE": html.escape(visible(levels.picture.title or "graph")),
-        "POLICY": _policy(library, drawing),
+        "POLICY": _policy(library, drawing) + ("; connect-src 'self'" if version else ""),
         "STYLE": viewer_style(),
         "LICENCE": viewer_text("dagre/LICENSE").strip(),
-        "DATA": _json(page_data(levels, graph)),
+        "DATA": _json(page_data(levels, graph) | ({"version": version} if version else {})),
         "LIBRARY": library,
         "SCRIPT": drawing,
     }

@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from tbscope.cli.command_errors import command, in_command_words
-from tbscope.cli.log_folder import drawing_options, opening_line, write_log
+from tbscope.cli.log_folder import changed_options, drawing_options, opening_line, write_log
 from tbscope.cli.output import check_folder, give_document, put_in_file, say
 from tbscope.cli.parameters import (
     OutputFile,
@@ -94,10 +94,6 @@ def export(
     from tbscope.saving.save import data_of
 
     graph = graph_of_target(**options, kernels=drawing["level"] == "aten")
-    # The options that differ from their defaults.
-    changed: object = {
-        name: value for name, value in drawing.items() if value != DRAWING[name].default
-    }
     made = []
     with in_command_words():
         # All steps that may fail come before the first byte is written.
@@ -107,7 +103,7 @@ def export(
             to_graph_def(graph, **drawing)
         for output in outputs:
             form = output.form
-            how: Any = changed if form.draws else {}
+            how: Any = changed_options(drawing) if form.draws else {}
             data = data_of(graph, form, depth if form.cuts else None, how)
             made.append((output.path, data))
     for path, data in made:

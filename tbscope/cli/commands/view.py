@@ -15,17 +15,35 @@ from typing import Any, NoReturn
 import click
 
 from tbscope.cli.command_errors import command, in_command_words
-from tbscope.cli.log_folder import drawing_options, write_log
+from tbscope.cli.log_folder import changed_options, drawing_options, write_log
 from tbscope.cli.output import say
 from tbscope.cli.parameters import GraphPath, Target, takes
 from tbscope.cli.run_target import graph_of_target, refuse_run_options, takes_a_target
 from tbscope.errors import TbscopeError
 from tbscope.options import DRAWING, check_options
 
-__all__ = ["view"]
+__all__ = ["POLL_SECONDS", "ended_by_signals", "open_in_browser", "serves", "view"]
 
-_POLL_SECONDS = 0.1
+POLL_SECONDS = 0.1
+"""The time between two looks at signals and files."""
+
 _MOST_SECONDS = 120
+
+serves = takes(
+    click.option(
+        "--port",
+        type=click.IntRange(0, 65535),
+        default=0,
+        metavar="NUMBER",
+        help="The port of the page.  [default: any free port]",
+    ),
+    click.option(
+        "--browser/--no-browser",
+        default=True,
+        help="Open the page, or only print its address.  [default: open]",
+    ),
+)
+"""Adds `--port`, and `--browser` with its opposite."""
 
 
 @command
@@ -37,18 +55,7 @@ _MOST_SECONDS = 120
         show_default=True,
         help="The address at which TensorBoard listens.",
     ),
-    click.option(
-        "--port",
-        type=click.IntRange(0, 65535),
-        default=0,
-        metavar="NUMBER",
-        help="The port of TensorBoard.  [default: any free port]",
-    ),
-    click.option(
-        "--browser/--no-browser",
-        default=True,
-        help="Open the page, or only print its address.  [default: open]",
-    ),
+    serves,
     *drawing_options(),
 )
 def view(
@@ -74,14 +81,19 @@ def view(
     drawing: Any = {name: options.pop(name) for name in DRAWING}
     with in_command_words():
         check_options(**drawing)
-    with _ended_by_signals() as signals, _log_of(target, drawing, overlays, options) as logdir:
+    with ended_by_signals() as signals, _log_of(target, drawing, overlays, options) as logdir:
         url = _serve(logdir, host=host, port=port)
-        say(url)
-        if browser and not webbrowser.open(url):
-            say("note: no browser could be opened", err=True)
+        open_in_browser(url, browser=browser)
         # Python drops an interrupt that arrives in a finalizer.
         while not signals:
-            time.sleep(_POLL_SECONDS)
+            time.sleep(POLL_SECONDS)
+
+
+def open_in_browser(url: str, *, browser: bool) -> None:
+    """Print an address, and open it in the browser if that is wanted."""
+    say(url)
+    if browser and not webbrowser.open(url):
+        say("note: no browser could be opened", err=True)
 
 
 @contextlib.contextmanager
@@ -89,9 +101,7 @@ def _log_of(
     target: Target, drawing: dict[str, object], overlays: tuple[str, ...], run: dict[str, Any]
 ) -> Iterator[str]:
     """Yield a log folder: the target itself if it is a whole log, otherwise a temporary one."""
-    asked = overlays or any(
-        value not in (None, (), DRAWING[name].default) for name, value in drawing.items()
-    )
+    asked = overlays or changed_options(drawing)
     if isinstance(target, GraphPath) and target.tag is None and not asked:
         from tbscope.sources.file_kind import file_kind
 
@@ -132,7 +142,7 @@ def _serve(logdir: str, *, host: str, port: int) -> str:
     while time.monotonic() < end:
         if _lists_graphs(address):
             return f"{address}/#tbscope"
-        time.sleep(_POLL_SECONDS)
+        time.sleep(POLL_SECONDS)
     raise TbscopeError(
         f"TensorBoard did not show the graph within {_MOST_SECONDS} seconds",
         fix=f"look at it by hand: python -m tensorboard.main --logdir {logdir}",
@@ -140,7 +150,7 @@ def _serve(logdir: str, *, host: str, port: int) -> str:
 
 
 @contextlib.contextmanager
-def _ended_by_signals() -> Iterator[list[int]]:
+def ended_by_signals() -> Iterator[list[int]]:
     """End a block on SIGINT, SIGTERM and SIGHUP by an interrupt.
 
     Returns:

@@ -3,7 +3,7 @@
 import {follow, start} from "./main.js";
 import {decoded, encoded} from "./opened.js";
 
-const {words, head, levels, cards, index, figures, modules, record} = JSON.parse(document.getElementById("data").textContent);
+const {words, head, levels, cards, index, figures, modules, record, version} = JSON.parse(document.getElementById("data").textContent);
 
 const source = {
   head: async () => ({words, head}),
@@ -45,5 +45,12 @@ const page = {
   },
 };
 
+/** Reloads the page when its server has another one; the address keeps what is selected and open. */
+async function reloadIfNewer() {
+  const answer = await fetch("version").catch(() => null);
+  if (answer && answer.ok && await answer.text() !== version) location.reload();
+}
+
+if (version) setInterval(reloadIfNewer, 1000);
 window.addEventListener("hashchange", () => follow());
 start(source, page);
