@@ -2,6 +2,7 @@
 
 import random
 import time
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from transformers import BertConfig, BertModel
 import tbscope
 from benchmarks.measure import peak_bytes
 from tbscope.ir.graph import Node, Value
+from tbscope.sources.eager.measure import clocks
 from tbscope.sources.eager.measure.clocks import EventClock, ProcessorClock, WaitingClock, clock_of
 from tbscope.sources.eager.measure.meter_modes import CallWatch, KernelWatch
 from tbscope.sources.eager.watch import call_log
@@ -638,6 +640,32 @@ def test_the_device_of_a_node_decides_its_clock():
     assert type(clock_of(node_on("cpu", reads="cuda:1"), clocks)) is EventClock
     assert type(clock_of(node_on("xpu:0"), clocks)) is WaitingClock
     assert clocks.keys() == {"cpu", "cuda:1", "xpu:0"}
+
+
+def test_a_device_waits_before_a_call_when_it_has_nearly_caught_up(monkeypatch):
+    log, done = [], []
+
+    class Event:
+        def __init__(self, *, enable_timing):
+            assert enable_timing
+            self.number = len([entry for entry in log if entry != "wait"])
+
+        def record(self, _):
+            log.append(self.number)
+
+        def query(self):
+            return self.number in done
+
+    monkeypatch.setattr(clocks, "wait_on_cuda", lambda _: log.append("wait"))
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: device)
+    monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
+    clock = EventClock(torch.device("cuda:0"))
+    clock.start(), clock.read(), clock.start(), clock.read()
+    assert log == ["wait", 0, "wait", 1, 2, 3, 4]
+    done.append(0)
+    clock.start(), clock.read()
+    assert log[7:] == ["wait", 5, "wait", 6, 7]
 
 
 def test_a_clock_that_waits_for_its_device_tells_the_time():

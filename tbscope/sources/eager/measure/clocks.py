@@ -3,9 +3,6 @@
 Code that runs on an accelerator returns before its work is done. There the time is taken on the
 device: by events in its stream, which cost the run next to nothing, or, if torch has no events
 for the device, by waiting until all work is done.
-
-The clocks of accelerators were written from torch's documentation, and have not been run on an
-accelerator.
 """
 
 import time
@@ -14,8 +11,12 @@ from typing import Any
 import torch
 
 from tbscope.ir.graph import Node
+from tbscope.sources.torch.compat.tensors import wait_on_cuda
 
 __all__ = ["EventClock", "ProcessorClock", "WaitingClock", "clock_of"]
+
+# About 3 ms.
+_WAIT_CYCLES = 5_000_000
 
 
 class ProcessorClock:
@@ -26,6 +27,10 @@ class ProcessorClock:
     """
 
     name = "perf_counter"
+
+    def start(self) -> Any:
+        """Take the reading before a call."""
+        return self.read()
 
     def read(self) -> Any:
         """Take a reading, to be compared with another reading once the run is over."""
@@ -43,7 +48,7 @@ class EventClock(ProcessorClock):
     """Events in the current stream of a CUDA or ROCm device.
 
     The time between two events is the device's own, without the processor's, as long as the
-    processor is ahead. If the device waits for the processor, the waiting time is included.
+    processor is ahead. So the device waits before a call whenever it has nearly caught up.
 
     Args:
         device: The device.
@@ -53,6 +58,17 @@ class EventClock(ProcessorClock):
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
+        # The event between two waits: in the second one, the processor is hardly ahead.
+        self._caught_up: Any = None
+
+    def start(self) -> Any:
+        """Have the device wait if it has nearly caught up; record an event."""
+        if self._caught_up is None or self._caught_up.query():
+            with torch.cuda.device(self._device):
+                wait_on_cuda(_WAIT_CYCLES)
+                self._caught_up = self.read()
+                wait_on_cuda(_WAIT_CYCLES)
+        return self.read()
 
     def read(self) -> Any:
         """Record an event after all work that the device has received so far."""

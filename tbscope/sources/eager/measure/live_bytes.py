@@ -41,6 +41,10 @@ class LiveBytes:
         self._changes: list[tuple[int, int]] = []
         self._until_highest = 0
 
+    def start(self) -> int:
+        """Begin a call: the next reading is the peak from here on."""
+        return self.read()
+
     def read(self) -> int:
         """Return the largest number of live bytes since the last reading."""
         peak, self._peak = self._peak, self._alive

@@ -93,14 +93,13 @@ class CallWatch(TorchFunctionMode):
         if self.inside:
             return func(*args, **kwargs)
         meter = self.meter()
-        read = meter.read
         self.inside = True
         kernels: list[CallReading] = []
         self.kernels = kernels
         try:
-            before = read()
+            before = meter.start()
             result = func(*args, **kwargs)
-            after = read()
+            after = meter.read()
         finally:
             self.inside = False
         if type(result) not in NO_RESULT:
@@ -142,17 +141,17 @@ class KernelWatch(DispatchMode):  # type: ignore[no-untyped-call]
             if alive is not None:
                 alive.add(facts, args, kwargs, result, maker=maker)
             return result
-        read = calls.meter().read
+        meter = calls.meter()
         calls.inside = True
         try:
-            before = read()
+            before = meter.start()
             result = func(*args, **kwargs)
             if alive is not None:
                 alive.add(facts, args, kwargs, result, maker=maker)
-            after = read()
+            after = meter.read()
         finally:
             calls.inside = within
-        reading = CallReading(facts.name, calls.meter(), before, after, [])
+        reading = CallReading(facts.name, meter, before, after, [])
         (calls.kernels if within else calls.readings).append(reading)
         return result
 

@@ -26,6 +26,7 @@ from tbscope.sources.eager.thread_state import watching
 from tbscope.sources.eager.watch.call_log import CallLog, Calls
 from tbscope.sources.eager.watch.changes_outside_modes import SETTERS
 from tbscope.sources.eager.watch.compiler_bypass import UNOBSERVED, running_eagerly
+from tbscope.sources.eager.watch.launches import LAUNCHES
 
 __all__ = ["check_profile", "profile_graph"]
 
@@ -67,7 +68,7 @@ def profile_graph(
         TraceError: The model raised, or could not be restored.
     """
     # Compiled functions run as written, as in the run that made the graph.
-    with running_eagerly, UNOBSERVED:
+    with running_eagerly, UNOBSERVED, LAUNCHES:
         _Measurement(graph, log, repeats, recorder).measure(steps)
     if repeats.disturbed:
         graph.notes.append(
@@ -206,9 +207,9 @@ class _Measurement:
         recorder = self._recorder
         recorder.suspended = True
         with ExitStack() as stack:
-            stack.callback(setattr, watching, "recorders", watching.recorders)
+            stack.callback(setattr, watching, "entered", watching.entered)
             stack.callback(setattr, watching, "measuring", watching.measuring)
-            watching.recorders = (*watching.recorders, recorder)
+            watching.entered = (*watching.recorders, recorder)
             if self._differentiates:
                 watching.measuring = watch.backward_pass
                 stack.enter_context(SETTERS)

@@ -31,6 +31,7 @@ __all__ = [
     "are_innermost",
     "batch_dimension",
     "class_in_torch",
+    "cuda_in_use",
     "dispatch_modes",
     "fake_mode",
     "filled",
@@ -73,6 +74,7 @@ __all__ = [
     "storage_key",
     "tree_specs_of",
     "version_of",
+    "wait_on_cuda",
     "without_functions",
     "without_modes",
 ]
@@ -125,6 +127,12 @@ RUN_BACKWARD = "_engine_run_backward"
 
 Other code may have imported the public functions, so they are no place to intercept passes.
 """
+
+cuda_in_use: Callable[[], bool] = torch.cuda.is_initialized
+"""Whether this process uses CUDA; other queries of `torch.cuda` would begin its use."""
+
+wait_on_cuda: Callable[[int], object] = getattr(torch.cuda, "_sleep", lambda cycles: None)
+"""Has the current CUDA device wait for a number of its cycles."""
 
 running_node: Callable[[], object] = _C._current_autograd_node
 """Returns the autograd node that runs in this thread, or None."""
