@@ -237,3 +237,37 @@ def test_what_a_checkpoint_begins_anew_with_stands_where_its_gradient_is_compute
     graph = recorded(nn.Linear(3, 2), lambda net: net(points).sum().backward())
     (given,) = [node for node in backward_nodes(graph) if node.op == "input_grad"]
     assert str(given.scope) == "gradients"
+
+
+class Nested(torch.autograd.Function):
+    """A function whose backward pass runs others: the engine runs the sixtieth in a new thread."""
+
+    @staticmethod
+    def forward(ctx, x, depth, weight):
+        ctx.depth, ctx.weight = depth, weight
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, grad):
+        if ctx.depth:
+            with torch.enable_grad():
+                inner = Nested.apply(torch.ones(1, requires_grad=True), ctx.depth - 1, ctx.weight)
+                (inner + ctx.weight).backward()
+        return grad, None, None
+
+
+def test_hooks_in_a_thread_of_autograds_are_recorded():
+    # As on a CUDA device, where each backward pass runs in a thread of autograd's.
+    model, threads = nn.Linear(1, 1, bias=False), []
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+    def step(_):
+        threads.append(threading.get_ident())
+        optimizer.step()
+
+    model.weight.register_post_accumulate_grad_hook(step)
+    with tbscope.record(model) as recording:
+        Nested.apply(torch.ones(1, requires_grad=True), 62, model.weight).backward()
+    assert len(set(threads)) == 2
+    updates = [node for node in recording.graph.nodes if "optimizer" in str(node.scope)]
+    assert len([node for node in updates if "updates" in node.attributes]) == len(threads)

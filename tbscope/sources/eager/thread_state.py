@@ -19,6 +19,7 @@ from typing import Any, Protocol
 import torch
 
 from tbscope.sources.eager.record.recorder import Recorder
+from tbscope.sources.torch.compat.tensors import dispatch_modes, running_node
 
 __all__ = [
     "StepWatcher",
@@ -57,18 +58,30 @@ class _Watching(threading.local):
     """Recorders of the running thread, and related state.
 
     Attributes:
-        recorders: The recorders of this thread, outermost first; empty if nothing is recorded.
+        entered: The recorders whose blocks this thread has entered, outermost first.
         stand_ins: Fake tensors of the model's tensors, or None if the tensors themselves are used.
         thread: Identity of the thread for whose run this thread works, or 0 for none.
         suspended: Whether step watchers are suspended in this thread.
         measuring: Returns a block in which a backward pass is measured; None for no measuring.
     """
 
-    recorders: tuple[Recorder, ...] = ()
+    entered: tuple[Recorder, ...] = ()
     stand_ins: Any = None
     thread: int = 0
     suspended: bool = False
     measuring: Callable[[], AbstractContextManager[None]] | None = None
+
+    @property
+    def recorders(self) -> tuple[Recorder, ...]:
+        """The recorders of this thread, outermost first; empty if nothing is recorded.
+
+        Autograd's engine computes gradients on a CUDA device in a thread of its own, which has the
+        modes of the thread that called `backward()`. Its hooks, and the functions that it
+        recomputes, belong to the recorders of that thread.
+        """
+        if self.entered or running_node() is None:
+            return self.entered
+        return tuple(mode.recorder for mode in dispatch_modes() if hasattr(mode, "recorder"))
 
 
 watching = _Watching()
@@ -90,7 +103,8 @@ def _renew() -> None:
     _drawing = threading.RLock()
 
 
-os.register_at_fork(after_in_child=_renew)
+if hasattr(os, "register_at_fork"):  # Windows has no fork.
+    os.register_at_fork(after_in_child=_renew)
 
 
 @contextmanager

@@ -195,7 +195,10 @@ FORMULAS: dict[str, Formula] = {
         (
             _attention,
             (
+                "_scaled_dot_product_flash_attention",
                 "_scaled_dot_product_flash_attention_for_cpu",
+                "_scaled_dot_product_efficient_attention",
+                "_scaled_dot_product_cudnn_attention",
                 "_scaled_dot_product_fused_attention_overrideable",
                 "_scaled_dot_product_attention_math_for_mps",
             ),
@@ -203,7 +206,10 @@ FORMULAS: dict[str, Formula] = {
         (
             _attention_backward,
             (
+                "_scaled_dot_product_flash_attention_backward",
                 "_scaled_dot_product_flash_attention_for_cpu_backward",
+                "_scaled_dot_product_efficient_attention_backward",
+                "_scaled_dot_product_cudnn_attention_backward",
                 "_scaled_dot_product_fused_attention_overrideable_backward",
             ),
         ),

@@ -65,6 +65,7 @@ class Events:
         function_runs: An operator runs a function that is its argument in the block.
         shard_step: A sharded module gathers or frees its parameters, or reduces their gradients,
             in the block.
+        graph_replayed: A CUDA graph is about to be replayed.
         storage_freed: The memory of a tensor that remains is freed.
         backward_pass: The engine of autograd runs in the block.
         gradient_set: A script has set the gradient of a tensor.
@@ -94,6 +95,7 @@ class Events:
     call_failed: Handler
     function_runs: Block
     shard_step: Block
+    graph_replayed: Handler
     storage_freed: Handler
     backward_pass: Block
     gradient_set: Handler

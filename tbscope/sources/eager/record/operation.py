@@ -14,7 +14,7 @@ import torch
 from tbscope.sources.eager.record.tensors.backward_io import InnerPass
 from tbscope.sources.torch.calling.argument_values import collect_tensors
 from tbscope.sources.torch.collectives import Exchange
-from tbscope.sources.torch.flops import Copies, Formulas, KernelWork
+from tbscope.sources.torch.flops import NO_FORMULA, Copies, Formulas, KernelWork
 from tbscope.sources.torch.operations import KernelInfo
 
 __all__ = ["Communication", "KernelRun", "Operation", "Operations"]
@@ -99,12 +99,7 @@ class Operation:
     def run(self, facts: KernelInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run one kernel of the operation, record its effects, and return its result."""
         if facts.writes:
-            written, about_to_write = facts.written(args, kwargs), self._operations.about_to_write
-            # Before the kernel runs: a snapshot needs the content from before the write.
-            if about_to_write is not None:
-                for tensor in written:
-                    about_to_write(tensor)
-            self.written = [*self.written, *written]
+            self._write(facts.written(args, kwargs))
         formulas = self._operations.formulas
         formula, copies = formulas[facts], self.copies
         self.kernels.append(facts.name)
@@ -136,6 +131,18 @@ class Operation:
                 flops = 0 if formula is None else self.work[-1][0]
             self.runs.append(KernelRun(facts, args, kwargs, result, flops))
         return result
+
+    def launch(self, kernel: str, written: list[torch.Tensor]) -> None:
+        """Record a kernel outside of torch that is about to run, and the tensors it writes into."""
+        self._write(written)
+        self.kernels.append(kernel)
+        self._operations.formulas.uncounted[kernel] = NO_FORMULA
+
+    def _write(self, tensors: list[torch.Tensor]) -> None:
+        # Before the kernel runs: a snapshot needs the content from before the write.
+        for tensor in tensors:
+            self._operations.report_write(tensor)
+        self.written = [*self.written, *tensors]
 
 
 class Operations:

@@ -128,6 +128,7 @@ class Recorder:
             call_failed=calls.fail_call,
             function_runs=calls.function,
             shard_step=calls.shard_step,
+            graph_replayed=self._replay,
             storage_freed=calls.add_free,
             backward_pass=self._backward_pass,
             gradient_set=ignore_event if training is None else training.backward.was_set,
@@ -219,6 +220,21 @@ class Recorder:
         """Swap the values of two tensors that a block swaps, also while recording is suspended."""
         with self.flow.swapping(first, second, recorded=not self.suspended):
             yield
+
+    def _replay(self, frame: FrameType) -> None:
+        """Record that a CUDA graph is about to be replayed, whose kernels are not seen."""
+        if self._changes is not None:
+            for tensor in self._changes.kept():
+                # A kernel that changes a parameter belongs to an optimizer's step.
+                if tensor.is_cuda and not tensor.requires_grad:
+                    self._changes.about_to_write(tensor)
+        note = Note(
+            "a CUDA graph was replayed: the operations that it has captured are not drawn; to see "
+            "them, draw the model before the capture",
+            self.where.source_at(frame),
+        )
+        if note not in self.graph.notes:
+            self.graph.notes.append(note)
 
     @contextmanager
     def _backward_pass(

@@ -12,6 +12,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 import torch
+from torch import cuda
 
 from tbscope.sources.torch.compat.modules import (
     default_device,
@@ -19,6 +20,7 @@ from tbscope.sources.torch.compat.modules import (
     set_default_device,
     shared_tables,
 )
+from tbscope.sources.torch.compat.tensors import cuda_in_use
 
 __all__ = ["generators", "keep_settings", "tables"]
 
@@ -59,6 +61,10 @@ def _attention(kernel: str) -> _Setting:
     return _Setting(getattr(owner, f"{kernel}_sdp_enabled"), getattr(owner, f"enable_{kernel}_sdp"))
 
 
+def _reseed(generator: torch.Generator) -> None:
+    generator.manual_seed(generator.initial_seed())
+
+
 def _precision(path: str) -> _Setting:
     """Return the float32 precision of a library, or of one kind of operation in it."""
     # The owner is looked up at each access, because this torch may lack it.
@@ -96,6 +102,14 @@ _OF_TORCH: tuple[_Setting, ...] = (
     *_attributes(_backends, ["fp32_precision"]),
     *map(_precision, ("cuda.matmul", "cudnn", "cudnn.conv", "cudnn.rnn")),
     *map(_precision, ("mkldnn.matmul", "mkldnn.conv", "mkldnn.rnn")),
+    # Generators of CUDA devices exist from the first use of CUDA on. A use in the run alone begins
+    # with the seed that they have then.
+    _Setting(cuda_in_use, lambda _: [*map(_reseed, cuda.default_generators)]),
+    # The device is that of the stream.
+    _Setting(
+        lambda: cuda.current_stream() if cuda_in_use() else None,
+        lambda before: before is None or cuda.set_stream(before),
+    ),
 )
 
 

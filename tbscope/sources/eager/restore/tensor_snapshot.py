@@ -21,6 +21,7 @@ from tbscope.sources.eager.restore.object_snapshot import Report
 from tbscope.sources.torch.compat.modules import UNINITIALIZED
 from tbscope.sources.torch.compat.tensors import (
     GRADIENT_HOOKS,
+    cuda_in_use,
     flattened,
     keys_of_storages,
     outside_modes,
@@ -229,6 +230,9 @@ class TensorSnapshot:
         """Restore content, memory, history, gradients, and at last the version counters."""
         self._alone = self._alone and is_only_thread()
         with outside_modes(), torch.no_grad():
+            if self._contents and cuda_in_use():
+                # A kernel in another stream, or a copy to the CPU, may still be about to write.
+                torch.cuda.synchronize()
             # In reverse order: the first copy of a storage contains the oldest content.
             for content in reversed(self._contents):
                 _attempt(report, content.handle, content.restore)

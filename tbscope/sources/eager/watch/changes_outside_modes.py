@@ -24,7 +24,6 @@ import torch
 
 from tbscope.sources.eager.restore.preserve import active_snapshots
 from tbscope.sources.eager.thread_state import step_watchers, watching
-from tbscope.sources.eager.watch.modes import inherit_watchers
 from tbscope.sources.eager.watch.patch import Patch, Patches, SharedBlock
 from tbscope.sources.torch.calling.argument_values import collect_tensors
 from tbscope.sources.torch.compat.modules import functional_calls
@@ -65,10 +64,6 @@ TRAIN_EVAL = Patches()
 @SETTERS.of(torch.autograd, RUN_BACKWARD)
 def _backward(*args: Any, **kwargs: Any) -> Any:
     """Run a backward pass, and report it; `torch.autograd.grad` does not add to gradients."""
-    if not watching.recorders:
-        with inherit_watchers() as watched:
-            if watched:
-                return _backward.substitute(*args, **kwargs)
     roots, gradients, creates_graph = *args[:2], bool(args[3])
     # The caller's arguments show the user's gradients, if it is `torch.autograd.backward` or
     # `grad`.
@@ -205,10 +200,6 @@ def _report_steps() -> Callable[[], None]:
 def _report_step(put: Callable[[Any], Patch], box: str) -> None:
     @put
     def step(*args: object, **kwargs: object) -> Any:
-        if not watching.recorders:
-            with inherit_watchers() as watched:
-                if watched:
-                    return step.substitute(*args, **kwargs)
         with ExitStack() as stack:
             for recorder in watching.recorders:
                 if not recorder.suspended:

@@ -17,18 +17,15 @@ from torch.overrides import TorchFunctionMode
 
 from tbscope.sources.eager.record.operation import Operation
 from tbscope.sources.eager.record.recorder import Recorder
-from tbscope.sources.eager.thread_state import watching
 from tbscope.sources.eager.watch.call_log import NO_RESULT, CallLog
 from tbscope.sources.eager.watch.dtensor_mode import DTensorMode
 from tbscope.sources.torch.calling.argument_values import collect_tensors
 from tbscope.sources.torch.compat.tensors import (
     RUNS_FOR_ITSELF,
     DispatchMode,
-    dispatch_modes,
     is_being_traced,
     is_of_its_own,
     run_composite,
-    running_node,
     without_functions,
 )
 from tbscope.sources.torch.fake import FakeTensors
@@ -52,7 +49,6 @@ from tbscope.sources.torch.subclasses import PLAIN, any_wrapper
 __all__ = [
     "KernelMode",
     "OperationMode",
-    "inherit_watchers",
     "modes_of",
 ]
 
@@ -235,26 +231,6 @@ class FakedOperationMode(OperationMode):
         # The creation of fake tensors is not thread-safe.
         with self._recorder.lock:
             return super().__torch_function__(func, types, args, kwargs)
-
-
-@contextmanager
-def inherit_watchers() -> Iterator[bool]:
-    """Watch a thread of autograd during a block, if the backward pass that it works for is watched.
-
-    Autograd's threads inherit the modes, but not `watching`, so they would miss module calls.
-
-    Returns:
-        Whether the thread is watched.
-    """
-    recorders: tuple[Recorder, ...] = ()
-    if running_node() is not None:
-        modes = dispatch_modes()
-        recorders = tuple(mode.recorder for mode in modes if isinstance(mode, KernelMode))
-    previous, watching.recorders = watching.recorders, recorders
-    try:
-        yield bool(recorders)
-    finally:
-        watching.recorders = previous
 
 
 class KernelMode(DispatchMode):  # type: ignore[no-untyped-call]

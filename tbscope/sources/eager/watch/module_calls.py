@@ -11,7 +11,6 @@ from typing import Any
 import torch
 
 from tbscope.sources.eager.thread_state import abandoned, finalize_abandoned, watching
-from tbscope.sources.eager.watch.modes import inherit_watchers
 from tbscope.sources.eager.watch.patch import Patches
 from tbscope.sources.torch.compat.modules import call_method_name
 
@@ -28,9 +27,6 @@ def watched_call(module: torch.nn.Module, /, *args: object, **kwargs: object) ->
         finalize_abandoned()
     recorders = watching.recorders
     if not recorders:
-        with inherit_watchers() as watched:
-            if watched:
-                return watched_call(module, *args, **kwargs)
         return _call.original(module, *args, **kwargs)
     opened = []
     for recorder in recorders:

@@ -62,7 +62,7 @@ class _WatchedFunction:
                 recorder = work.begin(handover, number)
                 begun.append(recorder)
                 stack.callback(work.end, recorder)
-            watching.recorders = tuple(begun)
+            watching.entered = tuple(begun)
             watching.stand_ins, watching.thread = self._stand_ins, self._thread
             if self._stand_ins is not None:
                 stack.enter_context(self._stand_ins.used())

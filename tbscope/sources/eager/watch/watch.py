@@ -16,6 +16,7 @@ from tbscope.sources.eager.watch.changes_outside_modes import (
     WAITS,
 )
 from tbscope.sources.eager.watch.compiler_bypass import UNOBSERVED, running_eagerly
+from tbscope.sources.eager.watch.launches import LAUNCHES
 from tbscope.sources.eager.watch.modes import KernelMode, OperationMode, modes_of
 from tbscope.sources.eager.watch.module_calls import MODULE_CALLS
 from tbscope.sources.eager.watch.optimizer_hooks import watching_optimizers
@@ -100,9 +101,8 @@ class Watch(AbstractContextManager[None]):
         finalize_abandoned()
         self.thread = threading.current_thread()
         with ExitStack() as thread_stack, ExitStack() as process_stack:
-            enclosing = watching.recorders
-            thread_stack.callback(setattr, watching, "recorders", enclosing)
-            watching.recorders = (*enclosing, self._recorder)
+            thread_stack.callback(setattr, watching, "entered", watching.entered)
+            watching.entered = (*watching.recorders, self._recorder)
             self._calls.enter_context(MODULE_CALLS)
             thread_stack.callback(self._calls.close)
             process_stack.enter_context(deep_enough)
@@ -115,6 +115,7 @@ class Watch(AbstractContextManager[None]):
                 running_eagerly,
                 SETTERS,
                 ALIASES_AND_RESIZES,
+                LAUNCHES,
             ):
                 process_stack.enter_context(block)
             if is_distributed():

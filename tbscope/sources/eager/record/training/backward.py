@@ -40,7 +40,7 @@ from tbscope.sources.torch.autograd import (
     running_node,
 )
 from tbscope.sources.torch.calling.argument_values import collect_tensors
-from tbscope.sources.torch.compat.tensors import outside_modes, without_functions
+from tbscope.sources.torch.compat.tensors import cuda_in_use, outside_modes, without_functions
 from tbscope.sources.torch.module_names import ModuleEntry
 from tbscope.sources.torch.source_location import is_only_dispatched
 from tbscope.sources.torch.subclasses import PLAIN
@@ -532,6 +532,9 @@ def _describe_gradients(leaves: Iterable[tuple[Node, torch.Tensor]]) -> None:
     Args:
         leaves: The nodes, each with the parameter.
     """
+    if cuda_in_use() and torch.cuda.is_current_stream_capturing():
+        # A CUDA graph is captured: nothing is computed yet, and nothing may be read.
+        return
     with outside_modes(), torch.no_grad():
         for node, leaf in leaves:
             grad = leaf.grad
