@@ -37,12 +37,10 @@ if TYPE_CHECKING:
     from tbscope.sources.eager.recording import record
     from tbscope.sources.eager.trace import trace
     from tbscope.sources.eager.user_scopes import pop_scope, push_scope, scope
-    from tbscope.sources.fx.exported import from_export
-    from tbscope.sources.fx.graph_modules import from_fx
+    from tbscope.sources.fx.programs import from_export, from_fx
     from tbscope.sources.graphdef.reading import from_graph_def
     from tbscope.sources.logs.reading import read_log
-    from tbscope.sources.onnx.export.export import export_onnx
-    from tbscope.sources.onnx.export.modules_to_functions import modules_to_functions
+    from tbscope.sources.onnx.export.functions import export_onnx, modules_to_functions
     from tbscope.sources.onnx.reading import from_onnx
     from tbscope.sources.registry import load
     from tbscope.sources.torch.fake_process_group import fake_world
@@ -115,12 +113,10 @@ _HOMES = {
     "tbscope.sources.eager.recording": "record",
     "tbscope.sources.eager.trace": "trace",
     "tbscope.sources.eager.user_scopes": "pop_scope push_scope scope",
-    "tbscope.sources.fx.exported": "from_export",
-    "tbscope.sources.fx.graph_modules": "from_fx",
+    "tbscope.sources.fx.programs": "from_export from_fx",
     "tbscope.sources.graphdef.reading": "from_graph_def",
     "tbscope.sources.logs.reading": "read_log",
-    "tbscope.sources.onnx.export.export": "export_onnx",
-    "tbscope.sources.onnx.export.modules_to_functions": "modules_to_functions",
+    "tbscope.sources.onnx.export.functions": "export_onnx modules_to_functions",
     "tbscope.sources.onnx.reading": "from_onnx",
     "tbscope.sources.registry": "load",
     "tbscope.sources.torch.fake_process_group": "fake_world",

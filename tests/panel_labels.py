@@ -3,7 +3,7 @@
 import re
 
 from tbscope.page.constants import LIBRARY
-from tbscope.page.function_library import is_library
+from tbscope.page.glyphs import is_library
 
 _FUNCTION = re.compile(rf"(?:{LIBRARY})?([A-Za-z0-9_]+)_[a-z0-9]{{8}}(?:_[0-9]+)?")
 

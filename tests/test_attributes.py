@@ -9,7 +9,7 @@ from google.protobuf import text_format
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tbscope.graphdef.attributes import MOST_BYTES, ascii_line, nest_to_text, to_attr_value
+from tbscope.graphdef.attr_bytes import MOST_BYTES, ascii_line, nest_to_text, to_attr_value
 from tbscope.ir.graph import Constant
 
 

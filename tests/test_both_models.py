@@ -7,11 +7,10 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from sweeps import counted
 
-from tbscope.page.flow import lost_exits
 from tbscope.page.glyphs import Series
 from tbscope.page.hierarchy import Hierarchy
 from tbscope.page.level_graph import read_levels
-from tbscope.page.scenes import read_scene
+from tbscope.page.scenes import lost_exits, read_scene
 
 PLAIN, CARDS = ("Add", "Mul"), ("Add", "Add", "NoOp")
 CIRCLES = ("Add", "Add", "Mul", "SomeConst", "OneSummary", "NoOp")

@@ -7,11 +7,10 @@ from hypothesis import strategies as st
 
 from tbscope.drawing.chunks import rename
 from tbscope.page.constants import CHAIN_LIMIT, LEVEL_LIMIT, LIBRARY, SLOW_LIMIT, STACK_LIMIT
-from tbscope.page.flow import longest_chain, lost_exits
 from tbscope.page.glyphs import Box, Item, Series
 from tbscope.page.hierarchy import Hierarchy
 from tbscope.page.level_graph import bears_seeds
-from tbscope.page.scenes import read_scene, read_scenes
+from tbscope.page.scenes import longest_chain, lost_exits, read_scene, read_scenes
 from tbscope.page.templates import Structures
 from tbscope.utils.components import find_cycles
 from tests.sweeps import is_sweep

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tbscope.page.high_degree import find_crowded
+from tbscope.page.series import find_crowded
 
 # Of sixteen glyphs, the lower quartile has one line and the upper one has three.
 SPREAD = [1] * 8 + [3] * 7

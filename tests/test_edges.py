@@ -2,8 +2,7 @@
 
 import pytest
 
-from tbscope.page.edges import read_through
-from tbscope.page.hierarchy import Hierarchy
+from tbscope.page.hierarchy import Hierarchy, read_through
 
 
 def links_of(*nodes):

@@ -8,6 +8,7 @@ from tensorboard.compat.proto.attr_value_pb2 import AttrValue
 from tensorboard.compat.proto.node_def_pb2 import NodeDef
 
 from tbscope.graphdef.attr_bytes import (
+    MOST_BYTES,
     FactEntries,
     Once,
     fact_key,
@@ -15,9 +16,9 @@ from tbscope.graphdef.attr_bytes import (
     outputs_entries,
     scope_entries,
     source_entry,
+    to_attr_value,
     too_large_entry,
 )
-from tbscope.graphdef.attributes import MOST_BYTES, to_attr_value
 from tbscope.graphdef.wire import (
     attribute,
     attribute_head,

@@ -4,11 +4,9 @@ from itertools import pairwise
 
 import pytest
 
-from tbscope.page.edges import Link
-from tbscope.page.flow import longest_chain, lost_exits
-from tbscope.page.hierarchy import Hierarchy
+from tbscope.page.hierarchy import Hierarchy, Link
 from tbscope.page.level_graph import read_levels
-from tbscope.page.scenes import read_scene
+from tbscope.page.scenes import longest_chain, lost_exits, read_scene
 
 
 def length(names, *lines):

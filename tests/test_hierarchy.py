@@ -3,8 +3,7 @@
 import pytest
 from tensorboard.compat.proto.graph_pb2 import GraphDef
 
-from tbscope.page.edges import Link
-from tbscope.page.hierarchy import Hierarchy, parse_input
+from tbscope.page.hierarchy import Hierarchy, Link, parse_input
 from tbscope.page.op_types import is_circle, is_embedded
 
 

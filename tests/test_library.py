@@ -4,7 +4,7 @@ import pytest
 from panel_labels import shown_label
 
 from tbscope.page.constants import LIBRARY
-from tbscope.page.function_library import is_library, is_of_legend
+from tbscope.page.glyphs import is_library, is_of_legend
 from tbscope.page.hierarchy import Hierarchy
 
 

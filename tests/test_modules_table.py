@@ -12,7 +12,7 @@ from saved import drawn, nested, net
 from torch import nn
 
 import tbscope
-from tbscope.graphdef.attributes import key_by_worth
+from tbscope.graphdef.attr_bytes import key_by_worth
 from tbscope.ir.graph import Note
 from tbscope.plugin.graphs import picture_of_bytes
 from tbscope.saving.box_tree import picture_of

@@ -3,7 +3,7 @@
 import pytest
 
 from tbscope.ir.builder import GraphBuilder
-from tbscope.sources.onnx.export.alignment import ExportedOperation, align_operations
+from tbscope.sources.onnx.export.call_order import ExportedOperation, align_operations
 
 
 def nodes(*told):

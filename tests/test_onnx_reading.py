@@ -7,7 +7,7 @@ from onnx import helper
 from onnx_build import BOOL, FLOAT, INT, export, info, model_of, node, weight
 
 import tbscope
-from tbscope.sources.onnx.operations import flops_of
+from tbscope.sources.onnx.body import flops_of
 
 NET, LAYER, LINEAR = ("", "nets.Net"), ("layers.0", "nets.Layer"), ("layers.0.fc", "nets.Linear")
 

@@ -9,8 +9,7 @@ from gallery import GALLERY
 from tensorboard.compat.proto.graph_pb2 import GraphDef
 from test_page_models import gpt2, t5, whisper
 
-from tbscope.page.function_library import is_library
-from tbscope.page.glyphs import Box, Item
+from tbscope.page.glyphs import Box, Item, is_library
 from tbscope.page.hierarchy import Hierarchy
 from tbscope.page.scenes import read_scenes as foretell
 from tbscope.pipeline import to_graph_def

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import torch
 
-from tbscope.sources.fx.state import state_of
+from tbscope.sources.fx.scopes import state_of
 
 
 def test_what_a_damaged_file_holds_in_the_place_of_a_tensor_is_no_parameter():

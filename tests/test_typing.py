@@ -31,7 +31,7 @@ from tbscope.sources.compiled.compiling import CompileBackend
 from tbscope.sources.compiled.results import CompiledGraphs, GraphBreak
 from tbscope.sources.eager.recording import Recording
 from tbscope.sources.logs.reading import LoggedGraph
-from tbscope.sources.onnx.export.modules_to_functions import Regrouped
+from tbscope.sources.onnx.export.functions import Regrouped
 model, x = nn.Linear(2, 3), torch.rand(1, 2)
 
 with tbscope.SummaryWriter("runs/x") as w:

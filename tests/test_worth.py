@@ -7,7 +7,7 @@ from torch import nn
 
 import tbscope
 from tbscope.analysis.units import number_by_worth
-from tbscope.graphdef.attributes import key_by_worth
+from tbscope.graphdef.attr_bytes import key_by_worth
 
 
 class Net(nn.Module):

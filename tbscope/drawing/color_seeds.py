@@ -25,9 +25,8 @@ from tbscope.page.constants import (
     LIBRARY,
     LIBRARY_ENDING,
 )
-from tbscope.page.edges import read_through
 from tbscope.page.glyphs import Box
-from tbscope.page.hierarchy import Hierarchy
+from tbscope.page.hierarchy import Hierarchy, read_through
 from tbscope.page.level_graph import word_of_end
 from tbscope.page.scenes import read_scene
 from tbscope.page.templates import Structure, Structures

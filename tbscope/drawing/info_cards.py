@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from tbscope.analysis.costs import Costs
 from tbscope.analysis.units import counted
-from tbscope.graphdef.attributes import nest_to_text
+from tbscope.graphdef.attr_bytes import nest_to_text
 from tbscope.ir.graph import Call, Graph, Nest, Node, Value
 from tbscope.ir.module_tree import ModulePart, ParameterTotals, parameters_below
 from tbscope.ir.nodes import type_text

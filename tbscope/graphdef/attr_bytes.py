@@ -1,54 +1,153 @@
-"""Entries of the map `attr` of a NodeDef, as bytes, each made once.
+"""Attributes of a NodeDef: constants as the values of TensorBoard's info card, made once as bytes.
+
+The page shows a value as JSON and escapes non-ASCII characters twice, so texts are ASCII
+and one line. It loads every byte of every node before it draws, so no attribute is over 1 KB.
+
+The page lists attributes by the bytes of their names, the largest first, and HTML shows no
+blanks at the start of a line: a name that begins with a blank is listed after all names that do
+not. So the less important attributes have blanks; class, shapes and hyper-parameters keep their
+plain names, by which scripts read them.
 
 Nodes of one graph share most of their attributes; joining cached bytes takes a small part
 of the time of setting one message after the other.
+
+Source: tensorboard/plugins/graph/tf_graph_info/tf-node-info.ts; upb prints maps in this order
 """
 
 import functools
 import itertools
+import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tensorboard.compat.proto.attr_value_pb2 import AttrValue
 
 from tbscope.analysis.units import counted, number_by_worth
 from tbscope.errors import ConversionError
 from tbscope.graphdef import wire
-from tbscope.graphdef.attributes import (
-    MOST_CHARACTERS,
-    ascii_line,
-    key_by_worth,
-    to_attr_value,
-)
-from tbscope.ir.graph import Nest, Shape
+from tbscope.ir.graph import Nest, Shape, Value
 from tbscope.ir.metadata import split_device
 from tbscope.ir.pytree import form_of
 from tbscope.messages import cut
+from tbscope.page.constants import ATTRIBUTE_BYTES, EXACT_INTEGER
 
 __all__ = [
-    "TOO_LARGE",
     "FactEntries",
+    "MOST_BYTES",
     "Once",
+    "ascii_line",
     "device_to_text",
     "fact_key",
     "kernels_entry",
+    "key_by_worth",
     "label_entry",
+    "nest_to_text",
     "outputs_entries",
     "scope_entries",
     "shape_bytes",
     "source_entry",
     "text_entries",
+    "to_attr_value",
     "too_large_entry",
 ]
 
-TOO_LARGE = "_too_large_attrs"
+MOST_BYTES = ATTRIBUTE_BYTES
+"""The largest size of an attribute, in bytes."""
+
+_MOST_CHARACTERS = MOST_BYTES - 3
+"""The length of the longest ASCII text in such an attribute, after its tag and length."""
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_FIELDS: dict[type | None, str] = {bool: "b", int: "i", float: "f", str: "s"}
+
+
+def to_attr_value(constant: Nest) -> AttrValue | None:
+    """Convert a constant to an attribute value.
+
+    Args:
+        constant: bool, int, float, str, a list or tuple of one of them, or any other
+            pytree, which becomes its text (`None`, `(1, None)`, `torch.float32`).
+    Returns:
+        A new message, or None if it would be over `MOST_BYTES`. Numbers that the page
+        cannot show exactly become their text, too.
+
+    Source: tensorboard/compat/proto/attr_value.proto
+    """
+    several = type(constant) in (list, tuple)
+    items: list[Any] = list(constant) if several else [constant]
+    kind = type(items[0]) if items else None
+    alike = kind in _FIELDS and {kind}.issuperset(map(type, items))
+    if not (alike and all(map(_fits, items))):
+        items, several, kind = [nest_to_text(constant)], False, str
+    if kind is str:
+        items = [ascii_line(item).encode("ascii") for item in items]
+    message = AttrValue()
+    if several:
+        getattr(message.list, _FIELDS[kind]).extend(items)
+    else:
+        message = AttrValue(**{_FIELDS[kind]: items[0]})
+    return message if message.ByteSize() <= MOST_BYTES else None
+
+
+def _fits(item: object) -> bool:
+    """Whether the page shows a number exactly: as a 32-bit float, if it is a float."""
+    if type(item) is int:
+        return -EXACT_INTEGER <= item <= EXACT_INTEGER
+    if type(item) is float and item:
+        return 1e-37 <= abs(item) < 1e38 and float(f"{item:.6g}") == item
+    return True
+
+
+def ascii_line(text: str) -> str:
+    """Return a text in ASCII on one line; other characters are escaped as in Python."""
+    if text.isascii() and text.isprintable():
+        return text
+    line = " ".join(text.split()).encode("ascii", "backslashreplace").decode("ascii")
+    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", line)
+
+
+def nest_to_text(nest: Nest) -> str:
+    """Return a pytree as compact text, its tensors by their printed names: `(1, %3, None)`."""
+    if isinstance(nest, Value):
+        return f"%{nest.name}"
+    if isinstance(nest, list):
+        return f"[{', '.join(map(nest_to_text, nest))}]"
+    if isinstance(nest, tuple):
+        return f"({', '.join(map(nest_to_text, nest))}{',' if len(nest) == 1 else ''})"
+    if isinstance(nest, dict):
+        entries = (f"{nest_to_text(key)}: {nest_to_text(entry)}" for key, entry in nest.items())
+        return f"{{{', '.join(entries)}}}"
+    return repr(nest)
+
+
+# -- worth ----------------------------------------------------------------------------------------
+
+# Names that come after all others: each group after the group before it.
+_LATER = (
+    ("parameters", "buffers", "parameter_count", "trainable_parameter_count"),
+    ("flops",),
+    ("flops_not_counted", "bytes"),
+    (
+        *("module", "call", "name", "operation", "operations", "kernels", "via", "then"),
+        *("training", "source", "scope", "defined"),
+    ),
+)
+_BLANKS = {name: " " * blanks for blanks, names in enumerate(_LATER, 1) for name in names}
+
+
+def key_by_worth(name: str) -> str:
+    """Return the name of an attribute with the blanks that put it in its group on the card."""
+    return _BLANKS.get(name, "") + name
+
+
+_TOO_LARGE = "_too_large_attrs"
 """The attribute that names those which were left out for their size
 (tensorboard/plugins/graph/tf_graph_common/graph.ts, `LARGE_ATTRS_KEY`)."""
 
 # Names with a meaning for us or for the page: a fact of the user's must not take one.
 _OURS = frozenset(
-    {"_XlaCluster", "_class", "_output_shapes", "dtype", "kernels", "scope", "source", TOO_LARGE}
+    {"_XlaCluster", "_class", "_output_shapes", "dtype", "kernels", "scope", "source", _TOO_LARGE}
 )
 _MOST_OF_NAME = 64
 _MOST_OF_SCOPE = 10_000
@@ -143,7 +242,7 @@ def text_entries(name: str, texts: Sequence[str]) -> list[bytes]:
     lines = [text.encode("ascii") for text in texts]
     entries = wire.text_attributes(_fact_head(name), lines)
     return [
-        entry if len(line) <= MOST_CHARACTERS else b""
+        entry if len(line) <= _MOST_CHARACTERS else b""
         for line, entry in zip(lines, entries, strict=True)
     ]
 
@@ -153,7 +252,7 @@ def text_entries(name: str, texts: Sequence[str]) -> list[bytes]:
 def _text_value(text: str) -> bytes:
     """Return the AttrValue of a text, or empty bytes if it would be too large."""
     line = ascii_line(text)
-    return wire.text_value(line.encode("ascii")) if len(line) <= MOST_CHARACTERS else b""
+    return wire.text_value(line.encode("ascii")) if len(line) <= _MOST_CHARACTERS else b""
 
 
 def fact_key(name: str) -> str:
@@ -218,7 +317,7 @@ def outputs_entries(outputs: tuple[tuple[Shape | None, str], ...]) -> bytes:
     dtypes = [ascii_line(dtype).encode("ascii") for _, dtype in outputs]
     if len(dtypes) == 1:
         return entries + wire.text_attributes(_DTYPE, dtypes)[0]
-    if sum(map(len, dtypes)) + 2 * len(dtypes) > MOST_CHARACTERS:
+    if sum(map(len, dtypes)) + 2 * len(dtypes) > _MOST_CHARACTERS:
         runs = itertools.groupby([dtype for _, dtype in outputs])
         text = _text_value(counted((dtype, len([*alike])) for dtype, alike in runs))
         return entries + (wire.attribute(_DTYPE, text) if text else b"")
@@ -231,7 +330,7 @@ def too_large_entry(keys: Sequence[str]) -> bytes:
     """Return the entry that names the attributes left out because they are too large."""
     value = AttrValue()
     value.list.s.extend(key.encode("ascii") for key in keys)
-    return _entry(wire.attribute_head(TOO_LARGE), value)
+    return _entry(wire.attribute_head(_TOO_LARGE), value)
 
 
 def _entry(head: bytes, value: AttrValue) -> bytes:

@@ -1,9 +1,21 @@
 """Glyphs: the three kinds of shapes that the page draws, which are boxes, nodes and stacks."""
 
+import re
 from dataclasses import dataclass
 from typing import TypeAlias
 
-__all__ = ["Box", "Glyph", "Item", "Series", "box_around", "members_of"]
+from tbscope.page.constants import LIBRARY, LIBRARY_ENDING
+
+__all__ = [
+    "Box",
+    "Glyph",
+    "Item",
+    "Series",
+    "box_around",
+    "is_library",
+    "is_of_legend",
+    "members_of",
+]
 
 
 class Box:
@@ -89,3 +101,28 @@ def members_of(glyph: Glyph) -> tuple[Glyph, ...]:
 def box_around(glyph: Box | Item) -> Box | None:
     """Return the box that contains a node or a box; None for the root."""
     return glyph.box if isinstance(glyph, Item) else glyph.parent
+
+
+_WORD = re.compile("[A-Za-z0-9_]+")
+
+
+def is_library(glyph: Glyph) -> bool:
+    """Whether a glyph is drawn in the panel of functions and not in the graph.
+
+    Source: hierarchy.ts:677-698, `addNodes`; render.ts:950-965, `buildSubhierarchy`
+    """
+    if not isinstance(glyph, Box) or not glyph.name.startswith(LIBRARY):
+        return False
+    return glyph.parent is not None and glyph.parent.parent is None
+
+
+def is_of_legend(name: str) -> bool:
+    """Whether a node is in a box of the panel that serves only as a legend of colours.
+
+    The name of this kind of box ends in `LIBRARY_ENDING`, or contains a character that no
+    function's name can contain.
+    """
+    box = name.partition("/")[0]
+    if not box.startswith(LIBRARY):
+        return False
+    return box.endswith(LIBRARY_ENDING) or not _WORD.fullmatch(box)

@@ -3,20 +3,127 @@
 It reads names, op types and inputs as the page does, and no attributes or shapes. `scenes.py`
 models how the page then draws each box.
 
-Source: tensorboard/plugins/graph/tf_graph_common/graph.ts and hierarchy.ts
+Source: tensorboard/plugins/graph/tf_graph_common/graph.ts, and hierarchy.ts (edges:
+hierarchy.ts:790, `addEdges`)
 """
 
 import re
-from collections.abc import Iterable, Sequence
-from typing import Self
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, Self, TypeAlias
 
 from tensorboard.compat.proto.graph_pb2 import GraphDef
 
-from tbscope.page.edges import Crossings, Edges, Links
-from tbscope.page.glyphs import Box, Item
-from tbscope.page.op_types import is_embedded
+from tbscope.page.glyphs import Box, Glyph, Item
+from tbscope.page.op_types import is_circle, is_embedded
 
-__all__ = ["Hierarchy", "parse_input"]
+__all__ = ["Hierarchy", "Link", "Links", "parse_input", "read_through"]
+
+
+class Link(NamedTuple):
+    """A line between two glyphs of one level.
+
+    Attributes:
+        data: The number of data edges that it represents.
+        control: The number of control edges that it represents.
+    """
+
+    data: int
+    control: int
+
+
+Links: TypeAlias = Mapping[tuple[Glyph, Glyph], Link]
+"""Lines by the glyphs at their ends: from, to."""
+
+_DATA, _CONTROL = Link(1, 0), Link(0, 1)
+
+
+class _Crossings(NamedTuple):
+    """The glyphs at which data enters or leaves their boxes.
+
+    Attributes:
+        entered: The glyphs that read data from outside of the box that contains them.
+        left: The glyphs whose data is read outside of that box.
+    """
+
+    entered: set[Glyph]
+    left: set[Glyph]
+
+
+class _Edges:
+    """All edges of a graph, found in one walk.
+
+    Attributes:
+        links: The lines among the children of each box.
+        doors: The glyphs at which data enters or leaves their boxes.
+    """
+
+    __slots__ = ("doors", "links")
+
+    def __init__(self, items: Iterable[Item]) -> None:
+        self.links: dict[Box, dict[tuple[Glyph, Glyph], Link]] = {}
+        self.doors = _Crossings(set(), set())
+        for item in items:
+            if not item.embedded:
+                for sources, waits in ((item.sources, False), (item.controls, True)):
+                    for source in sources:
+                        if not source.embedded:
+                            self._add(source, item, waits)
+                        elif source.sources or source.controls:
+                            self._add_through(source, item, waits)
+
+    def _add_through(self, embedded: Item, reader: Item, control: bool) -> None:
+        """Count the edges of an embedded node as edges of its reader."""
+        for source, waits in read_through(embedded, control):
+            if not source.embedded and source is not reader:
+                self._add(source, reader, waits)
+
+    def _add(self, source: Item, reader: Item, control: bool) -> None:
+        """Count an edge in the innermost box that contains both ends.
+
+        The glyphs at whose borders its data leaves or enters boxes below are recorded, too.
+        """
+        start: Glyph = source
+        end: Glyph = reader
+        above, below = source.box, reader.box
+        while above is not below:
+            if above.depth >= below.depth:
+                if not control:
+                    self.doors.left.add(start)
+                start = above
+                assert above.parent is not None, "the root is around all"
+                above = above.parent
+            else:
+                if not control:
+                    self.doors.entered.add(end)
+                end = below
+                assert below.parent is not None, "the root is around all"
+                below = below.parent
+        links = self.links.get(above)
+        if links is None:
+            links = self.links[above] = {}
+        link = links.get((start, end))
+        if link is None:
+            # Most lines represent a single edge, and share one of two links.
+            links[start, end] = _CONTROL if control else _DATA
+        else:
+            links[start, end] = Link(link.data + (not control), link.control + control)
+
+
+def read_through(embedded: Item, control: bool) -> Iterator[tuple[Item, bool]]:
+    """Yield the sources of an embedded node, and whether its reader's edge is a control edge.
+
+    For a circle, the kind of its own input edges counts, even if its reader has only a
+    control dependency on it. For a summary icon, the kind of the edge to its reader counts.
+
+    Args:
+        embedded: The node between.
+        control: Whether its reader has only a control dependency on it.
+    """
+    circle = is_circle(embedded.op)
+    for sources, waits in ((embedded.sources, False), (embedded.controls, True)):
+        for source in sources:
+            yield source, waits if circle else control
+
 
 _OUTPUT = re.compile(r"([^:]+):(?:(?:[A-Za-z0-9_]+:|)[0-9]+)")
 
@@ -63,7 +170,7 @@ class Hierarchy:
         self.strict: dict[str, str] = {}
         # Nodes by name, until their inputs are resolved.
         self._known: dict[str, Item] = {}
-        self._edges: Edges | None = None
+        self._edges: _Edges | None = None
         placed = self._place(nodes)
         if self.strict:
             # Restores the order of the nodes: renamed nodes had moved to the end.
@@ -83,7 +190,7 @@ class Hierarchy:
         return self._walked().links.get(box, {})
 
     @property
-    def doors(self) -> Crossings:
+    def doors(self) -> _Crossings:
         """The glyphs at which data enters or leaves their boxes."""
         return self._walked().doors
 
@@ -108,9 +215,9 @@ class Hierarchy:
         self.boxes.clear()
         self._edges = None
 
-    def _walked(self) -> Edges:
+    def _walked(self) -> _Edges:
         if self._edges is None:
-            self._edges = Edges(self.items.values())
+            self._edges = _Edges(self.items.values())
         return self._edges
 
     def _place(

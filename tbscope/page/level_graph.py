@@ -3,7 +3,7 @@
 The layout often tests how the page would draw a level if some of its children were in a box
 of their own. So a child is its index among the children, and no glyphs are made: levels of
 20,000 operations are split in half a second. `scenes.py` models the levels that exist. Both
-apply the rules of `series.py` and `high_degree.py`, and tests/test_both_models.py compares
+apply the rules of `series.py`, and tests/test_both_models.py compares
 them.
 
 Only boxes with many children are read, since the page puts nothing aside on small levels.
@@ -14,11 +14,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tbscope.page.constants import ASIDE_OP, CROWD_SIZE
-from tbscope.page.flow import reached
 from tbscope.page.glyphs import Box, Glyph, Item
 from tbscope.page.hierarchy import Hierarchy
-from tbscope.page.high_degree import find_crowded
-from tbscope.page.series import fold
+from tbscope.page.scenes import reached
+from tbscope.page.series import find_crowded, fold
 
 __all__ = ["LevelGraph", "bears_seeds", "read_levels", "word_of_end"]
 
@@ -303,8 +302,6 @@ def word_of_end(child: Box | Item) -> str:
     The result is empty for any other child.
     """
     while isinstance(child, Box):
-        if not child.children:
-            return ""
         child = next(iter(child.children.values()))
     # An input that must not be folded has the op type `Input[image]`.
     word = child.op.partition("[")[0]

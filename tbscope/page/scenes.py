@@ -4,25 +4,24 @@ The page folds siblings into stacks, puts some glyphs aside, and lays out the re
 records which glyphs were put aside, and the reason, so that a rule can report it. Levels that
 do not exist yet are modelled by `level_graph.py`, which works on numbers instead of glyphs.
 
-File and line refer to tensorboard/plugins/graph/tf_graph_common of TensorBoard 2.21.
+File and line refer to tensorboard/plugins/graph/tf_graph_common of TensorBoard 2.21; lines are laid
+out by layout.ts, and dagre below it.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter, deque
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypeVar, get_args
 
 from tbscope.page.constants import ASIDE_OP, CONTROL_LIMIT, LIBRARY
-from tbscope.page.edges import Link, Links
-from tbscope.page.glyphs import Box, Glyph, Item
-from tbscope.page.hierarchy import Hierarchy
-from tbscope.page.high_degree import Crowding, find_crowded
+from tbscope.page.glyphs import Box, Glyph, Item, is_library, members_of
+from tbscope.page.hierarchy import Hierarchy, Link, Links
 from tbscope.page.op_types import is_circle
-from tbscope.page.series import find_series
+from tbscope.page.series import Crowding, find_crowded, find_series
 
-__all__ = ["Reason", "Scene", "read_scene", "read_scenes"]
+__all__ = ["Scene", "longest_chain", "lost_exits", "reached", "read_scene", "read_scenes"]
 
-Reason: TypeAlias = Literal["NoOp", "isolated"] | Crowding
+_Reason: TypeAlias = Literal["NoOp", "isolated"] | Crowding
 """The reason why the page puts a glyph aside."""
 
 
@@ -41,7 +40,7 @@ class Scene:
     box: Box
     glyphs: list[Glyph]
     links: Links
-    aside: dict[Glyph, Reason]
+    aside: dict[Glyph, _Reason]
     lines: Links
 
 
@@ -94,7 +93,7 @@ def _folded(links: Links, within: Mapping[Glyph, Glyph]) -> Links:
 
 def _put_aside(
     glyphs: list[Glyph], links: Links, icons: set[Item]
-) -> tuple[dict[Glyph, Reason], Links]:
+) -> tuple[dict[Glyph, _Reason], Links]:
     """Return the glyphs that the page takes out of the flow, and the links that are lines.
 
     Source: render.ts:1989-2255, `extractHighDegrees`
@@ -115,7 +114,7 @@ def _put_aside(
             reads.add(end)
             del lines[start, end]
 
-    aside: dict[Glyph, Reason] = {glyph: "NoOp" for glyph in glyphs if _is_aside_by_op(glyph)}
+    aside: dict[Glyph, _Reason] = {glyph: "NoOp" for glyph in glyphs if _is_aside_by_op(glyph)}
     cut([ends for ends in lines if ends[0] in aside or ends[1] in aside])
     crowded = find_crowded(
         [glyph for glyph in glyphs if glyph not in aside],
@@ -154,3 +153,94 @@ def _crowded_controls(lines: Links) -> list[tuple[Glyph, Glyph]]:
         return []
     counts = Counter(glyph for ends in controls for glyph in ends)
     return [ends for ends in controls if max(counts[ends[0]], counts[ends[1]]) > CONTROL_LIMIT]
+
+
+_Place = TypeVar("_Place", bound=Hashable)
+
+
+def longest_chain(glyphs: Sequence[Glyph], lines: Links) -> int:
+    """Return the number of glyphs on the longest path along lines; a cycle is cut at some line.
+
+    Source: dagre's `rank/util.js`, `longestPath`, which recurses along it.
+    """
+    readers: dict[Glyph, list[Glyph]] = {}
+    for start, end in lines:
+        readers.setdefault(start, []).append(end)
+    pending_sources = Counter(end for _, end in lines)
+    length = dict.fromkeys(glyphs, 1)
+    ready = deque(glyph for glyph in glyphs if not pending_sources[glyph])
+    rest = deque(glyph for glyph in glyphs if pending_sources[glyph])
+    done: set[Glyph] = set()
+    while ready or rest:
+        # If no glyph is ready, a cycle is cut before the first remaining one.
+        glyph = ready.popleft() if ready else rest.popleft()
+        if glyph in done:
+            continue
+        done.add(glyph)
+        for reader in readers.get(glyph, ()):
+            if reader not in done:
+                length[reader] = max(length[reader], length[glyph] + 1)
+                pending_sources[reader] -= 1
+                if not pending_sources[reader]:
+                    ready.append(reader)
+    return max(length.values(), default=0)
+
+
+def lost_exits(hierarchy: Hierarchy, scene: Scene) -> list[Glyph]:
+    """Return the exits of a scene that are no longer reached from its entries.
+
+    An exit is a glyph that reads data, and has no readers on its level, or has readers outside.
+    An entry is a glyph that reads nothing on its level, or reads from outside; a stack is an
+    entry if one of its members is. An exit that was put aside for its many lines, and has
+    readers on its level as well, counts as lost only if another exit is lost.
+    """
+    doors = hierarchy.doors
+    fed = {end for (_, end), link in scene.links.items() if link.data}
+    read = {start for (start, _), link in scene.links.items() if link.data}
+    # The scene's own links lack the lines inside of stacks, so that the hierarchy is asked here.
+    reads = {end for (_, end), link in hierarchy.links(scene.box).items() if link.data}
+    starts = {
+        glyph
+        for glyph in scene.glyphs
+        if any(member not in reads or member in doors.entered for member in members_of(glyph))
+    }
+    # Glyphs on a cycle without an entry were never reached, so they cannot be lost.
+    lost = _fed_from(starts, scene.links) - _fed_from(starts.difference(scene.aside), scene.lines)
+    exits = [
+        glyph
+        for glyph in scene.glyphs
+        if (glyph in fed or not doors.entered.isdisjoint(members_of(glyph)))
+        and (glyph not in read or not doors.left.isdisjoint(members_of(glyph)))
+        and not is_library(glyph)
+    ]
+    # Exits that were put aside for their many lines, and are read on this level, too: users do
+    # not miss their lines to the outside if all other exits are reached.
+    unmissed = {
+        member
+        for member, why in scene.aside.items()
+        if why in get_args(Crowding) and member in read
+    }
+    if not any(glyph in lost for glyph in exits if glyph not in unmissed):
+        return []
+    return [glyph for glyph in exits if glyph in lost]
+
+
+def _fed_from(starts: set[Glyph], lines: Links) -> set[Glyph]:
+    """Return the glyphs that data reaches along lines, the starts included."""
+    readers: dict[Glyph, list[Glyph]] = {}
+    for (start, end), link in lines.items():
+        if link.data:
+            readers.setdefault(start, []).append(end)
+    return reached(starts, readers)
+
+
+def reached(starts: Iterable[_Place], steps: Mapping[_Place, Sequence[_Place]]) -> set[_Place]:
+    """Return the places that are reachable from the starts, these included."""
+    visited = set(starts)
+    pending = list(visited)
+    while pending:
+        for step in steps.get(pending.pop(), ()):
+            if step not in visited:
+                visited.add(step)
+                pending.append(step)
+    return visited

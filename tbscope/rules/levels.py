@@ -5,11 +5,9 @@ from typing import Any
 
 from tbscope.messages import first_of
 from tbscope.page.constants import CHAIN_LIMIT, LEVEL_LIMIT, SLOW_LIMIT, STACK_LIMIT
-from tbscope.page.edges import Links
-from tbscope.page.flow import longest_chain, lost_exits
-from tbscope.page.function_library import is_library
-from tbscope.page.glyphs import Box, Glyph, Series
-from tbscope.page.scenes import Scene
+from tbscope.page.glyphs import Box, Glyph, Series, is_library
+from tbscope.page.hierarchy import Links
+from tbscope.page.scenes import Scene, longest_chain, lost_exits
 from tbscope.rules.rule import Fault, LintContext, Rule, quote, shown_place
 from tbscope.utils.components import find_cycles
 

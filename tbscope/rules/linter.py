@@ -11,7 +11,7 @@ from typing import Any
 from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Graph
 from tbscope.pipeline import to_graph_def
-from tbscope.rules import levels, names, nodes
+from tbscope.rules import levels, nodes
 from tbscope.rules.rule import LintContext, Severity
 from tbscope.sources.graphdef.loading import load_graph_def
 
@@ -40,7 +40,7 @@ class Finding:
         return f"{self.rule}: {self.node}: {self.message}"
 
 
-RULES = (*names.RULES, *nodes.RULES, *levels.RULES)
+RULES = (*nodes.RULES, *levels.RULES)
 """The rules in the order in which they are checked; docs/lint.md lists them."""
 
 

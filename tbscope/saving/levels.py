@@ -15,9 +15,19 @@ from typing import Any, NamedTuple
 from tbscope.errors import ArgumentError
 from tbscope.messages import shown
 from tbscope.page.glyphs import Box, Item
-from tbscope.saving.box_tree import ENDS, FIGURES, LARGEST, Glyph, NodeInput, Picture, Tensor
+from tbscope.saving.box_tree import (
+    ENDS,
+    FIGURES,
+    LARGEST,
+    Glyph,
+    Lines,
+    LinesOf,
+    NodeInput,
+    Picture,
+    Tensor,
+    columns_of,
+)
 from tbscope.saving.color_words import Stages, Texts, in_order
-from tbscope.saving.level_edges import Lines, LinesOf, columns_of
 from tbscope.saving.repeats import fold_repeats
 
 __all__ = [

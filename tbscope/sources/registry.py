@@ -138,7 +138,7 @@ def _read(read: Callable[[Any], Graph]) -> Callable[[object, Any, Mapping[str, o
 
 def _exported(program: object) -> Graph:
     # Imported late, as in `_onnx`.
-    from tbscope.sources.fx.exported import from_export
+    from tbscope.sources.fx.programs import from_export
 
     return from_export(program)
 
@@ -148,7 +148,7 @@ def _traced_by_fx(module: Any, input_to_model: Any, run: Mapping[str, Any]) -> G
     if _asks_for_run(run):
         return _run(module, input_to_model, run)
     # Imported late, as in `_onnx`.
-    from tbscope.sources.fx.graph_modules import from_fx
+    from tbscope.sources.fx.programs import from_fx
 
     return from_fx(module, input_to_model, kwargs=run.get("kwargs"))
 

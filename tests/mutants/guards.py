@@ -93,14 +93,11 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
         "save": ("saving", "cli_forms"),
     },
     "tbscope/sources/compiled": dict.fromkeys(
-        ("capture", "compiling", "graphs", "user_names", "break_reasons", "results"),
+        ("capture", "compiling", "graphs", "results"),
         _COMPILED,
     ),
     "tbscope/sources/torchscript": dict.fromkeys(
-        (
-            *("archive", "io_names", "control_flow", "values", "detect", "const_eval"),
-            *("operators", "reader", "scripts", "types", "walk"),
-        ),
+        (*("control_flow", "values", "detect", "operators", "reader", "scripts", "walk"),),
         _SCRIPTED,
     ),
     "tbscope/ir": {
@@ -229,13 +226,11 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
         "color_seeds": ("templates", "golden"),
     },
     "tbscope/page": {
-        "high_degree": ("crowds", "siblings", "both_models"),
-        "edges": ("edges", "both_models", "hierarchy"),
-        "flow": ("flow", "both_models", "chunks"),
-        "function_library": ("library", "templates"),
+        "hierarchy": ("edges", "both_models", "hierarchy"),
+        "glyphs": ("library", "templates"),
         "op_types": ("ops", "hierarchy"),
-        "scenes": ("scenes", "both_models", "lint_edges"),
-        "series": ("folding", "siblings", "both_models"),
+        "scenes": ("scenes", "flow", "both_models", "chunks", "lint_edges"),
+        "series": ("folding", "crowds", "siblings", "both_models"),
         "level_graph": ("siblings", "both_models", "chunks"),
         "templates": ("structures", "templates"),
     },
@@ -243,7 +238,7 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
         "wire": ("entries", "build", "records"),
     },
     "tbscope/rules": dict.fromkeys(
-        ("levels", "linter", "names", "nodes", "rule"),
+        ("levels", "linter", "nodes", "rule"),
         ("linter", "lint_edges"),
     ),
 }

@@ -6,14 +6,12 @@ from typing import Any
 
 import torch
 
-from tbscope.errors import ArgumentError, TbscopeError, TraceError
+from tbscope.errors import ArgumentError, TraceError
 from tbscope.ir.graph import Note
 from tbscope.messages import error_text, shown
-from tbscope.sources.compiled.break_reasons import reason_text, source_in
-from tbscope.sources.compiled.capture import Capture
+from tbscope.sources.compiled.capture import Capture, ModelNames, modules_reached
 from tbscope.sources.compiled.graphs import graphs_of
-from tbscope.sources.compiled.results import CompiledGraphs
-from tbscope.sources.compiled.user_names import ModelNames, modules_reached
+from tbscope.sources.compiled.results import CompiledGraphs, reason_text, source_in
 from tbscope.sources.eager.measure.meter_modes import WriteWatch
 from tbscope.sources.eager.restore.preserve import Snapshot
 from tbscope.sources.eager.thread_state import suspend_watchers, trace_lock
@@ -156,8 +154,6 @@ def _captured(
         )
         try:
             result = context(model)(*args, **kwargs)
-        except TbscopeError:
-            raise
         except Exception as error:
             raise _RaisedError(error) from error
         capture.note_breaks()

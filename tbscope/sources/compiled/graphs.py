@@ -8,9 +8,8 @@ import torch
 
 from tbscope.ir.graph import Argument, Constant, Graph, Node, Note
 from tbscope.ir.scopes import Scope
-from tbscope.sources.compiled.capture import Capture, CapturedGraph, GraphInput, Origin
+from tbscope.sources.compiled.capture import Capture, CapturedGraph, GraphInput, ModelNames, Origin
 from tbscope.sources.compiled.results import CompiledGraphs, GraphBreak
-from tbscope.sources.compiled.user_names import ModelNames
 from tbscope.sources.fx.aliasing import (
     UNKNOWN,
     Content,
@@ -20,8 +19,7 @@ from tbscope.sources.fx.aliasing import (
     types_of_metadata,
 )
 from tbscope.sources.fx.reader import Reader
-from tbscope.sources.fx.scopes import ProgramScopes, class_name_of
-from tbscope.sources.fx.state import State
+from tbscope.sources.fx.scopes import ProgramScopes, State, class_name_of
 from tbscope.sources.fx.walk import Walk, class_in, hyperparameters_of
 
 __all__ = ["graphs_of"]

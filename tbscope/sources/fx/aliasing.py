@@ -12,7 +12,14 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 import torch
 
 from tbscope.ir.graph import Constant, Node, Shape, Value
-from tbscope.sources.torch.calling.pytree import DESCEND, is_walked, leaves_in, rebuilt
+from tbscope.sources.torch.calling.pytree import (
+    DESCEND,
+    is_walked,
+    leaves_in,
+    rebuilt,
+    result_leaves,
+    tensor_leaves,
+)
 from tbscope.sources.torch.subclasses import dtype_name, type_names
 
 __all__ = [
@@ -24,6 +31,7 @@ __all__ = [
     "Types",
     "add_value",
     "is_symbol",
+    "result_paths",
     "slots_in",
     "slots_of",
     "tree_replace",
@@ -109,8 +117,6 @@ _CONSTANTS = (
 
 def tree_replace(nest: object, kind: type[_T], change: Callable[[_T], object]) -> Any:
     """Return a copy of a pytree in which `change` has replaced each instance of a class."""
-    if type(nest) is kind:
-        return change(nest)
 
     def each(entry: object) -> object:
         if type(entry) is kind:
@@ -210,6 +216,21 @@ class Slot:
 def slots_in(content: Content) -> Iterator[Slot]:
     """Return the slots in a pytree from left to right."""
     return leaves_in(content, Slot)
+
+
+def result_paths(
+    content: Content, name: str = "", *, public: bool = True
+) -> list[tuple[str, Slot]]:
+    """Return each slot in a pytree with its path in a result or in an input.
+
+    Args:
+        content: The pytree.
+        name: The path of an input; empty for a result.
+        public: Whether private attributes of an input are left out, as in `tensor_leaves`.
+    """
+    if name:
+        return tensor_leaves(content, name, public=public, kind=Slot)
+    return result_leaves(content, Slot)
 
 
 def slots_of(types: Types) -> Content:

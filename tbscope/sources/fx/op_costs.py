@@ -8,7 +8,7 @@ operations share the result. Writes and aliases of an operator come from its sch
 import copy
 import functools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any, NamedTuple
 
@@ -86,62 +86,32 @@ class FakeRunner:
         self._known: dict[object, OpEffects | None] = {}
         self._mode: Any = None
 
-    def done_by(
-        self, facts: KernelInfo, arguments: CallArguments, types: Types
-    ) -> OpEffects | None:
-        """Return the costs of an operator, or None if its name and its schema have to suffice.
-
-        Args:
-            facts: The schema of the operator.
-            arguments: The arguments.
-            types: The results, with a `TensorType` for each tensor.
-        """
-        if _is_composite(facts):
+    def done_by(self, facts: KernelInfo, arguments: CallArguments) -> OpEffects | None:
+        """Return the costs of an operator, or None if its name and its schema have to suffice."""
+        is_run = facts.native and is_composite(facts.kernel)
+        if is_run or self._formulas[facts] is not None:
             return self.run(facts.kernel, arguments)
-        formula = self._formulas[facts]
-        if formula is None:
-            return None
-        slots: list[Slot] = []
-        key = id(facts), _key_of(arguments, slots)
-        result_slots = [Slot(typed) for typed in types_in(types)]
-        # A fake tensor needs sizes and strides.
-        if any(slot.type.stride is None for slot in (*slots, *result_slots)):
-            return None
-        if key not in self._known:
-            # A single kernel is counted without a run.
-            done = None
-            stand_ins: dict[Slot, torch.Tensor] = {}
-            args, kwargs = _with(arguments, stand_ins, "meta")
-            results = _with(result_slots, {}, "meta")
-            node = Node("", "", kernels=[facts.name])
-            try:
-                work = formula(args, kwargs, results[0] if type(types) is TensorType else results)
-                self._formulas.describe(node, [work], list(stand_ins.values()), results)
-                done = OpEffects((facts.name,), node.flops, node.gradients, node.allocated_bytes)
-            except Exception as error:  # noqa: BLE001 (a formula may be the user's code)
-                self._formulas.fail(facts, error)
-            self._known[key] = done
-        return self._known[key]
+        return None
 
     def run(
         self,
         function: Callable[..., Any],
         arguments: CallArguments,
-        *,
-        module: tuple[torch.nn.Module, list[tuple[torch.Tensor, Slot]]] | None = None,
+        own: Sequence[tuple[torch.Tensor, Slot]] = (),
     ) -> OpEffects | None:
         """Return the costs and effects of an operation, or None if it cannot run on fake tensors.
 
         Args:
-            function: The operation.
+            function: The operation; for the call of a module, the module.
             arguments: The arguments.
-            module: The module whose forward the operation is, and its tensors with their slots; or
-                None.
+            own: The tensors of the module, each with its slot.
         """
         slots: list[Slot] = []
         try:
             key = (
-                id(function) if module is None else _key_of_module(*module, slots),
+                _key_of_module(function, own, slots)
+                if isinstance(function, torch.nn.Module)
+                else id(function),
                 _key_of(arguments, slots),
             )
             # `self` marks a missing entry: None is an operation that cannot run.
@@ -157,7 +127,7 @@ class FakeRunner:
             # without content.
             try:
                 on_meta = any(slot.type.device == "meta" for slot in slots)
-                effects = self._run(function, arguments, module, on_meta=on_meta)
+                effects = self._run(function, arguments, own, on_meta=on_meta)
             except Exception:  # noqa: BLE001
                 effects = None
             self._known[key] = effects
@@ -167,11 +137,12 @@ class FakeRunner:
         self,
         function: Callable[..., Any],
         arguments: CallArguments,
-        module: Any,
+        own: Sequence[tuple[torch.Tensor, Slot]],
         *,
         on_meta: bool,
     ) -> OpEffects:
-        class_text = str(function if module is None else type(module[0]))
+        module = function if isinstance(function, torch.nn.Module) else None
+        class_text = str(function if module is None else type(module))
         by_device = _BY_DEVICE.search(class_text) or (
             module is not None and _ON_ANY_DEVICE not in class_text
         )
@@ -188,8 +159,8 @@ class FakeRunner:
             args, kwargs = _with(arguments, stand_ins, device)
             if module is not None:
                 # A copy of the module runs, so that the module itself does not change.
-                memo = {id(tensor): _with(slot, stand_ins, device) for tensor, slot in module[1]}
-                function = copy.deepcopy(module[0], memo).forward
+                memo = {id(tensor): _with(slot, stand_ins, device) for tensor, slot in own}
+                function = copy.deepcopy(module, memo).forward
             read = list(stand_ins.values())
             with _Kernels(self._formulas) as kernels:
                 result = function(*args, **kwargs)
@@ -278,7 +249,7 @@ def _key_of(content: Content, slots: list[Slot]) -> object:
 
 
 def _key_of_module(
-    module: torch.nn.Module, own: list[tuple[torch.Tensor, Slot]], slots: list[Slot]
+    module: torch.nn.Module, own: Sequence[tuple[torch.Tensor, Slot]], slots: list[Slot]
 ) -> object:
     """Return a key that equal forwards of modules share.
 
@@ -318,12 +289,6 @@ def _with(arguments: object, stand_ins: dict[Slot, torch.Tensor], device: str | 
         return stand_ins[entry]
 
     return rebuilt(arguments, each)
-
-
-@functools.lru_cache(maxsize=4096)
-def _is_composite(facts: KernelInfo) -> bool:
-    """Whether an operator of ATen runs others, which may have formulas."""
-    return facts.native and is_composite(facts.kernel)
 
 
 def returns_tensor(facts: KernelInfo) -> bool:

@@ -23,13 +23,12 @@ from tbscope.sources.fx.aliasing import (
     TensorType,
     Types,
     add_value,
-    is_symbol,
+    result_paths,
     slots_in,
     tree_replace,
     types_in,
     types_of_metadata,
 )
-from tbscope.sources.fx.io_names import result_paths
 from tbscope.sources.fx.op_costs import (
     FakeRunner,
     OpEffects,
@@ -37,9 +36,7 @@ from tbscope.sources.fx.op_costs import (
     returns_tensor,
     written_slots,
 )
-from tbscope.sources.fx.scopes import ModuleStack
-from tbscope.sources.fx.source_lines import source_of
-from tbscope.sources.fx.state import State
+from tbscope.sources.fx.scopes import ModuleStack, State
 from tbscope.sources.torch.calling.argument_values import FILLED, ArgumentConverter
 from tbscope.sources.torch.calling.pytree import children, fields_of, key_text
 from tbscope.sources.torch.captured_scopes import scopes_in_trace
@@ -53,6 +50,7 @@ from tbscope.sources.torch.operations import (
     positional_names,
     role_of,
 )
+from tbscope.sources.torch.source_location import source_of
 
 __all__ = ["ProgramNode", "Reader"]
 
@@ -120,8 +118,6 @@ class Reader:
         # The latest node whose scope and line were looked up, and these.
         self._node: ProgramNode = None
         self._location: _Location | None = None
-        # Names of operators, by kernel.
-        self._operations: dict[KernelInfo, str] = {}
         # Used scopes: they contain an operation, at any depth.
         self._busy: set[Scope | None] = set()
         # Results of identities, each with the scope of the call of which it may be the only
@@ -299,7 +295,7 @@ class Reader:
             )
         done = None
         if type(types) is TensorType or next(types_in(types), None) is not None:
-            done = self.work.done_by(facts, arguments, types)
+            done = self.work.done_by(facts, arguments)
         elif not facts.writes:
             # No tensor results: arithmetic on sizes, an assertion, or a number that Python reads.
             if facts.label in _READ_OUT:
@@ -383,9 +379,7 @@ class Reader:
             types: The types of the results in the metadata, or None without metadata.
             runs: Whether the function runs on fake tensors, which reveals its effects.
         """
-        name = operation_name(function)
-        if name not in self.graph.signatures:
-            add_signature(self.graph.signatures, name, function)
+        name = self._name_of(function)
         done = self.work.run(function, call) if runs else None
         if types is None:
             args = call[0]
@@ -408,6 +402,13 @@ class Reader:
         appended.random = is_random(done.kernels, arguments, positional_names(function))
         return self.add_run_outputs(appended, types, read, done)
 
+    def _name_of(self, function: Callable[..., object]) -> str:
+        """Return the name of an operation; add the names of its arguments to the graph."""
+        name = operation_name(function)
+        if name not in self.graph.signatures:
+            add_signature(self.graph.signatures, name, function)
+        return name
+
     def _stand_at_source(self, node: ProgramNode, arguments: CallArguments) -> None:
         """Place an in-place write without a module stack where the written value was made."""
         last = next(reversed(list(slots_in(arguments[0]))), None)
@@ -424,11 +425,7 @@ class Reader:
         done: OpEffects | None,
     ) -> Content:
         target: Any = fx_node.target
-        name = self._operations.get(facts)
-        if name is None:
-            name = self._operations[facts] = operation_name(target)
-            if name not in self.graph.signatures:
-                add_signature(self.graph.signatures, name, target)
+        name = self._name_of(target)
         # Entered before the arguments are read: a module that owns one may have its first call
         # here.
         self.enter(fx_node)
@@ -438,15 +435,13 @@ class Reader:
             node.random = is_random([facts.name], arguments, positional_names(target)) or (
                 facts.name not in RANDOM and is_random(node.kernels, arguments, ())
             )
-        if done is not None and done.shows:
+        if done is not None:
             return self.add_run_outputs(node, types, read, done)
         node.role = role_of(node.kernels, reads=bool(read))
-        if done is None:
-            result_types = [types] if type(types) is TensorType else list(types_in(types))
-            node.flops = self.work.by_name(facts, [each.dtype for each in result_types])
+        node.flops = self.work.by_name(facts, [each.dtype for each in types_in(types)])
         written, shown = written_slots(facts, call), aliased_slots(facts, call, types)
         results = self.add_outputs(node, types, read, written, shown)
-        if done is None and facts.makes_tensor and not facts.writes:
+        if facts.makes_tensor and not facts.writes:
             node.allocated_bytes = sum([value.size_bytes or 0 for value in node.outputs])
         return results
 
@@ -587,8 +582,6 @@ def _valued(content: Content, read: list[Slot], inside: frozenset[int] = frozens
     inside |= {id(content)}
     if kind is list or kind is tuple:
         return kind([_valued(entry, read, inside) for entry in content])
-    if is_symbol(content):
-        return Constant(str(content))
     if kind is not dict and next(slots_in(content), None) is None:
         return _constant(content)
     fields = fields_of(content)

@@ -3,11 +3,16 @@
 The body of an operator that takes functions (`cond`, `while_loop`, `scan`) is read once, as the
 program contains it. It has a scope of its own, before the node of the operator, which reads the
 results of the body. An operator that only sets a mode for its body (`no_grad`, autocast), or
-discards its activations (checkpoint), has no node: its body is read in place.
+discards its activations (checkpoint), has no node: its body is read in place. Functions of Python
+(indexing, arithmetic on sizes, methods of containers) run on the contents that they are given.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+import copy
+import functools
+import operator
+from collections import OrderedDict, deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from dataclasses import dataclass, is_dataclass
 from itertools import takewhile
 from typing import Any, TypeAlias
 
@@ -16,24 +21,33 @@ import torch
 from tbscope.ir.graph import Constant
 from tbscope.sources.fx.aliasing import (
     UNKNOWN,
+    CallArguments,
     Content,
     Slot,
     TensorType,
     slots_in,
     tree_replace,
+    types_in,
     types_of_metadata,
 )
 from tbscope.sources.fx.detect import is_graph_module, is_unflattened
-from tbscope.sources.fx.functions import call_python
 from tbscope.sources.fx.op_costs import OpEffects
 from tbscope.sources.fx.reader import Reader
-from tbscope.sources.fx.scopes import ModuleStack, class_name_of, is_call, label_of
+from tbscope.sources.fx.scopes import (
+    ModuleStack,
+    class_name_of,
+    is_call,
+    label_of,
+)
 from tbscope.sources.torch.calling.hyperparameters import hyperparameters
+from tbscope.sources.torch.calling.pytree import is_walked, leaves_in
 from tbscope.sources.torch.compat.tensors import (
+    TREE_FUNCTIONS,
     TreeSpec,
     flat,
     is_guard,
     is_higher_order,
+    is_of_tensors,
     is_operator,
 )
 from tbscope.sources.torch.module_names import container_class
@@ -110,7 +124,7 @@ class Walk:
         if is_higher_order(target):
             return self._call_with_bodies(node)
         # An exported program calls Python functions only for arithmetic on sizes, and getitem.
-        return call_python(self.reader, node, runs=self.runs)
+        return _call_python(self.reader, node, runs=self.runs)
 
     def _attribute(self, module: torch.fx.GraphModule, node: torch.fx.Node) -> Content:
         name = str(node.target)
@@ -127,10 +141,8 @@ class Walk:
 
     def _call_part(self, module: torch.fx.GraphModule, node: torch.fx.Node) -> Content:
         """Read a node that calls a module or a method."""
-        if not self.runs:
-            return Constant(f"<{node.target}>")
         if node.op == "call_method":
-            return call_python(self.reader, node, runs=True)
+            return _call_python(self.reader, node, runs=True)
         part: Any = module.get_submodule(str(node.target))
         if hasattr(part, "call_modules"):
             # An unflattened program has a module for each call whose signature it preserves.
@@ -171,7 +183,7 @@ class Walk:
             for path, tensor in tensors.items()
         ]
         types = reader.type_of(node)
-        done = reader.work.run(part.forward, args, module=(part, own))
+        done = reader.work.run(part, args, own)
         if types is None:
             types = UNKNOWN if done is None else done.results
         arguments, read = reader.arguments(args)
@@ -179,10 +191,9 @@ class Walk:
         appended = reader.append(
             label_of(class_name_of(type(part))), node, arguments, slots, done or OpEffects()
         )
-        call = reader.places.call_of.get(scope)
-        if call is not None:
-            call.training = part.training
-            call.hyperparameters = hyperparameters_of(part)
+        call = reader.places.call_of[scope]
+        call.training = part.training
+        call.hyperparameters = hyperparameters_of(part)
         if done is None:
             return reader.add_outputs(appended, types, slots)
         appended.random = part.training and is_random(done.kernels, (), ())
@@ -258,11 +269,9 @@ def attribute_at(module: object, path: str) -> Any:
 def classes_in(module: torch.fx.GraphModule) -> dict[str, str]:
     """Return the full class name of each called module, by qualified name."""
     classes: dict[str, str] = {}
-    seen: set[str] = set()
     for node in module.graph.nodes:
-        for key, entry in (node.meta.get("nn_module_stack") or {}).items():
-            if key not in seen and is_call(entry):
-                seen.add(key)
+        for entry in (node.meta.get("nn_module_stack") or {}).values():
+            if is_call(entry):
                 classes.setdefault(entry[0].partition("@")[0], class_name_of(entry[1]))
     return classes
 
@@ -357,3 +366,108 @@ def hyperparameters_of(part: torch.nn.Module) -> dict[str, object]:
         return hyperparameters(part)
     except Exception as error:  # noqa: BLE001 (extra_repr is the user's code)
         return {"extra_repr": Constant(f"raised {type(error).__name__}")}
+
+
+def _call_python(reader: Reader, node: torch.fx.Node, *, runs: bool) -> Content:
+    """Read a node that calls a method, or a function that is no operator of torch.
+
+    Args:
+        reader: The reader of the program.
+        node: The node.
+        runs: Whether the function may run on fake tensors. A function that a file names may not: it
+            can be any function of Python or torch.
+    Returns:
+        The result of the node.
+    """
+    arguments = args, kwargs = reader.arguments_of(node)
+    target: Any = node.target
+    method = node.op == "call_method"
+    if method:
+        tensor_method = getattr(torch.Tensor, target, None) if type(args[0]) is Slot else None
+        target = tensor_method or _method(target)
+    if runs or target is operator.getitem:
+        result = _on_containers(target, arguments, method=method)
+        if result is not _UNKNOWN:
+            return result
+    types = reader.type_of(node)
+    reads = next(slots_in(arguments), None) is not None
+    # A function that neither reads nor makes tensors may change a setting of torch, and must not
+    # run.
+    on_containers = method or any(is_walked(type(entry)) for entry in (*args, *kwargs.values()))
+    runs = runs and (on_containers or _is_at_home(target)) and (reads or is_of_tensors(target))
+    if not reads and not runs and next(types_in(types), None) is None:
+        return Constant(node.name) if types is None else types
+    return reader.call_function(node, target, arguments, types, runs=runs)
+
+
+@functools.cache
+def _method(name: str) -> Callable[..., object]:
+    """Return a function that calls a method, by its name, on its first argument."""
+
+    def method(*args: object, **kwargs: object) -> object:
+        return getattr(args[0], name)(*args[1:], **kwargs)
+
+    method.__name__ = name
+    return method
+
+
+_UNKNOWN: object = object()
+# Functions that run unchanged, on containers and on numbers.
+_FUNCTIONS = frozenset(
+    {
+        *(dict, list, tuple, OrderedDict, deque, zip, enumerate, reversed, slice, range, iter),
+        *(getattr, hasattr, setattr, len, sorted, isinstance, type, copy.copy),
+        *(operator.getitem, operator.setitem, operator.delitem, operator.contains),
+        *(operator.or_, operator.ior, operator.concat, operator.iconcat),
+        *(operator.add, operator.iadd, operator.mul, operator.imul, operator.sub),
+        *(operator.floordiv, operator.truediv, operator.mod, operator.neg),
+        *(operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge),
+        *(int, float, bool, min, max, abs),
+    }
+)
+_PLAIN = frozenset(
+    {str, bytes, int, float, bool, complex, torch.Size, range, slice, type, type(None), type(...)}
+)
+
+
+def _on_containers(function: Any, arguments: CallArguments, *, method: bool) -> Content:
+    """Return the result of a function on containers or numbers, or `_UNKNOWN` for another function.
+
+    Containers have slots in place of tensors. They belong to the reader, and have the classes of
+    the program's containers. The function therefore runs unchanged, and later nodes read its
+    changes.
+    """
+    args, kwargs = arguments
+    if isinstance(function, type) and (is_dataclass(function) or hasattr(function, "_fields")):
+        runs_unchanged = True
+    elif not method and function not in _FUNCTIONS:
+        runs_unchanged = function in TREE_FUNCTIONS
+    else:
+        on_container = bool(args) and type(args[0]) is not Slot and is_walked(type(args[0]))
+        runs_unchanged = on_container or all(
+            kind in _PLAIN or is_walked(kind) for kind in map(type, args)
+        )
+    if not runs_unchanged:
+        return _UNKNOWN
+    try:
+        # Code of a user's class may draw random numbers.
+        with torch.random.fork_rng(devices=[]):
+            result = function(*args, **kwargs)
+    except Exception:  # noqa: BLE001 (a key that exists only in a run, or code that computes)
+        return _UNKNOWN
+    if isinstance(result, Iterator) and not isinstance(result, Generator):
+        result = list(result)
+    return _UNKNOWN if next(leaves_in(result, torch.Tensor), None) is not None else result
+
+
+# Packages of the functions that may run on fake tensors.
+_HOMES = frozenset({"_operator", "operator", "math", "builtins", "torch", "copy"})
+
+
+def _is_at_home(function: object) -> bool:
+    """Whether a function is defined in one of the packages in `_HOMES`."""
+    module = getattr(function, "__module__", None)
+    if module is None:
+        # Only some of torch's C++ functions have a module.
+        module = "torch" if getattr(torch, getattr(function, "__name__", ""), None) else ""
+    return str(module).partition(".")[0] in _HOMES

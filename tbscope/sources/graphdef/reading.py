@@ -18,11 +18,13 @@ from tbscope.messages import first_of, shown
 from tbscope.page.constants import LIBRARY
 from tbscope.page.op_types import op_type
 from tbscope.sources.graphdef.loading import load_graph_def
-from tbscope.sources.graphdef.ops import Op, Reference, op_of
 from tbscope.sources.graphdef.paths import (
+    Op,
     Path,
     PathScopes,
+    Reference,
     number_calls,
+    op_of,
     path_of_name,
     path_of_scope,
     restore_lists,

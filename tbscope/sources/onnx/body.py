@@ -2,55 +2,170 @@
 
 A `BodyReader` reads one list of nodes (of the model, of a function call, or of the body of an If,
 Loop or Scan), with the names of values in it. A missing name is looked up in the enclosing list; a
-function finds only its inputs there.
+function finds only its inputs there. The operator of a node decides its role and its FLOPs.
 """
 
 import functools
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import zip_longest
+from itertools import takewhile, zip_longest
 from typing import TYPE_CHECKING, TypeAlias
 
 from tbscope.errors import ArgumentError
 from tbscope.ir.builder import GraphBuilder
-from tbscope.ir.graph import Argument, Nest, Value
+from tbscope.ir.graph import Argument, Nest, Role, Shape, Value
 from tbscope.ir.scopes import Scope
 from tbscope.messages import shown
-from tbscope.sources.fx.source_lines import source_of
-from tbscope.sources.onnx.call_instances import CallFinder
-from tbscope.sources.onnx.metadata import STACK, ModuleRef, Origin, any_origin, properties
-from tbscope.sources.onnx.operations import (
-    NO_FORMULA,
-    UNCOUNTED,
-    flops_of,
-    input_names,
-    is_random,
-    role_of,
-)
+from tbscope.sources.fx.aliasing import UNKNOWN, TensorType, add_value
 from tbscope.sources.onnx.origins import (
+    STACK,
+    ModuleRef,
+    Origin,
     Way,
+    any_origin,
     common,
     fill_from_neighbours,
     is_module,
     join_name,
     nodes_in,
     origin_in_function,
+    properties,
 )
-from tbscope.sources.onnx.scoping import ModuleScopes
-from tbscope.sources.onnx.tensors import Initializer, attribute_value, initializers_of
-from tbscope.sources.onnx.types import UNKNOWN, ValueType, infer_function, type_of, types_in
+from tbscope.sources.onnx.scoping import CallFinder, ModuleScopes
+from tbscope.sources.onnx.types import (
+    Initializer,
+    attribute_value,
+    import_extra,
+    infer_function,
+    initializers_of,
+    type_of,
+    types_in,
+)
+from tbscope.sources.torch.source_location import source_of
 
 if TYPE_CHECKING:
     from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TypeProto
 
-__all__ = [
-    "BodyReader",
-    "ModelState",
-    "broken",
-    "check_functions",
-    "function_key",
-    "set_symbolic_shape",
-]
+__all__ = ["BodyReader", "ModelState", "broken", "check_functions", "flops_of", "function_key"]
+
+# Source: the operator schemas, onnx/defs.
+_ROLES: Mapping[str, Role] = {
+    **dict.fromkeys(("Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Expand"), "view"),
+    **dict.fromkeys(("Slice", "DepthToSpace", "SpaceToDepth"), "view"),
+    **dict.fromkeys(("Cast", "CastLike"), "cast"),
+    "Identity": "copy",
+    **dict.fromkeys(("Constant", "ConstantOfShape", "Range", "EyeLike"), "maker"),
+}
+_RANDOM = frozenset(
+    {
+        *("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"),
+        *("Bernoulli", "Multinomial"),
+    }
+)
+_UNCOUNTED = frozenset(
+    {
+        *("LSTM", "GRU", "RNN", "Einsum", "Attention", "DeformConv", "DFT", "STFT"),
+        *("MultiHeadAttention", "GroupQueryAttention", "PackedAttention", "LinearAttention"),
+        *("QAttention", "FusedConv", "MatMulNBits", "MoE", "QMoE", "QLinearMatMul", "QLinearConv"),
+        *("MatMulInteger", "FusedMatMul", "MatMulIntegerToFloat", "ConvInteger"),
+    }
+)
+"""Operators that compute much, and have no FLOPs formula here."""
+
+_NO_FORMULA = "there is no formula for this ONNX operator"
+
+
+def _role_of(operator: str, *, reads: bool) -> Role | None:
+    """Return the role of an operator that computes nothing, or None for any other operator.
+
+    A maker reads no tensor; views, casts and copies read one.
+
+    Args:
+        operator: Its `op_type`.
+        reads: Whether it reads a tensor.
+    """
+    role = _ROLES.get(operator)
+    return None if (role == "maker") == reads else role
+
+
+def _is_random(operator: str, attributes: Mapping[str, object]) -> bool:
+    """Whether an operator draws random numbers; a Dropout does in training mode only."""
+    return operator in _RANDOM or (operator == "Dropout" and bool(attributes.get("training_mode")))
+
+
+def flops_of(
+    operator: str,
+    inputs: Sequence[Shape | None],
+    output: Shape | None,
+    attributes: Mapping[str, object],
+) -> int | None:
+    """Return the FLOPs of a matrix product or a convolution, two for each multiplication.
+
+    Args:
+        operator: Its `op_type`.
+        inputs: The shapes of its inputs.
+        output: The shape of its first output.
+        attributes: Its attributes.
+    Returns:
+        The FLOPs, or None if a size is unknown, and for any other operator.
+    """
+    if operator in ("Gemm", "MatMul"):
+        return _count(output, _size(inputs, 0, 0 if attributes.get("transA") else -1))
+    if operator in ("Conv", "ConvTranspose"):
+        # A kernel over the channels of one group multiplies each element of the output, or of a
+        # ConvTranspose's input.
+        weight = inputs[1] if len(inputs) > 1 else None
+        larger = output if operator == "Conv" else inputs[0]
+        return _count(larger, _product(weight[1:]) if weight else None)
+    return None
+
+
+def _input_names(operator: str, domain: str, version: int, count: int) -> list[str | None]:
+    """Return the names of an operator's inputs in its schema; None for an input without a name.
+
+    Args:
+        operator: Its `op_type`.
+        domain: Its domain, empty for ONNX's own.
+        version: The version of that domain.
+        count: The number of inputs.
+    """
+    try:
+        names = _names_in_schema(operator, domain, version)
+    except import_extra("onnx").defs.SchemaError:
+        names = ()
+    return [*names, *[None] * count][:count]
+
+
+@functools.lru_cache(maxsize=4096)
+def _names_in_schema(operator: str, domain: str, version: int) -> tuple[str, ...]:
+    """Return the names of the inputs before the first variadic one."""
+    defs = import_extra("onnx").defs
+    variadic = defs.OpSchema.FormalParameterOption.Variadic
+    entries = defs.get_schema(operator, version, domain).inputs
+    return tuple(
+        [entry.name for entry in takewhile(lambda entry: entry.option != variadic, entries)]
+    )
+
+
+def _count(shape: Shape | None, inner: int | None) -> int | None:
+    size = _product(shape)
+    return None if size is None or inner is None else 2 * size * inner
+
+
+def _product(shape: Shape | None) -> int | None:
+    if shape is None or None in shape:
+        return None
+    return math.prod(size for size in shape if size is not None)
+
+
+def _size(inputs: Sequence[Shape | None], index: int, dimension: int) -> int | None:
+    shape = inputs[index] if len(inputs) > index else None
+    try:
+        return None if shape is None else shape[dimension]
+    except IndexError:
+        return None
+
 
 # Each function that calls the next one twice doubles the number of nodes.
 _MOST_NODES = 200_000
@@ -226,7 +341,7 @@ class BodyReader:
         domain = "" if node.domain == "ai.onnx" else node.domain
         # onnx takes versions of 32 bits only.
         version = max(0, min(reading.versions.get(domain, 1), 2**31 - 1))
-        names = input_names(node.op_type, domain, version, len(read))
+        names = _input_names(node.op_type, domain, version, len(read))
         arguments = [*read]
         for body in bodies:
             block = reading.scopes.block(body.name, scope)
@@ -243,23 +358,22 @@ class BodyReader:
             scope=scope,
             kernels=[kernel],
             source=source_of(properties(node.metadata_props).get(STACK, "")),
-            role=None if bodies else role_of(node.op_type, reads=bool(values)),
-            random=is_random(node.op_type, attributes),
+            role=None if bodies else _role_of(node.op_type, reads=bool(values)),
+            random=_is_random(node.op_type, attributes),
             flops=flops_of(node.op_type, shapes, output, attributes),
         )
         build.graph.signatures.setdefault(node.op_type, tuple(names))
-        if node.op_type in UNCOUNTED:
-            build.graph.uncounted[kernel] = NO_FORMULA
+        if node.op_type in _UNCOUNTED:
+            build.graph.uncounted[kernel] = _NO_FORMULA
         if node.name:
             added.attributes["onnx_name"] = node.name
         for name, value_type in zip(node.output, types, strict=True):
-            value = build.add_value(added, value_type.shape, value_type.dtype)
+            value = add_value(added, value_type)
             if name:
                 self.values[name] = value
         added.allocated_bytes = (
             0 if added.role == "view" else sum(attr.size_bytes or 0 for attr in added.outputs)
         )
-        set_symbolic_shape(added.attributes, types)
 
     def _constant(self, node: "NodeProto", attributes: Mapping[str, Nest]) -> bool:
         """Record a short constant as a literal, without a node; return whether the node is one."""
@@ -276,7 +390,7 @@ class BodyReader:
             return self.outer._type_proto(outer_name)
         return type_proto
 
-    def _type(self, name: str) -> ValueType:
+    def _type(self, name: str) -> TensorType:
         type_proto = self._type_proto(name)
         return UNKNOWN if type_proto is None else type_of(type_proto)
 
@@ -290,7 +404,7 @@ class BodyReader:
         if origin is not None:
             base = join_name(self.base, origin.name)
             level, way = ModuleRef(base, origin.target), functools.partial(origin_in_function, base)
-        scope = reading.scopes.call(level, around)
+        scope = reading.scopes.open(level, around)
         # A call may leave out inputs at the end: their outer names are empty.
         outer_names = dict(
             zip_longest(function.input, node.input[: len(function.input)], fillvalue="")
@@ -355,7 +469,7 @@ class BodyReader:
         return [inner.nest(entry.name, scope) for entry in graph.output]
 
     def _body_input(
-        self, operator: str, index: int, kind: ValueType, read: Sequence[Nest], scope: Scope
+        self, operator: str, index: int, kind: TensorType, read: Sequence[Nest], scope: Scope
     ) -> Value:
         """Add a node for one input of the body of an operation.
 
@@ -454,10 +568,3 @@ def _is_literal(nest: Nest) -> bool:
     if isinstance(nest, tuple):
         return len(nest) <= 8 and all(map(_is_literal, nest))
     return isinstance(nest, bool | int | float | str)
-
-
-def set_symbolic_shape(attributes: dict[str, Nest], kinds: Sequence[ValueType]) -> None:
-    """Set the attribute `symbolic_shape` if a size of a value has a name."""
-    texts = [value_type.symbols for value_type in kinds]
-    if any(texts):
-        attributes["symbolic_shape"] = ", ".join(text or "known" for text in texts)

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 from tbscope.errors import ArgumentError
 from tbscope.messages import error_text, shown
 from tbscope.sources.files import ELSEWHERE
-from tbscope.sources.onnx.optional_deps import import_extra
-from tbscope.sources.onnx.types import MOST_ELEMENTS
+from tbscope.sources.onnx.types import MOST_ELEMENTS, import_extra
 from tbscope.utils.files import path_of
 
 if TYPE_CHECKING:

@@ -6,19 +6,18 @@ from typing import TYPE_CHECKING
 from tbscope.ir.builder import GraphBuilder
 from tbscope.ir.graph import Graph, Module, Node, Note, Parameter
 from tbscope.ir.scope_io import STATE, describe_calls
+from tbscope.sources.fx.aliasing import add_value
 from tbscope.sources.onnx.body import (
     BodyReader,
     ModelState,
     broken,
     check_functions,
     function_key,
-    set_symbolic_shape,
 )
 from tbscope.sources.onnx.loading import load_model
 from tbscope.sources.onnx.origins import origin_finder
 from tbscope.sources.onnx.scoping import ModuleScopes, label_of
-from tbscope.sources.onnx.tensors import initializers_of
-from tbscope.sources.onnx.types import infer, type_of
+from tbscope.sources.onnx.types import infer, initializers_of, type_of
 from tbscope.utils.files import path_of
 
 if TYPE_CHECKING:
@@ -89,11 +88,8 @@ def _read(model: "ModelProto", title: str) -> Graph:
                 break
     for entry in model.graph.input:
         if entry.name not in initializers:
-            value_type = type_of(entry.type)
-            body.values[entry.name] = value = build.add_input(
-                entry.name, value_type.shape, value_type.dtype
-            )
-            set_symbolic_shape(value.producer.attributes, [value_type])
+            node = build.append_source("input", entry.name)
+            body.values[entry.name] = add_value(node, type_of(entry.type))
     body.add(inferred.nodes)
     for entry in model.graph.output:
         build.add_output(entry.name, body.value(entry.name, None))

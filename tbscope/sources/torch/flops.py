@@ -22,7 +22,6 @@ from torch.utils import flop_counter
 
 from tbscope.ir.graph import Gradient, Node
 from tbscope.sources.torch.calling.argument_values import collect_tensors
-from tbscope.sources.torch.collectives import is_wait
 from tbscope.sources.torch.compat.tensors import (
     keys_of_storages,
     nested_lengths,
@@ -30,6 +29,7 @@ from tbscope.sources.torch.compat.tensors import (
     storage_key,
     without_functions,
 )
+from tbscope.sources.torch.distributed import is_wait
 from tbscope.sources.torch.operations import KernelInfo
 
 __all__ = ["FORMULAS", "Copies", "Formula", "Formulas", "KernelWork"]

@@ -18,7 +18,6 @@ from torch.overrides import get_testing_overrides
 from tbscope.ir.nodes import Argument, Nest, Role
 from tbscope.sources.torch.calling.argument_values import collect_tensors
 from tbscope.sources.torch.calling.signatures import positional_in
-from tbscope.sources.torch.collectives import exchange_of
 from tbscope.sources.torch.compat.tensors import (
     MOVES,
     is_higher_order,
@@ -26,6 +25,7 @@ from tbscope.sources.torch.compat.tensors import (
     operator_name,
     schema_of,
 )
+from tbscope.sources.torch.distributed import exchange_of
 
 __all__ = [
     "COPIES_DEEP",

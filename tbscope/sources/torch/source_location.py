@@ -7,9 +7,11 @@ in the model, or in the script that draws it. If the command draws the model, th
 import dis
 import functools
 import os
+import re
 import sys
 import sysconfig
 import traceback
+from collections.abc import Iterable
 from types import CodeType, FrameType, TracebackType
 from typing import TypeAlias
 
@@ -18,17 +20,20 @@ import torch
 from tbscope.ir.graph import Source
 
 __all__ = [
+    "CallSiteFinder",
     "METHODS",
     "OWN_FILES",
-    "CallSiteFinder",
     "Spot",
     "helper_name",
     "is_foreign_file",
     "is_only_dispatched",
     "is_own_file",
+    "own_line",
     "raised_at",
     "raised_in_tbscope",
     "short_path",
+    "source_of",
+    "source_of_script",
 ]
 
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
@@ -89,7 +94,7 @@ def _public_name(code: CodeType) -> str | None:
         # Some private functions are public under another name: `get_total_norm`.
         public = name.lstrip("_")
         return public if hasattr(torch.nn.utils, public) else None
-    return getattr(code, "co_qualname", name)
+    return code.co_qualname
 
 
 def is_foreign_file(file: str) -> bool:
@@ -257,3 +262,52 @@ class CallSiteFinder:
     def spots_of(self, code: CodeType) -> dict[int, Spot]:
         """Return the cached positions in a code object, by the `f_lasti` of frames."""
         return self._spots.setdefault(id(code), (code, {}))[1]
+
+
+_FRAME = re.compile(r'^ *File "(.*)", line ([0-9]{1,9}), in (.*)$', re.MULTILINE)
+# A traced node lists its enclosing calls, innermost first; a scripted node has only its own line.
+_TRACED = re.compile(r"^(.+?)\(([0-9]{1,9})\): (.+)$", re.MULTILINE)
+_SCRIPTED = re.compile(r'^ *File "(.+?)", line ([0-9]{1,9})')
+# Heading of the lines in a file's own copy of the code.
+_COPY = "Serialized   File"
+
+
+@functools.lru_cache(maxsize=4096)
+def source_of(trace: str) -> Source | None:
+    """Return the innermost line of the user's code in a stack trace.
+
+    Args:
+        trace: The text of Python, with the innermost call last.
+    Returns:
+        The line, or None if all lines are of torch or of Python's library.
+    """
+    return own_line(reversed(_FRAME.findall(trace)))
+
+
+def own_line(lines: Iterable[tuple[str, str | int, str]]) -> Source | None:
+    """Return the first line that is not of torch or of Python's library, or None.
+
+    Args:
+        lines: The file, the number and the function of each line.
+    """
+    for file, line, function in lines:
+        # A program of another machine has the paths of its torch.
+        is_torch = "site-packages/torch/" in file or is_foreign_file(file)
+        if not file.startswith("<") and not is_torch:
+            return Source(short_path(file), int(line), function)
+    return None
+
+
+@functools.lru_cache(maxsize=4096)
+def source_of_script(text: str, function: str) -> Source | None:
+    """Return the innermost line of the user's code for a node of TorchScript.
+
+    Args:
+        text: The source range that TorchScript prints for the node.
+        function: The function of the line, for a text that does not name it.
+    Returns:
+        The line, or None if all lines are of torch or of Python's library.
+    """
+    text = text.partition(_COPY)[0]
+    scripted = _SCRIPTED.match(text)
+    return own_line([(scripted[1], scripted[2], function)] if scripted else _TRACED.findall(text))

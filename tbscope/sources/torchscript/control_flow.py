@@ -14,20 +14,23 @@ from typing import NamedTuple
 from tbscope.ir.graph import Argument, Value
 from tbscope.sources.fx.aliasing import UNKNOWN, Content, Slot, slots_in
 from tbscope.sources.fx.op_costs import OpEffects
-from tbscope.sources.torchscript.const_eval import MUTATIONS
+from tbscope.sources.torchscript.operators import MUTATIONS
 from tbscope.sources.torchscript.reader import NodeAdapter, ScriptReader
-from tbscope.sources.torchscript.types import ScriptBlock, ScriptValue, common_type, nodes_of
 from tbscope.sources.torchscript.values import (
     UNINITIALIZED,
     UNKNOWN_KEY,
     Contents,
+    ScriptBlock,
     ScriptObject,
+    ScriptValue,
     UnknownEntries,
     UnknownValue,
+    common_type,
     has_slot,
     is_open,
     known_entries,
     mapped,
+    nodes_of,
     origins,
 )
 

@@ -13,8 +13,7 @@ import torch
 from tbscope.ir.graph import Node, Source
 from tbscope.sources.fx.aliasing import CallArguments, Content, Slot, TensorType, Types
 from tbscope.sources.fx.reader import ProgramNode, Reader
-from tbscope.sources.fx.scopes import ModuleStack
-from tbscope.sources.fx.state import State
+from tbscope.sources.fx.scopes import ModuleStack, State
 from tbscope.sources.torch.subclasses import dtype_name
 
 __all__ = ["Journal", "ScriptReader", "NodeAdapter"]

@@ -1,21 +1,40 @@
-"""Graphs of modules and functions that torch.jit traced or scripted, and of their files."""
+"""Graphs of modules and functions that torch.jit traced or scripted, and of their files.
 
+torch loads a file, and trusts it. The traced inputs in the archive are read here, by an unpickler
+that calls nothing.
+"""
+
+import io
 import os
 import warnings
-from collections.abc import Mapping
-from typing import Any
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
 
-from tbscope.errors import ArgumentError, TbscopeError
+from tbscope.errors import ArgumentError, InputError, TbscopeError
 from tbscope.ir.graph import Graph
+from tbscope.ir.pytree import map_tree
 from tbscope.messages import error_text, shown
-from tbscope.sources.fx.io_names import result_paths
-from tbscope.sources.fx.scopes import ProgramScopes
-from tbscope.sources.fx.state import State, state_of
-from tbscope.sources.torch.calling.bind import DummyInputs, given_inputs
-from tbscope.sources.torch.calling.signatures import describe_type
+from tbscope.sources.files import DAMAGED, holds_script, local_file, open_archive, unreadable
+from tbscope.sources.fx.aliasing import (
+    UNKNOWN,
+    Content,
+    TensorType,
+    Types,
+    result_paths,
+    slots_of,
+    types_in,
+    types_of_metadata,
+)
+from tbscope.sources.fx.scopes import ProgramScopes, State, state_of
+from tbscope.sources.pickles import PickledObject, PickledTensor, TensorUnpickler
+from tbscope.sources.torch.calling.bind import DummyInputs, given_inputs, require_made
+from tbscope.sources.torch.calling.pytree import tensor_leaves
+from tbscope.sources.torch.calling.signatures import argument_names, describe_type
 from tbscope.sources.torch.compat.modules import (
+    load_script_file,
     script_children,
     script_class,
     script_handle,
@@ -23,11 +42,19 @@ from tbscope.sources.torch.compat.modules import (
     script_method_names,
     script_tensors,
 )
-from tbscope.sources.torchscript.archive import Loaded, load_script
 from tbscope.sources.torchscript.detect import has_torchscript, is_function, is_script
-from tbscope.sources.torchscript.io_names import inputs_of
 from tbscope.sources.torchscript.reader import ScriptReader
-from tbscope.sources.torchscript.values import ScriptObject, class_name, lowered
+from tbscope.sources.torchscript.values import (
+    ScriptBlock,
+    ScriptObject,
+    ScriptType,
+    ScriptValue,
+    UnknownValue,
+    class_name,
+    gives_tensors,
+    lowered,
+    types_from_kind,
+)
 from tbscope.sources.torchscript.walk import ScriptFrame, ScriptWalk
 from tbscope.utils.gc_pause import collecting_rarely
 from tbscope.utils.validation import Dtypes, InputSize, check_truth
@@ -87,10 +114,10 @@ def from_torchscript(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if isinstance(script, str | os.PathLike):
-            loaded = load_script(script)
+            loaded = _load_script(script)
         elif is_script(script):
             loadable = script if is_function(script) else script_handle(script)
-            loaded = Loaded(loadable, lambda name: None, None)
+            loaded = _Loaded(loadable, lambda name: None, None)
         else:
             raise ArgumentError(
                 f"from_torchscript was given {describe_type(script)}",
@@ -118,8 +145,22 @@ def from_torchscript(
             ) from error
 
 
+class _Loaded(NamedTuple):
+    """A module or function of TorchScript, from memory or from a file.
+
+    Attributes:
+        module: The `ScriptFunction`, or the C++ object of the module (`script_handle`).
+        functions: Returns the graph of a function of the file by its name, or None.
+        traced_with: The inputs of the trace as types; None if they are unknown.
+    """
+
+    module: Any
+    functions: Callable[[str], ScriptBlock]
+    traced_with: list[Types] | None
+
+
 def _graph_of(
-    loaded: Loaded,
+    loaded: _Loaded,
     training: bool | None,
     given: tuple[Any, Mapping[str, Any] | None, DummyInputs],
 ) -> Graph:
@@ -143,7 +184,7 @@ def _graph_of(
     # The first input of a method is `self`.
     self_args = [] if root is None else [root]
     values = list(graph.inputs())[len(self_args) :]
-    inputs, as_traced = inputs_of(
+    inputs, as_traced = _inputs_of(
         reader.graph.name, method, values, given_inputs(method, *given), loaded.traced_with
     )
     arguments = {name: lowered(content) for name, content in inputs.items()}
@@ -221,3 +262,170 @@ def _modules_of(handle: object) -> dict[str, _ScriptModule]:
             (f"{name}.{attribute}" if name else attribute, child) for attribute, child in submodules
         ]
     return modules
+
+
+# -- inputs -----------------------------------------------------------------------------------
+
+
+def _inputs_of(
+    name: str,
+    method: Any,
+    values: Sequence[ScriptValue],
+    given: tuple[Sequence[object], Mapping[str, object]] | None,
+    traced_with: Sequence[Types] | None,
+) -> tuple[dict[str, Content], bool]:
+    """Return the inputs of a method or a function, by name.
+
+    Args:
+        name: The name of the module or function, for errors.
+        method: The method or function, with a schema.
+        values: The inputs of its graph, without `self`.
+        given: The positional and the keyword arguments; None if there are no inputs.
+        traced_with: The inputs of the trace as types, used if there are no arguments; None if
+            they are unknown.
+    Returns:
+        The inputs, and whether the types in the graph are valid for them.
+    Raises:
+        InputError: An argument has the wrong type.
+    """
+    # The schema of a method begins with `self`, which is not among the values.
+    parameters = list(method.schema.arguments)[-len(values) :]
+    bound: Mapping[str, object] = {}
+    if given is not None:
+        traced_with = None
+        bound = dict(argument_names(method, *given))
+    inputs: dict[str, Content] = {}
+    as_traced = True
+    traced_types = [*(traced_with or ()), *[None] * len(values)]
+    for parameter, value, traced_type in zip(parameters, values, traced_types, strict=False):
+        script_type = value.type()
+        typed = traced_type or (
+            types_from_kind(script_type)
+            if gives_tensors(script_type)
+            else UnknownValue(parameter.name)
+        )
+        if parameter.name in bound:
+            arg = bound[parameter.name]
+            if not _fits(arg, parameter.type):
+                raise InputError(
+                    f"{name}() takes no {shown(arg)} as {parameter.name!r}",
+                    why=f"it takes {parameter.type.annotation_str}",
+                    fix="pass an input of this type, or no inputs at all",
+                )
+            for path, tensor in tensor_leaves(arg, parameter.name, public=True):
+                require_made(path, tensor)
+            arg_type = types_of_metadata(arg)
+            as_traced &= _is_alike(arg_type, typed)
+            typed = arg_type
+        elif parameter.has_default_value():
+            typed = parameter.default_value
+        inputs[parameter.name] = slots_of(typed)
+    return inputs, as_traced
+
+
+def _fits(argument: object, kind: ScriptType) -> bool:
+    """Whether an argument fits the type of a parameter; types without a check accept anything."""
+    name = kind.kind()
+    if name == "OptionalType":
+        return argument is None or _fits(argument, kind.containedTypes()[0])
+    if name == "ListType":
+        entry_type = kind.containedTypes()[0]
+        return type(argument) is list and all(_fits(entry, entry_type) for entry in argument)
+    if name == "TupleType":
+        kinds = kind.containedTypes()
+        if not isinstance(argument, tuple) or len(argument) != len(kinds):
+            return False
+        return all(map(_fits, argument, kinds))
+    accepted = _TAKEN.get(name)
+    # `bool` is a subclass of `int` in Python, but no number in TorchScript.
+    is_bool = isinstance(argument, bool) and name in ("IntType", "FloatType")
+    return accepted is None or (isinstance(argument, accepted) and not is_bool)
+
+
+_TAKEN: dict[str, type | tuple[type, ...]] = {
+    "TensorType": torch.Tensor,
+    "IntType": int,
+    "FloatType": (int, float),
+    "NumberType": (int, float, complex),
+    "BoolType": bool,
+    "StringType": str,
+    "DictType": dict,
+}
+
+
+def _is_alike(own: object, graph: object) -> bool:
+    """Whether the tensors of an input have the shapes and dtypes that the graph has for it."""
+    arg_types, graph_types = (
+        [(tensor.shape, tensor.dtype) for tensor in types_in(nest)] for nest in (own, graph)
+    )
+    return arg_types == graph_types
+
+
+# -- files ------------------------------------------------------------------------------------
+
+
+_DOING = "no TorchScript can be read"
+
+
+def _load_script(path: object) -> _Loaded:
+    """Load the module in a file: torch compiles its code, and runs parts of it.
+
+    Args:
+        path: The path of the file.
+    Raises:
+        ArgumentError: The path is no TorchScript file, the file is damaged, or torch cannot
+            load it.
+    """
+    name = local_file(path, _DOING)
+    try:
+        with open_archive(name) as archive:
+            traced_inputs = _noted(archive, path)
+    except ArgumentError:
+        raise
+    except Exception as error:  # The reader of a damaged archive raises errors of many kinds.
+        why = f"it is no whole zip file: {error_text(error)}"
+        raise unreadable(path, _DOING, why, DAMAGED) from error
+    try:
+        return _Loaded(*load_script_file(name), traced_inputs)
+    except Exception as error:
+        raise unreadable(
+            path,
+            _DOING,
+            f"torch.jit.load raised {error_text(error)}",
+            "import what registers its operators first; else write it again with "
+            "torch.jit.save(module, path), by this torch or an older one",
+        ) from error
+
+
+def _noted(archive: zipfile.ZipFile, path: object) -> list[Types] | None:
+    """Return the inputs with which `forward` was traced, as types, or None if the file has none.
+
+    Entries with code and pickles are read in full, so that zipfile compares their checksums:
+    torch does not, and a damaged line table may end the process.
+    """
+    names = archive.namelist()
+    if not holds_script(names):
+        why = "it is a zip file, and contains no TorchScript"
+        raise unreadable(path, _DOING, why, "torch.jit.save(module, path) writes one")
+    traced_inputs: list[Types] | None = None
+    for name in names:
+        if not name.endswith((".py", "pkl")):
+            continue
+        content = archive.read(name)
+        if name.endswith("/traced_inputs.pkl"):
+            try:
+                inputs = TensorUnpickler(io.BytesIO(content)).load().get("forward")
+                traced_inputs = map_tree(inputs, _typed) if isinstance(inputs, list) else None
+            except Exception as error:  # The reader of a damaged pickle may raise anything.
+                why = f"its entry {shown(name)} cannot be read: {error_text(error)}"
+                raise unreadable(path, _DOING, why, DAMAGED) from error
+    return traced_inputs
+
+
+def _typed(content: object) -> object:
+    """Return the type of a tensor in a pickle, and None for an object of any class."""
+    if isinstance(content, PickledTensor):
+        # A type without strides is never run on meta tensors, which an unknown dtype cannot be.
+        stride = content.stride if content.dtype != UNKNOWN.dtype else None
+        return TensorType(content.shape, content.dtype, "cpu", stride=stride)
+    return None if isinstance(content, PickledObject) else content

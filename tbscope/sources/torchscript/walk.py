@@ -16,18 +16,9 @@ from tbscope.ir.graph import Source, Value
 from tbscope.sources.fx.aliasing import CallArguments, Content, Slot, Types, types_of_metadata
 from tbscope.sources.fx.op_costs import OpEffects
 from tbscope.sources.fx.scopes import ModuleStack
-from tbscope.sources.fx.source_lines import source_of_script
 from tbscope.sources.torch.compat.modules import script_call_graph, script_class, script_method
+from tbscope.sources.torch.source_location import source_of_script
 from tbscope.sources.torch.subclasses import content_of
-from tbscope.sources.torchscript.const_eval import (
-    DATA_READS,
-    METADATA_QUERIES,
-    MUTATIONS,
-    RETURNS_ENTRY,
-    SCALAR_FUNCTIONS,
-    can_compute_mutation,
-    compute,
-)
 from tbscope.sources.torchscript.control_flow import (
     Branch,
     containers_changed_in,
@@ -35,34 +26,42 @@ from tbscope.sources.torchscript.control_flow import (
     merge,
     raises,
 )
-from tbscope.sources.torchscript.operators import Operator, operator_of
-from tbscope.sources.torchscript.reader import NodeAdapter, ScriptReader
-from tbscope.sources.torchscript.types import (
-    ScriptBlock,
-    ScriptNode,
-    ScriptValue,
-    block_inputs,
-    block_outputs,
-    gives_tensors,
-    node_inputs,
-    node_outputs,
-    nodes_of,
-    tensor_type_of,
-    types_from_kind,
+from tbscope.sources.torchscript.operators import (
+    DATA_READS,
+    METADATA_QUERIES,
+    MUTATIONS,
+    RETURNS_ENTRY,
+    SCALAR_FUNCTIONS,
+    Operator,
+    can_compute_mutation,
+    compute,
+    operator_of,
 )
+from tbscope.sources.torchscript.reader import NodeAdapter, ScriptReader
 from tbscope.sources.torchscript.values import (
     FLAT,
     UNINITIALIZED,
     Contents,
+    ScriptBlock,
+    ScriptNode,
     ScriptObject,
+    ScriptValue,
     UnknownValue,
+    block_inputs,
+    block_outputs,
     class_name,
+    gives_tensors,
     has_slot,
     is_known,
     is_open,
     lowered,
     make_open,
+    node_inputs,
+    node_outputs,
+    nodes_of,
     origins,
+    tensor_type_of,
+    types_from_kind,
 )
 
 __all__ = ["ScriptFrame", "ScriptWalk"]

@@ -38,10 +38,9 @@ from tbscope.sources.torch.calling.argument_values import (
     all_among,
     collect_tensors,
 )
-from tbscope.sources.torch.collectives import ASYNC_WRAPPERS, exchange_of
 from tbscope.sources.torch.compat.compiler import differs_when_compiled
 from tbscope.sources.torch.compat.tensors import in_forward_mode, without_functions
-from tbscope.sources.torch.distributed import is_of_c10d
+from tbscope.sources.torch.distributed import ASYNC_WRAPPERS, exchange_of, is_of_c10d
 from tbscope.sources.torch.operations import (
     RANDOM,
     READS,

@@ -13,7 +13,7 @@ import torch
 
 from tbscope.sources.eager.record.tensors.backward_io import InnerPass
 from tbscope.sources.torch.calling.argument_values import collect_tensors
-from tbscope.sources.torch.collectives import Exchange
+from tbscope.sources.torch.distributed import Exchange
 from tbscope.sources.torch.flops import NO_FORMULA, Copies, Formulas, KernelWork
 from tbscope.sources.torch.operations import KernelInfo
 

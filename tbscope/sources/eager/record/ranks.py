@@ -17,13 +17,14 @@ from tbscope.ir.graph import Node
 from tbscope.sources.eager.record.operation import Communication
 from tbscope.sources.eager.record.tensors.values import TensorValues
 from tbscope.sources.torch.calling.argument_values import collect_tensors
-from tbscope.sources.torch.collectives import is_blocking, is_wait
 from tbscope.sources.torch.distributed import (
     Groups,
+    is_blocking,
     is_bookkeeping_file,
     is_boxed_work,
     is_dtensor,
     is_of_c10d,
+    is_wait,
 )
 from tbscope.sources.torch.module_names import Registry
 from tbscope.sources.torch.operations import KernelInfo

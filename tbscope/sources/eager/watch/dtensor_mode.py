@@ -9,8 +9,8 @@ import torch
 from tbscope.sources.eager.record.operation import Operation
 from tbscope.sources.eager.record.recorder import Recorder
 from tbscope.sources.torch.calling.argument_values import collect_tensors
-from tbscope.sources.torch.collectives import is_wait
 from tbscope.sources.torch.compat.tensors import DispatchMode, without_functions
+from tbscope.sources.torch.distributed import is_wait
 from tbscope.sources.torch.operations import KernelInfo, kernel_info
 from tbscope.sources.torch.subclasses import any_wrapper
 

@@ -42,7 +42,7 @@ __all__ = [
     "tensor_leaves",
 ]
 
-_Leaves: TypeAlias = list[tuple[str, torch.Tensor]]
+_Leaves: TypeAlias = list[tuple[str, Any]]
 _Children: TypeAlias = Iterable[tuple[Any, Any]]
 _Opener: TypeAlias = Callable[[Any], _Children]
 
@@ -56,7 +56,9 @@ _ADDRESSES = 2**32
 _PLAIN_KEYS = (str, int, float, bool, bytes, type(None), torch.dtype, torch.device)
 
 
-def tensor_leaves(nest: object, name: str, *, public: bool = False) -> _Leaves:
+def tensor_leaves(
+    nest: object, name: str, *, public: bool = False, kind: type = torch.Tensor
+) -> _Leaves:
     """Return every tensor inside a pytree, with its dotted path, in the order of the pytree.
 
     Mappings are walked by key, named tuples by field, other tuples, lists, deques, sets and
@@ -71,28 +73,30 @@ def tensor_leaves(nest: object, name: str, *, public: bool = False) -> _Leaves:
         name: The path of the pytree itself (`past_key_values`); empty for none.
         public: Whether to skip the private attributes of an object (`_offset`) if its public ones
             lead to tensors: private ones are its implementation, not its data.
+        kind: The class of the leaves, if they represent tensors.
     Returns:
         Pairs of path (`past_key_values.layers.0.keys`) and tensor.
     """
-    if isinstance(nest, torch.Tensor):
+    if isinstance(nest, kind):
         return [(name, nest)]
-    return _walk(nest, name, public=public)
+    return _walk(nest, name, public=public, kind=kind)
 
 
-def result_leaves(result: object) -> _Leaves:
+def result_leaves(result: object, kind: type = torch.Tensor) -> _Leaves:
     """Return every tensor of a model's result, named as its user would name it.
 
     Args:
         result: The value that the model returned.
+        kind: The class of the leaves, if they represent tensors.
     Returns:
         Pairs of path and tensor: `out` for a single tensor, `out.0`, `out.1` for a tuple or list,
         and `logits`, `past.0` for a mapping, a named tuple, a data class or any other object.
         Private attributes count only if no public attribute of an object leads to a tensor.
     """
-    if isinstance(result, torch.Tensor):
+    if isinstance(result, kind):
         return [("out", result)]
     has_names = all(type(key) is str and key for key, _ in children(result))
-    return _walk(result, "" if has_names else "out", public=True)
+    return _walk(result, "" if has_names else "out", public=True, kind=kind)
 
 
 def fields_of(obj: object) -> list[tuple[object, object]] | None:
@@ -206,7 +210,7 @@ _BASES: dict[Any, Callable[[Any, object, object], object]] = {
 }
 
 
-def _walk(nest: object, name: str, *, public: bool) -> _Leaves:
+def _walk(nest: object, name: str, *, public: bool, kind: type) -> _Leaves:
     """Return the tensors in a container, each with its path; empty for any other object."""
     leaves: _Leaves = []
     # By `id`, the containers that were entered, and those with other containers inside.
@@ -218,7 +222,7 @@ def _walk(nest: object, name: str, *, public: bool) -> _Leaves:
     def enter(container: object, path: str, opener: _Opener) -> None:
         entered[id(container)] = container
         if public and opener is _open_object:
-            opener = _open_public
+            opener = functools.partial(_open_public, kind=kind)
         pending.append((container, path, iter(enumerate(opener(container)))))
 
     outermost = _opener_of(type(nest))
@@ -227,7 +231,7 @@ def _walk(nest: object, name: str, *, public: bool) -> _Leaves:
     while pending:
         container, path, entries = pending[-1]
         for position, (key, child) in entries:
-            is_leaf = isinstance(child, torch.Tensor)
+            is_leaf = isinstance(child, kind)
             opener = None if is_leaf else _opener_of(type(child))
             if opener is None and not is_leaf:
                 continue
@@ -291,11 +295,11 @@ def _open_object(obj: object) -> _Children:
     return pairs
 
 
-def _open_public(obj: object) -> _Children:
+def _open_public(obj: object, kind: type = torch.Tensor) -> _Children:
     """Return an object's public attributes, or all attributes if those lead to no tensor."""
     pairs = list(_open_object(obj))
     public = [(name, entry) for name, entry in pairs if not name.startswith("_")]
-    if len(public) < len(pairs) and any(tensor_leaves(entry, "") for _, entry in public):
+    if len(public) < len(pairs) and any(tensor_leaves(entry, "", kind=kind) for _, entry in public):
         return public
     return pairs
 

@@ -307,19 +307,14 @@ def _let_go(backend: object, codes: Iterable[CodeType]) -> None:
 
 def _wrappers(outer: object) -> list[object]:
     """Return a backend or callback of the compiler and the objects that it wraps, inwards."""
-    steps = [outer]
-    while len(steps) <= _MOST_WRAPPERS:
-        inner = getattr(steps[-1], "_torchdynamo_orig_backend", None)
-        if inner is None:
-            # The attribute has this name up to torch 2.6.
-            inner = getattr(steps[-1], "_torchdynamo_orig_callable", None)
-        if inner is None:
-            break
+    steps = []
+    inner: object = outer
+    while inner is not None:
         steps.append(inner)
+        # The attribute has the second name up to torch 2.6.
+        of_old = getattr(inner, "_torchdynamo_orig_callable", None)
+        inner = getattr(inner, "_torchdynamo_orig_backend", of_old)
     return steps
-
-
-_MOST_WRAPPERS = 5
 
 
 def differs_when_compiled(frame: FrameType | None) -> bool:

@@ -1,36 +1,46 @@
-"""Regrouping of an ONNX model: each call of a selected module becomes a local function's call."""
+"""Export to ONNX, and regrouping: each call of a selected module becomes a call of a function."""
 
+import os
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from tbscope.errors import ArgumentError
+import torch
+
+from tbscope.errors import ArgumentError, TraceError
 from tbscope.ir.graph import Graph, Module, require_graph
-from tbscope.messages import shown
-from tbscope.sources.onnx.call_instances import CallFinder, ModuleCall
-from tbscope.sources.onnx.export.alignment import numbers_of, operations_of
-from tbscope.sources.onnx.export.call_order import CallOrder
+from tbscope.messages import error_text, shown
+from tbscope.sources.eager.trace import trace
+from tbscope.sources.onnx.export.call_order import CallOrder, numbers_of, operations_of
 from tbscope.sources.onnx.export.function_builder import (
     FunctionBuilder,
     FunctionRequest,
     NewFunction,
+    NodeRegion,
+    RegionIndex,
 )
-from tbscope.sources.onnx.export.subgraph_extract import NodeRegion, RegionIndex
 from tbscope.sources.onnx.loading import is_program, load_model
-from tbscope.sources.onnx.metadata import ModuleRef, Origin, origin_by_metadata, origin_metadata
-from tbscope.sources.onnx.optional_deps import import_extra
-from tbscope.sources.onnx.origins import fill_from_neighbours
-from tbscope.sources.onnx.scoping import label_of
+from tbscope.sources.onnx.origins import (
+    ModuleRef,
+    Origin,
+    fill_from_neighbours,
+    origin_by_metadata,
+    origin_metadata,
+)
+from tbscope.sources.onnx.scoping import CallFinder, ModuleCall, label_of
+from tbscope.sources.onnx.types import import_extra
+from tbscope.sources.torch.calling.bind import DummyInputs, bind_inputs
 from tbscope.utils.files import path_of
-from tbscope.utils.validation import ask
+from tbscope.utils.validation import Dtypes, InputSize, ask, check_truth
 
 if TYPE_CHECKING:
     import onnx_ir as ir
+    from torch.onnx import ONNXProgram
 
-__all__ = ["Modules", "Regrouped", "check_domain", "modules_to_functions", "selector"]
-
+__all__ = ["Regrouped", "export_onnx", "modules_to_functions"]
 
 Modules: TypeAlias = "Collection[type | str] | type | str | Callable[[Module], object] | None"
 """Selection of the modules that become functions: classes, names and patterns of names, or a
@@ -96,8 +106,8 @@ def modules_to_functions(
         ArgumentError: onnx_ir is not installed; the argument is no model, or its nodes have no
             module metadata; no module is selected; or there is a record without an `ONNXProgram`.
     """
-    chosen = selector(modules)
-    domain = check_domain(domain)
+    chosen = _selector(modules)
+    domain = _check_domain(domain)
     if record is not None:
         require_graph(record, "modules_to_functions")
     return _Regrouping(onnx_model, domain, record).run(chosen, modules)
@@ -261,7 +271,7 @@ def _plain(hyperparameters: Mapping[str, object]) -> dict[str, object]:
 # -- checks of the selection and the domain --------------------------------------------------
 
 
-def selector(modules: Modules) -> "Callable[[ModuleRef], bool]":
+def _selector(modules: Modules) -> "Callable[[ModuleRef], bool]":
     """Return a function that says whether a module is selected.
 
     Raises:
@@ -319,7 +329,7 @@ def _no_modules(modules: object) -> ArgumentError:
     )
 
 
-def check_domain(domain: object) -> str:
+def _check_domain(domain: object) -> str:
     """Return a domain as a plain text, if functions may be in it.
 
     Raises:
@@ -333,3 +343,126 @@ def check_domain(domain: object) -> str:
             fix="domain='my.model'",
         )
     return plain
+
+
+_MOST_BYTES = 1 << 30
+
+
+def export_onnx(
+    model: torch.nn.Module,
+    input_to_model: Any = None,
+    kwargs: Mapping[str, Any] | None = None,
+    path: str | os.PathLike[str] | None = None,
+    *,
+    input_size: InputSize | None = None,
+    dtypes: Dtypes | None = None,
+    modules: Modules = None,
+    domain: str = "modules",
+    training: bool | None = False,
+    **options: object,
+) -> Regrouped:
+    """Export a model to ONNX, and make the calls of its modules local functions.
+
+    A trace of one call records the order of each module's arguments; then
+    `torch.onnx.export(..., dynamo=True)` exports the model. Its state is afterwards as before.
+
+    >>> import torch, tbscope
+    >>> model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 3))
+    >>> exported = tbscope.export_onnx(model, torch.rand(1, 3), path="net.onnx")
+    >>> print(*exported.functions)
+    modules::Linear(%input, %weight, %bias; in_features, out_features, bias) -> (%linear), 2 uses
+
+    Args:
+        model: The module.
+        input_to_model: The inputs, as for `trace`; so are `kwargs`, `input_size` and `dtypes`.
+        kwargs: Further keyword arguments.
+        path: The path of the file to write; None to write no file. A model of more than 1 GiB
+            has its data in a second file, named like the first with `.data`.
+        input_size: The sizes of generated inputs.
+        dtypes: Their element types.
+        modules: Which modules become functions, as for `modules_to_functions`.
+        domain: The domain of the functions.
+        training: Whether the model is exported in training mode; None for its present mode.
+        options: Further options of `torch.onnx.export` (`dynamic_shapes`, `opset_version`).
+    Returns:
+        The model, as an `onnx_ir.Model`, with a description of its functions.
+    Raises:
+        TraceError: The model raises, or cannot be exported.
+        ArgumentError: A package of the extra is not installed; an argument does not fit.
+    """
+    ir = import_extra("onnx_ir")
+    import_extra("onnxscript")
+    check_truth("training", training, none="the present mode of each module")
+    if not isinstance(model, torch.nn.Module):
+        raise ArgumentError(
+            f"no module is exported of {shown(model)}",
+            why="the calls of modules become functions, and only a module has some",
+            fix="export_onnx(model, (x,), path='model.onnx')",
+        )
+    if options.get("dynamo") is False:
+        raise ArgumentError(
+            "dynamo=False exports a model without its modules",
+            why="the older exporter does not write the module of each node",
+            fix="leave dynamo out",
+        )
+    _check_path(path)
+    domain = _check_domain(domain)
+    _selector(modules)
+    made = DummyInputs(input_size, dtypes)
+    args, keywords = bind_inputs(model, input_to_model, kwargs, made=made)
+    record = trace(model, args, kwargs=keywords, training=training)
+    program = _export(model, args, keywords, training, {**options, "dynamo": True})
+    result = modules_to_functions(program, modules, domain=domain, record=record)
+    if path is not None:
+        tensors = [value.const_value for value in result.model.graph.initializers.values()]
+        size = sum(tensor.nbytes for tensor in tensors if tensor is not None)
+        data = f"{os.path.basename(os.fspath(path))}.data" if size > _MOST_BYTES else None
+        ir.save(result.model, path, external_data=data)
+    return result
+
+
+def _check_path(path: object) -> None:
+    """Raise ArgumentError if no file can be written at `path`; called before the model runs."""
+    if path is None:
+        return
+    if not isinstance(path, str | os.PathLike):
+        raise ArgumentError(
+            f"path={shown(path)} is no path",
+            why="the model is written there",
+            fix="path='model.onnx', or None to write nothing",
+        )
+    file = Path(path)
+    if not os.path.isdir(file.parent) or os.path.isdir(file):
+        raise ArgumentError(
+            f"no model can be written to path={shown(os.fspath(path))}",
+            why="it is a directory" if os.path.isdir(file) else "there is no such directory",
+            fix=f"mkdir -p {file.parent}",
+        )
+
+
+def _export(
+    model: torch.nn.Module,
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
+    training: bool | None,
+    options: dict[str, Any],
+) -> "ONNXProgram | None":
+    modes = {module: module.training for module in model.modules()}
+    options.setdefault("verbose", False)
+    try:
+        if training is not None:
+            model.train(training)
+        return torch.onnx.export(model, args, kwargs=kwargs, **options)
+    except Exception as error:  # The exporter raises errors of many kinds.
+        reason: BaseException = error
+        # Its own errors advise about the exporter, and the reason is their cause.
+        while reason.__cause__ and type(reason).__module__.startswith("torch.onnx"):
+            reason = reason.__cause__
+        raise TraceError(
+            f"{type(model).__name__} cannot be exported to ONNX",
+            why=error_text(reason),
+            fix="torch.onnx.export(model, args, dynamo=True, report=True) has details",
+        ) from error
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
