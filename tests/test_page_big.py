@@ -95,7 +95,8 @@ def test_its_boxes_open_down_to_a_layer_found_by_the_last_parts_of_its_name(page
         seconds[box], _ = timed(page.evaluate, "(name) => tbscope.expand(name)", box)
     slowest = max(seconds, key=seconds.get)
     print(f"{len(seconds)} boxes opened, {slowest!r} in {seconds[slowest]:.2f} s")
-    weight = f"{layer}/q_proj/weight"
+    # In a box of a long row, names of parameters end with their whole key.
+    weight = f"{layer}/q_proj/model.layers.77.self_attn.q_proj.weight"
     assert page.nodes[f"{layer}/q_proj"].circles == [weight]
     card = page.info_card(weight)
     assert 'name {"s":"model.layers.77.self_attn.q_proj.weight"}' in card
