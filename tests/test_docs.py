@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+import tbscope
 from tests.test_readme import PAGES
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -19,3 +20,13 @@ def test_every_page_is_listed_once():
 @pytest.mark.parametrize("picture", sorted(path.name for path in (DOCS / "img").glob("*.*")))
 def test_every_picture_is_shown(picture):
     assert any(f"img/{picture})" in page.read_text() for page in PAGES)
+
+
+def test_the_citation_names_the_version():
+    assert f"version = {{{tbscope.__version__}}}" in (DOCS / "index.md").read_text()
+
+
+def test_each_part_of_the_tests_has_files():
+    files = re.findall(r"tests/test_[\w*]+\.py", (DOCS / "contributing.md").read_text())
+    assert [name for name in files if not [*DOCS.parent.glob(name)]] == []
+    assert len(files) > 40
