@@ -366,16 +366,15 @@ def _with_function_boxes(options: _Options, *, every: bool) -> _Candidate:
         options: The graph and the options.
         every: Whether every function is a box.
     """
-    boxes = FunctionBoxes(options.graph, options.borrowed) if every else None
-    if boxes is not None and boxes.has_candidates:
+    has_frames = any(node.run for node in options.graph.nodes if node.kind in OPERATIONS)
+    boxes = FunctionBoxes(options.graph, options.borrowed) if every and has_frames else None
+    if boxes is not None:
         boxes.add_all_functions()
     drawing = _Candidate(options, options.borrowed if boxes is None else boxes.placement)
     if boxes is None:
-        if not drawing.crowded and not drawing.full:
+        if not has_frames or (not drawing.crowded and not drawing.full):
             return drawing
         boxes = FunctionBoxes(options.graph, options.borrowed)
-    if not boxes.has_candidates:
-        return drawing
     tried: set[tuple[Scope | None, Stage]] = set()
     while True:
         boxes.changed = False

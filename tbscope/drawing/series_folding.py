@@ -26,7 +26,7 @@ __all__ = ["op_type_apart", "op_types_apart", "series_that_break_flow"]
 _DIGITS = "0123456789"
 _DIGIT = re.compile("[0-9]")
 # Facts that differ between equal layers of a list, and so do not count as a difference.
-_OWN = frozenset({"module", "flops", "flops_not_counted"})
+_OWN = dict.fromkeys(("module", "flops", "flops_not_counted"))
 
 
 def op_types_apart(
@@ -103,12 +103,15 @@ def _kind(
     if stem and not again:
         # The number is part of a name that the user chose: `conv1`.
         return member.name
-    alike = {name: fact for name, fact in shown_facts.items() if name not in _OWN}
+    alike = {**_OWN, **shown_facts, **_OWN}
     if member.kind in STATE:
         parameter = parameters().get(member)
         alike["requires_grad"] = None if parameter is None else parameter.requires_grad
     # Only constants count among the arguments, since values are shown by edges.
-    arguments = [(key, map_tree(nest, _constant)) for key, nest in member.arguments]
+    arguments = [
+        (key, None if isinstance(nest, Value) else map_tree(nest, _constant))
+        for key, nest in member.arguments
+    ]
     return types, form_of((alike, arguments)) or repr((alike, arguments))
 
 

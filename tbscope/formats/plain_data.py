@@ -164,16 +164,21 @@ class _GraphWriter:
         self._nodes = dict(zip(nodes, range(len(nodes)), strict=True))
         self._values = dict(zip(values, range(len(values)), strict=True))
 
-    def add(self, table: str, item: object) -> int:
-        """Add an item to a table, after its parents; return its row number."""
+    def rows(self, table: str, items: list[object]) -> list[int]:
+        """Return the row numbers of items, which are added to the table after their parents."""
+        # Most rows are in the table already, and `map` finds them without a Python step each.
+        known, keys = self.known[table], [*map(id, items)]
         numbers, around = self.shared[table], _AROUND.get(table)
-        pending = [item]
-        while around and (outer := around(pending[-1])) is not None and outer not in numbers:
-            pending.append(outer)
-        for ancestor in reversed(pending):
-            number = numbers.setdefault(ancestor, len(numbers))
-        self.known[table][id(item)] = number
-        return number
+        for item, key in zip(items, keys, strict=True):
+            if key in known:
+                continue
+            pending = [item]
+            while around and (outer := around(pending[-1])) is not None and outer not in numbers:
+                pending.append(outer)
+            for ancestor in reversed(pending):
+                numbers.setdefault(ancestor, len(numbers))
+            known[key] = numbers[item]
+        return [*map(known.__getitem__, keys)]
 
     def types_of(self, values: list[Value]) -> list[int]:
         """Return the row numbers of the types of values."""
@@ -349,12 +354,7 @@ def _row_of(table: str) -> FieldKind:
     """Return the kind of a field that refers to a row of a table."""
 
     def write(writer: _GraphWriter, items: list[object]) -> list[int]:
-        # Most rows are in the table already, and `map` finds them without a Python step each.
-        known, keys = writer.known[table], list(map(id, items))
-        for item, key in zip(items, keys, strict=True):
-            if key not in known:
-                writer.add(table, item)
-        return list(map(known.__getitem__, keys))
+        return writer.rows(table, items)
 
     def read(reader: _GraphReader, data: Json) -> object:
         return _entry(data, reader.tables[table])

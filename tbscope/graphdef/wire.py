@@ -6,8 +6,9 @@ the whole GraphDef once takes less time than setting its fields one by one.
 Source: https://protobuf.dev/programming-guides/encoding/
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, repeat
+from operator import add
 
 __all__ = [
     "attribute",
@@ -23,22 +24,9 @@ __all__ = [
     "varint",
 ]
 
-_SHORT = [bytes((length,)) for length in range(0x80)]
-_LONG = 0x4000
-
-# tensorboard/compat/proto/node_def.proto: the fields of an entry of `attr`, which is field 5.
-_ATTRIBUTE = _SHORT[5 << 3 | 2]
-_KEY = 1
-_VALUE = 2
-# tensorboard/compat/proto/attr_value.proto: the fields `list` and `s`.
-_LIST = _SHORT[1 << 3 | 2]
-_TEXT = _SHORT[2 << 3 | 2]
-
 
 def varint(number: int) -> bytes:
     """Encode a number from 0 to 2**64 - 1: seven bits a byte, the lowest bits first."""
-    if number < 0x80:
-        return _SHORT[number]
     digits = bytearray()
     while number > 0x7F:
         digits.append(number & 0x7F | 0x80)
@@ -47,37 +35,54 @@ def varint(number: int) -> bytes:
     return bytes(digits)
 
 
+class _Varints(dict[int, bytes]):
+    """The varints of lengths; a graph has few different lengths, and many texts."""
+
+    def __missing__(self, number: int) -> bytes:
+        made = self[number] = varint(number)
+        return made
+
+
+_VARINTS = _Varints()
+
+
 def delimited(data: bytes) -> bytes:
     """Return bytes with their length as a varint before them."""
-    return delimited_each((data,))[0]
+    return _VARINTS[len(data)] + data
 
 
 def delimited_each(items: Sequence[bytes]) -> list[bytes]:
     """Return each of several bytes as `delimited` does."""
-    return [length + data for length, data in zip(_lengths(items), items, strict=True)]
+    return [*map(add, _lengths(items), items)]
 
 
-def _lengths(items: Sequence[bytes]) -> list[bytes]:
-    """Return the length of each of several bytes as a varint."""
-    lengths: list[bytes] = []
-    for length in map(len, items):
-        if length < 0x80:
-            lengths.append(_SHORT[length])
-        elif length < _LONG:
-            lengths.append(bytes((length & 0x7F | 0x80, length >> 7)))
-        else:
-            lengths.append(varint(length))
-    return lengths
+def _lengths(items: Sequence[bytes]) -> Iterator[bytes]:
+    """Yield the length of each of several bytes as a varint."""
+    return map(_VARINTS.__getitem__, map(len, items))
+
+
+def _head(number: int) -> bytes:
+    """Return the bytes before a field that is a text or a message."""
+    return _VARINTS[number << 3 | 2]
+
+
+# tensorboard/compat/proto/node_def.proto: the fields of an entry of `attr`, which is field 5.
+_ATTRIBUTE = _head(5)
+_KEY = 1
+_VALUE = 2
+# tensorboard/compat/proto/attr_value.proto: the fields `list` and `s`.
+_LIST = _head(1)
+_TEXT = _head(2)
 
 
 def field(number: int, data: bytes) -> bytes:
     """Encode one field (a string, bytes, or a message) with its number, which is below 16."""
-    return _SHORT[number << 3 | 2] + delimited(data)
+    return _head(number) + delimited(data)
 
 
 def repeated(number: int, items: Sequence[bytes]) -> list[bytes]:
     """Return the parts of fields of one number, which joined are as `field` encodes each."""
-    heads = repeat(_SHORT[number << 3 | 2], len(items))
+    heads = repeat(_head(number), len(items))
     return [*chain.from_iterable(zip(heads, _lengths(items), items, strict=True))]
 
 
@@ -97,7 +102,7 @@ def attribute_head(key: str) -> bytes:
     Args:
         key: The name, ASCII.
     """
-    return field(_KEY, key.encode("ascii")) + _SHORT[_VALUE << 3 | 2]
+    return field(_KEY, key.encode("ascii")) + _head(_VALUE)
 
 
 def attribute(head: bytes, value: bytes) -> bytes:
@@ -114,7 +119,7 @@ def attribute(head: bytes, value: bytes) -> bytes:
 
 def attributes(heads: Iterable[bytes], values: Sequence[bytes]) -> list[bytes]:
     """Encode several attributes, as `attribute` does each."""
-    named = [head + value for head, value in zip(heads, delimited_each(values), strict=True)]
+    named = [*map(add, heads, delimited_each(values))]
     return [_ATTRIBUTE + entry for entry in delimited_each(named)]
 
 

@@ -90,7 +90,6 @@ class FunctionBoxes:
     Attributes:
         placement: `borrowed`, with the boxes so far and the placement of their contents.
         changed: Whether boxes were made since the caller last cleared this flag.
-        has_candidates: Whether the call frame of any operation is recorded.
     """
 
     def __init__(self, graph: Graph, borrowed: Placement) -> None:
@@ -107,7 +106,6 @@ class FunctionBoxes:
         # The module call of each outermost call frame, which is its forward or a decorator of it.
         self._forwards: dict[CallFrame, Scope] = {}
         operations = [node for node in graph.nodes if node.kind in OPERATIONS]
-        self.has_candidates = any(node.run for node in operations)
         self._partition = Partition(
             lambda: [*operations, *(scope for scope in graph.scopes() if scope in order)],
             self.placement.boxes,
