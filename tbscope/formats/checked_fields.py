@@ -4,11 +4,11 @@ Writers produce plain data of JSON's types. Readers accept any plain data, and r
 the reason of an error. This file is independent of graphs.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from inspect import Parameter, signature
 from itertools import chain, islice
-from operator import attrgetter, is_
+from operator import is_
 from typing import Any, NamedTuple, TypeAlias
 
 from tbscope.messages import shown
@@ -30,6 +30,9 @@ __all__ = [
 
 Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
 """Plain data of JSON's types; its lists may be tuples when they are written."""
+
+Values: TypeAlias = Sequence[Any]
+"""Fields of one kind, of several instances."""
 
 # The limit for integers: a float can represent it, with room for sums and products.
 _MOST = 2**100
@@ -58,7 +61,7 @@ class FieldKind(NamedTuple):
         read: Returns the field, from a reader and plain data, or raises FieldError.
     """
 
-    write: Callable[[Any, list[Any]], Sequence[Json]] | None
+    write: Callable[[Any, Any], Sequence[Json]] | None
     read: Callable[[Any, Json], object]
 
 
@@ -73,6 +76,7 @@ class Schema:
     def __init__(self, make: Callable[..., object], kinds: Mapping[str, FieldKind]) -> None:
         self._make = make
         self._kinds = kinds
+        self._columns = _reader_of_columns(kinds)
         self._defaults = {
             name: parameter.default for name, parameter in signature(make).parameters.items()
         }
@@ -88,12 +92,10 @@ class Schema:
             return FieldKind(None, self._read_row)
         return FieldKind(self._write_rows, self._read_row)
 
-    def _write_rows(self, writer: object, things: list[object]) -> Sequence[Json]:
-        columns = [
-            _written(kind, writer, [*map(attrgetter(name), things)])
-            for name, kind in self._kinds.items()
-        ]
-        return [*zip(*columns, strict=True)]
+    def _write_rows(self, writer: object, things: Values) -> Sequence[Json]:
+        columns = zip(self._kinds.values(), self._columns(things), strict=True)
+        written = [_written(kind, writer, values) for kind, values in columns]
+        return [*zip(*written, strict=True)]
 
     def _read_row(self, reader: object, data: Json) -> object:
         if type(data) is not list or len(data) != len(self._kinds):
@@ -106,9 +108,8 @@ class Schema:
         Columns take half the time of rows, and a fifth less text.
         """
         columns = {}
-        for name, kind in self._kinds.items():
-            values = [*map(attrgetter(name), things)]
-            if values != [self._defaults[name]] * len(values):
+        for (name, kind), values in zip(self._kinds.items(), self._columns(things), strict=True):
+            if values != (self._defaults[name],) * len(values):
                 columns[name] = _written(kind, writer, values)
         return columns
 
@@ -146,7 +147,18 @@ class Schema:
         return self._make(**values)
 
 
-def _written(kind: FieldKind, writer: object, values: list[Any]) -> Sequence[Json]:
+def _reader_of_columns(names: Iterable[str]) -> Callable[[Sequence[object]], Iterable[Values]]:
+    """Return a function that reads some attributes of each instance, and yields them by attribute.
+
+    It is compiled, as a named tuple is, because `attrgetter` takes three times as long.
+    """
+    row = "".join([f"item.{name}, " for name in names])
+    code = f"lambda items: zip(*[({row}) for item in items], strict=True)"
+    columns: Callable[[Sequence[object]], Iterable[Values]] = eval(code)  # noqa: S307 (our names)
+    return columns
+
+
+def _written(kind: FieldKind, writer: object, values: Values) -> Sequence[Json]:
     """Return the plain data of a list of fields of one kind."""
     return values if kind.write is None else kind.write(writer, values)
 
@@ -195,7 +207,7 @@ def optional(kind: FieldKind) -> FieldKind:
     def read(reader: object, data: Json) -> object:
         return None if data is None else kind.read(reader, data)
 
-    def write(writer: object, values: list[object]) -> Sequence[Json]:
+    def write(writer: object, values: Values) -> Sequence[Json]:
         present = [value for value in values if value is not None]
         if len(present) == len(values):
             return _written(kind, writer, values)
@@ -208,7 +220,7 @@ def optional(kind: FieldKind) -> FieldKind:
 def sequence(kind: FieldKind, make: type = tuple) -> FieldKind:
     """Return the kind of a field that is a tuple, or a list, of fields of one kind."""
 
-    def write(writer: object, values: list[Any]) -> Sequence[Json]:
+    def write(writer: object, values: Values) -> Sequence[Json]:
         entries = [*chain.from_iterable(values)]
         written = _written(kind, writer, entries)
         if all(map(is_, written, entries)):
@@ -233,7 +245,7 @@ def sequence(kind: FieldKind, make: type = tuple) -> FieldKind:
 def mapping(kind: FieldKind) -> FieldKind:
     """Return the kind of a field that is a mapping from texts to fields of one kind."""
 
-    def write(writer: object, values: list[Any]) -> Sequence[Json]:
+    def write(writer: object, values: Values) -> Sequence[Json]:
         entries = [item for value in values for item in value.values()]
         written = _written(kind, writer, entries)
         if all(map(is_, written, entries)):

@@ -183,7 +183,7 @@ class _GraphWriter:
     def types_of(self, values: list[Value]) -> list[int]:
         """Return the row numbers of the types of values."""
         numbers = self.shared["types"]
-        kinds = map(attrgetter(*_Type._fields), values)
+        kinds = [(value.shape, value.dtype, value.device, value.sharding) for value in values]
         rows = [numbers.setdefault(kind, len(numbers)) for kind in kinds]
         self.tables["types"] = [*starmap(_Type, numbers)]
         return rows
