@@ -22,6 +22,7 @@ __all__ = [
     "Json",
     "FieldKind",
     "Schema",
+    "Values",
     "literal",
     "mapping",
     "optional",

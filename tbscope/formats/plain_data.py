@@ -4,7 +4,7 @@ Items that many nodes share (types, scopes, source lines) are written once, in a
 referred to by their row number. The fields and their types come from the classes of the graph.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from inspect import signature
 from itertools import starmap
 from math import isfinite
@@ -22,6 +22,7 @@ from tbscope.formats.checked_fields import (
     FieldKind,
     Json,
     Schema,
+    Values,
     literal,
     mapping,
     optional,
@@ -32,6 +33,7 @@ from tbscope.ir.graph import (
     Call,
     Collective,
     Constant,
+    Gradient,
     Graph,
     Module,
     Nest,
@@ -47,6 +49,7 @@ from tbscope.ir.graph import (
 )
 from tbscope.ir.invariants import check_invariants
 from tbscope.ir.metadata import CallFrame, Function
+from tbscope.ir.pytree import form_of
 from tbscope.ir.scopes import Scope
 from tbscope.messages import shown
 
@@ -57,7 +60,7 @@ _T = TypeVar("_T")
 FORMAT = "tbscope.Graph"
 """The value of the key "format" in the data of a graph."""
 
-_VERSION = 4
+_VERSION = 5
 # The largest integer that all readers of JSON represent exactly.
 _EXACT = 2**53
 _MOST_TEXT = 1000
@@ -350,6 +353,46 @@ def _entry(number: Json, listed: Sequence[_T], others: Sequence[_T] = ()) -> _T:
 # -- the schema -----------------------------------------------------------------------------
 
 
+class _Shared(NamedTuple):
+    """A field that many nodes or calls have alike: their kernels, gradients or facts."""
+
+    content: Any
+
+
+def _shared(table: str, kind: FieldKind, key: Callable[[Any], Hashable], make: type) -> FieldKind:
+    """Return the kind of a field that refers to a row of a table with the contents of such fields.
+
+    Args:
+        table: The table.
+        kind: The kind of the contents.
+        key: Returns a key that differs for different contents, or None for contents with values,
+            which are written in place of a row number.
+        make: Copies the contents of a row for a node or call.
+    """
+
+    def write(writer: _GraphWriter, items: Values) -> Sequence[Json]:
+        numbers, contents = writer.shared[table], writer.tables[table]
+        rows: list[Json] = []
+        for item in items:
+            form = key(item)
+            if form is None:
+                rows += kind.write(writer, [item]) if kind.write else [item]
+                continue
+            number = numbers.get(form)
+            if number is None:
+                number = numbers[form] = len(contents)
+                contents.append(_Shared(item))
+            rows.append(number)
+        return rows
+
+    def read(reader: _GraphReader, data: Json) -> object:
+        if type(data) is int:
+            return make(_entry(data, reader.tables[table]).content)
+        return kind.read(reader, data)
+
+    return FieldKind(write, read)
+
+
 def _row_of(table: str) -> FieldKind:
     """Return the kind of a field that refers to a row of a table."""
 
@@ -401,6 +444,10 @@ _KINDS: dict[object, FieldKind] = {
     Function: _row_of("functions"),
     CallFrame: _row_of("runs"),
 }
+_FACTS = mapping(_KINDS[Nest])
+_GRADIENTS = sequence(_record(Gradient).row())
+_KERNELS = sequence(TEXT, list)
+_SHARED_FACTS = _shared("facts", _FACTS, form_of, dict)
 _TYPES = sequence(FieldKind(_GraphWriter.types_of, _row_of("types").read), list)
 # Rows refer to earlier rows and to earlier tables only.
 _TABLES: dict[str, Schema] = {
@@ -412,10 +459,19 @@ _TABLES: dict[str, Schema] = {
     "parameters": _record(Parameter),
     "functions": _record(Function),
     "runs": _record(CallFrame),
-    "nodes": _record(Node, outputs=_TYPES),
+    "facts": Schema(_Shared, {"content": _FACTS}),
+    "kernels": Schema(_Shared, {"content": _KERNELS}),
+    "gradients": Schema(_Shared, {"content": _GRADIENTS}),
+    "nodes": _record(
+        Node,
+        outputs=_TYPES,
+        attributes=_SHARED_FACTS,
+        kernels=_shared("kernels", _KERNELS, tuple, list),
+        gradients=_shared("gradients", _GRADIENTS, tuple, tuple),
+    ),
     "other_nodes": Schema(Node, {"name": TEXT, "op": TEXT, "kind": _kind_of(NodeKind)}),
     "other_values": _record(Value),
-    "calls": _record(Call),
+    "calls": _record(Call, hyperparameters=_SHARED_FACTS),
     "modules": _record(Module),
     "outputs": _record(Output),
     "notes": _record(Note),
