@@ -60,10 +60,12 @@ class FieldKind(NamedTuple):
         write: Returns the plain data for a list of such fields, from a writer and the list; None if
             the fields are plain data already. A call for each field would take twice the time.
         read: Returns the field, from a reader and plain data, or raises FieldError.
+        writes_none: Whether `write` accepts None among the fields.
     """
 
     write: Callable[[Any, Any], Sequence[Json]] | None
     read: Callable[[Any, Json], object]
+    writes_none: bool = False
 
 
 class Schema:
@@ -215,7 +217,7 @@ def optional(kind: FieldKind) -> FieldKind:
         encoded = iter(_written(kind, writer, present))
         return [None if value is None else next(encoded) for value in values]
 
-    return FieldKind(kind.write and write, read)
+    return FieldKind(kind.write if kind.writes_none else kind.write and write, read)
 
 
 def sequence(kind: FieldKind, make: type = tuple) -> FieldKind:

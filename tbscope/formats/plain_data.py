@@ -161,13 +161,13 @@ class _GraphWriter:
         self.tables: dict[str, list[Any]] = {name: [] for name in _TABLES}
         self.tables |= {"nodes": nodes, "calls": graph.calls, "modules": graph.modules}
         self.tables |= {"outputs": graph.outputs, "notes": graph.notes, "graph": [graph]}
-        self.known: dict[str, dict[int, int]] = {name: {} for name in _TABLES}
+        self.known: dict[str, dict[int, int | None]] = {name: {id(None): None} for name in _TABLES}
         self.shared: dict[str, dict[Any, int]] = {name: {} for name in _TABLES}
         values = [value for node in nodes for value in node.outputs]
         self._nodes = dict(zip(nodes, range(len(nodes)), strict=True))
         self._values = dict(zip(values, range(len(values)), strict=True))
 
-    def rows(self, table: str, items: list[object]) -> list[int]:
+    def rows(self, table: str, items: Values) -> list[int | None]:
         """Return the row numbers of items, which are added to the table after their parents."""
         # Most rows are in the table already, and `map` finds them without a Python step each.
         known, keys = self.known[table], [*map(id, items)]
@@ -396,13 +396,13 @@ def _shared(table: str, kind: FieldKind, key: Callable[[Any], Hashable], make: t
 def _row_of(table: str) -> FieldKind:
     """Return the kind of a field that refers to a row of a table."""
 
-    def write(writer: _GraphWriter, items: list[object]) -> list[int]:
+    def write(writer: _GraphWriter, items: list[object]) -> Sequence[Json]:
         return writer.rows(table, items)
 
     def read(reader: _GraphReader, data: Json) -> object:
         return _entry(data, reader.tables[table])
 
-    return FieldKind(write, read)
+    return FieldKind(write, read, writes_none=True)
 
 
 def _kind_of(hint: object) -> FieldKind:
