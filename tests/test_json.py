@@ -161,6 +161,25 @@ def test_the_same_graph_gives_the_same_text_of_one_line_for_each_table():
     assert text.isascii()
 
 
+def test_equal_facts_are_written_once_and_read_as_objects_of_their_own():
+    graph = tbscope.trace(
+        torch.nn.Sequential(*map(torch.nn.Linear, (3, 3, 3), (3, 3, 3))), torch.rand(3)
+    )
+    tables = json.loads(graph_to_json(graph))
+    settings = {"in_features": 3, "out_features": 3, "bias": True}
+    assert tables["facts"]["content"].count(settings) == 1
+    assert sorted(tables["kernels"]["content"]) == [[], graph.find("0").results.producer.kernels]
+    for again in both_ways(graph):
+        first, second = again.find("0"), again.find("1")
+        assert first.hyperparameters == second.hyperparameters == settings
+        assert first.hyperparameters is not second.hyperparameters
+        nodes = [call.results.producer for call in (first, second)]
+        nodes[0].attributes["mark"] = 1
+        nodes[0].kernels.append("mark")
+        assert "mark" not in nodes[1].attributes
+        assert "mark" not in nodes[1].kernels
+
+
 def test_a_column_of_defaults_is_left_out():
     data = json.loads(graph_to_json(chain(3)))
     assert not {"flops", "body", "random"} & data["nodes"].keys()
@@ -210,6 +229,13 @@ BAD = {
     "no count": (["nodes", "flops", 6], 2**101, "nodes[6].flops is 2535301200456458802993406410"),
     "role": (["nodes", "role", 6], "master", "nodes[6].role is 'master', and should be one"),
     "kernels": (["nodes", "kernels", 6], [1], "nodes[6].kernels[0] is 1, and should be a text"),
+    "facts": (["nodes", "attributes", 6], 99, "nodes[6].attributes is 99, which names nothing"),
+    "a fact": (["facts", "content", 0], [1], "facts[0].content is [1], and should be an object"),
+    "gradients": (
+        ["gradients", "content", 0],
+        7,
+        "gradients[0].content is 7, and should be a list",
+    ),
     "body": (["nodes", "body", 6], [], "nodes[6].body is [], and should be a list of 3"),
     "size": (["types", "shape", 0], [-2], "types[0].shape[0] is -2, and should be a whole"),
     "source": (["sources", "line", 0], "3", "sources[0].line is '3', and should be a whole number"),
@@ -248,12 +274,12 @@ def test_what_is_wrong_is_told_with_its_place(name):
     assert len(str(caught.value)) < 1500
 
 
-@pytest.mark.parametrize(("version", "fix"), [(5, "pip install --upgrade tbscope"), (3, "write")])
+@pytest.mark.parametrize(("version", "fix"), [(6, "pip install --upgrade tbscope"), (4, "write")])
 def test_another_version_is_told_as_one(version, fix):
     with pytest.raises(tbscope.ArgumentError) as caught:
         graph_from_json(changed("version", to=version))
     told = (
-        f"this graph is of version {version} of its format\n  why: this tbscope reads version 4\n"
+        f"this graph is of version {version} of its format\n  why: this tbscope reads version 5\n"
     )
     assert str(caught.value).startswith(f"{told}  fix: {fix}")
 
