@@ -38,8 +38,9 @@ def test_lines_of_real_models_stand_for_uses_of_one_definition(name):
     graph = real_graph(name)
     root = ModuleTree(graph).top
     rows = rows_below(root)
-    used = {use.scope: one for one in graph.functions() for use in one.uses}
-    lines = list(lines_of(root, None, equal_parts(root, rows, lambda: used)))
+    uses = graph.functions().uses
+    used = {scope: use.definition for scope, use in uses.items()}
+    lines = list(lines_of(root, None, equal_parts(root, rows, lambda: uses)))
     line_of = {part: at for at, line in enumerate(lines) for part in line.parts}
     for line in lines:
         assert len({tuple(used.get(scope) for scope in part.scopes) for part in line.parts}) == 1

@@ -6,17 +6,14 @@ parts are compared by their figures.
 
 from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from tbscope.analysis.summary_columns import Row
-from tbscope.functions.definition import Definition
+from tbscope.functions.definition import Use
 from tbscope.ir.module_tree import ModulePart, walk
 from tbscope.ir.scopes import Scope
 
-__all__ = ["Definitions", "SummaryLine", "equal_parts", "lines_of"]
-
-Definitions: TypeAlias = Callable[[], Mapping[Scope, Definition]]
-"""A function that returns the definition of each call by scope."""
+__all__ = ["SummaryLine", "equal_parts", "lines_of"]
 
 # Unregistered modules are numbered throughout the run, `?0`, `?1`.
 _ADOPTED = "?"
@@ -66,7 +63,7 @@ def lines_of(
 
 
 def equal_parts(
-    root: ModulePart, rows: Mapping[ModulePart, Row], definitions: Definitions
+    root: ModulePart, rows: Mapping[ModulePart, Row], find: Callable[[], Mapping[Scope, Use]]
 ) -> Mapping[ModulePart, int]:
     """Return a number for each part, equal for equal parts; empty if no siblings are consecutive.
 
@@ -76,18 +73,18 @@ def equal_parts(
     Args:
         root: The outermost part.
         rows: The row of each part.
-        definitions: Called only if there are siblings with consecutive numbers.
+        find: Returns the use of each call; called only if siblings have consecutive numbers.
     """
     parts = walk(root)
     if not any(_numbered_on(*pair) for part in parts for pair in pairwise(part.children)):
         return {}
-    definition_of = definitions()
+    uses = find()
     numbers: dict[tuple[object, ...], int] = {}
     number_of: dict[ModulePart, int] = {}
     # Children come first, because the key of a part contains the numbers of its children.
     for part in reversed(parts):
         row = rows[part]
-        used = tuple([definition_of[scope] for scope in part.scopes if scope in definition_of])
+        used = tuple([uses[scope].definition for scope in part.scopes if scope in uses])
         key = (
             used or (part.class_name, str([row[name] for name in _COMPARED])),
             row["shared_parameters"],

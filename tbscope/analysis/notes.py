@@ -7,20 +7,15 @@ and kernels missing from FLOPs: few sentences, however large the model.
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Set
-from dataclasses import dataclass, field
 from itertools import chain
 from typing import NamedTuple
 
 from tbscope.ir.graph import Graph, Module, Node, Note, Parameter, Source, Value
 from tbscope.ir.module_tree import numel_of
 from tbscope.ir.scope_io import STATE, with_above
-from tbscope.messages import first_of
 
 __all__ = ["DataRead", "find_notes"]
 
-# Further notes on a subject are replaced by their number.
-_MOST_NOTES = 20
-_MOST_NAMED = 6
 # The operations of a scripted module are recorded, but not which of its submodules ran them.
 _SCRIPTED = "torch.jit."
 
@@ -28,8 +23,8 @@ _DECIDES = frozenset({"bool", "is_nonzero", "equal", "allclose"})
 # The methods that Python calls for `range(x)` and for `numpy.asarray(x)`.
 _PROTOCOLS = {"index": "__index__", "array": "__array__"}
 
-# A component of a path that is a number, or ends in a number after `_`.
-_NUMBER = re.compile(r"(?<![^._])[0-9]+(?![^.])")
+# The number at the end of a component of a path.
+_NUMBER = re.compile(r"[0-9]+(?![^.])")
 
 
 class DataRead(NamedTuple):
@@ -105,8 +100,8 @@ def _input_notes(graph: Graph) -> Iterator[Note]:
             yield Note(f"no operation reads the {len(nodes):,} inputs {pattern}", topic="unused")
 
 
-def _unused_notes(graph: Graph, stood_in: Set[int]) -> list[Note]:
-    """Return notes on modules in which nothing ran, and on parameters that nothing read."""
+def _unused_notes(graph: Graph, stood_in: Set[int]) -> Iterator[Note]:
+    """Yield notes on modules in which nothing ran, and on parameters that nothing read."""
     scopes = (*{node.scope for node in graph.nodes}, *[call.scope for call in graph.calls])
     ran = {scope.qualified_name for scope in with_above(scopes)}
     # If all tensors of a module were replaced, the replacements may have been used instead.
@@ -131,79 +126,57 @@ def _unused_notes(graph: Graph, stood_in: Set[int]) -> list[Note]:
                 used.add(parameter.number)
             else:
                 unread.append((module, name, parameter))
-    notes = _idle_notes(graph, idle, used)
-    notes += _parameter_notes(
+    yield from _idle_notes(graph, idle, used)
+    yield from _parameter_notes(
         (name, parameter)
         for module, name, parameter in unread
         if module.name not in idle
         and parameter.kind == "parameter"
         and parameter.number not in used
     )
-    return notes
 
 
-def _idle_notes(graph: Graph, idle: set[str], used: set[int]) -> list[Note]:
-    """Return notes on the outermost modules in which nothing ran, with similar ones grouped."""
-    groups: dict[tuple[str, str], _Idle] = {}
-    group, seen = _Idle(""), set(used)
+def _idle_notes(graph: Graph, idle: set[str], used: set[int]) -> Iterator[Note]:
+    """Yield a note on each kind of outermost modules in which nothing ran, the largest first."""
+    groups: dict[tuple[str, str], list[str]] = defaultdict(list)
+    sizes = Counter[tuple[str, str]]()
+    group, seen = ("", ""), set(used)
     for module in graph.modules:
         if module.name not in idle or module.class_name.startswith(_SCRIPTED):
             continue
         # Submodules follow their parent in `graph.modules`, so `group` is the parent's.
         if not module.name or module.name.rpartition(".")[0] not in idle:
-            label = module.class_name.rpartition(".")[2]
-            group = groups.setdefault((_pattern(module.name), label), _Idle(label))
-            group.names.append(module.name)
+            group = _pattern(module.name), module.class_name.rpartition(".")[2]
+            groups[group].append(module.name)
         for parameter in module.parameters:
             if parameter.kind == "parameter" and parameter.number not in seen:
                 seen.add(parameter.number)
-                group.parameters += numel_of(parameter)
-    by_size = sorted(groups.values(), key=lambda entry: -entry.parameters)
-    notes = [Note(entry.text(), topic="unused") for entry in by_size if entry.parameters]
-    empty = [entry for entry in groups.values() if not entry.parameters]
-    if empty:
-        total = sum(len(entry.names) for entry in empty)
-        what = "a module" if total == 1 else f"{total:,} modules"
-        named = first_of([entry.title() for entry in empty], _MOST_NAMED)
-        notes.append(Note(f"nothing ran in {what} without parameters: {named}", topic="unused"))
-    return _few(notes, "modules in which nothing ran")
+                sizes[group] += numel_of(parameter)
+    for group, names in sorted(groups.items(), key=lambda item: -sizes[item[0]]):
+        pattern, label = group
+        count, verb = ("", "has") if len(names) == 1 else (f"{len(names):,} modules ", "have")
+        name = names[0] if len(names) == 1 else pattern
+        text = f"nothing ran in {count}{f'{name} ({label})' if name else label}"
+        if sizes[group]:
+            text += f", which {verb} {sizes[group]:,} parameters"
+        yield Note(text, topic="unused")
 
 
-@dataclass
-class _Idle:
-    """Modules of one class in which nothing ran, with the number of elements in parameters."""
-
-    label: str
-    names: list[str] = field(default_factory=list)
-    parameters: int = 0
-
-    def title(self) -> str:
-        name = self.names[0] if len(self.names) == 1 else _pattern(self.names[0])
-        return f"{name} ({self.label})" if name else self.label
-
-    def text(self) -> str:
-        parameters = f"{self.parameters:,} parameters"
-        if len(self.names) == 1:
-            return f"nothing ran in {self.title()}, which has {parameters}"
-        return f"nothing ran in {len(self.names):,} modules {self.title()}, which have {parameters}"
-
-
-def _parameter_notes(unread: Iterable[tuple[str, Parameter]]) -> list[Note]:
-    groups: dict[str, list[tuple[str, Parameter]]] = defaultdict(list)
+def _parameter_notes(unread: Iterable[tuple[str, Parameter]]) -> Iterator[Note]:
+    groups: dict[str, list[str]] = defaultdict(list)
+    sizes = Counter[str]()
     numbers: set[int] = set()
     for name, parameter in unread:
         if parameter.number not in numbers or parameter.number < 0:
             numbers.add(parameter.number)
-            groups[_pattern(name)].append((name, parameter))
-    notes = []
-    for pattern, group in groups.items():
-        total = f"{sum(numel_of(parameter) for _, parameter in group):,} numbers"
-        if len(group) == 1:
-            text = f"no operation reads the parameter {group[0][0]} ({total})"
-        else:
-            text = f"no operation reads the {len(group):,} parameters {pattern} ({total})"
-        notes.append(Note(text, topic="unused"))
-    return _few(notes, "kinds of parameters that no operation reads")
+            groups[_pattern(name)].append(name)
+            sizes[_pattern(name)] += numel_of(parameter)
+    for pattern, names in groups.items():
+        which = f"parameter {names[0]}"
+        if len(names) > 1:
+            which = f"{len(names):,} parameters {pattern}"
+        text = f"no operation reads the {which} ({sizes[pattern]:,} numbers)"
+        yield Note(text, topic="unused")
 
 
 # -- kernels missing from FLOPs ------------------------------------------------------------
@@ -232,10 +205,3 @@ def _counted(times: Counter[str]) -> str:
     return ", ".join(
         f"{name} x{count:,}" if count > 1 else name for name, count in times.most_common()
     )
-
-
-def _few(notes: list[Note], what: str) -> list[Note]:
-    more = len(notes) - _MOST_NOTES
-    if more <= 0:
-        return notes
-    return [*notes[:_MOST_NOTES], Note(f"and {more:,} more {what}", topic="unused")]

@@ -11,7 +11,6 @@ from tbscope.analysis.summary_columns import Column, Row, chosen_columns
 from tbscope.analysis.text_tables import Table, shows_rich
 from tbscope.analysis.units import bytes_text, count_text, duration_text, flops_text
 from tbscope.errors import ArgumentError
-from tbscope.functions.definition import Definition
 from tbscope.functions.functions import Functions
 from tbscope.ir.graph import Graph, Nest, Shape, Value, require_graph
 from tbscope.ir.module_tree import (
@@ -24,7 +23,6 @@ from tbscope.ir.module_tree import (
 )
 from tbscope.ir.nodes import type_to_text
 from tbscope.ir.pytree import walk as walk_nest
-from tbscope.ir.scopes import Scope
 from tbscope.messages import first_of, shown
 from tbscope.utils.validation import check_truth
 
@@ -151,16 +149,9 @@ class Summary:
     @cached_property
     def _lines(self) -> list[tuple[SummaryLine, Row]]:
         """The lines of the table, each with its row."""
-
-        def definitions() -> Mapping[Scope, Definition]:
-            uses = (
-                (use.scope, definition)
-                for definition in Functions(self._graph)
-                for use in definition.uses
-            )
-            return {scope: definition for scope, definition in uses if scope is not None}
-
-        equal = equal_parts(self._root, self._rows, definitions) if self._fold else {}
+        equal: Mapping[ModulePart, int] = {}
+        if self._fold:
+            equal = equal_parts(self._root, self._rows, lambda: Functions(self._graph).uses)
         return [
             (line, add_rows([self._rows[part] for part in line.parts]))
             for line in lines_of(self._root, self._depth, equal)

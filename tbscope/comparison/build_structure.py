@@ -49,7 +49,7 @@ class OutlinedGraph:
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self.whole = find_definitions(graph)
+        self.whole = find_definitions(graph)[None]
         self._blocks: dict[Use, Block] = {}
         # The first block of each digest.
         self._known: dict[str, Block] = {}

@@ -35,6 +35,7 @@ class Functions(Sequence[Definition]):
         graph: The graph.
         main: The definition of everything outside of all calls, with a single use; it is not an
             item of this sequence.
+        uses: The use of each call by its scope.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -42,16 +43,9 @@ class Functions(Sequence[Definition]):
         self.graph = graph
         # The search creates many objects and no garbage, so the garbage collector is suspended.
         with not_collecting():
-            main_use = find_definitions(graph)
-        self.main = main_use.definition
-        self._uses: dict[Scope, Use] = {}
-        pending = [main_use]
-        while pending:
-            for part in reversed(pending.pop().parts):
-                if isinstance(part, Use):
-                    pending.append(part)
-                    assert part.scope is not None, "only the graph itself has no scope"
-                    self._uses[part.scope] = part
+            uses = find_definitions(graph)
+        self.main = uses.pop(None).definition
+        self.uses = {scope: use for scope, use in uses.items() if scope is not None}
         # The last definition is `main`.
         self._definitions = inner_first(self.main, Definition.nested)[:-1]
 
@@ -63,7 +57,7 @@ class Functions(Sequence[Definition]):
         Raises:
             NotFoundError: No call of this graph has that scope.
         """
-        use = self._uses.get(call.scope if isinstance(call, Call) else call)
+        use = self.uses.get(call.scope if isinstance(call, Call) else call)
         if use is None:
             raise NotFoundError(
                 f"the graph of {self.graph.name} has no call {shown(call)}",
@@ -109,13 +103,11 @@ class Functions(Sequence[Definition]):
         return f"<Functions of {self.graph.name}: {len(self)} definitions, {uses} uses>"
 
 
-def find_definitions(graph: Graph) -> Use:
-    """Return the use of the graph itself, after a search for the definitions of all calls.
+def find_definitions(graph: Graph) -> dict[Scope | None, Use]:
+    """Return the use of each call by its scope, and that of the graph itself (None).
 
     Args:
         graph: A graph that satisfies the invariants; it is not changed.
-    Returns:
-        The single use of the graph itself, from which all other uses are reachable.
     """
     tree = CallTree(graph)
     definitions: dict[str, Definition] = {}
@@ -147,7 +139,7 @@ def find_definitions(graph: Graph) -> Use:
     main_use.definition.uses.append(main_use)
     for definition in definitions.values():
         _let_escape(definition)
-    return main_use
+    return tree.uses
 
 
 def _define(reading: CanonicalCall, digest: str) -> Definition:

@@ -5,7 +5,6 @@ from collections import Counter
 from tbscope.errors import ArgumentError
 from tbscope.ir.editing import Editor
 from tbscope.ir.graph import Body, Graph, Node, Value
-from tbscope.ir.nodes import sources_of
 from tbscope.ir.scopes import Scope, ScopePart
 
 __all__ = ["expand_kernels"]
@@ -71,30 +70,10 @@ def _expand(node: Node, body: Body, scope: Scope, editor: Editor) -> None:
             editor.give(value, result.producer, result.index)
     for result, value in renamed.items():
         editor.read_instead(result, value)
-    writers = _latest(body.writers, inside)
+    writers = body.writers
     first_producer = body.results[0].producer if body.results else None
     representative = first_producer if first_producer in inside else (writers or kernels)[-1]
     assert representative is not None
     representative.attributes.update(node.attributes)
     editor.put_instead(node, kernels)
     editor.stand_for(node, writers or kernels[-1:], noted=representative)
-
-
-def _latest(writers: list[Node], inside: set[Node]) -> list[Node]:
-    """Return the writers of one operation on which no other of them depends.
-
-    Args:
-        writers: The kernels that wrote into tensors from outside.
-        inside: All kernels of the operation.
-    """
-    if len(writers) < 2:
-        return writers
-    reached: set[Node] = set()
-    pending = list(writers)
-    while pending:
-        node = pending.pop()
-        for source in sources_of(node):
-            if source in inside and source not in reached:
-                reached.add(source)
-                pending.append(source)
-    return [writer for writer in writers if writer not in reached]

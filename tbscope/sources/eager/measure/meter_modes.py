@@ -136,23 +136,20 @@ class KernelWatch(DispatchMode):  # type: ignore[no-untyped-call]
         within = calls.inside
         if facts.query:
             return func(*args, **kwargs)
-        if within and not self._inside:
-            result = func(*args, **kwargs)
-            if alive is not None:
-                alive.add(facts, args, kwargs, result, maker=maker)
-            return result
-        meter = calls.meter()
+        # Without readings, a kernel inside of a function only counts for live bytes.
+        meter = None if within and not self._inside else calls.meter()
         calls.inside = True
         try:
-            before = meter.start()
+            before = meter and meter.start()
             result = func(*args, **kwargs)
             if alive is not None:
                 alive.add(facts, args, kwargs, result, maker=maker)
-            after = meter.read()
+            after = meter and meter.read()
         finally:
             calls.inside = within
-        reading = CallReading(facts.name, meter, before, after, [])
-        (calls.kernels if within else calls.readings).append(reading)
+        if meter is not None:
+            reading = CallReading(facts.name, meter, before, after, [])
+            (calls.kernels if within else calls.readings).append(reading)
         return result
 
 

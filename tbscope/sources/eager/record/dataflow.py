@@ -215,7 +215,9 @@ class Dataflow:
         if not RANDOM.isdisjoint(kernels):
             self._mark_random(node, frame)
         if written:
-            written = self._visible_writes(operation, [*read, *unseen, *out])
+            if passing is not None:
+                # The sums with gradients from before are recorded by `InnerPassResults.add`.
+                written = [tensor for tensor in written if id(tensor) not in passing.earlier]
             node.writes = tensor_values.written_positions(written, read, values)
             node.attributes.update(self.sources.filled_by(out))
         if kernels:
@@ -240,19 +242,6 @@ class Dataflow:
         if training is not None:
             training.operation_ended(node, read, results)
         return node
-
-    def _visible_writes(self, operation: Operation, args: list[torch.Tensor]) -> list[torch.Tensor]:
-        """Return the tensors that an operation wrote into and that may exist outside of it.
-
-        Args:
-            operation: The record of its kernels.
-            args: The tensors among its arguments.
-        """
-        written, passing = operation.written, operation.passing
-        if passing is not None:
-            # The sums with gradients from before are recorded by `InnerPassResults.add`.
-            written = [tensor for tensor in written if id(tensor) not in passing.earlier]
-        return self.values.visible(written, args, self.scopes.registry.by_tensor)
 
     def _mark_random(self, node: Node, frame: FrameType | None) -> None:
         """Mark a node that drew random numbers; warn once if compiled code draws other ones."""

@@ -3,11 +3,11 @@
 `TensorSources.value_of` returns the value of any tensor. A tensor without a recorded value is
 looked up in this order, until a step succeeds: the fake tensor that replaces it; results of
 backward passes that are one operation each; inner tensors of wrappers, and wrappers with changed
-inner tensors; wrappers of `vmap`, `grad` and `jvp`; tensors kept by a training step (saved tensors,
-optimizer state, gradients from before); tensors made of other tensors that have values (in a
-distributed run before the previous step, too); parameters that ranks have gathered; parameters and
-buffers of modules; local shards of these; inputs; buckets of written parts. Else the tensor becomes
-a constant, or an input in a recorded region outside of modules.
+inner tensors; wrappers of `vmap`, `grad` and `jvp`; tensors made of other tensors that have values;
+tensors kept by a training step (saved tensors, optimizer state, gradients from before); aliases;
+parameters that ranks have gathered; parameters and buffers of modules; local shards of these;
+inputs; buckets of written parts. Else the tensor becomes a constant, or an input in a recorded
+region outside of modules.
 """
 
 import itertools
@@ -85,13 +85,11 @@ class TensorSources:
         self._spread: tuple[int, dict[int, torch.Tensor]] = (0, {})
         # By identity; a reference to each tensor keeps its identity from reuse.
         self._hidden: dict[int, tuple[str, torch.Tensor]] = {}
-        self._finders = self._finders_of_run()
 
     def branch(self, scopes: ScopeStack) -> "TensorSources":
         """Return an instance for the tensors of another thread."""
         branch = copy(self)
         branch.scopes = scopes
-        branch._finders = branch._finders_of_run()
         return branch
 
     def value_of(self, tensor: torch.Tensor) -> Value:
@@ -189,7 +187,6 @@ class TensorSources:
     def forget(self) -> None:
         """Release all tensors after the run."""
         self._hidden.clear()
-        self._finders = ()
         self.from_step = None
 
     def add_bucket(self, tensor: torch.Tensor, op: str = "bucket") -> Value | None:
@@ -248,24 +245,7 @@ class TensorSources:
         if entry is not None:
             made = self._made_of_known(tensor) if values.table.any_composed else None
             return made or values.give(self._registered(tensor, entry), tensor)
-        for find in self._finders:
-            value = find(tensor)
-            if value is not None:
-                return value
-        return values.give(self._constant(tensor), tensor)
-
-    def _finders_of_run(self) -> tuple[Callable[[torch.Tensor], Value | None], ...]:
-        """Return the searches for a tensor that no module registers, in order."""
-        if not self.distributed:
-            return (
-                self._kept,
-                self._composed,
-                self._aliased,
-                self._registered_late,
-                self._announced,
-                self._from_outside,
-            )
-        return (
+        for find in (
             # The local shard identifies a tensor that is spread over ranks, also in a backward
             # pass.
             self._composed,
@@ -275,9 +255,13 @@ class TensorSources:
             self._registered_late,
             self._local_shard,
             self._announced,
-            self.add_bucket,
+            self._written_in_parts,
             self._from_outside,
-        )
+        ):
+            value = find(tensor)
+            if value is not None:
+                return value
+        return values.give(self._constant(tensor), tensor)
 
     def _kept(self, tensor: torch.Tensor) -> Value | None:
         """Return the value of a tensor that a training step has kept, or None."""
@@ -285,22 +269,36 @@ class TensorSources:
 
     def _gathered(self, tensor: torch.Tensor) -> Value | None:
         """Return the value of a parameter that ranks have gathered, or None."""
-        gathered = self.add_bucket(tensor, "gathered") if self._replaces_parameter(tensor) else None
+        if not self.distributed or not self._replaces_parameter(tensor):
+            return None
+        gathered = self.add_bucket(tensor, "gathered")
         if gathered is not None:
             self._register_replacement(tensor)
         return gathered
 
     def _registered_late(self, tensor: torch.Tensor) -> Value | None:
-        """Return the value of a tensor that a module registered since it ran, or None."""
-        entry = self._late_tensor(tensor)
-        return None if entry is None else self.values.give(self._registered(tensor, entry), tensor)
+        """Return the value of a tensor that the running module registered since it ran, or None."""
+        entry, names = self._names_of(tensor)
+        if entry is None or not names:
+            return None
+        if self._is_replaced(entry) and self._registry.knows(entry, names):
+            return None
+        self._registry.refresh(entry)
+        late = self._registry.tensor(tensor)
+        return None if late is None else self.values.give(self._registered(tensor, late), tensor)
 
     def _local_shard(self, tensor: torch.Tensor) -> Value | None:
         """Return the value of the local shard of a parameter that is spread over ranks, or None."""
-        whole = self._shard(tensor)
-        if whole is None:
+        if not self.distributed:
             return None
-        return self.values.give(self._view("local_tensor", self.value_of(whole), None), tensor)
+        count = len(self._registry.by_tensor)
+        if self._spread[0] != count:
+            subclasses = [each for each in self._registry.tensors() if type(each) not in PLAIN]
+            self._spread = count, {key: each for each in subclasses for key in storage_keys([each])}
+        for key in self._spread[1].keys() & storage_keys([tensor]):
+            whole = self.value_of(self._spread[1][key])
+            return self.values.give(self._view("local_tensor", whole, None), tensor)
+        return None
 
     def _announced(self, tensor: torch.Tensor) -> Value | None:
         """Return the value of an input that becomes one as an operation reads it, or None."""
@@ -308,6 +306,10 @@ class TensorSources:
         if entry is None:
             return None
         return self.values.give(self._builder.append_source("input", entry[0]), tensor)
+
+    def _written_in_parts(self, tensor: torch.Tensor) -> Value | None:
+        """Return the value of a tensor into parts of which ranks wrote, or None."""
+        return self.add_bucket(tensor) if self.distributed else None
 
     def _from_outside(self, tensor: torch.Tensor) -> Value | None:
         """Return the value of a tensor from outside of a recorded region, or None."""
@@ -368,9 +370,7 @@ class TensorSources:
     def _aliased(self, tensor: torch.Tensor) -> Value | None:
         """Return the value of the tensor of which a tensor is an alias, or None."""
         table = self.values.table
-        if not table.any_composed or may_have_inner_tensors(type(tensor)):
-            return None
-        value = table.alias(tensor)
+        value = None if may_have_inner_tensors(type(tensor)) else table.alias(tensor)
         if value is not None:
             if self._replaces_parameter(tensor):
                 # The origin is recorded: ranks have gathered the tensor, or forward has made it.
@@ -453,16 +453,6 @@ class TensorSources:
             return False
         return self._registry.knows(entry, names) and not self._is_replaced(entry)
 
-    def _late_tensor(self, tensor: torch.Tensor) -> TensorEntry | None:
-        """Return the entry of a tensor that the running module registered only since it ran."""
-        entry, names = self._names_of(tensor)
-        if entry is None or not names:
-            return None
-        if self._is_replaced(entry) and self._registry.knows(entry, names):
-            return None
-        self._registry.refresh(entry)
-        return self._registry.tensor(tensor)
-
     def _is_replaced(self, entry: ModuleEntry | None) -> bool:
         """Whether the tensors of a module, or of a module that contains it, are replaced now."""
         while self.replaced and entry is not None:
@@ -513,15 +503,6 @@ class TensorSources:
             if names:
                 return self._registry.module(module), names
         return running, []
-
-    def _shard(self, tensor: torch.Tensor) -> torch.Tensor | None:
-        """Return the parameter spread over ranks of which a tensor is the local shard, or None."""
-        count = len(self._registry.by_tensor)
-        if self._spread[0] != count:
-            subclasses = [each for each in self._registry.tensors() if type(each) not in PLAIN]
-            self._spread = count, {key: each for each in subclasses for key in storage_keys([each])}
-        by_storage = self._spread[1]
-        return next((by_storage[key] for key in storage_keys([tensor]) if key in by_storage), None)
 
     # -- nodes --------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ storage keep their values; an operation that reads such a view later gets the wr
 control dependency (`TensorValues.earlier_writers`).
 """
 
-from collections.abc import Callable, Container, Set
+from collections.abc import Callable, Set
 from functools import cached_property
 from weakref import ref
 
@@ -147,31 +147,6 @@ class TensorValues:
             value = self.find(target)
             assert value is not None
             self.writes.add(node, self._order_of(node), value, tensor)
-
-    def visible(
-        self, written: list[torch.Tensor], args: list[torch.Tensor], registered: Container[int]
-    ) -> list[torch.Tensor]:
-        """Return those of the written tensors that may exist outside of their operation.
-
-        The others are temporary tensors, which the operation has made for itself.
-
-        Args:
-            written: The tensors that the kernels of an operation wrote into.
-            args: The tensors among its arguments.
-            registered: The identities of the tensors that modules have registered.
-        """
-        if len(written) == 1 or self.table.any_composed or self.from_pass is not None:
-            # Most operations write into an argument; inner tensors have no storage of their own.
-            return written
-        outside, records = storage_keys(args), self.table.records
-        return [
-            tensor
-            for tensor in {id(tensor): tensor for tensor in written}.values()
-            if id(tensor) in records
-            or id(tensor) in registered
-            or (key := storage_key(tensor)) is None
-            or key in outside
-        ]
 
     def written_positions(
         self,
