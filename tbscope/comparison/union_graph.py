@@ -235,13 +235,7 @@ class _Union:
                 while (union_scope, part) in self._places:
                     part = replace(part, index=part.index + 1)
                 self._places.add((union_scope, part))
-                existing = Scope(
-                    part,
-                    parent=union_scope,
-                    kind=missing.kind,
-                    qualified_name=missing.qualified_name,
-                    phase=missing.phase,
-                )
+                existing = missing.like(part, union_scope)
                 self._known[union_scope, part, missing.kind] = existing
             self._scopes[missing] = union_scope = existing
         return union_scope

@@ -199,6 +199,16 @@ class Scope:
         """The steps of the path, outermost first."""
         return tuple([scope.part for scope in reversed(self_and_ancestors(self))])
 
+    def like(self, part: ScopePart, parent: "Scope | None") -> "Scope":
+        """Return a scope with another part and another parent."""
+        return Scope(
+            part,
+            parent=parent,
+            kind=self.kind,
+            qualified_name=self.qualified_name,
+            phase=self.phase,
+        )
+
     def ancestors(self) -> Iterator["Scope"]:
         """Return the enclosing scopes, innermost first."""
         return iter(self_and_ancestors(self.parent))
@@ -208,55 +218,6 @@ class Scope:
 
     def __repr__(self) -> str:
         return f"Scope({self.path!r})"
-
-
-class MovedScopes:
-    """New scopes for those of a graph: some are replaced by others, some get another part.
-
-    Scopes that get equal paths become one.
-
-    Args:
-        instead: The scope that replaces a scope.
-        parts: The new part of a scope.
-    """
-
-    def __init__(
-        self, instead: Mapping[Scope, Scope], parts: Mapping[Scope, ScopePart] | None = None
-    ) -> None:
-        self._instead = instead
-        self._parts = parts or {}
-        self._known: dict[Scope | None, Scope | None] = {None: None}
-        self._made: dict[tuple[Scope | None, ScopePart], Scope] = {}
-
-    def __call__(self, scope: Scope) -> Scope:
-        """Return the new scope."""
-        pending = [scope]
-        while (parent := self._source(pending[-1]).parent) not in self._known:
-            assert parent is not None, "the top level is known"
-            pending.append(parent)
-        for each in reversed(pending):
-            source = self._source(each)
-            key = self._known[source.parent], self._parts.get(source, source.part)
-            if key not in self._made:
-                self._made[key] = Scope(
-                    key[1],
-                    parent=key[0],
-                    kind=source.kind,
-                    qualified_name=source.qualified_name,
-                    phase=source.phase,
-                )
-            self._known[each] = self._made[key]
-        return self._made[key]
-
-    def _source(self, scope: Scope) -> Scope:
-        return self._instead.get(scope, scope)
-
-    def apply(self, nodes: Iterable[Any], calls: Iterable[Any]) -> None:
-        """Move nodes and calls to the new scopes."""
-        for node in nodes:
-            node.scope = node.scope and self(node.scope)
-        for call in calls:
-            call.scope, call.caller = self(call.scope), call.caller and self(call.caller)
 
 
 # -- ancestors ------------------------------------------------------------------------------
@@ -311,6 +272,39 @@ class NearestProperty(InheritedProperty[_Found | None]):
             return above if own is None else own
 
         super().__init__(own_or_inherited, top=top)
+
+
+class MovedScopes:
+    """New scopes for those of a graph: some are replaced by others, some get another part.
+
+    Scopes that get equal paths become one.
+
+    Args:
+        instead: The scope that replaces a scope; its ancestors replace those of that scope.
+        parts: The new part of a scope.
+    """
+
+    def __init__(
+        self, instead: Mapping[Scope, Scope], parts: Mapping[Scope, ScopePart] | None = None
+    ) -> None:
+        self._instead = instead
+        self._parts = parts or {}
+        self._made: dict[tuple[Scope | None, ScopePart], Scope] = {}
+        self.new_scope = InheritedProperty[Scope | None](self._moved, top=None)
+
+    def _moved(self, scope: Scope, parent: Scope | None) -> Scope:
+        source = self._instead.get(scope, scope)
+        key = parent, self._parts.get(source, source.part)
+        if key not in self._made:
+            self._made[key] = source.like(key[1], parent)
+        return self._made[key]
+
+    def apply(self, nodes: Iterable[Any], calls: Iterable[Any]) -> None:
+        """Move nodes and calls to the new scopes."""
+        for node in nodes:
+            node.scope = self.new_scope(node.scope)
+        for call in calls:
+            call.scope, call.caller = self.new_scope(call.scope), self.new_scope(call.caller)
 
 
 def self_and_ancestors(scope: Scope | None) -> list[Scope]:

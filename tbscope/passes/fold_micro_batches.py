@@ -265,11 +265,11 @@ def _folded(graph: Graph, batches: Sequence[_Equal], of_state: Set[Node]) -> Fol
     if not sort_nodes(folded):
         return None
     drop_repeated_outputs(folded)
-    scope_of = MovedScopes(instead, _numbered_anew(batches))
-    scope_of.apply(folded.nodes, folded.calls)
+    moved = MovedScopes(instead, _numbered_anew(batches))
+    moved.apply(folded.nodes, folded.calls)
     calls = {(call.scope, call.number): call for call in reversed(folded.calls)}
     replace_calls(folded, list(calls.values())[::-1])
-    copies |= {scope: scope_of(scope) for scope in graph.scopes()}
+    copies |= {scope: moved.new_scope(scope) for scope in graph.scopes()}
     return Folded(folded, [original_of[node] for node in folded.nodes], copies)
 
 

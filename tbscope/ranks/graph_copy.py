@@ -100,10 +100,10 @@ class RankCopy:
                 self._scopes[scope] = self._around_call(scope, None)
             elif scope is block or parent is None:
                 outer = self._around_call(parent, self._box_of.get(scope))
-                self._scopes[scope] = _scope_like(scope, outer)
+                self._scopes[scope] = scope.like(scope.part, outer)
             else:
                 # `scopes` lists parents before their children.
-                self._scopes[scope] = _scope_like(scope, self._scopes.get(parent, parent))
+                self._scopes[scope] = scope.like(scope.part, self._scopes.get(parent, parent))
 
     def _around_call(self, scope: Scope | None, name: str | None) -> Scope:
         """Return the copy of a scope around calls, or of the top level, in a box of these ranks.
@@ -121,12 +121,12 @@ class RankCopy:
         key = scope, name
         if key not in self._around_calls:
             if scope is not None and not is_phase:
-                own = _scope_like(scope, self._around_call(scope.parent, name))
+                own = scope.like(scope.part, self._around_call(scope.parent, name))
             else:
                 outer: Scope | None = None
                 phase: Phase = "forward"
                 if scope is not None:
-                    outer = self._phases.setdefault(scope.part, _scope_like(scope, None))
+                    outer = self._phases.setdefault(scope.part, scope.like(scope.part, None))
                     phase = scope.phase
                 own = Scope(ScopePart(name), parent=outer, kind="rank", phase=phase)
                 self._boxes[own] = len(self._boxes)
@@ -187,13 +187,3 @@ class RankCopy:
             self.next_number = max(self.next_number, number + 1)
             owned.append(parameter._replace(device=self._device(parameter.device), number=number))
         return tuple(owned)
-
-
-def _scope_like(scope: Scope, parent: Scope | None) -> Scope:
-    return Scope(
-        scope.part,
-        parent=parent,
-        kind=scope.kind,
-        qualified_name=scope.qualified_name,
-        phase=scope.phase,
-    )

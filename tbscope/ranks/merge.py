@@ -13,7 +13,7 @@ from math import prod
 from typing import Any
 
 from tbscope.errors import ArgumentError
-from tbscope.ir.builder import Names
+from tbscope.ir.builder import Names, claim_name
 from tbscope.ir.editing import Editor, replace_nodes
 from tbscope.ir.graph import Argument, Graph, Node, Note, Output
 from tbscope.ir.invariants import check_invariants
@@ -207,7 +207,7 @@ def _side_by_side(groups: Sequence[Sequence[Graph]], *, apart: bool) -> Graph:
         merged.parts += _with_figures(group, boxed, totals)
     if len(copies) == 1:
         merged.profile = copies[0].graph.profile
-    merged.outputs = _outputs(copies)
+    merged.outputs = list(_outputs(copies))
     merged.notes = [*_differences(copies, groups, stages), *_notes(copies, parts)]
     part_of = {rank: index for index, part in enumerate(parts) for rank in part.ranks}
     joint = match_parts([copy.graph.nodes for copy in copies], part_of)
@@ -288,15 +288,12 @@ def _with_figures(group: Sequence[Graph], part: Part, whole: Mapping[str, int]) 
     )
 
 
-def _outputs(copies: Sequence[RankCopy]) -> list[Output]:
-    merged: dict[str, Output] = {}
+def _outputs(copies: Sequence[RankCopy]) -> Iterator[Output]:
+    taken = set[str]()
     for copy in copies:
         for output in copy.graph.outputs:
-            name = output.name if output.name not in merged else f"{copy.ranks}.{output.name}"
-            while name in merged:
-                name += "~"
-            merged[name] = replace(output, name=name)
-    return list(merged.values())
+            name = f"{copy.ranks}.{output.name}" if output.name in taken else output.name
+            yield replace(output, name=claim_name(name, taken))
 
 
 def _notes(copies: Sequence[RankCopy], parts: Sequence[Part]) -> list[Note]:

@@ -83,6 +83,11 @@ class _Watching(threading.local):
             return self.entered
         return tuple(mode.recorder for mode in dispatch_modes() if hasattr(mode, "recorder"))
 
+    @property
+    def active(self) -> list[Recorder]:
+        """The recorders of this thread that are not suspended, outermost first."""
+        return [recorder for recorder in self.recorders if not recorder.suspended]
+
 
 watching = _Watching()
 waiting: list[StepWatcher] = []
@@ -129,7 +134,7 @@ def finalize_abandoned() -> None:
 @contextmanager
 def suspend_watchers() -> Iterator[None]:
     """Suspend this thread's recorders and the step watchers during a block."""
-    suspended = [recorder for recorder in watching.recorders if not recorder.suspended]
+    suspended = watching.active
     before, watching.suspended = watching.suspended, True
     for recorder in suspended:
         recorder.suspended = True

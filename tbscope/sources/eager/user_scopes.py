@@ -57,17 +57,15 @@ class scope:  # noqa: N801 (used as a statement, like contextlib.suppress)
     def __enter__(self) -> "scope":
         if is_captured():
             open_captured(self.name)
-        for recorder in watching.recorders:
-            if not recorder.suspended:
-                recorder.events.scope_opened(self.name)
+        for recorder in watching.active:
+            recorder.events.scope_opened(self.name)
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if is_captured():
             close_captured(self.name)
-        for recorder in watching.recorders:
-            if not recorder.suspended:
-                recorder.events.scope_closed(self.name, failed=error is not None)
+        for recorder in watching.active:
+            recorder.events.scope_closed(self.name, failed=error is not None)
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Wrap a function so that each of its calls runs in this scope.
@@ -137,9 +135,8 @@ def pop_scope(name: str | None = None) -> None:
         raise _bad_name(name)
     if is_captured():
         close_captured(name)
-    for recorder in watching.recorders:
-        if not recorder.suspended:
-            recorder.events.scope_closed(name)
+    for recorder in watching.active:
+        recorder.events.scope_closed(name)
 
 
 def _bad_name(name: object) -> ArgumentError:

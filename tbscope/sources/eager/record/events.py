@@ -169,33 +169,21 @@ def nonfatal_block(fail: Callable[[Exception], None]) -> Guard:
     Args:
         fail: Receives each error.
     """
+    safe = nonfatal(fail)
 
     def guard(_: str, handler: Block) -> Block:
         @contextmanager
         def guarded(*args: object, **kwargs: object) -> Iterator[Any]:
-            take: Any = None
-
-            def take_result(result: object) -> None:
-                try:
-                    # It is None if the block could not begin; that error is reported by now.
-                    take(result)
-                except Exception as error:  # noqa: BLE001  It is reported.
-                    fail(error)
-
-            def leave(*raised: object) -> None:
-                try:
-                    block.__exit__(*raised)  # type: ignore[arg-type]
-                except Exception as own:  # noqa: BLE001  It is reported: the code's error goes on.
-                    fail(own)
-
+            take: Handler = ignore_event
             with ExitStack() as stack:
                 try:
                     block = handler(*args, **kwargs)
                     take = block.__enter__()
-                    stack.push(leave)
+                    # An error of the block's own end is reported; the code's error goes on.
+                    stack.push(safe("", block.__exit__))
                 except Exception as error:  # noqa: BLE001  It is reported.
                     fail(error)
-                yield take_result
+                yield safe("", take)
 
         return functools.wraps(handler)(guarded)
 

@@ -113,13 +113,12 @@ def _swap(t1: torch.Tensor, t2: torch.Tensor) -> None:
 @ALIASES_AND_RESIZES.of(torch.UntypedStorage, "resize_")
 def _resize(storage: torch.UntypedStorage, size: int) -> object:
     """Report the content that a resize may destroy, as before any write, and call the original."""
-    for recorder in watching.recorders:
-        if not recorder.suspended:
-            with outside_modes():
-                none = torch.empty(0, dtype=torch.uint8, device=storage.device)
-                recorder.events.about_to_write(none.set_(storage, 0, (0,), (1,)))
-                if not size:
-                    recorder.events.storage_freed(storage)
+    for recorder in watching.active:
+        with outside_modes():
+            none = torch.empty(0, dtype=torch.uint8, device=storage.device)
+            recorder.events.about_to_write(none.set_(storage, 0, (0,), (1,)))
+            if not size:
+                recorder.events.storage_freed(storage)
     return _resize.original(storage, size)
 
 
@@ -131,9 +130,8 @@ def _functional_call(module: Any, tensors: Any, *args: Any, **kwargs: Any) -> An
     """Call the original; the module is registered before its tensors are replaced."""
     usual = isinstance(module, torch.nn.Module) and isinstance(tensors, dict)
     with ExitStack() as stack:
-        for recorder in watching.recorders:
-            if usual and not recorder.suspended:
-                stack.enter_context(recorder.events.tensors_replaced(module, tensors))
+        for recorder in watching.active if usual else ():
+            stack.enter_context(recorder.events.tensors_replaced(module, tensors))
         return _functional_call.original(module, tensors, *args, **kwargs)
 
 
@@ -157,9 +155,8 @@ def _as_subclass(tensor: torch.Tensor, *args: object, **kwargs: object) -> Any:
 
 
 def _report_alias(face: torch.Tensor, tensor: torch.Tensor) -> None:
-    for recorder in watching.recorders:
-        if not recorder.suspended:
-            recorder.events.alias_made(face, tensor)
+    for recorder in watching.active:
+        recorder.events.alias_made(face, tensor)
 
 
 def _with_stand_ins(cls: Any, *args: Any, **kwargs: Any) -> Any:
@@ -180,9 +177,8 @@ def _report_waits(kind: type) -> None:
     @WAITS.of(kind, "wait")
     def wait(work: object, *args: object, **kwargs: object) -> Any:
         result = wait.original(work, *args, **kwargs)
-        for recorder in watching.recorders:
-            if not recorder.suspended:
-                recorder.events.work_awaited(work, sys._getframe(1))
+        for recorder in watching.active:
+            recorder.events.work_awaited(work, sys._getframe(1))
         return result
 
 
@@ -201,9 +197,8 @@ def _report_step(put: Callable[[Any], Patch], box: str) -> None:
     @put
     def step(*args: object, **kwargs: object) -> Any:
         with ExitStack() as stack:
-            for recorder in watching.recorders:
-                if not recorder.suspended:
-                    stack.enter_context(recorder.events.shard_step(sharded_module(args), box))
+            for recorder in watching.active:
+                stack.enter_context(recorder.events.shard_step(sharded_module(args), box))
             return step.original(*args, **kwargs)
 
 

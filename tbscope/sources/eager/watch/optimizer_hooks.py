@@ -58,7 +58,7 @@ def _before(
     watchers = step_watchers()
     for watcher in watchers:
         watcher.optimizer_begins(optimizer, caller)
-    recorders = [recorder for recorder in watching.recorders if not recorder.suspended]
+    recorders = watching.active
     for recorder in recorders:
         recorder.events.step_begins(optimizer, caller)
     if not closures or not (recorders or watchers):
@@ -72,9 +72,8 @@ def _before(
 def _after(
     optimizer: torch.optim.Optimizer, args: tuple[object, ...], kwargs: dict[str, Any]
 ) -> None:
-    for recorder in watching.recorders:
-        if not recorder.suspended:
-            recorder.events.step_ended(optimizer)
+    for recorder in watching.active:
+        recorder.events.step_ended(optimizer)
     # The watch that was opened last is closed first.
     for watcher in reversed(step_watchers()):
         watcher.optimizer_ends(optimizer)

@@ -36,11 +36,10 @@ class _WatchedFunction:
         self._stand_ins = watching.stand_ins
         self._thread = watching.thread or threading.get_ident()
         self._handovers: list[tuple[ThreadWork, Handover]] = []
-        for recorder in watching.recorders:
-            if not recorder.suspended:
-                work: ThreadWork = recorder.threads or ThreadWork(recorder)
-                source = recorder.where.source_at(sys._getframe(2))
-                self._handovers.append((work, work.hand_over(recorder, source)))
+        for recorder in watching.active:
+            work: ThreadWork = recorder.threads or ThreadWork(recorder)
+            source = recorder.where.source_at(sys._getframe(2))
+            self._handovers.append((work, work.hand_over(recorder, source)))
 
     def __call__(self, /, *args: object, **kwargs: object) -> Any:
         return self.part(0, self._function, *args, **kwargs)
