@@ -4,6 +4,7 @@ A command is imported only when it runs or prints its help: `tbscope --help` imp
 """
 
 import os
+import sys
 from collections.abc import Mapping
 from importlib import import_module
 
@@ -34,6 +35,9 @@ class _Commands(click.Group):
     """A group that has only the help lines of its commands, and imports the command that runs."""
 
     def invoke(self, ctx: click.Context) -> object:
+        if hasattr(sys.stdout, "reconfigure"):
+            # Names in a model may have characters that the terminal's encoding lacks.
+            sys.stdout.reconfigure(errors="backslashreplace")
         try:
             return super().invoke(ctx)
         except click.ClickException as error:

@@ -164,7 +164,9 @@ def ended_by_signals() -> Iterator[list[int]]:
 
     before = {}
     if threading.current_thread() is threading.main_thread():
-        for signal_number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        # Windows has no SIGHUP.
+        names = ("SIGINT", "SIGTERM", "SIGHUP")
+        for signal_number in (getattr(signal, name) for name in names if hasattr(signal, name)):
             before[signal_number] = signal.signal(signal_number, interrupt)
     try:
         yield signals
