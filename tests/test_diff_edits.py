@@ -308,7 +308,7 @@ def test_an_edit_reads_as_its_author_would_tell_it(name):
     before, after, *inputs = EDITS[name]()
     graphs = [traced(*pair) for pair in zip((before, after), inputs, strict=True)]
     difference = tbscope.diff(*graphs)
-    tbscope.verify(difference.graph)
+    difference.graph.verify()
     lines = [line for line in str(difference).splitlines() if line[0] in "+-~"]
     assert lines == EXPECTED[name]
 
@@ -367,7 +367,7 @@ def test_the_training_flag_is_told_of_the_outermost_module_alone():
     model = nn.Sequential(nn.Sequential(nn.Dropout(0.0)), nn.ReLU())
     graphs = [tbscope.trace(model, TOKENS, training=training) for training in (False, True)]
     difference = tbscope.diff(*graphs)
-    assert len(difference.changed) == 4
+    assert [change.name for change in difference.changed] == [""]
     assert str(difference).splitlines()[1:] == ["~ Sequential: the model, training False -> True"]
 
 

@@ -7,7 +7,6 @@ difference (all readers of a wider tensor have wider results) are counted and no
 import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
 from typing import NamedTuple, TypeAlias, TypeVar
 
 from tbscope.comparison.matching import (
@@ -59,15 +58,10 @@ class BlockDiff:
     Args:
         left: The block before.
         right: The block after.
-        bare: Whether one block is a lone call that the other block wraps; the lone call's block has
-            no settings of its own.
 
     Attributes:
-        left: The block before.
-        right: The block after.
+        blocks: The block before, and the block after.
         matches: Pairs of steps that correspond to each other.
-        removed: Indices of the steps that only the left block has.
-        added: Indices of the steps that only the right block has.
         details: Differences between the blocks themselves.
         steps: Differences between matched steps within their blocks, without those inside of the
             called blocks.
@@ -75,13 +69,11 @@ class BlockDiff:
         follows: Number of operations whose results change type only because their inputs do.
     """
 
-    def __init__(self, left: Block, right: Block, *, bare: bool = False) -> None:
-        self.left = left
-        self.right = right
-        self._bare = bare
+    def __init__(self, left: Block, right: Block) -> None:
+        self.blocks = left, right
+        # A lone call that the other block wraps has no settings of its own.
+        self._bare = not left.label or not right.label
         self.matches = match_steps(left, right)
-        self.removed = _others(left, (match.left for match in self.matches))
-        self.added = _others(right, (match.right for match in self.matches))
         self.replaced: set[Match] = set()
         self.follows = 0
         step_pairs = [(match, *self.steps_of(match)) for match in self.matches]
@@ -93,18 +85,19 @@ class BlockDiff:
             or before.block.structure == after.block.structure
             for before, after in pairs
         }
-        self._inputs = matched_inputs(left, right, bare=bare)
+        self._inputs = matched_inputs(left, right, bare=self._bare)
         # References are followed through steps that are moved or on one side only, to common steps.
-        moved = [match for match in self.matches if match.moved]
+        kept = [
+            (before.label, after.label) for match, before, after in step_pairs if not match.moved
+        ]
         self._passed = [
-            {block.steps[at].label: block.steps[at] for at in chain(lone, ends)}
-            for block, lone, ends in (
-                (left, self.removed, [match.left for match in moved]),
-                (right, self.added, [match.right for match in moved]),
+            {step.label: step for step in block.steps if step.label not in labels}
+            for block, labels in zip(
+                self.blocks, map(set, zip(*kept, strict=True)) if kept else ((), ()), strict=True
             )
         ]
         self._measure(pairs)
-        self.details = [] if bare else list(self._own_details())
+        self.details = [] if self._bare else list(self._own_details())
         # A leaf module passes its settings on to its operations, so one change explains the other.
         self._set_otherwise = bool(self.details) and _are_leaves(left, right)
         self.steps: dict[Match, list[Detail]] = {}
@@ -114,67 +107,32 @@ class BlockDiff:
 
     def steps_of(self, match: Match) -> tuple[BlockStep, BlockStep]:
         """Return the left and the right step of a match."""
-        return self.left.steps[match.left], self.right.steps[match.right]
-
-    # -- sizes ------------------------------------------------------------------------
+        return self.blocks[0].steps[match.left], self.blocks[1].steps[match.right]
 
     def _measure(self, pairs: Sequence[Sequence[BlockStep]]) -> None:
-        """Find the sizes that differ: of the inputs, and the numbers of heads of an attention.
+        """Find the sizes of inputs that differ, and the numbers of heads of an attention.
 
         The heads are not a setting that modules print: an attention shows them by its shapes alone.
         """
-        types = {port.name: port.type for port in self.right.inputs}
-        inputs = [
-            (port.type, types[self._inputs[port.name]])
-            for port in self.left.inputs
-            if port.name in self._inputs
-        ]
-        self._sizes = _resized(inputs)
+        types = [{port.name: port.type for port in block.inputs} for block in self.blocks]
+        self._sizes = _resized(
+            (types[0][name], types[1][after]) for name, after in self._inputs.items()
+        )
         heads = {
-            (_heads(before, sure=bool(self._sizes)), _heads(after, sure=bool(self._sizes)))
-            for before, after in pairs
-            if before.op == after.op
+            tuple(_heads(step, sure=bool(self._sizes)) for step in steps)
+            for steps in pairs
+            if steps[0].op == steps[1].op
         }
         self._heads = [pair for pair in heads if all(pair) and pair[0] != pair[1]]
-        for before, after in self._heads:
-            sizes = float(before), float(after)
-            self._sizes |= {sizes, sizes[::-1]}
-        # Scales are roots of a size.
-        self._scales = {
-            (_scale(before, power), _scale(after, power))
-            for steps in pairs
-            for before, after in _resized(zip(steps[0].takes, steps[1].takes, strict=False))
-            for power in (0.5, -0.5)
-        }
-
-    def _is_resized(self, detail: Detail, sizes: Collection[tuple[float, float]]) -> bool:
-        """Whether two texts differ only in numbers that follow from other sizes."""
-        what, before, after = detail
-        ratios = {round(new / old, 6) for old, new in sizes}
-        return (
-            "dim" not in what
-            and bool(ratios)
-            and _NUMBER.sub("", before) == _NUMBER.sub("", after)
-            and all(
-                old == new
-                or (_scale(old), _scale(new)) in self._scales
-                or (
-                    (old + new).isdecimal()
-                    and old != "0"
-                    and round(int(new) / int(old), 6) in ratios
-                )
-                for old, new in zip(_NUMBER.findall(before), _NUMBER.findall(after), strict=True)
-            )
-        )
 
     # -- the blocks themselves --------------------------------------------------------
 
     def _own_details(self) -> Iterator[Detail]:
-        left, right = self.left, self.right
+        left, right = self.blocks
         both = left.label != right.label
         yield from _differing(left.settings, right.settings, both=both)
         for detail in _differing(left.arguments, right.arguments, "argument ", both=both):
-            if not self._is_resized(detail, self._sizes):
+            if not _is_resized(detail, self._sizes):
                 yield detail
         if not left.again and not right.again:
             yield from state_details(left.state, right.state)
@@ -210,7 +168,7 @@ class BlockDiff:
             # compared.
             both = left.op != right.op
             for detail in _differing(_named_arguments(left), _named_arguments(right), both=both):
-                if self._is_resized(detail, sizes):
+                if _is_resized(detail, sizes, any_number=bool(self._heads)):
                     resized = True
                     continue
                 differs = True
@@ -232,7 +190,7 @@ class BlockDiff:
         if not self._bare:
             if left.block is not None and left.label != right.label:
                 # The label of the root model is its class, which is compared below.
-                if self.left.class_name or left.place or right.place:
+                if self.blocks[0].class_name or left.place or right.place:
                     yield Detail("name", left.label, right.label)
             elif left.place != right.place:
                 yield Detail("place", left.place or "none", right.place or "none")
@@ -261,7 +219,7 @@ class BlockDiff:
             elif left.op != right.op:
                 yield Detail("class", before, after)
         if match.moved:
-            places = _behind(self.left, match.left), _behind(self.right, match.right)
+            places = map(_behind, self.blocks, (match.left, match.right))
             yield Detail("moved", *places)
 
     def _follows(self, detail: Detail) -> bool:
@@ -358,10 +316,6 @@ def both_sides(left: Mapping[str, _T], right: Mapping[str, _T]) -> Iterator[_Sid
     return ((name, left.get(name), right.get(name)) for name in dict.fromkeys([*left, *right]))
 
 
-def _others(block: Block, matched: Iterable[int]) -> list[int]:
-    return sorted({*range(len(block.steps))}.difference(matched))
-
-
 def _are_leaves(*blocks: Block) -> bool:
     return not any(step.block for block in blocks for step in block.steps)
 
@@ -375,19 +329,41 @@ def _heads(step: BlockStep, *, sure: bool) -> str:
     return ""
 
 
-def _resized(pairs: Iterable[tuple[str, str]]) -> set[tuple[float, float]]:
+def _resized(pairs: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
     """Return the sizes, before and after, that differ between types."""
     return {
-        (float(old), float(new))
+        sizes
         for before, after in pairs
         if before != after
-        for old, new in zip(_NUMBER.findall(before), _NUMBER.findall(after), strict=False)
-        if old != new and "0" not in (old, new)
+        for sizes in zip(_NUMBER.findall(before), _NUMBER.findall(after), strict=False)
+        if sizes[0] != sizes[1]
     }
 
 
-def _scale(size: float | str, power: float = 1.0) -> float:
-    return round(math.pow(float(size), power), 6)
+def _is_resized(
+    detail: Detail, sizes: Collection[tuple[str, str]], *, any_number: bool = False
+) -> bool:
+    """Whether two texts differ only in numbers that follow from sizes: multiples, or roots."""
+    what, before, after = detail
+    return (
+        "dim" not in what
+        and _NUMBER.sub("", before) == _NUMBER.sub("", after)
+        and all(
+            any_number or old == new or any(_follows(old, new, *map(float, size)) for size in sizes)
+            for old, new in zip(_NUMBER.findall(before), _NUMBER.findall(after), strict=True)
+        )
+    )
+
+
+def _follows(old: str, new: str, before: float, after: float) -> bool:
+    if (old + new).isdecimal():
+        return int(old) * after == int(new) * before
+    # A scale is the root of a size.
+    return any(
+        math.isclose(before**power, float(old)) and math.isclose(after**power, float(new))
+        for power in (0.5, -0.5)
+        if before and after
+    )
 
 
 def _behind(block: Block, index: int) -> str:

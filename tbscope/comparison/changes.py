@@ -4,7 +4,6 @@ Pairs of blocks are walked from the root to the leaves. Pairs of equal blocks ar
 """
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
@@ -24,9 +23,6 @@ tensor of the graph, or a tie between parameters."""
 
 _T = TypeVar("_T")
 
-_NEVER = Detail("never called", "", "")
-# Details of a module by which the modules inside of it are others.
-_OWNING = frozenset({"class", "wrapped in", "moved"})
 _BATCH_SIZE = re.compile(r"\([0-9]+")
 
 
@@ -76,22 +72,17 @@ class Visit(NamedTuple):
     Attributes:
         pair: The pair.
         names: Names of the two blocks; None for the root block, which contains all steps outside of
-            calls.
-        alone: Name of the call in a block that consists of one wrapped call (see
-            `matching.alone`), or None for any other block.
+            calls. For a block of one wrapped call (see `matching.alone`), that of its caller.
     """
 
     pair: BlockDiff
     names: tuple[str | None, str | None]
-    alone: tuple[str | None, str | None] = (None, None)
 
     def name(self, step: BlockStep, side: int) -> str:
         """Return the full name of a step, below the root model; empty for the root model itself."""
-        alone, parent_name = self.alone[side], self.names[side]
-        if alone is not None:
-            return alone
+        parent_name = self.names[side]
         if parent_name is None:
-            block = (self.pair.left, self.pair.right)[side]
+            block = self.pair.blocks[side]
             at = only_call(block)
             return "" if at >= 0 and block.steps[at] is step else step.label
         return f"{parent_name}.{step.label}" if parent_name else step.label
@@ -118,26 +109,23 @@ class Comparison:
         self.right = right
         self.follows = 0
         self._any_batch_size = any_batch_size
-        self._pairs: dict[tuple[str, str, bool], BlockDiff] = {}
+        self._pairs: dict[tuple[str, str], BlockDiff] = {}
         self._names: dict[str, str] = {}
-        # Steps on one side only, by the ids of their changes.
-        self._lone: dict[int, BlockStep] = {}
-        self._main = self._pair(left.main, right.main)
+        # Changes of modules on one side only, by structure and attribute name.
+        self._lone: dict[tuple[str, str], tuple[list[Change], list[Change]]] = {}
+        # Modules without a call that belong to no other change.
+        self._idle = [{module.name: module for module in side.uncalled} for side in (left, right)]
+        self._main = self._ends = self._pair(left.main, right.main)
         self.inputs = matched_inputs(left.main, right.main)
         walked = list(self._walked())
-        outputs = list(self._outputs())
-        if any(change.fate != "changed" for change in outputs):
-            # The form of the results differs with their number: `out` is `out.0` beside `out.1`.
-            walked = [*filter(None, map(_without_results, walked))]
-            outputs = [change for change in outputs if not _is_form(change)]
-        parts = [*self._inputs(), *walked, *outputs, *self._uncalled()]
-        self.changes: list[Change] = [*_grown(self._merged(parts)), *self._ties()]
+        ran = [*self._inputs(), *self._moved(walked), *self._outputs()]
+        self.changes: list[Change] = [*ran, *self._uncalled(), *self._ties()]
 
-    def _pair(self, left: Block, right: Block, *, bare: bool = False) -> BlockDiff:
+    def _pair(self, left: Block, right: Block) -> BlockDiff:
         """Return the comparison of two blocks, computed once for equal arguments."""
-        key = (left.digest, right.digest, bare)
+        key = (left.digest, right.digest)
         if key not in self._pairs:
-            self._pairs[key] = BlockDiff(left, right, bare=bare)
+            self._pairs[key] = BlockDiff(left, right)
         return self._pairs[key]
 
     # -- calls and operations ------------------------------------------------------------
@@ -154,16 +142,20 @@ class Comparison:
         Equal blocks, and leaf modules that replace each other (`BlockDiff.replaced`), are not
         compared. Operations have no blocks.
         """
-        left_step, right_step = visit.pair.steps_of(match)
-        left, right = left_step.block, right_step.block
+        steps = visit.pair.steps_of(match)
+        blocks, names = [step.block for step in steps], list[str | None]()
+        for side, step in enumerate(steps):
+            name, parent_name = visit.name(step, side), visit.names[side]
+            if match.wrapped == ("right", "left")[side]:
+                blocks[side] = alone(step)
+                names.append((parent_name or "") if name else None)
+            else:
+                names.append(name)
+        left, right = blocks
         if left is None or right is None or match in visit.pair.replaced:
             return None
-        names = visit.name(left_step, 0), visit.name(right_step, 1)
-        if match.wrapped == "right":
-            return Visit(self._pair(alone(left_step), right, bare=True), names, (names[0], None))
-        if match.wrapped == "left":
-            return Visit(self._pair(left, alone(right_step), bare=True), names, (None, names[1]))
-        return None if left.digest == right.digest else Visit(self._pair(left, right), names)
+        same = left.digest == right.digest
+        return None if same else Visit(self._pair(left, right), (names[0], names[1]))
 
     def _walked(self) -> Iterator[Change]:
         pending: list[Visit | Change | None] = [self.start()]
@@ -180,93 +172,86 @@ class Comparison:
 
         A removed step comes after the step that precedes it in the left block.
         """
-        pair = visit.pair
-        positions: list[tuple[int, int, Match | None]] = [
-            *((match.right, -1, match) for match in pair.matches),
-            *((at, -1, None) for at in pair.added),
-        ]
-        stays = {match.left: match.right for match in pair.matches if not match.moved}
-        removed, last = set(pair.removed), -1
-        for at in range(len(pair.left.steps)):
-            last = stays.get(at, last)
-            if at in removed:
-                positions.append((last, at, None))
-        for right, left, match in sorted(positions, key=lambda position: position[:2]):
-            if match is not None:
-                yield from self._matched(visit, match)
-            elif left < 0:
-                yield self._only(visit, pair.right.steps[right], 1)
-            else:
-                yield self._only(visit, pair.left.steps[left], 0)
+        left, right = visit.pair.blocks
+        matches = {match.right: match for match in visit.pair.matches}
+        stays = {match.left: match for match in visit.pair.matches}
+        removed: dict[int, list[BlockStep]] = {}
+        last = -1
+        for at, step in enumerate(left.steps):
+            if at not in stays:
+                removed.setdefault(last, []).append(step)
+            elif not stays[at].moved:
+                last = stays[at].right
+        for at in range(-1, len(right.steps)):
+            if at in matches:
+                yield from self._matched(visit, matches[at])
+            elif at >= 0:
+                yield self._only(visit, right.steps[at], 1)
+            for step in removed.get(at, ()):
+                yield self._only(visit, step, 0)
 
     def _only(self, visit: Visit, step: BlockStep, side: int) -> Change:
         """Return the change for a step that is on one side only."""
-        if step.block is None:
-            texts = [(name or f"argument {n}", it) for n, (name, it) in enumerate(step.arguments)]
+        name, block = visit.name(step, side), step.block
+        if block is None:
+            texts = [(key or f"argument {n}", it) for n, (key, it) in enumerate(step.arguments)]
             # Arguments that contain tensors (`%0`) are no settings.
-            texts = [(name, text) for name, text in texts if "%" not in text]
+            texts = [(key, text) for key, text in texts if "%" not in text]
         else:
-            texts = [setting for setting in step.block.settings if setting[0] != "training"]
-        details = [Detail(name, *_sided(text, side, "")) for name, text in texts]
-        change = _change(_sided(visit.name(step, side), side, None), step, details)
-        self._lone[id(change)] = step
+            texts = [setting for setting in block.settings if setting[0] != "training"]
+            if twin := self._idle[1 - side].pop(name, None):
+                details = [Detail("call", *_sided("called", side, "never"))]
+                if step.op != twin.label:
+                    details.insert(0, Detail("class", *_sided(step.op, side, twin.label)))
+                return _change((name, name), step, details)
+        details = [Detail(key, *_sided(text, side, "")) for key, text in texts]
+        change = _change(_sided(name, side, None), step, details, self._take_idle(name, side))
+        if block is not None and is_telling(block):
+            key = (block.structure, step.label.rpartition(".")[2])
+            self._lone.setdefault(key, ([], []))[side].append(change)
         return change
 
+    def _take_idle(self, name: str, side: int) -> int:
+        """Count modules without a call as parts of an outer module; return their parameters."""
+        idle = self._idle[side]
+        names = [inner for inner in idle if inner.startswith(f"{name}.")]
+        return sum(idle.pop(inner).numbers for inner in names)
+
     def _matched(self, visit: Visit, match: Match) -> Iterator[Visit | Change | None]:
-        left_step, right_step = visit.pair.steps_of(match)
-        before, after = visit.name(left_step, 0), visit.name(right_step, 1)
-        self._names[before] = after
+        steps = visit.pair.steps_of(match)
+        names = visit.name(steps[0], 0), visit.name(steps[1], 1)
+        self._names[names[0]] = names[1]
+        details = [*visit.pair.steps.get(match, ())]
+        if any(detail.what in ("class", "wrapped in") for detail in details):
+            for side, name in enumerate(names):
+                self._take_idle(name, side)
         below = self.below(visit, match)
-        details = [*visit.pair.steps.get(match, ()), *(below.pair.details if below else ())]
+        if below is not None:
+            other_outputs = names == ("", "") and self.left.outputs != self.right.outputs
+            if names == ("", ""):
+                self._ends = below.pair
+            for detail in below.pair.details:
+                # The flag is that of the caller, and outputs show the results of the root model.
+                inherited = detail.what == "training" and detail in visit.pair.details
+                if not (inherited or (detail.what == "results" and other_outputs)):
+                    details.append(detail)
         if details:
-            yield _change((before, after), right_step, details)
+            yield _change(names, steps[1], details)
         yield below
 
-    def _merged(self, changes: list[Change]) -> list[Change]:
-        """Return the changes, with one change in place of two for a module that is on both sides.
+    def _moved(self, walked: list[Change]) -> list[Change]:
+        """Return the changes, with one change in place of two for a module that moved.
 
         A module moved if it is the only removed, and the only added, module with its structure and
-        attribute name. A module lost (or got) its calls if it is never called on one side.
+        attribute name.
         """
-        groups: dict[tuple[str, ...], tuple[list[Change], list[Change]]] = {}
-        for change in changes:
-            if change.kind == "module" and change.fate != "changed":
-                step = self._lone.get(id(change))
-                keys: list[tuple[str, ...]] = [(change.name,)]
-                if step is not None and step.block is not None and is_telling(step.block):
-                    keys.append((step.block.structure, step.label.rpartition(".")[2]))
-                for key in keys:
-                    groups.setdefault(key, ([], []))[change.before is None].append(change)
-        merged: dict[int, Change | None] = {}
-        # A module that moved is not one that lost its calls, so the longer keys come first.
-        for key, (removed, added) in sorted(groups.items(), key=lambda group: -len(group[0])):
-            if (
-                len(removed) != 1
-                or len(added) != 1
-                or id(removed[0]) in merged
-                or id(added[0]) in merged
-            ):
-                continue
-            pair = removed[0], added[0]
-            calls = ["called" if id(change) in self._lone else "never" for change in pair]
-            if len(key) > 1:
-                details = [Detail("moved", pair[0].name, pair[1].name)]
-            elif calls[0] != calls[1]:
-                details = [Detail("call", *calls)]
-                if pair[0].label != pair[1].label:
-                    details.insert(0, Detail("class", pair[0].label, pair[1].label))
-            else:
-                continue
-            ran, other = pair if calls[1] == "never" else pair[::-1]
-            merged[id(other)] = None
-            merged[id(ran)] = replace(
-                ran,
-                before=pair[0].name,
-                after=pair[1].name,
-                label=pair[1].label,
-                details=tuple(details),
-            )
-        return [*filter(None, (merged.get(id(change), change) for change in changes))]
+        moved: dict[int, Change | None] = {}
+        for removed, added in self._lone.values():
+            if len(removed) == len(added) == 1:
+                old, new = removed[0], added[0]
+                details = (Detail("moved", old.name, new.name),)
+                moved |= {id(old): None, id(new): replace(new, before=old.name, details=details)}
+        return [*filter(None, (moved.get(id(change), change) for change in walked))]
 
     # -- inputs and outputs ----------------------------------------------------------------
 
@@ -295,79 +280,51 @@ class Comparison:
 
     def _outputs(self) -> Iterator[Change]:
         left, right = self.left, self.right
-        names = self._output_names()
-        for at, name in enumerate(left.outputs):
-            new = names.get(name)
-            if new is None:
-                yield _end("output", name, left.types[at], side=False)
-                continue
-            refs = left.main.result_refs[at], right.main.result_refs[right.outputs.index(new)]
-            if name != new:
-                yield Change("output", name, new, "output", (Detail("name", name, new),))
-            elif not self._main.same(*refs):
-                yield Change("output", name, new, "output", (Detail("is", *map(str, refs)),))
-        for name, type_text in zip(right.outputs, right.types, strict=True):
+        outputs = dict(zip(right.outputs, right.main.result_refs, strict=True))
+        # An output has the name of before, or a name of the same tensor.
+        names = {name: name for name in left.outputs if name in outputs}
+        before, after = (block.result_refs for block in self._ends.blocks)
+        for name, ref in zip(left.outputs, before, strict=False):
+            for now, ref_now in zip(right.outputs, after, strict=False):
+                taken = name in names or now in names.values()
+                if not taken and self._ends.is_same(ref, ref_now):
+                    names[name] = now
+        for name, ref, type_text in zip(
+            left.outputs, left.main.result_refs, left.types, strict=True
+        ):
+            if (new := names.get(name)) is None:
+                yield _end("output", name, type_text, side=False)
+            elif name == new and not self._main.same(ref, outputs[new]):
+                yield _changed_output(name, new, Detail("is", str(ref), str(outputs[new])))
+            # Beside further outputs, `out` is `out.0`.
+            elif name != new and (len(outputs) == len(left.outputs) or "out" not in (name, new)):
+                yield _changed_output(name, new, Detail("name", name, new))
+        for name, type_text in zip(outputs, right.types, strict=True):
             if name not in names.values():
                 yield _end("output", name, type_text, side=True)
         orders = [
             [names[name] for name in left.outputs if name in names],
-            [name for name in right.outputs if name in names.values()],
+            [name for name in outputs if name in names.values()],
         ]
         if orders[0] != orders[1]:
-            reorder = (Detail("order", *map(", ".join, orders)),)
-            yield Change("output", "outputs", "outputs", "output", reorder)
-
-    def _output_names(self) -> dict[str, str]:
-        """Return the new names of outputs: the same name, or one of the same tensor."""
-        names = {name: name for name in self.left.outputs if name in self.right.outputs}
-        mains = self.left.main, self.right.main
-        blocks = [main.steps[at].block if (at := only_call(main)) >= 0 else main for main in mains]
-        if len(names) in map(len, (self.left.outputs, self.right.outputs)):
-            return names
-        left, right = blocks
-        assert left is not None, "a call has a block"
-        assert right is not None, "a call has a block"
-        refs = [
-            [
-                ref if ref.output is None or block is main else block.result_refs[ref.output]
-                for ref in main.result_refs
-            ]
-            for main, block in zip(mains, (left, right), strict=True)
-        ]
-        pair = self._pair(left, right)
-        for at, name in enumerate(self.left.outputs):
-            for to, new in enumerate(self.right.outputs):
-                if (
-                    name not in names
-                    and new not in names.values()
-                    and pair.is_same(refs[0][at], refs[1][to])
-                ):
-                    names[name] = new
-        return names
+            yield _changed_output("outputs", "outputs", Detail("order", *map(", ".join, orders)))
 
     # -- modules without a call, and ties -------------------------------------------------
 
     def _uncalled(self) -> Iterator[Change]:
-        left = {self.name_now(module.name): module for module in self.left.uncalled}
-        right = {module.name: module for module in self.right.uncalled}
-        for _, before, after in both_sides(left, right):
+        left = {self.name_now(name): module for name, module in self._idle[0].items()}
+        for _, before, after in both_sides(left, self._idle[1]):
             module = after or before
             assert module is not None, "it is on one side"
-            details = [_NEVER]
-            numbers = sum(tensor.numbers for tensor in module.state if tensor.kind == "parameter")
+            details, numbers = [Detail("never called", "", "")], module.numbers
             if before is not None and after is not None:
                 details, numbers = list(state_details(before.state, after.state)), 0
                 if before.class_name != after.class_name and (before.state or after.state):
                     details.insert(0, Detail("class", before.class_name, after.class_name))
             if details:
-                yield Change(
-                    "module",
-                    before and before.name,
-                    after and after.name,
-                    module.class_name.rpartition(".")[2],
-                    tuple(details),
-                    parameters=numbers,
-                )
+                names = before and before.name, after and after.name
+                label = module.label
+                yield Change("module", *names, label, tuple(details), parameters=numbers)
 
     def _ties(self) -> Iterator[Change]:
         left = {frozenset(map(self.name_now, names)): names for names in self.left.ties}
@@ -383,17 +340,16 @@ class Comparison:
 
 
 def _change(
-    names: tuple[str | None, str | None], step: BlockStep, details: Iterable[Detail]
+    names: tuple[str | None, str | None],
+    step: BlockStep,
+    details: Iterable[Detail],
+    further_numbers: int = 0,
 ) -> Change:
     block = step.block
-    return Change(
-        "operation" if block is None else "module",
-        *names,
-        step.op,
-        tuple(details),
-        1 if block is None else block.operations,
-        0 if block is None else block.numbers,
-    )
+    kind: Kind = "operation" if block is None else "module"
+    operations, numbers = (1, 0) if block is None else (block.operations, block.numbers)
+    numbers += further_numbers
+    return Change(kind, *names, step.op, tuple(details), operations, numbers)
 
 
 def _end(kind: Kind, name: str, type_text: str, *, side: bool) -> Change:
@@ -402,42 +358,10 @@ def _end(kind: Kind, name: str, type_text: str, *, side: bool) -> Change:
     return Change(kind, *_sided(name, side, None), kind, details)
 
 
+def _changed_output(name: str, new: str, detail: Detail) -> Change:
+    return Change("output", name, new, "output", (detail,))
+
+
 def _sided(text: str, side: int, missing: _T) -> tuple[str | _T, str | _T]:
     """Return a text of one side, and the other side's."""
     return (missing, text) if side else (text, missing)
-
-
-def _without_results(change: Change) -> Change | None:
-    """Return a change; of the root model without its results, which the outputs show."""
-    if change.name or change.fate != "changed":
-        return change
-    details = tuple(detail for detail in change.details if detail.what != "results")
-    return replace(change, details=details) if details else None
-
-
-def _is_form(output: Change) -> bool:
-    names = output.before or "", output.after or ""
-    return "out" in names and all(name.partition(".")[0] == "out" for name in names)
-
-
-def _grown(changes: list[Change]) -> Iterator[Change]:
-    """Yield the changes; modules without a call are parts of an added module that contains them."""
-    owners: dict[tuple[int, str], Change] = {}
-    for change in changes:
-        other = change.fate != "changed" or any(detail.what in _OWNING for detail in change.details)
-        if other and change.kind == "module" and _NEVER not in change.details:
-            for side, name in enumerate((change.before, change.after)):
-                if name:
-                    owners[side, name] = change
-    parameters: Counter[int] = Counter()
-    kept = []
-    for change in changes:
-        parts = change.name.split(".") if _NEVER in change.details else ()
-        outer = [(change.before is None, ".".join(parts[:at])) for at in range(1, len(parts))]
-        found = [id(owners[key]) for key in outer if key in owners]
-        if found:
-            parameters[found[0]] += change.parameters
-        else:
-            kept.append(change)
-    for change in kept:
-        yield replace(change, parameters=change.parameters + parameters[id(change)])

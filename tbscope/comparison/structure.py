@@ -147,8 +147,7 @@ class Block:
         self.structure = _digest(self._fields(types=False))
         self.digest = _digest(self._fields(types=True))
         self.operations = len(self.steps) + sum(block.operations - 1 for block in called)
-        self.numbers = sum(tensor.numbers for tensor in self.state if tensor.kind == "parameter")
-        self.numbers += sum(block.numbers for block in called)
+        self.numbers = _numbers(self.state) + sum(block.numbers for block in called)
         self.bag = Counter(step.op for step in self.steps if step.block is None)
         for block in called:
             self.bag.update(block.bag)
@@ -189,6 +188,16 @@ class Uncalled(NamedTuple):
     class_name: str
     state: tuple[Held, ...]
 
+    @property
+    def label(self) -> str:
+        """Name of the class without its module."""
+        return self.class_name.rpartition(".")[2]
+
+    @property
+    def numbers(self) -> int:
+        """Number of elements of the parameters of the module itself."""
+        return _numbers(self.state)
+
 
 @dataclass(frozen=True)
 class Outline:
@@ -221,6 +230,10 @@ class Outline:
     def blocks(self) -> Sequence[Block]:
         """Return all blocks, each once and after the blocks that it calls."""
         return inner_first(self.main, Block.below)
+
+
+def _numbers(state: tuple[Held, ...]) -> int:
+    return sum(tensor.numbers for tensor in state if tensor.kind == "parameter")
 
 
 def _digest(content: object) -> str:

@@ -1,7 +1,7 @@
 """Text of a difference: one line for each group of similar changes, and the totals below."""
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from typing import TypeAlias
@@ -48,22 +48,13 @@ def comparison_lines(comparison: Comparison) -> list[tuple[str, str]]:
     Each line comes with the name of the first part in its group, or "" if it names no part.
     """
     groups: dict[tuple[object, ...], list[Change]] = {}
-    flags = {
-        (change.after, detail)
-        for change in comparison.changes
-        for detail in change.details
-        if detail.what == "training"
-    }
     for change in comparison.changes:
-        details = _told(change, flags)
+        details = _told(change)
         own = tuple(detail.what if detail.what in _OWN else detail for detail in details)
         size = change.parameters if change.fate != "changed" else 0
         label = change.label
-        if change.fate == "changed":
-            if not details:
-                continue
-            if {detail.what for detail in details} <= _OF_ANY_CLASS:
-                label = ""
+        if change.fate == "changed" and {detail.what for detail in details} <= _OF_ANY_CLASS:
+            label = ""
         key = (change.fate, change.kind, label, own, size)
         groups.setdefault(key, []).append(replace(change, details=details))
     outputs = len(comparison.left.outputs), len(comparison.right.outputs)
@@ -79,12 +70,8 @@ def comparison_lines(comparison: Comparison) -> list[tuple[str, str]]:
     return lines
 
 
-def _told(change: Change, flags: Collection[tuple[str | None, Detail]]) -> tuple[Detail, ...]:
-    """Return the details of a change that do not follow from others.
-
-    The training flag follows from that of an outer module; the shapes of parameters follow from the
-    class and the settings of their module.
-    """
+def _told(change: Change) -> tuple[Detail, ...]:
+    """Return the details of a change without shapes of parameters that follow from others."""
     if change.kind != "module" or change.fate != "changed":
         return change.details
     details = []
@@ -93,9 +80,7 @@ def _told(change: Change, flags: Collection[tuple[str | None, Detail]]) -> tuple
         sides = _STATE.fullmatch(detail.before), _STATE.fullmatch(detail.after)
         if any(sides):
             types.append((detail, *sides))
-        elif detail.what != "training" or not any(
-            (outer, detail) in flags for outer in _outer(change.name)
-        ):
+        else:
             details.append(detail)
     explained = any(detail.what.split()[0] not in _EXPLAINING_NOTHING for detail in details)
     for detail, before, after in types:
@@ -104,13 +89,6 @@ def _told(change: Change, flags: Collection[tuple[str | None, Detail]]) -> tuple
         elif not explained:
             details.append(detail)
     return tuple(dict.fromkeys(details))
-
-
-def _outer(name: str) -> Iterator[str]:
-    """Yield the names of the modules that contain a module."""
-    while name:
-        name = name.rpartition(".")[0]
-        yield name
 
 
 def _order(group: Sequence[Change]) -> tuple[int, bool, int]:

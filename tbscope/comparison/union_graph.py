@@ -74,7 +74,7 @@ class _Union:
         while pending:
             old, new, visit, details = pending.pop()
             # The scope of a wrapper has no counterpart.
-            if visit is None or visit.alone == (None, None):
+            if visit is None or all(block.label for block in visit.pair.blocks):
                 self._scopes[old.scope] = new.scope
             if isinstance(old, Node) and isinstance(new, Node):
                 copy = self._copies[new]
@@ -90,8 +90,9 @@ class _Union:
                 pending += ((part, new_part, None, "") for part, new_part in parts)
                 continue
             for match in visit.pair.matches:
-                part = old if visit.alone[0] is not None else old.parts[match.left]
-                new_part = new if visit.alone[1] is not None else new.parts[match.right]
+                left, right = visit.pair.blocks
+                part = old.parts[match.left] if left.label else old
+                new_part = new.parts[match.right] if right.label else new
                 below = self._comparison.below(visit, match)
                 differ = [*visit.pair.steps.get(match, ())]
                 if below is not None and not match.wrapped:
