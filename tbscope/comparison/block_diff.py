@@ -347,7 +347,7 @@ def _is_resized(
     what, before, after = detail
     return (
         "dim" not in what
-        and _NUMBER.sub("", before) == _NUMBER.sub("", after)
+        and _NUMBER.sub("0", before) == _NUMBER.sub("0", after)
         and all(
             any_number or old == new or any(_follows(old, new, *map(float, size)) for size in sizes)
             for old, new in zip(_NUMBER.findall(before), _NUMBER.findall(after), strict=True)

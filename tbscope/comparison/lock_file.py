@@ -11,23 +11,18 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from tbscope.comparison.structure import Block, BlockStep, Outline, Ref, Uncalled
 from tbscope.errors import ArgumentError
+from tbscope.ir.builder import claim_name
 
 __all__ = ["FORMAT", "VERSION", "outline_to_pin", "pin_to_outline"]
 
 FORMAT = "tbscope architecture"
 VERSION = 1
 
-_ROLES = ("in", "state", "step")
-
 
 def outline_to_pin(outline: Outline) -> str:
     """Return the text of an outline's lock file; equal outlines have equal texts."""
-    names: dict[Block, str] = {}
-    taken: dict[str, int] = {}
-    blocks = outline.blocks()
-    for block in blocks:
-        number = taken[block.label] = taken.get(block.label, 0) + 1
-        names[block] = block.label if number == 1 else f"{block.label}~{number}"
+    taken: set[str] = set()
+    names = {block: claim_name(block.label, taken) for block in outline.blocks()}
     uncalled = [
         {"name": module[0], "class": module[1], "state": module[2]} for module in outline.uncalled
     ]
@@ -39,7 +34,7 @@ def outline_to_pin(outline: Outline) -> str:
         f'"outputs": {_json([*zip(outline.outputs, outline.types, strict=True)])}',
         _listed("ties", map(_json, outline.ties)),
         _listed("uncalled", map(_json, uncalled)),
-        _listed("blocks", (_block_text(block, names) for block in blocks)),
+        _listed("blocks", (_block_text(block, names) for block in names)),
     ]
     return "{\n" + ",\n".join(parts) + "\n}\n"
 
@@ -63,9 +58,14 @@ def pin_to_outline(text: str) -> Outline:
             fix="update tbscope, or write the pin again",
         )
     try:
-        return _outline(data)
+        outline = _outline(data)
+        # All texts and numbers are converted, so data of another form is written differently.
+        same = json.loads(outline_to_pin(outline)) == data
     except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
         raise _refused(f"{type(error).__name__}: {error}") from error
+    if not same:
+        raise _refused("it has another form than the pins that tbscope writes")
+    return outline
 
 
 # -- writing --------------------------------------------------------------------------------
@@ -128,19 +128,20 @@ def _outline(data: Mapping[str, Any]) -> Outline:
     for entry in data["blocks"]:
         results, *refs = entry["results"]
         entries = {**entry, "class_name": entry["class"], "results": results, "result_refs": refs}
-        blocks[_read(str, entry["block"], blocks)] = block = _made(Block, entries, blocks)
+        blocks[entry["block"]] = block = _made(Block, entries, blocks)
     outputs = _read(tuple[tuple[str, str], ...], data["outputs"], blocks)
     if not blocks or len(outputs) != len(block.result_refs):
         raise ValueError("the results of the last block differ from those of the model")
     uncalled = [[module["name"], module["class"], module["state"]] for module in data["uncalled"]]
+    names, types = zip(*outputs, strict=True) if outputs else ((), ())
     return Outline(
-        _read(str, data["name"], blocks),
+        str(data["name"]),
         block,
-        tuple(name for name, _ in outputs),
-        tuple(kind for _, kind in outputs),
+        names,
+        types,
         _read(tuple[Uncalled, ...], uncalled, blocks),
         _read(tuple[tuple[str, ...], ...], data["ties"], blocks),
-        {name: _read(int, count, blocks) for name, count in data["totals"].items()},
+        {name: int(count) for name, count in data["totals"].items()},
     )
 
 
@@ -158,23 +159,16 @@ def _read(kind: Any, data: Any, blocks: Mapping[str, Block]) -> Any:
         return _made(BlockStep, {**data, "label": data["step"]}, blocks)
     if kind is Ref:
         role, label, *rest = data
-        if role not in _ROLES:
-            raise ValueError(f"{role!r} is none of {', '.join(_ROLES)}")
-        inner = _read(tuple[str, ...], rest[1:], blocks)
-        output = _read(int, rest[0], blocks) if rest else None
-        return Ref(_read(str, label, blocks), inner, output, role)
+        output = int(rest[0]) if rest else None
+        return Ref(str(label), tuple(map(str, rest[1:])), output, str(role))
     if types[-1:] == (Ellipsis,):
-        entries = [*data.items()] if isinstance(data, dict) else data
-        if not isinstance(entries, list):
-            raise TypeError(f"{data!r} is no list")
+        entries = data.items() if isinstance(data, dict) else data
         return tuple(_read(types[0], entry, blocks) for entry in entries)
     if issubclass(get_origin(kind) or kind, tuple):
         hints = types or get_type_hints(kind).values()
         values = [_read(hint, entry, blocks) for hint, entry in zip(hints, data, strict=True)]
-        return kind(*values) if not types else tuple(values)
-    if type(data) is not kind:
-        raise TypeError(f"{data!r} is no {kind.__name__}")
-    return data
+        return tuple(values) if types else kind(*values)
+    return kind(data)
 
 
 def _refused(why: str) -> ArgumentError:

@@ -7,7 +7,7 @@ its match.
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import TypeAlias
@@ -26,6 +26,8 @@ __all__ = [
 ]
 
 _Steps: TypeAlias = Sequence[BlockStep]
+_Key: TypeAlias = tuple[object, ...]
+_Tell: TypeAlias = Callable[[BlockStep], _Key | None]
 
 _NUMBER = re.compile(r"~[0-9]+\Z")
 _PLACE = re.compile(r"%[0-9]+")
@@ -58,36 +60,33 @@ def match_steps(left: Block, right: Block) -> list[Match]:
 
     The matches are symmetric: exchanging the blocks only exchanges `left` and `right`.
     """
-    if not left.label or not right.label:
-        return _wrapped_steps(left, right)
     # Alignment breaks ties by order; blocks in the order of their digests make it symmetric.
     swapped = left.digest > right.digest
     blocks = (right, left) if swapped else (left, right)
-    left_steps, right_steps = blocks[0].steps, blocks[1].steps
+    steps = blocks[0].steps, blocks[1].steps
     # Equal layers share a block, so the similarity of each pair of blocks is computed once.
     similarity = cache(_alike)
     root_calls = only_call(blocks[0]), only_call(blocks[1])
+    # A lone call is compared with its wrapper.
+    lone = not left.label or not right.label
 
     def score(left_index: int, right_index: int) -> float:
-        return (
-            1.0
-            if (left_index, right_index) == root_calls
-            else _score(left_steps[left_index], right_steps[right_index], similarity)
-        )
+        if (left_index, right_index) == root_calls:
+            return 1.0
+        pair = steps[0][left_index], steps[1][right_index]
+        return _score_inside(*pair) if lone else _score(*pair, similarity)
 
-    pairs = align(
-        (list(map(_name, left_steps)), list(map(_name, right_steps))),
-        (list(map(_structure, left_steps)), list(map(_structure, right_steps))),
+    kept = align(
+        (list(map(_name, steps[0])), list(map(_name, steps[1]))),
+        (list(map(_structure, steps[0])), list(map(_structure, steps[1]))),
         score,
     )
-    kept = _without_chance(pairs, left_steps, right_steps)
     matches = []
-    for pairs, moved in ((kept, False), (_moved(left_steps, right_steps, kept), True)):
+    for pairs, moved in ((kept, False), (_moved(*steps, kept), True)):
         for pair in pairs:
             left_index, right_index = pair[::-1] if swapped else pair
-            wrapped = _wrapped(
-                left.steps[left_index], right.steps[right_index], sole=pair == root_calls
-            )
+            sole = lone or pair == root_calls
+            wrapped = _wrapped(left.steps[left_index], right.steps[right_index], sole=sole)
             matches.append(Match(left_index, right_index, moved, wrapped))
     return sorted(matches, key=lambda match: match.left)
 
@@ -102,7 +101,7 @@ def _name(step: BlockStep) -> tuple[str, str]:
     return (step.label if step.block else _NUMBER.sub("", step.label), step.place)
 
 
-def _structure(step: BlockStep) -> tuple[object, ...]:
+def _structure(step: BlockStep) -> _Key:
     if step.block is not None:
         return ("call", step.block.structure, step.settings)
     return (step.op, plain_arguments(step), step.settings, len(step.reads), len(step.gives))
@@ -126,13 +125,13 @@ def _alike(left: Block, right: Block) -> float:
 
 def _score(left: BlockStep, right: BlockStep, alike: Callable[[Block, Block], float]) -> float:
     if left.block is None or right.block is None:
-        if left.block is not None or right.block is not None:
+        if left.block is not right.block:
             return 0.0
+        same = [ref.label for ref in left.reads] == [ref.label for ref in right.reads]
         if left.op == right.op:
-            reads = [[ref.label for ref in step.reads] for step in (left, right)]
-            return 0.6 if reads[0] == reads[1] else 0.5
-        # An operation may replace an operation with equally many inputs.
-        return 0.1 if len(left.reads) == len(right.reads) else 0.0
+            return 0.6 if same else 0.5
+        # An operation may replace another operation of the same tensors.
+        return 0.1 if same else 0.0
     share = alike(left.block, right.block)
     if left.block.class_name == right.block.class_name:
         return 0.6 if left.label == right.label else 0.1 + 0.4 * share
@@ -145,19 +144,11 @@ def _score(left: BlockStep, right: BlockStep, alike: Callable[[Block, Block], fl
     return worth
 
 
-def _without_chance(pairs: Pairs, left: _Steps, right: _Steps) -> Pairs:
-    """Leave out pairs of different operations that do not read the same sources."""
-    labels: dict[str, str] = {}
-    kept: Pairs = []
-    for left_index, right_index in pairs:
-        left_step, right_step = left[left_index], right[right_index]
-        if left_step.block is None and right_step.block is None and left_step.op != right_step.op:
-            mapped = [(labels.get(ref.label, ref.label), ref.output) for ref in left_step.reads]
-            if mapped != [(ref.label, ref.output) for ref in right_step.reads]:
-                continue
-        labels[left_step.label] = right_step.label
-        kept.append((left_index, right_index))
-    return kept
+def _score_inside(left: BlockStep, right: BlockStep) -> float:
+    if left.block is None or right.block is None:
+        return 0.0
+    same = left.block.class_name == right.block.class_name
+    return 0.6 if same else 0.1 * bool(_wrapped(left, right, sole=True))
 
 
 # -- moved ----------------------------------------------------------------------------------
@@ -168,36 +159,34 @@ def _moved(left: _Steps, right: _Steps, pairs: Pairs) -> Pairs:
 
     Only keys that occur once on each side are matched.
     """
-    unmatched_left = set(range(len(left))).difference(left_index for left_index, _ in pairs)
-    unmatched_right = set(range(len(right))).difference(right_index for _, right_index in pairs)
+    rest = [dict(enumerate(left)), dict(enumerate(right))]
+    for pair in pairs:
+        for steps, at in zip(rest, pair, strict=True):
+            del steps[at]
     matches: Pairs = []
-    for tell in (_known_as, _telling_structure) if unmatched_left and unmatched_right else ():
-        right_indices = _only_once(
-            {right_index: tell(right[right_index]) for right_index in unmatched_right}
-        )
-        for key, left_index in _only_once(
-            {left_index: tell(left[left_index]) for left_index in unmatched_left}
-        ).items():
+    for tell in (_known_as, _telling_structure) if all(rest) else ():
+        left_indices, right_indices = (_only_once(steps, tell) for steps in rest)
+        for key in left_indices:
             if key in right_indices:
-                unmatched_left.remove(left_index)
-                unmatched_right.remove(right_indices[key])
-                matches.append((left_index, right_indices[key]))
+                matches.append((left_indices[key], right_indices[key]))
+                del rest[0][left_indices[key]], rest[1][right_indices[key]]
     return matches
 
 
-def _known_as(step: BlockStep) -> tuple[object, ...] | None:
+def _known_as(step: BlockStep) -> _Key | None:
     if step.block is None:
         return (_name(step), _structure(step))
     return (step.label, step.block.class_name)
 
 
-def _telling_structure(step: BlockStep) -> tuple[object, ...] | None:
+def _telling_structure(step: BlockStep) -> _Key | None:
     return _structure(step) if step.block is None or is_telling(step.block) else None
 
 
-def _only_once(keys: dict[int, tuple[object, ...] | None]) -> dict[tuple[object, ...], int]:
+def _only_once(steps: Mapping[int, BlockStep], tell: _Tell) -> dict[_Key, int]:
+    keys = {at: tell(step) for at, step in steps.items()}
     counts = Counter(keys.values())
-    return {key: at for at, key in sorted(keys.items()) if key is not None and counts[key] == 1}
+    return {key: at for at, key in keys.items() if key is not None and counts[key] == 1}
 
 
 def is_telling(block: Block) -> bool:
@@ -216,26 +205,6 @@ def _wrapped(left: BlockStep, right: BlockStep, *, sole: bool) -> str:
     if _holds(right.block, left.block):
         return "right"
     return "left" if _holds(left.block, right.block) else ""
-
-
-def _wrapped_steps(left: Block, right: Block) -> list[Match]:
-    """Match a lone call with the most similar call in its wrapper."""
-    lone, wrapper = (right, left) if left.label else (left, right)
-    sought = lone.steps[0].block
-    assert sought is not None, "an operation is not wrapped"
-    ranks: list[tuple[int, int]] = []
-    for at, step in enumerate(wrapper.steps):
-        if step.block is not None:
-            if step.block.class_name == sought.class_name:
-                ranks.append((int(step.block.structure != sought.structure), at))
-            elif _holds(step.block, sought):
-                ranks.append((2, at))
-    if not ranks:
-        return []
-    rank, at = min(ranks)
-    if lone is left:
-        return [Match(0, at, wrapped="right" if rank == 2 else "")]
-    return [Match(at, 0, wrapped="left" if rank == 2 else "")]
 
 
 def _holds(outer: Block, inner: Block) -> bool:

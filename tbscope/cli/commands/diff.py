@@ -46,9 +46,13 @@ def diff(
     tbscope diff runs/monday runs/friday
     """  # noqa: D301
     graph_before, graph_after = graphs_of_targets([before, after], **run)
-    from tbscope.comparison.api import diff as diff_graphs
+    # Not from the API of differences, which imports torch to run models.
+    from tbscope.comparison.build_structure import outlined
+    from tbscope.comparison.difference import Difference
 
-    difference = diff_graphs(graph_before, graph_after, any_batch_size=any_batch_size)
+    difference = Difference(
+        outlined(graph_before), outlined(graph_after), any_batch_size=any_batch_size
+    )
     if as_json:
         give_json(difference.to_dict(), output)
     else:
