@@ -16,7 +16,6 @@ from torch import nn
 
 import tbscope
 from tbscope.analysis.summary import Summary
-from tbscope.sources.eager.recording import Recording
 from tests.sweeps import sampled
 
 MOST_TEXT = 5000
@@ -259,7 +258,6 @@ CALLS = {
             *("ranks", "ranks_timeout"),
         )
     },
-    "Recording(model)": Recording,
     "merge_ranks(graphs)": tbscope.merge_ranks,
     "merge_ranks(graph)": lambda value: tbscope.merge_ranks([GRAPH, value]),
     "merge_ranks(alike)": lambda value: tbscope.merge_ranks([GRAPH], alike=value),
@@ -274,8 +272,8 @@ CALLS = {
         ONNX, ["fc", value]
     ),
     "export_onnx(model)": lambda value: tbscope.export_onnx(value, domain=""),
-    "Recording.input": _recorded("input"),
-    "Recording.output": _recorded("output"),
+    "record.input": _recorded("input"),
+    "record.output": _recorded("output"),
 }
 """Calls each public function with one value, by function and parameter."""
 
@@ -420,8 +418,8 @@ OF_CALLS = {
     **each(("scope(name)", "push_scope(name)"), ANY_TEXT - {"empty text"}),
     "pop_scope(name)": {"None", *ANY_TEXT},
     "scope()(function)": {*FUNCTIONS, *CLASSES, *HALF, "module", "half a module"},
-    **each(("record(model)", "record(named=)", "Recording(model)"), {"module", *HALF}),
-    **each(("Recording.input", "Recording.output"), TENSORS),
+    **each(("record(model)", "record(named=)"), {"module", *HALF}),
+    **each(("record.input", "record.output"), TENSORS),
     "modules_to_functions(modules)": {
         *("None", "module class"),
         # The model itself has no name.
@@ -553,7 +551,7 @@ def test_the_table_asks_every_public_function():
         if inspect.isfunction(found := getattr(tbscope, name))
         and inspect.signature(found).parameters
     }
-    assert functions | {"scope", "Scope", "Summary", "Recording"} <= asked
+    assert functions | {"scope", "Scope", "Summary", "record", "compile_backend"} <= asked
 
 
 def test_the_table_asks_every_option():

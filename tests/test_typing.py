@@ -27,9 +27,7 @@ from tbscope.comparison.difference import Difference
 from tbscope.ir.graph import Call, Collective, MeshDimension, Node, Note, Output, Sharding
 from tbscope.ir.scopes import ScopePart
 from tbscope.rules.linter import Finding
-from tbscope.sources.compiled.compiling import CompileBackend
 from tbscope.sources.compiled.results import CompiledGraphs, GraphBreak
-from tbscope.sources.eager.recording import Recording
 from tbscope.sources.logs.reading import LoggedGraph
 from tbscope.sources.onnx.export.functions import Regrouped
 model, x = nn.Linear(2, 3), torch.rand(1, 2)
@@ -90,7 +88,7 @@ assert_type(compiled["0 Linear.forward"], tbscope.Graph)
 assert_type(compiled.overview, tbscope.Graph)
 assert_type(compiled.breaks, tuple[GraphBreak, ...])
 backend = tbscope.compile_backend("eager")
-assert_type(backend, CompileBackend)
+assert_type(backend, tbscope.compile_backend)
 assert_type(backend.graphs, CompiledGraphs)
 torch.compile(model, backend=backend)
 assert_type(w.add_graph(compiled), tbscope.Graph)
@@ -126,7 +124,7 @@ assert_type(tbscope.uninstall(), None)
 with tbscope.installed(level="module"):
     pass
 with tbscope.record() as recording:
-    assert_type(recording, Recording)
+    assert_type(recording, tbscope.record)
     with tbscope.scope("part"):
         pass
 assert_type(recording.graph, tbscope.Graph)

@@ -6,7 +6,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from tbscope.integrations.callback import DrawingCallback
-from tbscope.sources.eager.recording import Recording, record
+from tbscope.sources.eager.recording import record
 from tbscope.sources.eager.thread_state import suspend_watchers
 from tbscope.sources.torch.calling.pytree import tensor_leaves
 
@@ -40,7 +40,7 @@ class GraphCallback(DrawingCallback, Callback):
 
     # The recording in progress, the context managers that end with it, and those that suspend it
     # between micro batches; the number of steps before it, and of its micro batches.
-    _recording: Recording | None = None
+    _recording: record | None = None
     _open: ExitStack
     _suspended: ExitStack
     _steps = _batches = 0

@@ -34,7 +34,7 @@ from tbscope.sources.torch.compat.tensors import quiet_fake_mode
 from tbscope.utils.gc_pause import collecting_rarely
 from tbscope.utils.validation import Dtypes, InputSize, attribute_of, check_truth
 
-__all__ = ["CompileBackend", "compile_backend", "compile_graphs"]
+__all__ = ["compile_backend", "compile_graphs"]
 
 
 def compile_graphs(
@@ -195,14 +195,23 @@ def _error(error: Exception, model: object, *, fullgraph: bool) -> TraceError:
     )
 
 
-class CompileBackend:
-    """Backend of torch.compile that records the graphs for another backend.
+class compile_backend:  # noqa: N801 (used like a function: torch's backends are functions)
+    """Backend for torch.compile that records each graph, and compiles with another backend.
+
+    >>> import torch, tbscope
+    >>> backend = tbscope.compile_backend("eager")
+    >>> model = torch.compile(torch.nn.Linear(3, 5), backend=backend)
+    >>> result = model(torch.rand(1, 3))
+    >>> len(backend.graphs)
+    1
 
     Args:
-        backend: The other backend, or its name.
+        backend: The backend that compiles, or its name.
+    Raises:
+        ArgumentError: There is no such backend.
     """
 
-    def __init__(self, backend: str | Callable[..., object]) -> None:
+    def __init__(self, backend: str | Callable[..., object] = "inductor") -> None:
         inner: object = backend
         why = "a backend is a name, or a function that is called with a graph and its inputs"
         if isinstance(inner, str):
@@ -243,23 +252,3 @@ class CompileBackend:
                 fix="call the compiled model once before, as compiled(x)",
             )
         return graphs_of(self._capture, self._capture.graphs[0].function)
-
-
-def compile_backend(backend: str | Callable[..., object] = "inductor") -> CompileBackend:
-    """Return a backend for torch.compile that records each graph for another backend.
-
-    >>> import torch, tbscope
-    >>> backend = tbscope.compile_backend("eager")
-    >>> model = torch.compile(torch.nn.Linear(3, 5), backend=backend)
-    >>> result = model(torch.rand(1, 3))
-    >>> len(backend.graphs)
-    1
-
-    Args:
-        backend: The backend that compiles, or its name.
-    Returns:
-        The backend; its `graphs` are the graphs so far.
-    Raises:
-        ArgumentError: There is no such backend.
-    """
-    return CompileBackend(backend)

@@ -24,15 +24,10 @@ from tbscope.sources.torch.calling.signatures import describe_type
 from tbscope.utils.gc_pause import collect_recent, collecting_rarely
 from tbscope.utils.validation import check_truth
 
-__all__ = ["Recording", "record"]
+__all__ = ["record"]
 
 
-def record(
-    *models: torch.nn.Module,
-    backward: bool = True,
-    steps: int | None = None,
-    **named_models: torch.nn.Module,
-) -> "Recording":
+class record:  # noqa: N801 (used as a statement, like torch.profiler.profile)
     """Watch a region of code and record it as one graph.
 
     >>> import torch, tbscope
@@ -50,6 +45,9 @@ def record(
     the tensors that still exist at the end and that no operation has read, unless
     `recording.output` names the outputs.
 
+    The thread that enters the recording must leave it. An end in another thread, or before the end
+    of a recording that was entered inside, is a `ScopeError`.
+
     Args:
         models: Models that the region calls. If a part of such a model is called by itself, it is
             drawn at its place in the model. All other models are registered at their first call.
@@ -60,18 +58,9 @@ def record(
             differences. None: the training steps are the blocks called "step"
             (`tbscope.scope("step")`).
         named_models: Further models; the name is shown in brackets in the scope of the model.
-    Returns:
-        The recording, a context manager. The thread that enters the recording must leave it. An
-        end in another thread, or before the end of a recording that was entered inside, is a
-        `ScopeError`.
     Raises:
         ArgumentError: A model is no module, or `steps` no number of steps.
     """
-    return Recording(*models, backward=backward, steps=steps, **named_models)
-
-
-class Recording:
-    """Watched region of code; `graph` is the graph of the region once it has ended."""
 
     _watch: Watch | None = None
 
@@ -165,7 +154,7 @@ class Recording:
                 require_made(path, tensor)
         return [leaf for leaves in leaves_by_name.values() for leaf in leaves]
 
-    def __enter__(self) -> "Recording":
+    def __enter__(self) -> "record":
         self.begin(sys._getframe(1))
         return self
 
