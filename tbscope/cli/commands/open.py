@@ -1,6 +1,5 @@
 """`tbscope open`: shows the page of a graph in the browser, from a server on this machine."""
 
-import contextlib
 import sys
 import threading
 import time
@@ -14,7 +13,7 @@ from tbscope.cli.command_errors import command, in_command_words
 from tbscope.cli.commands.view import POLL_SECONDS, ended_by_signals, open_in_browser, serves
 from tbscope.cli.log_folder import changed_options
 from tbscope.cli.output import say
-from tbscope.cli.parameters import GraphPath, ModelSpec, Target, library_options, takes
+from tbscope.cli.parameters import Target, library_options, takes
 from tbscope.cli.run_target import graph_of_target, takes_a_target
 from tbscope.errors import TbscopeError
 from tbscope.options import DRAWING, check_options
@@ -61,45 +60,34 @@ def open(  # noqa: A001  The name of the command.
         with in_command_words():
             return page_of(picture_of(graph, **changed_options(drawing)), version).encode(), version
 
-    seen = _state_of(target)
+    # A target begins with the path of its file, or with the name of a module.
+    path = Path(target[0])
+    seen = _time_of(path)
     with ended_by_signals() as signals, _Server(port, draw()) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         open_in_browser(f"http://{server.address}/", browser=browser)
         while not signals:
             time.sleep(POLL_SECONDS)
-            if watch and (state := _state_of(target)) != seen:
-                seen = state
-                _forget(target)
+            if watch and (time_now := _time_of(path)) != seen:
+                seen = time_now
+                _forget(path)
                 try:
                     server.page = draw()
                 except TbscopeError as error:
                     say(f"Error: {error}", err=True)
 
 
-def _path_of(target: Target) -> Path:
-    if isinstance(target, ModelSpec):
-        return Path(target.source)
-    return Path(target.path if isinstance(target, GraphPath) else target.name)
+def _time_of(path: Path) -> int:
+    """Return the time of the last change of a file; 0 if there is none at the moment."""
+    return path.stat().st_mtime_ns if path.exists() else 0
 
 
-def _state_of(target: Target) -> dict[Path, int]:
-    """Return the time of the last change of each file of a target."""
-    path = _path_of(target)
-    times = {}
-    for file in [path, *path.rglob("*")] if path.is_dir() else [path]:
-        # A file may be removed meanwhile, as a temporary one is.
-        with contextlib.suppress(OSError):
-            times[file] = file.stat().st_mtime_ns
-    return times
-
-
-def _forget(target: Target) -> None:
+def _forget(path: Path) -> None:
     """Forget the module of a file of Python, which is imported again then."""
     # Compiled code is found again by whole seconds.
     sys.dont_write_bytecode = True
-    origin = str(_path_of(target).resolve())
     for name, module in [*sys.modules.items()]:
-        if getattr(getattr(module, "__spec__", None), "origin", None) == origin:
+        if getattr(getattr(module, "__spec__", None), "origin", None) == str(path.resolve()):
             del sys.modules[name]
 
 
