@@ -9,7 +9,7 @@ from torch.fx.passes.split_module import split_module
 from torch.utils.checkpoint import checkpoint
 
 import tbscope
-from tbscope.sources.torch import captured_scopes
+from tbscope.sources.torch import captured_scopes, recorded_names
 
 X = torch.ones(2, 4)
 ODD = 'odd / [name]\n"q" ü tbscope.scope ["x", 0, 0]'
@@ -231,9 +231,9 @@ def test_modules_with_scopes_share_a_function(program):
 )
 def test_only_marks_of_our_own_are_read(line, found):
     trace = f'  File "net.py", line 1, in forward\n    tbscope.scope {line}\n'
-    assert captured_scopes.scopes_in_trace(trace) == []
-    assert captured_scopes.scopes_in_trace(f"tbscope.scope {line}\n{trace}") == found
+    assert recorded_names.scopes_in_trace(trace) == []
+    assert recorded_names.scopes_in_trace(f"tbscope.scope {line}\n{trace}") == found
 
 
 def test_a_node_of_a_file_is_in_a_limited_number_of_scopes():
-    assert len(captured_scopes.scopes_in_trace('tbscope.scope ["a", 1, 0]\n' * 10_000)) == 100
+    assert len(recorded_names.scopes_in_trace('tbscope.scope ["a", 1, 0]\n' * 10_000)) == 100

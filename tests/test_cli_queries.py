@@ -6,11 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import onnx
 import pytest
 import torch.utils.tensorboard
 from build import GraphBuilder, chain
 from cli_runs import ROOT, enter, misused, refused, tbscope
 from click.testing import CliRunner
+from onnx_build import FLOAT, info, model_of, node
 
 import tbscope as library
 from tbscope.cli import main
@@ -171,11 +173,14 @@ def test_a_target_may_come_from_standard_input(folder):
         ("show", "graph.json", "--summary"),
         ("diff", "graph.json", "graph.pb"),
         ("export", "graph.json", "-o", "graph.html"),
+        ("show", "net.onnx"),
     ],
 )
 def test_a_file_is_read_without_torch(folder, words):
     data = library.to_graph_def(chain(2)).SerializeToString()
     (folder / "graph.pb").write_bytes(data)
+    layer = node("Relu", ["x"], ["y"])
+    onnx.save(model_of([layer], [info("x", FLOAT, [2])], [info("y", FLOAT, [2])]), "net.onnx")
     code = (
         "import sys; from tbscope.cli import main; "
         f"main({words!r}, standalone_mode=False); print('torch' in sys.modules)"

@@ -18,6 +18,7 @@ from tbscope.ir.graph import Graph, Module, Note, Parameter, Shape, item_size_by
 from tbscope.messages import error_text, shown
 from tbscope.sources.files import DAMAGED, LEGACY_PICKLE, local_file, open_archive, unreadable
 from tbscope.sources.pickles import PickledTensor, TensorUnpickler
+from tbscope.sources.torch.recorded_names import LIST, container_class
 
 if TYPE_CHECKING:
     from tbscope.ir.scopes import Scope
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 __all__ = ["from_weights"]
 
 _DOING = "no weights can be read"
-_MODULE = "torch.nn.modules.module.Module"
-_LIST = "torch.nn.modules.container.ModuleList"
 # The deepest module, as in logs: a longer name is that of a tensor in it.
 _MOST_DEPTH = 64
 # Element types of safetensors: `F32`, `BF16`, `F8_E4M3`.
@@ -155,27 +154,27 @@ class _Weights:
         """Return the graph of the tensors, with a call for each module that a name contains."""
         # The parent, the attribute and the tensors of each module.
         modules: dict[str, tuple[str, str, dict[str, Parameter]]] = {"": ("", "", {})}
-        children: dict[str, list[str]] = {}
+        children: dict[str, list[str]] = {"": []}
         for name, tensor in self.tensors.items():
             owner, *path = "", *name.split(".", _MOST_DEPTH)[:-1]
             for part in path:
                 parent, owner = owner, f"{owner}.{part}" if owner else part
                 if owner not in modules:
                     modules[owner] = parent, part, {}
-                    children.setdefault(parent, []).append(part)
+                    children[owner] = []
+                    children[parent].append(owner)
             modules[owner][2][name] = tensor
         build = GraphBuilder(self._classes.get("", title).rpartition(".")[2])
         build.graph.notes = self._notes
         scopes: dict[str, Scope] = {}
         for name, (parent, attribute, own) in modules.items():
-            numbered = name and all(map(str.isdecimal, children.get(name, "x")))
-            usual = _LIST if numbered else _MODULE if name else title
+            usual = container_class(children[name], name) if name else title
             class_name = self._classes.get(name, usual)
             scopes[name] = scope = build.new_scope(
                 class_name.rpartition(".")[2],
                 attribute if name else None,
                 parent=scopes[parent] if name else None,
-                kind="container" if class_name == _LIST else "module",
+                kind="module" if class_name != LIST else "container",
                 qualified_name=name,
             )
             parameters = tuple(own.values())

@@ -26,8 +26,9 @@ from tbscope.sources.compiled.results import (
     reason_text,
     source_in,
 )
-from tbscope.sources.fx.aliasing import Types, types_of_metadata
+from tbscope.sources.fx.aliasing import types_of_metadata
 from tbscope.sources.fx.scopes import state_of, without_call_number
+from tbscope.sources.fx.tensor_types import Types
 from tbscope.sources.fx.walk import attribute_at
 from tbscope.sources.torch.compat.compiler import (
     Reason,

@@ -10,16 +10,10 @@ from tbscope.ir.graph import Argument, Constant, Graph, Node, Note
 from tbscope.ir.scopes import Scope
 from tbscope.sources.compiled.capture import Capture, CapturedGraph, GraphInput, ModelNames, Origin
 from tbscope.sources.compiled.results import CompiledGraphs, GraphBreak
-from tbscope.sources.fx.aliasing import (
-    UNKNOWN,
-    Content,
-    Slot,
-    TensorType,
-    slots_in,
-    types_of_metadata,
-)
+from tbscope.sources.fx.aliasing import Content, Slot, slots_in, types_of_metadata
 from tbscope.sources.fx.reader import Reader
 from tbscope.sources.fx.scopes import ProgramScopes, State, class_name_of
+from tbscope.sources.fx.tensor_types import UNKNOWN, TensorType
 from tbscope.sources.fx.walk import Walk, class_in, hyperparameters_of
 
 __all__ = ["graphs_of"]

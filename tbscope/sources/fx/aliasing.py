@@ -7,11 +7,12 @@ writer.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import torch
 
-from tbscope.ir.graph import Constant, Node, Shape, Value
+from tbscope.ir.graph import Constant, Node, Value
+from tbscope.sources.fx.tensor_types import TensorType, Types
 from tbscope.sources.torch.calling.pytree import (
     DESCEND,
     is_walked,
@@ -23,13 +24,9 @@ from tbscope.sources.torch.calling.pytree import (
 from tbscope.sources.torch.subclasses import dtype_name, type_names
 
 __all__ = [
-    "UNKNOWN",
     "CallArguments",
     "Content",
     "Slot",
-    "TensorType",
-    "Types",
-    "add_value",
     "is_symbol",
     "result_paths",
     "slots_in",
@@ -42,34 +39,6 @@ __all__ = [
 _T = TypeVar("_T")
 
 _SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
-
-
-class TensorType(NamedTuple):
-    """Type of a tensor, as far as a program records it.
-
-    Attributes:
-        shape: The sizes per dimension, each a number or None; None for an unknown rank.
-        dtype: The element type (`float32`).
-        device: The device (`cuda:0`).
-        symbols: The shape with a formula for each symbolic size (`(2*s0, 4)`); empty without
-            symbolic sizes.
-        stride: The strides, or None if they are unknown.
-        requires_grad: Whether it requires gradients, by which torch chooses some kernels.
-    """
-
-    shape: Shape | None
-    dtype: str
-    device: str
-    symbols: str = ""
-    stride: tuple[int, ...] | None = None
-    requires_grad: bool = False
-
-
-Types: TypeAlias = Any
-"""Results of a node with a `TensorType` in place of each tensor; None if they are unknown."""
-
-UNKNOWN = TensorType(None, "unknown", "cpu")
-"""Type of a tensor for which a program records nothing."""
 
 
 def is_symbol(obj: object) -> bool:
@@ -236,15 +205,3 @@ def result_paths(
 def slots_of(types: Types) -> Content:
     """Return a pytree with a new slot in place of each tensor type; other leaves are unchanged."""
     return tree_replace(types, TensorType, Slot)
-
-
-def add_value(node: Node, typed: TensorType) -> Value:
-    """Append an output with a type to a node; return the value."""
-    value = Value(node, len(node.outputs), typed.shape, typed.dtype, typed.device)
-    node.outputs.append(value)
-    if typed.symbols:
-        earlier = node.attributes.get("symbolic_shape")
-        node.attributes["symbolic_shape"] = (
-            typed.symbols if earlier is None else f"{earlier}, {typed.symbols}"
-        )
-    return value

@@ -19,13 +19,12 @@ from tbscope.sources.fx.aliasing import (
     CallArguments,
     Content,
     Slot,
-    TensorType,
-    Types,
     slots_in,
     tree_replace,
     types_in,
     types_of_metadata,
 )
+from tbscope.sources.fx.tensor_types import TensorType, Types
 from tbscope.sources.torch.calling.hyperparameters import is_plain
 from tbscope.sources.torch.calling.pytree import DESCEND, is_walked, leaves_in, rebuilt
 from tbscope.sources.torch.compat.tensors import (

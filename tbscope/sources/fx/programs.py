@@ -14,7 +14,6 @@ from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Argument, Graph
 from tbscope.messages import error_text, shown
 from tbscope.sources.fx.aliasing import (
-    UNKNOWN,
     Content,
     Slot,
     result_paths,
@@ -26,11 +25,12 @@ from tbscope.sources.fx.archive import load_program
 from tbscope.sources.fx.detect import is_exported, is_graph_module, is_unflattened
 from tbscope.sources.fx.reader import Reader
 from tbscope.sources.fx.scopes import ProgramScopes, State, StateKind, state_of
+from tbscope.sources.fx.tensor_types import UNKNOWN
 from tbscope.sources.fx.walk import Walk, class_in, classes_in
 from tbscope.sources.torch.calling.bind import DummyInputs, given_inputs
 from tbscope.sources.torch.calling.signatures import describe_type
 from tbscope.sources.torch.compat.tensors import filled, flat, is_guard, tree_specs_of
-from tbscope.sources.torch.module_names import container_class
+from tbscope.sources.torch.recorded_names import container_class
 from tbscope.utils.gc_pause import collecting_rarely
 from tbscope.utils.validation import Dtypes, InputSize, attribute_of, check_truth
 

@@ -16,13 +16,9 @@ from tbscope.ir.graph import Argument, Constant, Graph, Module, Nest, Node, Sour
 from tbscope.ir.scope_io import describe_calls
 from tbscope.ir.scopes import Scope
 from tbscope.sources.fx.aliasing import (
-    UNKNOWN,
     CallArguments,
     Content,
     Slot,
-    TensorType,
-    Types,
-    add_value,
     result_paths,
     slots_in,
     tree_replace,
@@ -37,9 +33,9 @@ from tbscope.sources.fx.op_costs import (
     written_slots,
 )
 from tbscope.sources.fx.scopes import ModuleStack, State
+from tbscope.sources.fx.tensor_types import UNKNOWN, TensorType, Types, add_value
 from tbscope.sources.torch.calling.argument_values import FILLED, ArgumentConverter
 from tbscope.sources.torch.calling.pytree import children, fields_of, key_text
-from tbscope.sources.torch.captured_scopes import scopes_in_trace
 from tbscope.sources.torch.operations import (
     RANDOM,
     KernelInfo,
@@ -50,6 +46,7 @@ from tbscope.sources.torch.operations import (
     positional_names,
     role_of,
 )
+from tbscope.sources.torch.recorded_names import scopes_in_trace
 from tbscope.sources.torch.source_location import source_of
 
 __all__ = ["ProgramNode", "Reader"]

@@ -17,7 +17,8 @@ import torch
 from tbscope.ir.builder import GraphBuilder, SourceKind
 from tbscope.ir.graph import Call, Parameter, Source, Value
 from tbscope.ir.scopes import Scope
-from tbscope.sources.fx.aliasing import UNKNOWN, Slot, TensorType, add_value, types_of_metadata
+from tbscope.sources.fx.aliasing import Slot, types_of_metadata
+from tbscope.sources.fx.tensor_types import UNKNOWN, TensorType, add_value
 from tbscope.sources.torch.compat.tensors import storage_key
 from tbscope.sources.torch.subclasses import content_of, size_bytes_of, subclass_attributes
 

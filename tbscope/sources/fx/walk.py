@@ -20,11 +20,9 @@ import torch
 
 from tbscope.ir.graph import Constant
 from tbscope.sources.fx.aliasing import (
-    UNKNOWN,
     CallArguments,
     Content,
     Slot,
-    TensorType,
     slots_in,
     tree_replace,
     types_in,
@@ -39,6 +37,7 @@ from tbscope.sources.fx.scopes import (
     is_call,
     label_of,
 )
+from tbscope.sources.fx.tensor_types import UNKNOWN, TensorType
 from tbscope.sources.torch.calling.hyperparameters import hyperparameters
 from tbscope.sources.torch.calling.pytree import is_walked, leaves_in
 from tbscope.sources.torch.compat.tensors import (
@@ -50,8 +49,8 @@ from tbscope.sources.torch.compat.tensors import (
     is_of_tensors,
     is_operator,
 )
-from tbscope.sources.torch.module_names import container_class
 from tbscope.sources.torch.operations import is_random, kernel_info, operation_name
+from tbscope.sources.torch.recorded_names import container_class
 
 __all__ = ["Walk", "attribute_at", "class_in", "classes_in", "hyperparameters_of"]
 

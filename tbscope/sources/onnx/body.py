@@ -17,7 +17,7 @@ from tbscope.ir.builder import GraphBuilder
 from tbscope.ir.graph import Argument, Nest, Role, Shape, Value
 from tbscope.ir.scopes import Scope
 from tbscope.messages import shown
-from tbscope.sources.fx.aliasing import UNKNOWN, TensorType, add_value
+from tbscope.sources.fx.tensor_types import UNKNOWN, TensorType, add_value
 from tbscope.sources.onnx.origins import (
     STACK,
     ModuleRef,

@@ -19,7 +19,7 @@ from functools import lru_cache, partial
 from itertools import takewhile
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from tbscope.sources.torch.captured_scopes import scopes_in_trace
+from tbscope.sources.torch.recorded_names import scopes_in_trace
 
 if TYPE_CHECKING:
     from onnx import FunctionProto, NodeProto, StringStringEntryProto

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from tbscope.ir.builder import GraphBuilder
 from tbscope.ir.graph import Graph, Module, Node, Note, Parameter
 from tbscope.ir.scope_io import STATE, describe_calls
-from tbscope.sources.fx.aliasing import add_value
+from tbscope.sources.fx.tensor_types import add_value
 from tbscope.sources.onnx.body import (
     BodyReader,
     ModelState,

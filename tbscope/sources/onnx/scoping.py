@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from tbscope.ir.builder import GraphBuilder
 from tbscope.ir.scopes import Scope, ScopeKind, self_and_ancestors
 from tbscope.sources.onnx.origins import ModuleRef, Origin
-from tbscope.sources.torch.module_names import container_class
+from tbscope.sources.torch.recorded_names import container_class
 
 if TYPE_CHECKING:
     from tbscope.ir.graph import Call

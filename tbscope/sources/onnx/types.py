@@ -11,7 +11,7 @@ from tbscope.errors import ArgumentError
 from tbscope.ir.builder import SourceKind
 from tbscope.ir.graph import Constant, Nest, Shape
 from tbscope.messages import error_text
-from tbscope.sources.fx.aliasing import UNKNOWN, TensorType
+from tbscope.sources.fx.tensor_types import UNKNOWN, TensorType
 from tbscope.sources.onnx.origins import FOLDED, properties, texts_of
 
 if TYPE_CHECKING:

@@ -5,24 +5,15 @@ node that the program has got since the scope opened gets a line at the head of 
 Unlike other metadata, stack traces reach decomposed programs, `.pt2` files and ONNX files.
 """
 
-import json
-import re
 from contextlib import suppress
 from weakref import WeakKeyDictionary
 
 from torch.fx import Graph, Node
 
 from tbscope.sources.torch.compat.compiler import captured_program, runs_in_compiler
+from tbscope.sources.torch.recorded_names import scope_mark
 
-__all__ = ["close_captured", "open_captured", "scopes_in_trace"]
-
-_MARK = "tbscope.scope "
-# Files may have any text: only what `json.dumps` writes of a text and two numbers is a mark.
-_LINE = re.compile(
-    "^" + _MARK + r"""(\["(?:[^"\\\0-\x1f]|\\["\\bfnrt]|\\u[0-9a-f]{4})+"(?:, [0-9]{1,9}){2}\])$""",
-    re.MULTILINE,
-)
-_MOST_SCOPES = 100
+__all__ = ["close_captured", "open_captured"]
 
 # Where a torch has another form, the user's code runs without its scopes.
 _OTHER_FORMS = (AttributeError, ImportError, LookupError, TypeError)
@@ -54,18 +45,6 @@ def close_captured(name: str | None) -> None:
                 if last is not None and not last < node:
                     break
                 inside = len(node.meta.get("nn_module_stack") or ()) - calls
-                mark = json.dumps([closed, at, max(inside, 0)])
-                node.meta["stack_trace"] = f"{_MARK}{mark}\n{node.meta.get('stack_trace') or ''}"
+                mark = scope_mark(closed, at, max(inside, 0))
+                node.meta["stack_trace"] = f"{mark}\n{node.meta.get('stack_trace') or ''}"
             closed = closed if name in (None, closed) else None
-
-
-def scopes_in_trace(trace: object) -> list[tuple[str, int, int]]:
-    """Return the scopes of the user in the stack trace of a node, outermost first.
-
-    Returns:
-        For each scope its name; the number of nodes and open scopes before it, which separates
-        scopes of one name; and the number of the module calls around the node that run in it.
-    """
-    if not isinstance(trace, str) or _MARK not in trace:
-        return []
-    return [tuple(json.loads(line)) for line in _LINE.findall(trace)[:_MOST_SCOPES]]

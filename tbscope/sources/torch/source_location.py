@@ -12,10 +12,9 @@ import sys
 import sysconfig
 import traceback
 from collections.abc import Iterable
+from importlib.util import find_spec
 from types import CodeType, FrameType, TracebackType
 from typing import TypeAlias
-
-import torch
 
 from tbscope.ir.graph import Source
 
@@ -36,7 +35,9 @@ __all__ = [
     "source_of_script",
 ]
 
-_TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
+# Files of models are read without torch, and refer to its folder.
+_INIT = getattr(find_spec("torch"), "origin", "")
+_TORCH = os.path.dirname(os.path.abspath(_INIT)) + os.sep
 OWN_FILES = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 """The common prefix of the paths of tbscope's sources."""
 _PACKAGE = os.path.dirname(os.path.dirname(OWN_FILES)) + os.sep
@@ -93,7 +94,7 @@ def _public_name(code: CodeType) -> str | None:
     if name.startswith("_"):
         # Some private functions are public under another name: `get_total_norm`.
         public = name.lstrip("_")
-        return public if hasattr(torch.nn.utils, public) else None
+        return public if hasattr(sys.modules["torch.nn.utils"], public) else None
     return code.co_qualname
 
 

@@ -12,8 +12,9 @@ from functools import partial
 from typing import NamedTuple
 
 from tbscope.ir.graph import Argument, Value
-from tbscope.sources.fx.aliasing import UNKNOWN, Content, Slot, slots_in
+from tbscope.sources.fx.aliasing import Content, Slot, slots_in
 from tbscope.sources.fx.op_costs import OpEffects
+from tbscope.sources.fx.tensor_types import UNKNOWN
 from tbscope.sources.torchscript.operators import MUTATIONS
 from tbscope.sources.torchscript.reader import NodeAdapter, ScriptReader
 from tbscope.sources.torchscript.values import (

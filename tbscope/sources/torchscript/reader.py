@@ -11,9 +11,10 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 
 from tbscope.ir.graph import Node, Source
-from tbscope.sources.fx.aliasing import CallArguments, Content, Slot, TensorType, Types
+from tbscope.sources.fx.aliasing import CallArguments, Content, Slot
 from tbscope.sources.fx.reader import ProgramNode, Reader
 from tbscope.sources.fx.scopes import ModuleStack, State
+from tbscope.sources.fx.tensor_types import TensorType, Types
 from tbscope.sources.torch.subclasses import dtype_name
 
 __all__ = ["Journal", "ScriptReader", "NodeAdapter"]

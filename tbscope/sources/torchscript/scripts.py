@@ -18,17 +18,9 @@ from tbscope.ir.graph import Graph
 from tbscope.ir.pytree import map_tree
 from tbscope.messages import error_text, shown
 from tbscope.sources.files import DAMAGED, holds_script, local_file, open_archive, unreadable
-from tbscope.sources.fx.aliasing import (
-    UNKNOWN,
-    Content,
-    TensorType,
-    Types,
-    result_paths,
-    slots_of,
-    types_in,
-    types_of_metadata,
-)
+from tbscope.sources.fx.aliasing import Content, result_paths, slots_of, types_in, types_of_metadata
 from tbscope.sources.fx.scopes import ProgramScopes, State, state_of
+from tbscope.sources.fx.tensor_types import UNKNOWN, TensorType, Types
 from tbscope.sources.pickles import PickledObject, PickledTensor, TensorUnpickler
 from tbscope.sources.torch.calling.bind import DummyInputs, given_inputs, require_made
 from tbscope.sources.torch.calling.pytree import tensor_leaves

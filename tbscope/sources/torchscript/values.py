@@ -18,7 +18,8 @@ from typing import Any, TypeAlias
 import torch
 
 from tbscope.ir.graph import Constant
-from tbscope.sources.fx.aliasing import UNKNOWN, Content, Slot, TensorType, slots_in
+from tbscope.sources.fx.aliasing import Content, Slot, slots_in
+from tbscope.sources.fx.tensor_types import UNKNOWN, TensorType
 from tbscope.sources.torch.subclasses import type_names
 
 __all__ = [

@@ -13,9 +13,10 @@ from functools import partial
 import torch
 
 from tbscope.ir.graph import Source, Value
-from tbscope.sources.fx.aliasing import CallArguments, Content, Slot, Types, types_of_metadata
+from tbscope.sources.fx.aliasing import CallArguments, Content, Slot, types_of_metadata
 from tbscope.sources.fx.op_costs import OpEffects
 from tbscope.sources.fx.scopes import ModuleStack
+from tbscope.sources.fx.tensor_types import Types
 from tbscope.sources.torch.compat.modules import script_call_graph, script_class, script_method
 from tbscope.sources.torch.source_location import source_of_script
 from tbscope.sources.torch.subclasses import content_of
