@@ -37,7 +37,7 @@ _FLAGS = (
 _PATIENCE_MS = 240_000
 
 # What the page is made of: custom elements inside of each other's shadow roots.
-_SCRIPT = """
+SCRIPT = """
 window.tbscope = (() => {
   const seek = (selector, root) => {
     const hit = root.querySelector(selector);
@@ -353,7 +353,7 @@ class Browser:
         """
         width, height = size
         page = self._browser.new_page(viewport={"width": width, "height": height})
-        page.add_init_script(_SCRIPT)
+        page.add_init_script(SCRIPT)
         if not minimap:
             page.add_init_script(_NO_MINIMAP)
         return GraphPage(page, url)

@@ -4,12 +4,17 @@ from tensorboard.compat.proto.graph_pb2 import GraphDef
 
 from tbscope.drawing.chunks import find_chunks, rename
 from tbscope.page.hierarchy import Hierarchy
-from tbscope.page.level_graph import read_levels
+from tbscope.page.level_graph import read_levels, read_root
 
 
 def chunks_of(hierarchy: Hierarchy, **named: set[str]) -> dict[str, str]:
     """Give the new names of all that must stand in chunks."""
     return find_chunks(hierarchy, read_levels(hierarchy), **named)
+
+
+def bears_seeds(hierarchy: Hierarchy, count: int) -> bool:
+    """Tell whether the flow of the root stays whole with a number of entries of the legend."""
+    return read_root(hierarchy).with_boxes(count).folded().keeps_flow()
 
 
 def chunked(message: GraphDef) -> GraphDef:

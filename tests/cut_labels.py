@@ -1,7 +1,8 @@
 """Which labels of first looks the page cuts, and whose part of the label is too long.
 
-`python -m tests.cut_labels` prints how many labels of each kind there are, how many of them are
-cut, and how many only for what tbscope adds to the name: of the gallery and of `real_graphs.py`.
+`PYTHONPATH=tests python -m cut_labels` prints how many labels of each kind there are, how many of
+them are cut, and how many only for what tbscope adds to the name: of the gallery and of
+`real_graphs.py`.
 """
 
 import re
@@ -15,7 +16,7 @@ from tbscope.page.glyphs import Box
 from tbscope.page.hierarchy import Hierarchy
 from tbscope.page.scenes import read_scene
 
-_TITLE = re.compile(r"__function_library__(.*?)(_template)?")
+_TITLE = re.compile(r"__function_library__(.*?)(_template(_[0-9]+)?)?")
 _OUR_BOX = re.compile(r"((ops|parts|step[0-9]*)[.][0-9-]+|inputs|outputs|ends)")
 # What makes a name differ from others: `add.2nd`, `rotate.1`, `Block_2`, `attention_mask.in`.
 _ADDED = re.compile(r"([.]([0-9]+|[0-9]+(st|nd|rd|th)|in|out)|_[0-9]+)\Z")

@@ -103,7 +103,7 @@ def test_two_structures_of_one_class_have_names_of_their_own():
         *(line for at in "23" for line in block(f"d/{at}", extra=(f"d/{at}/mul mul",))),
     )
     classes = {name: "Block" for name in hierarchy.boxes if name.count("/") == 1}
-    assert scopes(seeds(hierarchy, classes)) == ["Others", "Block", "Block_3", "Block_2"]
+    assert scopes(seeds(hierarchy, classes)) == ["Others", "Block", "Block", "Block"]
 
 
 def titles_of(first, second):
@@ -117,14 +117,31 @@ def titles_of(first, second):
     return [title for title in scopes(found) if title != "Others"]
 
 
-def test_a_class_has_its_own_name_and_its_second_structure_a_number():
-    assert titles_of("EncoderLayer", "DecoderLayer") == ["EncoderLayer", "DecoderLayer"]
-    assert titles_of("EncoderLayer", "EncoderLayer") == ["EncoderLayer", "EncoderLayer_2"]
+def test_all_structures_of_a_class_have_its_name():
+    assert titles_of("Encoder", "Decoder") == ["Encoder", "Decoder"]
+    assert titles_of("Encoder", "Encoder") == ["Encoder", "Encoder"]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "titles"),
+    [
+        ("LayerCrossAttention", "LayerFF", ["CrossAttention", "LayerFF"]),
+        ("DecoderLayer", "Attention", ["Decoder", "Attention"]),
+        # Another class contains each part.
+        ("DecoderLayer", "MyDecoder", ["DecoderLayer", "MyDecoder"]),
+        # A part of less than half the name would be another name.
+        ("LearnedPositionalEmbedding", "MLP", ["LearnedPositionalEmbedding", "MLP"]),
+    ],
+)
+def test_a_class_whose_name_the_page_would_cut_is_called_by_a_part(first, second, titles):
+    assert titles_of(first, second) == titles
 
 
 def test_no_function_is_named_like_an_op_type():
     hierarchy = tree("h/0/a/b attn", "h/1/a/b attn", "x A_template")
-    assert scopes(seeds(hierarchy, dict.fromkeys(["h/0/a", "h/1/a"], "A"))) == ["A_2"]
+    found = seeds(hierarchy, dict.fromkeys(["h/0/a", "h/1/a"], "A"))
+    assert {seed.name.partition("/")[0] for seed in found} == {f"{LIBRARY}A_template_2"}
+    assert scopes(found) == ["A"]
 
 
 @pytest.mark.parametrize(

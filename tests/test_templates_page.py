@@ -210,16 +210,17 @@ def page(browser, tmp_path_factory, graphs):
         yield browser.open(server.url)
 
 
+TEMPLATES = """
+    const map = tbscope.find('tf-graph').graphHierarchy.getNodeMap();
+    const boxes = Object.values(map).filter((node) => node.type === 0);
+    return Object.fromEntries(
+        boxes.filter((box) => box.templateId).map((box) => [box.name, box.templateId]));
+"""
+
+
 def templates(page):
     """Give the template of every box, drawn or not, that the page found."""
-    return page._page.evaluate(
-        """() => {
-          const map = tbscope.find('tf-graph').graphHierarchy.getNodeMap();
-          const boxes = Object.values(map).filter((node) => node.type === 0);
-          return Object.fromEntries(
-            boxes.filter((box) => box.templateId).map((box) => [box.name, box.templateId]));
-        }"""
-    )
+    return page._page.evaluate(f"() => {{{TEMPLATES}}}")
 
 
 def fills(page):
@@ -325,7 +326,7 @@ def test_the_functions_panel_is_a_legend_of_classes(page):
     page.show("gpt2")
     colours = templates(page)
     assert dict(legend(page)) == {
-        "NewGELUActivation": colours["transformer/h/0/mlp/act"],
+        "Activation": colours["transformer/h/0/mlp/act"],
         "Attention": colours["transformer/h/0/attn"],
         "MLP": colours["transformer/h/0/mlp"],
         "Block": colours["transformer/h/0"],

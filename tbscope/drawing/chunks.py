@@ -42,7 +42,6 @@ def find_chunks(
     boxed: Collection[str] = (),
     iterations: Collection[str] = (),
     modules: Collection[str] = (),
-    rows: bool = True,
 ) -> dict[str, str]:
     """Return new names for the boxes and nodes that must be grouped in chunks.
 
@@ -53,7 +52,6 @@ def find_chunks(
             called: they may go into chunks like operations.
         iterations: The names of boxes of functions or loop iterations in which modules were called.
         modules: The names of nodes that represent modules.
-        rows: Whether long rows of modules are split.
     Returns:
         The new name of each box or node that moves into a chunk, by its old name, for
         `rename`. No new name is in use already.
@@ -89,7 +87,7 @@ def find_chunks(
         )
         repeated = state.union(at for at in known if names[at] in iterations)
         prefix = rename([box.name], mapping)[0]
-        cutter = _Cutter(level, unique, above, rows=rows)
+        cutter = _Cutter(level, unique, above)
         for index, path in cutter.cut(pinned, known - repeated, repeated):
             label = level.labels[index]
             new = f"{path}/{label}"
@@ -127,10 +125,10 @@ def rename(names: Iterable[str], mapping: Mapping[str, str]) -> list[str]:
 class _Cutter:
     """Splits one level into chunks, and chunks that are still too large again."""
 
-    def __init__(self, level: LevelGraph, unique: UniqueNames, above: str, *, rows: bool) -> None:
+    def __init__(self, level: LevelGraph, unique: UniqueNames, above: str) -> None:
         self._level = level
         self._unique = unique
-        self._above, self._rows = above, rows
+        self._above = above
 
     def cut(
         self, pinned: set[int], modules: set[int], iterations: set[int]
@@ -154,7 +152,7 @@ class _Cutter:
                 listed = len(known) + sum(map(is_state, level.ops)) == len(level)
                 ends = {at for at, op in enumerate(level.ops) if is_end(op)}
                 pinned, modules, iterations = set(), ends | known if listed else ends, set()
-            groups = split_level(level, pinned, modules, iterations, rows=self._rows)
+            groups = split_level(level, pinned, modules, iterations)
             if path:
                 beside = set(range(len(level))).difference(*groups)
                 yield from ((indices[at], path) for at in sorted(beside))

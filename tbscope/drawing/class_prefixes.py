@@ -1,4 +1,4 @@
-"""Class prefixes: the prefix that the classes of a model share, and their names without it.
+"""Class names as they are drawn: without the prefix that the classes of a model share, and whole.
 
 `RTDetrEncoderLayer`, `RTDetrMultiheadAttention`, `RTDetrMLPPredictionHead`: the page shows some
 thirteen characters of each, and the first six are equal.
@@ -11,13 +11,15 @@ from collections.abc import Iterable
 from tbscope.ir.graph import Graph
 from tbscope.page.label_widths import fits_box
 
-__all__ = ["find_family", "short_names"]
+__all__ = ["find_family", "short_names", "whole_part"]
 
-# The words that a class name is made of: `RT`, `Detr`, `MLP`, `Wav2`, `V2`.
-_WORD = re.compile(r"[A-Z]+[0-9]*(?=[A-Z][a-z]|_|\Z)|[A-Z]?[a-z]+[0-9]*|[0-9]+|_+|.")
-# A prefix must be shared by at least this number of classes, and by this part of all.
+# The words that a class name is made of: `RT`, `Detr`, `MLP`, `Wav2`, `Norm2d`, `Block2D`.
+_WORD = re.compile(r"(?:[A-Z]+(?![a-z])|[A-Z]?[a-z]+)(?:[0-9]+[dD]?(?![a-z]))?|.")
+# A prefix must be shared by at least this number of classes, by this part of all, and by almost as
+# many as share the most common prefix.
 _FEWEST = 3
 _PART = 0.3
+_ALMOST = 0.75
 _TORCHS = "torch."
 
 
@@ -46,19 +48,41 @@ def short_names(graph: Graph) -> dict[str, str]:
 
 
 def find_family(labels: Iterable[str]) -> str:
-    """Return the prefix of whole words that most names share, or an empty text.
+    """Return the longest prefix before a capital that most names share, or an empty text.
 
     >>> find_family(["GPT2Model", "GPT2Block", "GPT2MLP", "NewGELUActivation"])
     'GPT2'
     """
     distinct = set(labels)
-    counts: Counter[str] = Counter()
-    for label in distinct:
-        start = ""
-        words = _WORD.findall(label)
-        for word in words[:-1]:
-            start += word
-            counts[start] += 1
-    most = max(_FEWEST, _PART * len(distinct))
-    shared = [start for start, count in counts.items() if count >= most]
-    return max(shared, key=lambda start: (counts[start], len(start)), default="")
+    counts = Counter(
+        label[:at]
+        for label in distinct
+        for at, letter in enumerate(label)
+        if at and letter.isupper()
+    )
+    fewest = max(_FEWEST, _PART * len(distinct), _ALMOST * max(counts.values(), default=0))
+    shared = [start for start, count in counts.items() if count >= fewest]
+    return max(shared, key=len, default="")
+
+
+def whole_part(name: str, names: Iterable[str]) -> str:
+    """Return the last words of a class name that the page shows whole, or all but the last one.
+
+    Args:
+        name: The name; it is returned as it is if it fits, or if no part of half its length does.
+        names: The names of all classes; no other of them may contain the part.
+
+    >>> whole_part("LayerCrossAttention", ["SelfAttention"]), whole_part("Norm", ["Norm"])
+    ('CrossAttention', 'Norm')
+    """
+    words = [] if fits_box(name) else _WORD.findall(name)
+    parts = ["".join(words[at:]) for at in range(1, len(words))] + ["".join(words[:-1])]
+    others = {*names} - {name}
+    whole = (
+        part
+        for part in parts
+        if fits_box(part)
+        and 2 * len(part) >= len(name)
+        and not any(part in other for other in others)
+    )
+    return next(whole, name)

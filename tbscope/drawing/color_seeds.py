@@ -17,6 +17,7 @@ from itertools import islice
 from operator import attrgetter
 from typing import NamedTuple
 
+from tbscope.drawing.class_prefixes import whole_part
 from tbscope.drawing.naming import ORDINAL, UniqueNames
 from tbscope.page.constants import (
     COLOURED_LIMIT,
@@ -27,13 +28,12 @@ from tbscope.page.constants import (
 )
 from tbscope.page.glyphs import Box
 from tbscope.page.hierarchy import Hierarchy, read_through
-from tbscope.page.level_graph import word_of_end
-from tbscope.page.scenes import read_scene
+from tbscope.page.level_graph import read_root, word_of_end
 from tbscope.page.templates import Structure, Structures
 
 __all__ = ["NodeHead", "seeds"]
 
-_OTHERS = "Others"
+_OTHERS = f"Others{LIBRARY_ENDING}"
 _ILLEGAL = re.compile(r"[^A-Za-z0-9_]")
 
 # The number of the most frequent structures that are tried for one position among the hues.
@@ -57,8 +57,9 @@ class NodeHead(NamedTuple):
 def seeds(
     hierarchy: Hierarchy,
     classes: Mapping[str, str],
-    stages: Mapping[str, str] | None = None,
     parameters: Mapping[str, int] | None = None,
+    *,
+    is_step: bool = False,
 ) -> list[NodeHead]:
     """Return the nodes that make the page colour equal boxes equally.
 
@@ -66,9 +67,8 @@ def seeds(
         hierarchy: The nodes of a GraphDef without seeds.
         classes: The class of the module that a box represents (`GPT2Block`), by the name of
             the box.
-        stages: The title of each box of gradients or of an optimizer, by its name. If there are
-            any, the legend has one entry for each class.
         parameters: The number of parameters of that module, by the name of the box.
+        is_step: Whether the legend has one entry for each class, as for a training step.
     Returns:
         Copies of one box of each structure that several boxes have, flat structures first,
         without embedded nodes and edges from outside. Structures that occur once have no copy.
@@ -78,26 +78,25 @@ def seeds(
         page colours graphs.
     """
     structures = Structures(hierarchy)
-    held, stages = parameters or {}, stages or {}
+    held = parameters or {}
     kinds = [each for each in structures.all if each.count > 1 and each.box.name in classes]
     kinds.sort(key=lambda kind: held.get(kind.box.name, 0) * kind.count, reverse=True)
     entries: dict[object, Structure] = {}
     for kind in kinds:
-        entries.setdefault(classes[kind.box.name] if stages else kind, kind)
+        entries.setdefault(classes[kind.box.name] if is_step else kind, kind)
     chosen = _chosen(hierarchy, structures, [*entries.values()][:HUES])
     kinds = [kind for kind in entries.values() if kind in chosen][:HUES]
     alone = _alone(hierarchy, len(kinds), len(chosen))
     if alone is None:
         return []
     listed = set(kinds[:alone])
-    # The entries come first: they have the plain names of their classes.
-    order = sorted(chosen, key=lambda structure: (structure not in listed, -structure.count))
-    titles = _titles(order, {**stages, **classes}, {item.op for item in hierarchy.items.values()})
+    titles = _titles(chosen, classes, {item.op for item in hierarchy.items.values()})
     heads: list[NodeHead] = []
     for structure in _order_apart(chosen, structures, listed):
-        own = f"{LIBRARY}{titles[structure]}{LIBRARY_ENDING}"
-        shared = f"{LIBRARY}{_OTHERS}{LIBRARY_ENDING}/{titles[structure]}"
-        heads += _copy(structure.box, own if structure in listed else shared, structures)
+        title = titles[structure]
+        shared = f"{_OTHERS}/{title.replace(LIBRARY_ENDING, '')}"
+        scope = LIBRARY + (title if structure in listed else shared)
+        heads += _copy(structure.box, scope, structures)
     return heads
 
 
@@ -191,16 +190,15 @@ def _titles(
 ) -> dict[Structure, str]:
     """Return a unique title for each structure, from its class, or from the name of a function.
 
-    The first structure of a class has the plain name of the class, and another one a number behind
-    it.
+    Titles end in `LIBRARY_ENDING`, and in a number if another structure has that class: the page
+    shows neither.
     """
-    # The page regards a node whose op type is the name of a function as a call of it, so titles
-    # must differ from op types.
-    taken = (op.removesuffix(LIBRARY_ENDING) for op in ops if op.endswith(LIBRARY_ENDING))
-    unique = UniqueNames([*taken, _OTHERS], numbered=lambda title, number: f"{title}_{number}")
+    # The page regards a node whose op type is the name of a function as a call of it.
+    unique = UniqueNames([*ops, _OTHERS], numbered=lambda title, number: f"{title}_{number}")
     names = (classes.get(structure.box.name, structure.box.label) for structure in chosen)
-    legal = [_ILLEGAL.sub("_", ORDINAL.sub("", name)).lstrip("_") or "Box" for name in names]
-    return dict(zip(chosen, unique.claim_each(legal), strict=True))
+    legal = (_ILLEGAL.sub("_", ORDINAL.sub("", name)).lstrip("_") or "Box" for name in names)
+    wishes = [f"{whole_part(name, classes.values())}{LIBRARY_ENDING}" for name in legal]
+    return dict(zip(chosen, unique.claim_each(wishes), strict=True))
 
 
 def _copy(box: Box, scope: str, structures: Structures) -> Iterator[NodeHead]:
@@ -230,25 +228,14 @@ def _alone(hierarchy: Hierarchy, count: int, most: int) -> int | None:
         count: The number of structures that may have an entry of their own.
         most: The number of all structures to seed; some may share a further entry.
     """
-    root = hierarchy.root
     if not most:
         return None
-
-    def put_aside(functions: int) -> set[str]:
-        """Return the glyphs that the page puts aside at the root, with that many functions."""
-        added = [f"{LIBRARY}{number}" for number in range(functions)]
-        root.children.update((name, Box(name, name, root)) for name in added)
-        aside = {shape.name for shape in read_scene(hierarchy, root).aside}
-        for name in added:
-            del root.children[name]
-        return aside
-
-    unseeded: set[str] | None = None
+    if len(hierarchy.root.children) + count + 1 < CROWD_SIZE:
+        return count
+    level = read_root(hierarchy)
+    unseeded = level.folded().put_aside()
     for alone in range(count, -1, -1):
-        functions = alone + (alone < most)
-        if len(root.children) + functions < CROWD_SIZE:
-            return alone
-        unseeded = put_aside(0) if unseeded is None else unseeded
-        if put_aside(functions) == unseeded:
+        # Boxes of the panel come last, so that all others keep their indices.
+        if level.with_boxes(alone + (alone < most)).folded().put_aside() == unseeded:
             return alone
     return None

@@ -34,7 +34,7 @@ from tbscope.ir.placement.partition import Placement
 from tbscope.ir.scope_io import OPERATIONS, read_only_by
 from tbscope.ir.scopes import Scope
 from tbscope.page.hierarchy import Hierarchy
-from tbscope.page.level_graph import bears_seeds, read_levels
+from tbscope.page.level_graph import read_levels
 from tbscope.page.op_types import op_type
 
 __all__ = ["Layout", "lay_out"]
@@ -134,23 +134,16 @@ def lay_out(
     drawing.split()
     layout, hierarchy = drawing.layout, drawing.hierarchy
     if templates:
-        # The class of the module that each box represents, and titles of the boxes of gradients and
-        # optimizers.
-        classes: dict[str, str] = {}
-        stages: dict[str, str] = {}
-        for scope, name in layout.boxes.items():
-            title = short.get(scope.part.label, scope.part.label)
-            if name and scope.phase != "forward":
-                stages[name] = f"{title}_{scope.phase}"
-            elif name and scope.kind == "module":
-                classes[name] = title
+        # The class of the module that each box represents.
+        classes = {
+            name: short.get(scope.part.label, scope.part.label)
+            for scope, name in layout.boxes.items()
+            if name and scope.kind == "module" and scope.phase == "forward"
+        }
+        is_step = any(scope.phase != "forward" for scope in layout.boxes)
         parts = ((layout.boxes.get(scope), part) for scope, part in tree.part_of.items())
         parameters = {name: part.holds.parameters for name, part in parts if name}
-        made = seeds(hierarchy, classes, stages, parameters)
-        # The page counts the seeds' boxes when it looks for glyphs to put aside at the top level.
-        count = len({seed.name.partition("/")[0] for seed in made})
-        if bears_seeds(hierarchy, count, drawing.levels.get(hierarchy.root)):
-            layout.seeds = made
+        layout.seeds = seeds(hierarchy, classes, parameters, is_step=is_step)
     hierarchy.forget()
     return layout
 
@@ -281,6 +274,10 @@ class _Candidate:
             self.hierarchy.forget()
             self._build()
             levels = read_levels(self.hierarchy)
+        root = self.hierarchy.root
+        if root in levels and not is_crowded(levels[root]):
+            # The page counts an entry of the legend among the glyphs of the top level.
+            levels[root] = levels[root].with_boxes(1)
         self.levels = levels
         self.crowded = {box: level for box, level in levels.items() if is_crowded(level)}
         self.full = {box: level for box, level in levels.items() if is_full(level)}
@@ -327,7 +324,6 @@ class _Candidate:
             mapping = find_chunks(
                 self.hierarchy,
                 self.levels if options.rows else self.crowded,
-                rows=options.rows,
                 boxed={names.scopes[box] for box in free},
                 iterations={names.scopes[box] for box in boxes if box not in free},
                 modules={

@@ -119,10 +119,10 @@ def is_library(glyph: Glyph) -> bool:
 def is_of_legend(name: str) -> bool:
     """Whether a node is in a box of the panel that serves only as a legend of colours.
 
-    The name of this kind of box ends in `LIBRARY_ENDING`, or contains a character that no
-    function's name can contain.
+    The name of this kind of box ends in `LIBRARY_ENDING`, and perhaps in a number behind it, or
+    contains a character that no function's name can contain.
     """
     box = name.partition("/")[0]
     if not box.startswith(LIBRARY):
         return False
-    return box.endswith(LIBRARY_ENDING) or not _WORD.fullmatch(box)
+    return box.rstrip("_0123456789").endswith(LIBRARY_ENDING) or not _WORD.fullmatch(box)

@@ -13,13 +13,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tbscope.page.constants import ASIDE_OP, CROWD_SIZE
+from tbscope.page.constants import ASIDE_OP, CROWD_SIZE, LIBRARY
 from tbscope.page.glyphs import Box, Glyph, Item
 from tbscope.page.hierarchy import Hierarchy
 from tbscope.page.scenes import reached
 from tbscope.page.series import find_crowded, fold
 
-__all__ = ["LevelGraph", "bears_seeds", "read_levels", "word_of_end"]
+__all__ = ["LevelGraph", "read_levels", "read_root", "word_of_end"]
 
 _Steps = dict[int, list[int]]
 
@@ -68,9 +68,10 @@ class LevelGraph:
         return self._folded
 
     def with_boxes(self, count: int) -> "LevelGraph":
-        """Return the level with a number of additional boxes that have no lines."""
-        labels = [*self.labels, *(f"{number}_template" for number in range(count))]
-        level = LevelGraph(labels, self.ops + [""] * count, self.links, self.fed, self.giving)
+        """Return the level with a number of additional boxes of the function panel."""
+        labels = [*self.labels, *(f"{LIBRARY}{number}" for number in range(count))]
+        ops = self.ops + [""] * count
+        level = LevelGraph(labels, ops, self.links, self.fed, self.giving, self.ends)
         # The page folds no boxes, so the stacks do not change.
         level._stacks = self.series()
         return level
@@ -229,24 +230,9 @@ def read_levels(hierarchy: Hierarchy, fewest: int = CROWD_SIZE) -> dict[Box, Lev
     return _levels(hierarchy, [box for box in boxes if len(box.children) >= fewest])
 
 
-def bears_seeds(hierarchy: Hierarchy, count: int, known: LevelGraph | None = None) -> bool:
-    """Whether the flow of the root stays whole with a number of boxes for the function panel.
-
-    The page counts these boxes among the children of the root when it looks for high degrees,
-    and only then moves them to the panel.
-
-    Args:
-        hierarchy: All nodes without these boxes, already in chunks where needed.
-        count: The number of boxes.
-        known: The level of the root, if `read_levels` has returned it; None to read it here.
-
-    Source: render.ts, `buildSubhierarchy`
-    """
-    root = hierarchy.root
-    if len(root.children) + count < CROWD_SIZE:
-        return True
-    level = _levels(hierarchy, [root])[root] if known is None else known
-    return level.with_boxes(count).folded().keeps_flow()
+def read_root(hierarchy: Hierarchy) -> LevelGraph:
+    """Return the level of the root."""
+    return _levels(hierarchy, [hierarchy.root])[hierarchy.root]
 
 
 def _levels(hierarchy: Hierarchy, boxes: list[Box]) -> dict[Box, LevelGraph]:

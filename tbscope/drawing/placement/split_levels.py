@@ -42,9 +42,11 @@ __all__ = [
 Groups: TypeAlias = list[list[int]]
 """The indices of the children in each chunk."""
 
-# The most children of a level before functions and loops of the source code become boxes, and the
-# most operations beside boxes.
-_MANY, _MOST_BETWEEN = 30, 12
+# The most children of a level, and the most operations beside its boxes, before functions and loops
+# of the source code become boxes.
+_MANY, _MANY_LOOSE = 30, 8
+# The most operations beside boxes before others share boxes.
+_MOST_BETWEEN = 12
 # The most children that repeat on a level before they are split.
 _MOST_IN_ROW = 40
 # The sizes of chunks; the smallest with which there are few enough chunks is used.
@@ -64,7 +66,6 @@ _DIGITS = "0123456789"
 _NOTHING: set[int] = set()
 _STATE_OPS = frozenset({"Parameter", "Buffer"})
 
-_NUMBER = re.compile("[0-9]+")
 _NTH = re.compile(r"(.*\.)([0-9]+)(?:st|nd|rd|th)")
 
 
@@ -73,8 +74,6 @@ def split_level(
     pinned: set[int],
     modules: set[int],
     rounds: set[int] = _NOTHING,
-    *,
-    rows: bool = True,
 ) -> Groups:
     """Return the groups of children that become chunks, in order; empty for a level drawn well.
 
@@ -85,10 +84,9 @@ def split_level(
             would stay blank, or cut an exit of the flow off; a slow layout is accepted.
         rounds: Boxes of functions or loop iterations in which modules were called, and parameters
             that are nodes. They move into a chunk only if chunks of operations do not help.
-        rows: Whether long rows of children that repeat are split first.
     """
     kept = pinned | modules | rounds
-    repeated = _runs(level, set(range(len(level))) - pinned if rows else _NOTHING)
+    repeated = _runs(level, set(range(len(level))) - pinned)
     cut, _ = _first(level, chain(repeated, _between(level)), _Cut.is_good)
     if cut is not None or not is_crowded(level):
         return cut.groups if cut else []
@@ -396,6 +394,11 @@ def _fits(level: LevelGraph, most: int) -> bool:
     return len(level.folded()) <= most
 
 
+def _loose(level: LevelGraph) -> set[int]:
+    """Return the operations beside the boxes of a level."""
+    return _operations(level) if "" in level.ops else _NOTHING
+
+
 def _operations(level: LevelGraph) -> set[int]:
     """Return the operations of a level, which are named by their op types."""
     named = enumerate(zip(level.labels, level.ops, strict=True))
@@ -403,8 +406,8 @@ def _operations(level: LevelGraph) -> set[int]:
 
 
 def is_full(level: LevelGraph) -> bool:
-    """Whether a level has many children, or too many operations beside its boxes."""
-    return len(level.folded()) > _MANY or any(_between(level))
+    """Whether a level has many children, or many operations beside its boxes."""
+    return len(level.folded()) > _MANY or len(_loose(level)) > _MANY_LOOSE
 
 
 def needs_split(level: LevelGraph) -> bool:
@@ -445,7 +448,7 @@ def _between(level: LevelGraph) -> Iterator[Groups]:
 
     The largest groups that leave at most a dozen operations beside the boxes are the grouping.
     """
-    loose = _operations(level) if "" in level.ops else _NOTHING
+    loose = _loose(level)
     if len(loose) <= _MOST_BETWEEN:
         return
     group_of: dict[int, list[int]] = {}
@@ -519,13 +522,13 @@ def _of_numbered(level: LevelGraph, indices: set[int]) -> Iterator[Groups]:
         calls = by_stem.get((f"{level.labels[index]}.", op))
         if calls is not None:
             calls.setdefault(1, index)
+    # A box of all children would be the same level again.
     groups = [
         list(members.values())
         for members in by_stem.values()
-        if len(members) >= SERIES_SIZE and max(members) - min(members) < len(members)
+        if SERIES_SIZE <= len(members) < len(level) - 1
+        and max(members) - min(members) < len(members)
     ]
-    # A box of all children would be the same level again.
-    groups = [group for group in groups if 0 < len(group) < len(level) - 1]
     yield from ([group] for group in groups)
     if len(groups) > 1:
         yield groups
@@ -641,7 +644,7 @@ def read_number(label: str, op: str = "") -> tuple[str, int] | None:
     number = label.partition("_")[0]
     if label.endswith("]"):
         number = label.rpartition("[")[2][:-1]
-    return ("", int(number)) if _NUMBER.fullmatch(number) else None
+    return ("", int(number)) if number.isdecimal() else None
 
 
 def stem_of_end(label: str) -> str:
