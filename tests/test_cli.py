@@ -26,7 +26,7 @@ from tensorboard.compat.proto.graph_pb2 import GraphDef
 
 from tbscope.cli import main
 from tbscope.cli.command_line import COMMANDS
-from tbscope.cli.parameters import DTYPES, InputSpec
+from tbscope.cli.parameters import DTYPES, InputSpec, parse_input
 from tbscope.cli.target import make_inputs
 from tests.warm import run_warm
 
@@ -309,18 +309,24 @@ def test_a_file_finds_its_neighbours_and_may_be_called_like_a_module(folder):
 
 def test_the_same_seed_gives_the_same_inputs_and_another_seed_others():
     specs = [InputSpec(None, (2, 3), "float32"), InputSpec("ids", (50,), "int64")]
-    (first,), named = make_inputs(specs, seed=1)
-    (again,), named_again = make_inputs(specs, seed=1)
-    (other,), _ = make_inputs(specs, seed=2)
+    (first,), named = make_inputs(specs, None, seed=1)
+    (again,), named_again = make_inputs(specs, None, seed=1)
+    (other,), _ = make_inputs(specs, None, seed=2)
     assert torch.equal(first, again)
     assert torch.equal(named["ids"], named_again["ids"])
     assert not torch.equal(first, other)
     assert named["ids"].unique().tolist() == [0, 1]
 
 
+def test_made_up_inputs_are_on_the_device_of_the_model():
+    model = torch.nn.Linear(2, 2, device="meta")
+    (made,), named = make_inputs([parse_input("1x2"), parse_input("y=2")], model, seed=0)
+    assert (made.device, named["y"].device) == (torch.device("meta"),) * 2
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_inputs_have_the_type_asked_for(dtype):
-    positional, named = make_inputs([InputSpec(None, (2, 0), dtype)], seed=0)
+    positional, named = make_inputs([InputSpec(None, (2, 0), dtype)], None, seed=0)
     assert named == {}
     assert (positional[0].shape, positional[0].dtype) == ((2, 0), getattr(torch, dtype))
 

@@ -213,7 +213,7 @@ def _graph_of_model(
         loaded: Any = None if inputs_from is None else targets.load_inputs(inputs_from)
         how["loss"] = None if loss_from is None else targets.load_loss(loss_from)
         with in_command_words(inputs):
-            positional, named = targets.make_inputs(inputs, seed=seed, fake=fake)
+            positional, named = targets.make_inputs(inputs, model, seed=seed, fake=fake)
             if inputs_from is None:
                 made_up = isinstance(target, HubConfig) and not inputs
                 loaded = targets.example_input(model) if made_up else positional

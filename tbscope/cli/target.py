@@ -366,12 +366,13 @@ def _quiet() -> Iterator[None]:
 
 
 def make_inputs(
-    specs: Sequence[InputSpec], *, seed: int, fake: bool = False
+    specs: Sequence[InputSpec], model: object, *, seed: int, fake: bool = False
 ) -> "tuple[tuple[torch.Tensor, ...] | None, dict[str, torch.Tensor]]":
     """Return random tensors, which depend on the seed alone.
 
     Args:
         specs: The tensors to make, in order.
+        model: The model, on whose device they are.
         seed: The seed of a separate generator; torch's global generator is not used.
         fake: Whether they are fake tensors, which take no memory.
     Returns:
@@ -381,13 +382,14 @@ def make_inputs(
     """
     import torch
 
+    from tbscope.sources.torch.calling.bind import device_of
     from tbscope.sources.torch.calling.dummy_inputs import make_tensor, seeded
 
     generator = seeded(seed)
     positional, named = [], {}
     for spec in specs:
         dtype: torch.dtype = getattr(torch, spec.dtype)
-        tensor = make_tensor(spec.shape, dtype, generator, fake=fake)
+        tensor = make_tensor(spec.shape, dtype, generator, device=device_of(model), fake=fake)
         if spec.name is None:
             positional.append(tensor)
         else:

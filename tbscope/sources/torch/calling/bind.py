@@ -28,6 +28,7 @@ __all__ = [
     "DummyInputs",
     "bind_inputs",
     "callee_name",
+    "device_of",
     "given_inputs",
     "require_made",
     "require_model",
@@ -77,11 +78,11 @@ class DummyInputs(NamedTuple):
                 why="inputs of these sizes would replace it",
                 fix="leave one of the two out",
             )
-        device = _device_of(model)
+        device = device_of(model)
         return made_inputs(self.input_size, self.dtypes, device=device, fake=self.fake)
 
 
-def _device_of(model: object) -> torch.device | None:
+def device_of(model: object) -> torch.device | None:
     """Return the device of a module's first parameter, or None without parameters."""
     first = next(model.parameters(), None) if isinstance(model, torch.nn.Module) else None
     return None if first is None else first.device
@@ -370,5 +371,5 @@ class _Binding:
                 why=error_text(error),
                 fix="give input_to_model",
             ) from error
-        device = _device_of(self.model)
+        device = device_of(self.model)
         return example if device is None else map_tensors(lambda tensor: tensor.to(device), example)
