@@ -63,10 +63,12 @@ def _print_versions(ctx: click.Context, _: click.Parameter, wanted: bool) -> Non
     if wanted and not ctx.resilient_parsing:
         from importlib.metadata import version
 
+        from tbscope.cli.output import say
+
         # The package root that runs; that of an installed tbscope may be another.
-        click.echo(f"tbscope {import_module('tbscope').__version__}")
+        say(f"tbscope {import_module('tbscope').__version__}")
         for library in ("torch", "tensorboard"):
-            click.echo(f"{library} {version(library)}")
+            say(f"{library} {version(library)}")
         ctx.exit()
 
 

@@ -8,13 +8,14 @@ import click
 
 from tbscope.cli.command_errors import in_command_words
 from tbscope.cli.parameters import Command, library_options
-from tbscope.options import DRAWING
+from tbscope.options import DRAWING, check_options
 from tbscope.overlays.overlay import BUILT_IN
+from tbscope.utils.option import take_values
 
 if TYPE_CHECKING:
     from tbscope.ir.graph import Graph
 
-__all__ = ["changed_options", "drawing_options", "opening_line", "write_log"]
+__all__ = ["changed_options", "drawing_options", "opening_line", "take_drawing", "write_log"]
 
 
 def drawing_options() -> list[Callable[[Command], Command]]:
@@ -31,6 +32,18 @@ def drawing_options() -> list[Callable[[Command], Command]]:
         ),
         *library_options(DRAWING),
     ]
+
+
+def take_drawing(options: dict[str, Any]) -> Any:
+    """Remove the options of a drawing from those of a command, check them, and return them.
+
+    Raises:
+        ArgumentError: An option has a value that it does not take.
+    """
+    drawing: Any = take_values(DRAWING, options)
+    with in_command_words():
+        check_options(**drawing)
+    return drawing
 
 
 def changed_options(drawing: Mapping[str, object]) -> dict[str, Any]:

@@ -126,7 +126,7 @@ def table(titles: Sequence[str], rows: Sequence[Sequence[str]], *, numeric: int 
     return Table(titles, rows, [at >= words for at in range(len(titles))])
 
 
-def give_tables(tables: Sequence[Table], output: Path | None = None) -> None:
+def give_tables(tables: Sequence[object], output: Path | None = None) -> None:
     """Print tables below each other, drawn by rich on a terminal, or write them to a file as text.
 
     Raises:

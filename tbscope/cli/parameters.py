@@ -148,7 +148,7 @@ def parse_target(text: str) -> Target:
     >>> parse_target("s3://room/runs/net:large@7")
     GraphPath(path='s3://room/runs/net', tag='large@7')
     >>> parse_target("hf:bert-base-uncased")
-    HubConfig(name='bert-base-uncased')
+    HubConfig(name='bert-base-uncased', fake=False)
 
     Raises:
         click.BadParameter: The text has another form, and is no existing path.

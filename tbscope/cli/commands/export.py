@@ -5,7 +5,13 @@ from typing import Any
 import click
 
 from tbscope.cli.command_errors import command, in_command_words
-from tbscope.cli.log_folder import changed_options, drawing_options, opening_line, write_log
+from tbscope.cli.log_folder import (
+    changed_options,
+    drawing_options,
+    opening_line,
+    take_drawing,
+    write_log,
+)
 from tbscope.cli.output import check_folder, give_document, put_in_file, say
 from tbscope.cli.parameters import (
     OutputFile,
@@ -16,7 +22,8 @@ from tbscope.cli.parameters import (
     takes,
 )
 from tbscope.cli.run_target import graph_of_target, takes_a_target
-from tbscope.options import DRAWING, PLACING, check_options, check_placing
+from tbscope.options import PLACING, check_placing
+from tbscope.utils.option import take_values
 
 __all__ = ["FORMS_HELP", "export"]
 
@@ -80,11 +87,10 @@ def export(
     tbscope export model.onnx -o net.svg --depth 1
     tbscope export nets.py:make_model -i 1x3 --logdir runs/net --tag large --overlay flops
     """  # noqa: D301
-    drawing: Any = {name: options.pop(name) for name in DRAWING}
-    placing = {name: options.pop(name) for name in PLACING}
+    placing = take_values(PLACING, options)
     _check_use(logdir, outputs, overlays, depth, placing)
+    drawing = take_drawing(options)
     with in_command_words():
-        check_options(**drawing)
         check_placing(**placing)
     for output in outputs:
         if output.path is not None:

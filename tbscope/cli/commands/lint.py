@@ -69,10 +69,7 @@ def _linted(target: Target, run: dict[str, Any]) -> "Iterator[tuple[str, list[Fi
         refuse_run_options(target, run)
         if kind in ("directory", "events"):
             for message in _messages(target):
-                run_dir = target.path.rstrip("/")
-                run_dir += "" if message.run == "." else f"/{message.run}"
-                named = f"{run_dir}:{tag_text(message.content.tag)}@{message.content.step}"
-                yield named, found_in(message.graph_def())
+                yield message.target(target.path), found_in(message.graph_def())
             return
         if kind in ("graph_def", "graph_def_text"):
             yield target.path, found_in(target.path)

@@ -59,7 +59,6 @@ def ls(*, logdir: str, as_json: bool, output: Path | None) -> None:
 
 
 def _row(message: "LoggedMessage", logdir: str) -> dict[str, object]:
-    run = logdir if message.run == "." else f"{logdir.rstrip('/')}/{message.run}"
     return {
         "run": message.run,
         "tag": message.content.tag,
@@ -69,7 +68,7 @@ def _row(message: "LoggedMessage", logdir: str) -> dict[str, object]:
         "whole": bool(message.content.record),
         "wall_time": message.content.wall_time,
         "file": message.file,
-        "target": f"{run}:{tag_text(message.content.tag)}@{message.content.step}",
+        "target": message.target(logdir),
     }
 
 

@@ -11,12 +11,12 @@ import click
 
 from tbscope.cli.command_errors import command, in_command_words
 from tbscope.cli.commands.view import POLL_SECONDS, ended_by_signals, open_in_browser, serves
-from tbscope.cli.log_folder import changed_options
+from tbscope.cli.log_folder import changed_options, take_drawing
 from tbscope.cli.output import say
 from tbscope.cli.parameters import Target, library_options, takes
 from tbscope.cli.run_target import graph_of_target, takes_a_target
 from tbscope.errors import TbscopeError
-from tbscope.options import DRAWING, check_options
+from tbscope.options import DRAWING
 
 __all__ = ["open"]
 
@@ -47,9 +47,7 @@ def open(  # noqa: A001  The name of the command.
     tbscope open nets.py:make_model -i 2x3 --watch
     tbscope model.onnx
     """  # noqa: D301
-    drawing: Any = {name: options.pop(name) for name in DRAWING}
-    with in_command_words():
-        check_options(**drawing)
+    drawing = take_drawing(options)
 
     def draw() -> tuple[bytes, str]:
         from tbscope.saving.box_tree import picture_of
@@ -120,17 +118,15 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         """Answer with the page or its version."""
         page, version = self.server.page
-        bodies = {"/": page, "/version": version.encode()}
-        body = bodies.get(self.path)
         # Another name leads here if a foreign page has made its own name lead to this machine.
-        if body is None or self.headers["Host"] != self.server.address:
+        if self.headers["Host"] != self.server.address or self.path not in ("/", "/version"):
             self.send_error(404)
             return
         self.send_response(200)
         self.send_header("Content-Type", "text/html; charset=utf-8")
         self.send_header("Cache-Control", "no-store")
         self.end_headers()
-        self.wfile.write(body)
+        self.wfile.write(page if self.path == "/" else version.encode())
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  As in the base class.
         """Print nothing."""

@@ -1,7 +1,7 @@
 """`tbscope show`: prints the graph of a model, the table of its modules, or their definitions."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,6 +11,9 @@ from tbscope.cli.parameters import ModelSpec
 from tbscope.cli.run_target import graph_of_target, takes_a_target
 from tbscope.cli.target import definitions_in
 from tbscope.ir.nodes import STATE
+
+if TYPE_CHECKING:
+    from tbscope.functions.definition import Definition
 
 __all__ = ["show"]
 
@@ -87,30 +90,19 @@ def show(
     is_tree = bool(graph.modules) and all(node.kind in STATE for node in graph.nodes)
     if summary or (is_tree and not (definitions or as_json or parameters)):
         columns = ("class", "tensors", "parameters", "parameter_bytes") if is_tree else None
-        made = graph.summary(depth=depth, columns=columns)
+        made: Any = graph.summary(depth=depth, columns=columns)
         if as_json:
             rows = [{**row, "uncounted": dict(row["uncounted"])} for row in made.rows]
             give_json({"version": 1, "rows": rows}, output)
-        elif output is None:
-            made.show()
         else:
-            give(str(made), output)
-    elif definitions and as_json:
-        from tbscope.ir.graph import body_to_lines
-
-        functions: Any = graph.functions()
-        parts = [
-            {
-                "name": one.name,
-                "head": one.head,
-                "body": body_to_lines(one.graph),
-                "uses": [use.scope and use.scope.path for use in one.uses],
-            }
-            for one in (*functions, functions.main)
-        ]
-        give_json({"version": 1, "functions": parts}, output)
+            give_tables([made], output)
     elif definitions:
-        give(str(graph.functions()), output)
+        functions: Any = graph.functions()
+        if as_json:
+            parts = map(_plain, (*functions, functions.main))
+            give_json({"version": 1, "functions": [*parts]}, output)
+        else:
+            give(str(functions), output)
     elif as_json:
         from tbscope.formats.json import graph_to_json
 
@@ -119,3 +111,15 @@ def show(
         from tbscope.ir.graph import graph_to_text
 
         give(graph_to_text(graph, sources=sources, parameters=parameters), output)
+
+
+def _plain(function: "Definition") -> dict[str, object]:
+    """Return a definition as plain data for JSON."""
+    from tbscope.ir.graph import body_to_lines
+
+    return {
+        "name": function.name,
+        "head": function.head,
+        "body": body_to_lines(function.graph),
+        "uses": [use.scope and use.scope.path for use in function.uses],
+    }

@@ -14,13 +14,12 @@ from typing import Any, NoReturn
 
 import click
 
-from tbscope.cli.command_errors import command, in_command_words
-from tbscope.cli.log_folder import changed_options, drawing_options, write_log
+from tbscope.cli.command_errors import command
+from tbscope.cli.log_folder import changed_options, drawing_options, take_drawing, write_log
 from tbscope.cli.output import say
 from tbscope.cli.parameters import GraphPath, Target, takes
 from tbscope.cli.run_target import graph_of_target, refuse_run_options, takes_a_target
 from tbscope.errors import TbscopeError
-from tbscope.options import DRAWING, check_options
 
 __all__ = ["POLL_SECONDS", "ended_by_signals", "open_in_browser", "serves", "view"]
 
@@ -78,9 +77,7 @@ def view(
     tbscope view model.onnx --no-browser --port 6006
     tbscope view runs/net:Default --style torch
     """  # noqa: D301
-    drawing: Any = {name: options.pop(name) for name in DRAWING}
-    with in_command_words():
-        check_options(**drawing)
+    drawing = take_drawing(options)
     with ended_by_signals() as signals, _log_of(target, drawing, overlays, options) as logdir:
         url = _serve(logdir, host=host, port=port)
         open_in_browser(url, browser=browser)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from tensorboard.compat.proto.graph_pb2 import GraphDef
 
 from tbscope.errors import ArgumentError
+from tbscope.messages import tag_text
 from tbscope.sources.graphdef.loading import graph_def_of_bytes
 from tbscope.sources.logs.event_files import contents_of_file, log_files
 from tbscope.sources.logs.events import LoggedContent
@@ -28,6 +29,16 @@ class LoggedMessage:
     run: str
     file: str
     content: LoggedContent
+
+    def target(self, path: str) -> str:
+        """Return the graph as a target of commands, from the path of the log: `runs/net:large@7`.
+
+        >>> from tbscope.sources.logs.events import LoggedContent
+        >>> LoggedMessage(".", "", LoggedContent("graph_def", None)).target("runs/")
+        'runs:Default@0'
+        """
+        run = path.rstrip("/") + f"/{self.run}" * (self.run != ".")
+        return f"{run}:{tag_text(self.content.tag)}@{self.content.step}"
 
     def graph_def(self) -> GraphDef:
         """Return the GraphDef that the page draws.
