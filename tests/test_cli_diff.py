@@ -78,7 +78,9 @@ def test_diff_of_what_is_none_is_one_message():
     assert (code, out) == (1, "")
     assert told.startswith("Error: ")
     assert "four.json" in told
-    assert "'five.json' has not the form" in misused("diff", "two.json", "five.json")
+    code, out, told = ran("diff", "two.json", "five.json")
+    assert (code, out) == (1, "")
+    assert "'five.json', which contains no graph\n  why: there is no such file" in told
     assert "Missing argument 'AFTER'" in misused("diff", "two.json")
 
 
