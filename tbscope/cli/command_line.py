@@ -66,9 +66,10 @@ def _print_versions(ctx: click.Context, _: click.Parameter, wanted: bool) -> Non
         from tbscope.cli.output import say
 
         # The package root that runs; that of an installed tbscope may be another.
-        say(f"tbscope {import_module('tbscope').__version__}")
-        for library in ("torch", "tensorboard"):
-            say(f"{library} {version(library)}")
+        say(
+            f"tbscope {import_module('tbscope').__version__}\n"
+            f"torch {version('torch')}\ntensorboard {version('tensorboard')}"
+        )
         ctx.exit()
 
 
