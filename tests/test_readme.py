@@ -85,6 +85,17 @@ def test_links_lead_to_files(page):
         assert (page.parent / target).exists(), target
 
 
+def test_readme_begins_with_one_screen():
+    screen = (ROOT / "README.md").read_text().partition("\n## ")[0]
+    (python, *others), shell = (
+        [text.splitlines() for name, text in _BLOCK.findall(screen) if name == language]
+        for language in ("python", "sh")
+    )
+    assert (len(python) <= 8, others, [*map(len, shell)]) == (True, [], [2])
+    assert len(re.findall(r"^- \[", screen, re.MULTILINE)) == 6
+    assert len(re.findall(r"^\| [^|]+ \| [\d.]+ \|", screen, re.MULTILINE)) == 4
+
+
 def test_the_commands_in_readme_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     shell = "".join(text for language, text in blocks(ROOT / "README.md") if language == "sh")
