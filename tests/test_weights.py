@@ -64,7 +64,7 @@ def test_the_tensors_of_safetensors_are_in_the_order_of_numbers(tmp_path):
     graph = library.load(write_safetensors(tmp_path / "net.bin", dict(sorted(tensors.items()))))
     assert [*tensors_in(graph).values()] == [
         ((), "float32"),
-        *(((1,), dtype) for dtype in ("bfloat16", "float8_e4m3", "int64", "uint8", "bool")),
+        *(((1,), dtype) for dtype in ("bfloat16", "float8_e4m3fn", "int64", "uint8", "bool")),
         *[((1,), "complex64"), ((1,), "x"), ((2, 3), "float16")],
     ]
     assert graph.name == "net"

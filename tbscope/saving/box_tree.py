@@ -141,10 +141,6 @@ class Picture:
         # The NodeDef of each node, and the info node of each box that has one.
         self._nodes: dict[Glyph, Any] = {}
         self._times: dict[Box, int] = {}
-        # The operation of each op type.
-        self._operations: dict[str, str] = {}
-        # The device of each text.
-        self._devices: dict[str, str] = {}
         carded: list[Box] = []
         for node in nodes:
             item = self.item(node.name)
@@ -282,12 +278,7 @@ class Picture:
 
     def device(self, glyph: Glyph) -> str:
         """The device of a node, as torch names it; empty for a box."""
-        if isinstance(glyph, Box):
-            return ""
-        text = self._nodes[glyph].device
-        if text not in self._devices:
-            self._devices[text] = device_of(text)
-        return self._devices[text]
+        return "" if isinstance(glyph, Box) else device_of(self._nodes[glyph].device)
 
     def trainable(self, glyph: Glyph) -> str:
         """The text "trainable", "frozen" or "partly trainable"; empty without parameters."""
@@ -332,13 +323,9 @@ class Picture:
     def class_of(self, glyph: Glyph) -> str:
         """The class of the module of a box, or the operation of a node."""
         if isinstance(glyph, Item):
-            if glyph.op not in self._operations:
-                of = plain_op(glyph.op)
-                if glyph.embedded:
-                    # The ending `Const` only makes the page draw the node as a circle.
-                    of = of.removesuffix("Const") or "Constant"
-                self._operations[glyph.op] = of
-            return self._operations[glyph.op]
+            of = plain_op(glyph.op)
+            # The ending `Const` only makes the page draw the node as a circle.
+            return (of.removesuffix("Const") or "Constant") if glyph.embedded else of
         node = self._nodes.get(glyph)
         if node is None or "class" not in node.attr:
             return ""

@@ -105,13 +105,14 @@ class _Weights:
         entries.pop("__metadata__", None)
         # The library writes tensors in the order of their types and names.
         for name in sorted(entries, key=_order):
-            start, end = entries[name]["data_offsets"]
+            entry = entries[name]
+            start, end = entry["data_offsets"]
             if not 0 <= start <= end <= size:
                 raise ValueError(f"the data of {shown(name)} end at byte {end:,} of {size:,}")
-            code = re.sub(r"^[A-Z]+(?=\d)", lambda match: _KINDS[match[0]], entries[name]["dtype"])
-            self._add(
-                name, tuple(map(int, entries[name]["shape"])), code.lower(), end - start, name
-            )
+            code = re.sub(r"^[A-Z]+(?=\d)", lambda match: _KINDS[match[0]], entry["dtype"])
+            # As torch names it: a format of finite numbers.
+            dtype = code.lower().replace("e4m3", "e4m3fn")
+            self._add(name, tuple(map(int, entry["shape"])), dtype, end - start, name)
 
     def _add_index(self, files: dict[str, str], path: str) -> None:
         """Add the tensors of several files; those of a missing file have no sizes."""
@@ -122,9 +123,11 @@ class _Weights:
                 self.read(part)
             else:
                 self._notes.append(Note(f"sizes are unknown: there is no file {shown(part)}"))
-        for name in files.keys() - self.tensors.keys():
-            self._add(name, None, "unknown", 0, name)
-        self.tensors = {name: self.tensors[name] for name in sorted(files, key=_order)}
+        names = sorted(files, key=_order)
+        for name in names:
+            if name not in self.tensors:
+                self._add(name, None, "unknown", 0, name)
+        self.tensors = {name: self.tensors[name] for name in names}
 
     def _add_pickled(self, content: object, path: str) -> None:
         """Add the tensors below an object, each with the path of its keys and attributes."""

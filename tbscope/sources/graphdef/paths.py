@@ -110,6 +110,7 @@ def shapes_of(node: Any) -> list[Shape | None]:
     return [_shape(shape) for shape in node.attr[_SHAPES].list.shape[:_MOST_ENTRIES]]
 
 
+@lru_cache(maxsize=1024)
 def plain_op(op: str) -> str:
     """Return an op type without the suffix with which tbscope's drawings prevent folding."""
     apart = _APART.fullmatch(op)
@@ -142,6 +143,7 @@ def reference_of(text: str) -> Reference:
     return name, int(output) if output.isdecimal() and len(output) < 10 else 0
 
 
+@lru_cache(maxsize=1024)
 def device_of(text: str) -> str:
     """Return a device in torch's notation: `cuda:0` for `/job:x/device:GPU:0`.
 
