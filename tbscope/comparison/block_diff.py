@@ -7,6 +7,7 @@ difference (all readers of a wider tensor have wider results) are counted and no
 import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import product, starmap
 from typing import NamedTuple, TypeAlias, TypeVar
 
 from tbscope.comparison.matching import (
@@ -76,24 +77,21 @@ class BlockDiff:
         self.matches = match_steps(left, right)
         self.replaced: set[Match] = set()
         self.follows = 0
-        step_pairs = [(match, *self.steps_of(match)) for match in self.matches]
-        pairs = [pair for _, *pair in step_pairs]
-        # Labels after by labels before, and whether the called blocks have equal structures.
+        pairs = [*map(self.steps_of, self.matches)]
+        # Labels after by labels before, and labels of called blocks with other structures.
         self._labels = {before.label: after.label for before, after in pairs}
-        self._alike = {
-            before.label: not (before.block and after.block)
-            or before.block.structure == after.block.structure
+        self._unlike = {
+            before.label
             for before, after in pairs
+            if before.block and after.block and before.block.structure != after.block.structure
         }
         self._inputs = matched_inputs(left, right, bare=self._bare)
         # References are followed through steps that are moved or on one side only, to common steps.
-        kept = [
-            (before.label, after.label) for match, before, after in step_pairs if not match.moved
-        ]
+        kept = [self.steps_of(match) for match in self.matches if not match.moved]
         self._passed = [
             {step.label: step for step in block.steps if step.label not in labels}
             for block, labels in zip(
-                self.blocks, map(set, zip(*kept, strict=True)) if kept else ((), ()), strict=True
+                self.blocks, ({steps[side].label for steps in kept} for side in (0, 1)), strict=True
             )
         ]
         self._measure(pairs)
@@ -101,8 +99,8 @@ class BlockDiff:
         # A leaf module passes its settings on to its operations, so one change explains the other.
         self._set_otherwise = bool(self.details) and _are_leaves(left, right)
         self.steps: dict[Match, list[Detail]] = {}
-        for match, before, after in step_pairs:
-            if details := list(self._step(match, before, after)):
+        for match in self.matches:
+            if details := list(self._step(match, *self.steps_of(match))):
                 self.steps[match] = details
 
     def steps_of(self, match: Match) -> tuple[BlockStep, BlockStep]:
@@ -194,30 +192,18 @@ class BlockDiff:
                     yield Detail("name", left.label, right.label)
             elif left.place != right.place:
                 yield Detail("place", left.place or "none", right.place or "none")
-        if left.block is None or right.block is None:
-            if left.op != right.op:
-                yield Detail("op", left.op, right.op)
-        else:
-            blocks = left.block, right.block
-            before, after = left.op, right.op
-            if before == after:
-                before, after = (block.class_name for block in blocks)
-            ran = [{step.op for step in block.steps} for block in blocks]
-            if match.wrapped:
-                yield Detail(
-                    "wrapped in", *(("", after) if match.wrapped == "right" else (before, ""))
-                )
-            elif (
-                before != after
-                and blocks[0].digest != blocks[1].digest
-                and _are_leaves(*blocks)
-                and (ran[0] != ran[1] if left.op == right.op else ran[0].isdisjoint(ran[1]))
-            ):
-                self.replaced.add(match)
-                yield Detail("class", before, after)
-                yield from state_details(blocks[0].state, blocks[1].state)
-            elif left.op != right.op:
-                yield Detail("class", before, after)
+        blocks = [block for block in (left.block, right.block) if block is not None]
+        before, after = left.op, right.op
+        if blocks and before == after:
+            before, after = (block.class_name for block in blocks)
+        if match.wrapped:
+            yield Detail("wrapped in", *(("", after) if match.wrapped == "right" else (before, "")))
+        elif blocks and before != after and _is_replaced(*blocks):
+            self.replaced.add(match)
+            yield Detail("class", before, after)
+            yield from state_details(blocks[0].state, blocks[1].state)
+        elif left.op != right.op:
+            yield Detail("class" if blocks else "op", before, after)
         if match.moved:
             places = map(_behind, self.blocks, (match.left, match.right))
             yield Detail("moved", *places)
@@ -259,17 +245,11 @@ class BlockDiff:
         """Whether two refs name matched sources, or differ only because of other listed changes."""
         if self.is_same(left, right):
             return True
-        if left.label not in self._passed[0] and right.label not in self._passed[1]:
-            return False
         before, after = self._sources(left, 0), self._sources(right, 1)
         if not before or not after:
             # Unmatched steps without inputs (random tensors) are created where they are read.
             return left.role == right.role == "step"
-        return any(
-            self.is_same(left_source, right_source)
-            for left_source in before
-            for right_source in after
-        )
+        return any(starmap(self.is_same, product(before, after)))
 
     def is_same(self, left: Ref, right: Ref) -> bool:
         """Whether two refs name matched sources."""
@@ -283,21 +263,21 @@ class BlockDiff:
             return False
         # Labels inside of calls with different structures differ; the calls' own pair reports
         # these.
-        inside = not self._alike[left.label] and (left.inner or right.inner)
+        inside = left.label in self._unlike and (left.inner or right.inner)
         return bool(inside) or left[1:] == right[1:]
 
     def _sources(self, ref: Ref, side: int) -> set[Ref]:
         """Return the sources of a ref, found by passing through steps without a counterpart."""
-        passed, sources, seen, pending = self._passed[side], set(), {ref}, [ref]
+        sources, seen, pending = set(), {ref}, [ref]
         while pending:
             source = pending.pop()
-            step = passed.get(source.label) if source.role == "step" else None
+            step = self._passed[side].get(source.label) if source.role == "step" else None
             if step is None:
                 sources.add(source)
-                continue
-            new = [inner for inner in step.reads if inner not in seen]
-            seen.update(new)
-            pending += new
+            else:
+                new = {*step.reads} - seen
+                seen |= new
+                pending += new
         return sources
 
 
@@ -307,7 +287,7 @@ def renamed(name: str, names: Mapping[str, str]) -> str:
     for at in range(len(parts), -1, -1):
         now = names.get(".".join(parts[:at]))
         if now is not None:
-            return ".".join([*([now] if now else []), *parts[at:]])
+            return ".".join(filter(None, (now, *parts[at:])))
     return name
 
 
@@ -318,6 +298,13 @@ def both_sides(left: Mapping[str, _T], right: Mapping[str, _T]) -> Iterator[_Sid
 
 def _are_leaves(*blocks: Block) -> bool:
     return not any(step.block for block in blocks for step in block.steps)
+
+
+def _is_replaced(left: Block, right: Block) -> bool:
+    """Whether a leaf module does the work of another by other operations."""
+    ran = [{step.op for step in block.steps} for block in (left, right)]
+    other = ran[0] != ran[1] if left.label == right.label else ran[0].isdisjoint(ran[1])
+    return other and left.digest != right.digest and _are_leaves(left, right)
 
 
 def _heads(step: BlockStep, *, sure: bool) -> str:
@@ -392,7 +379,7 @@ def state_details(left: Iterable[Held], right: Iterable[Held]) -> Iterator[Detai
     trainable: dict[str, tuple[str, str]] = {}
     for name, before, after in both_sides(*tensors):
         if before is None or after is None or before.kind != after.kind:
-            texts = [f"{tensor.kind} {tensor.type}" if tensor else "" for tensor in (before, after)]
+            texts = (f"{tensor.kind} {tensor.type}" if tensor else "" for tensor in (before, after))
             yield Detail(name, *texts)
             continue
         if before.type != after.type:
@@ -400,11 +387,10 @@ def state_details(left: Iterable[Held], right: Iterable[Held]) -> Iterator[Detai
         if before.trainable != after.trainable:
             trainable[name] = str(before.trainable), str(after.trainable)
     count = sum(tensor.kind == "parameter" for tensor in tensors[1].values())
-    if len(set(trainable.values())) == 1 and len(trainable) == count:
-        yield Detail("trainable", *next(iter(trainable.values())))
+    if len(trainable) == count and len(flags := {*trainable.values()}) == 1:
+        yield Detail("trainable", *flags.pop())
     else:
-        for name, flags in trainable.items():
-            yield Detail(f"{name} trainable", *flags)
+        yield from (Detail(f"{name} trainable", *pair) for name, pair in trainable.items())
 
 
 def _named_arguments(step: BlockStep) -> Iterator[tuple[str, str]]:

@@ -5,14 +5,16 @@ scopes that match theirs; control dependencies lead from them to their remaining
 """
 
 from dataclasses import replace
+from typing import Any
 
 from tbscope.comparison.build_structure import OutlinedGraph
 from tbscope.comparison.changes import Comparison, Visit
 from tbscope.functions.definition import Use
 from tbscope.ir.builder import claim_name
-from tbscope.ir.graph import Argument, Constant, Graph, Nest, Node, Output, Value
-from tbscope.ir.nodes import OPERATIONS, sources_of, type_to_text
-from tbscope.ir.pytree import map_values
+from tbscope.ir.editing import Editor
+from tbscope.ir.graph import Constant, Graph, Node
+from tbscope.ir.nodes import OPERATIONS, copy_arguments, sources_of, type_to_text
+from tbscope.ir.pytree import Replacements
 from tbscope.ir.scopes import Scope
 
 __all__ = ["union_graph"]
@@ -28,7 +30,7 @@ def union_graph(before: OutlinedGraph, after: OutlinedGraph, comparison: Compari
 
 
 class _Union:
-    """Builds the union on a copy of the second graph.
+    """Builds the union of copies of both graphs, in which equal nodes are merged.
 
     Args:
         before: The first graph with its outline.
@@ -42,15 +44,16 @@ class _Union:
     def __init__(self, before: OutlinedGraph, after: OutlinedGraph, comparison: Comparison) -> None:
         self._before = before.graph
         self._comparison = comparison
+        old = before.graph.copy()
         self.graph = graph = after.graph.copy()
-        if before.graph.name != graph.name:
-            graph.name = f"{before.graph.name} -> {graph.name}"
+        if old.name != graph.name:
+            graph.name = f"{old.name} -> {graph.name}"
+        self._old = dict(zip(before.graph.nodes, old.nodes, strict=True))
         self._copies = dict(zip(after.graph.nodes, graph.nodes, strict=True))
-        # Maps from nodes, values and scopes of the first graph to the union's.
+        self._editor = Editor(graph)
+        # Maps from nodes and scopes of the first graph to the union's.
         self._nodes: dict[Node, Node | None] = {}
-        self._values: dict[Value, Value] = {}
         self._scopes: dict[Scope | None, Scope | None] = {None: None}
-        self._taken = {node.name for node in graph.nodes}
         self._known = {(scope.parent, scope.part, scope.kind): scope for scope in graph.scopes()}
         # A path does not contain the kind, so two scopes with one path need different indices.
         self._places = {(parent, part) for parent, part, _ in self._known}
@@ -58,11 +61,7 @@ class _Union:
             node.attributes[_FATE] = "added"
         self._match(before.whole, after.whole)
         self._match_sources()
-        self._add_removed()
-        names = {output.name for output in graph.outputs}
-        for output in self._before.outputs:
-            if output.name not in names and output.value in self._values:
-                graph.outputs.append(Output(output.name, self._values[output.value]))
+        self._add_removed(old)
 
     # -- common nodes --------------------------------------------------------------------
 
@@ -77,17 +76,14 @@ class _Union:
             if visit is None or all(block.label for block in visit.pair.blocks):
                 self._scopes[old.scope] = new.scope
             if isinstance(old, Node) and isinstance(new, Node):
-                copy = self._copies[new]
-                self._nodes[old] = copy
-                self._values.update(zip(old.outputs, copy.outputs, strict=False))
-                _tell(copy, details)
+                self._merge(old, self._copies[new], details)
                 continue
             old, new = _use(old), _use(new)
             if details:
                 texts[new] = details
             if visit is None:
                 parts = zip(old.parts, new.parts, strict=True)
-                pending += ((part, new_part, None, "") for part, new_part in parts)
+                pending += ((*pair, None, "") for pair in parts)
                 continue
             for match in visit.pair.matches:
                 left, right = visit.pair.blocks
@@ -109,11 +105,21 @@ class _Union:
                 for copy in inside:
                     _tell(copy, details)
 
+    def _merge(self, node: Node, copy: Node, text: str) -> None:
+        """Replace a node of the first graph by its counterpart."""
+        old = self._old[node]
+        self._nodes[node] = copy
+        self._editor.stand_for(old, (copy,))
+        for value, new_value in zip(old.outputs, copy.outputs, strict=False):
+            self._editor.read_instead(value, new_value)
+        _tell(copy, text)
+
     def _replace(self, part: Use, new_part: Use, text: str) -> None:
         """Replace a leaf module by its counterpart, whose operations are marked as changed."""
         self._scopes[part.scope] = new_part.scope
         for value, new_value in zip(part.outputs, new_part.outputs, strict=False):
-            self._values[value] = self._copies[new_value.producer].outputs[new_value.index]
+            old, new = self._old[value.producer], self._copies[new_value.producer]
+            self._editor.read_instead(old.outputs[value.index], new.outputs[new_value.index])
         last: Node | None = None
         for node in new_part.parts:
             if isinstance(node, Node):
@@ -143,83 +149,57 @@ class _Union:
                 counterpart = names.get(self._comparison.name_now(node.name))
             if counterpart is None or counterpart.kind != node.kind:
                 continue
-            self._nodes[node] = counterpart
-            self._values.update(zip(node.outputs, counterpart.outputs, strict=False))
             self._scopes.setdefault(node.scope, counterpart.scope)
             before, after = _types(node), _types(counterpart)
-            _tell(counterpart, f"{before} -> {after}" if before != after else "")
+            self._merge(node, counterpart, f"{before} -> {after}" if before != after else "")
 
     # -- nodes of the first graph only ---------------------------------------------------
 
-    def _add_removed(self) -> None:
+    def _add_removed(self, old: Graph) -> None:
         graph = self.graph
         places: dict[Node, tuple[int, int]] = {node: (at, 0) for at, node in enumerate(graph.nodes)}
-        removed_nodes = [node for node in self._before.nodes if node not in self._nodes]
-        matched = dict(self._nodes)
-        read = {value.producer for node in removed_nodes for value in node.inputs}
-        for number, node in enumerate(removed_nodes, 1):
-            if node.kind not in OPERATIONS and node.kind != "input" and node not in read:
-                continue
-            self._nodes[node] = copy = self._removed(node)
-            places[copy] = (
-                max((places[producer][0] for producer in sources_of(copy)), default=-1),
-                number,
-            )
-            if node.kind == "input":
-                graph.inputs.append(copy)
-        graph.nodes = sorted(places, key=places.__getitem__)
-        removed = {copy for copy, (_, number) in places.items() if number}
-        for node in self._before.nodes:
-            now = matched.get(node)
-            if now is None:
-                continue
-            for value in node.inputs:
-                source = self._nodes.get(value.producer)
-                if source is not None and source in removed and places[source] < places[now]:
-                    now.control_inputs = [*dict.fromkeys([*now.control_inputs, source])]
+        removed = [node for node in self._before.nodes if node not in self._nodes]
+        read = {value.producer for node in removed for value in node.inputs}
+        kept = [
+            self._old[node]
+            for node in removed
+            if node.kind in OPERATIONS or node.kind == "input" or node in read
+        ]
         calls = {call.scope for call in graph.calls}
-        for call in self._before.calls:
+        for call in old.calls:
             scope = self._scope(call.scope)
             assert scope is not None, "a call has a scope"
             if scope not in calls:
-                copied_call = replace(
-                    call, scope=scope, run=None, step=0, caller=None, called_as=""
-                )
-                copied_call.arguments = self._arguments(call.arguments)
-                copied_call.results = map_values(call.results, self)
-                graph.calls.append(copied_call)
-
-    def _removed(self, node: Node) -> Node:
-        waited = (self._nodes.get(source) for source in node.control_inputs)
-        copy = Node(
-            claim_name(node.name, self._taken),
-            node.op,
-            node.kind,
-            self._scope(node.scope),
-            [self._values[value] for value in node.inputs if value in self._values],
-            arguments=self._arguments(node.arguments),
-            control_inputs=[source for source in waited if source is not None],
-            source=node.source,
-            kernels=node.kernels,
-            attributes={**node.attributes, _FATE: "removed"},
-            flops=node.flops,
-            allocated_bytes=node.allocated_bytes,
-            role=node.role,
-            random=node.random,
-            phase=node.phase,
-        )
-        for value in node.outputs:
-            new = Value(copy, value.index, value.shape, value.dtype, value.device)
-            copy.outputs.append(new)
-            self._values[value] = new
-        return copy
-
-    def _arguments(self, arguments: list[Argument]) -> list[Argument]:
-        return [Argument(name, map_values(nest, self)) for name, nest in arguments]
-
-    def __getitem__(self, value: Value) -> Nest:
-        """Return the union's value for a value of the first graph."""
-        return self._values.get(value, _GONE)
+                call.scope, call.run, call.step = scope, None, 0
+                call.caller, call.called_as = None, ""
+                graph.calls.append(call)
+        names = {output.name for output in graph.outputs}
+        graph.outputs += [output for output in old.outputs if output.name not in names]
+        graph.inputs += old.inputs
+        graph.nodes += old.nodes
+        self._editor.drop({*old.nodes}.difference(kept), word=_GONE)
+        self._editor.apply()
+        taken = {node.name for node in places}
+        for number, node in enumerate(kept, 1):
+            node.name, node.scope = claim_name(node.name, taken), self._scope(node.scope)
+            node.attributes[_FATE] = "removed"
+            node.writes, node.run, node.step = (), None, 0
+            place = max(
+                (places[source][0] for source in sources_of(node) if source in places), default=-1
+            )
+            places[node] = (place, number)
+            lost: Replacements[Any] = Replacements()
+            lost |= {value: _GONE for value in node.inputs if value.producer not in places}
+            node.inputs = [value for value in node.inputs if value not in lost]
+            node.arguments = copy_arguments(node.arguments, lost)
+        graph.nodes = sorted(places, key=places.__getitem__)
+        graph.outputs = [output for output in graph.outputs if output.value.producer in places]
+        for node in self._before.nodes:
+            if (now := self._nodes.get(node)) is not None:
+                for value in node.inputs:
+                    source = self._old[value.producer]
+                    if source in places and places[source] < places[now]:
+                        now.control_inputs = [*dict.fromkeys([*now.control_inputs, source])]
 
     def _scope(self, scope: Scope | None) -> Scope | None:
         """Return the union's scope for a scope of the first graph, created if necessary."""
