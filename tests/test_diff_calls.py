@@ -95,20 +95,19 @@ def test_a_module_is_wrapped_only_where_one_of_its_class_is_inside():
     wrapped = "changed module blocks.1.fc1 wrapped in Sequential"
     assert told(Net(), around(nn.Linear(4, 8)), inputs) == [wrapped]
     replaced = told(Net(), around(nn.Conv1d(2, 2, 1), nn.ConstantPad1d((0, 4), 0.0)), inputs)
-    assert replaced[0].startswith("changed module blocks.1.fc1 class Linear -> Sequential, ")
+    assert replaced[0] == "changed module blocks.1.fc1 class Linear -> Sequential"
 
 
 @pytest.mark.parametrize(
     ("one", "other", "details"),
     [
-        (nn.Linear(4, 4), nn.Linear(4, 4, bias=False), "bias True -> False, "),
+        (nn.Linear(4, 4), nn.Linear(4, 4, bias=False), "bias True -> False"),
         (nn.LayerNorm(4), nn.LayerNorm(4, eps=1e-3), "eps 1e-05 -> 0.001"),
         (nn.Dropout(0.1), nn.Dropout(0.2), "p 0.1 -> 0.2"),
     ],
 )
 def test_what_a_leaf_module_hands_on_is_told_of_the_module_alone(one, other, details):
-    owned = "bias parameter Float(4) removed" if details.startswith("bias") else ""
-    assert told(one, other, (X,)) == [f"changed module  {details}{owned}"]
+    assert told(one, other, (X,)) == [f"changed module  {details}"]
 
 
 def test_a_parameter_that_is_gone_is_not_told_again_as_an_argument_of_another_name():
@@ -124,9 +123,7 @@ def test_a_parameter_that_is_gone_is_not_told_again_as_an_argument_of_another_na
         def forward(self, x):
             return functional.linear(x, self.weight, self.shift)
 
-    assert told(Shifted(True), Shifted(False), (X,)) == [
-        "changed module  shifted True -> False, shift parameter Float(4) removed"
-    ]
+    assert told(Shifted(True), Shifted(False), (X,)) == ["changed module  shifted True -> False"]
 
 
 @pytest.mark.parametrize(

@@ -187,14 +187,13 @@ def check(
     """
     check_truth("update", update)
     check_truth("any_batch_size", any_batch_size)
-    limit_args = {
-        "max_parameters": max_parameters,
-        "max_flops": max_flops,
-        "max_activation_bytes": max_activation_bytes,
-    }
     limits = {
         name: (limit, parse_limit(limit, name))
-        for name, limit in limit_args.items()
+        for name, limit in (
+            ("max_parameters", max_parameters),
+            ("max_flops", max_flops),
+            ("max_activation_bytes", max_activation_bytes),
+        )
         if limit is not None
     }
     patterns = _patterns(no_op)
@@ -220,9 +219,8 @@ def check(
         reading = outlined(graph)
         outline = reading.outline
         failures = [*_too_large(outline, limits), *_unwanted(graph, patterns)]
-        difference = None
-        if before is not None:
-            difference = Difference(before, reading, any_batch_size=any_batch_size)
+        options = {"any_batch_size": any_batch_size}
+        difference = None if before is None else Difference(before, reading, **options)
         if difference and not update:
             failures.insert(0, f"the architecture is no longer that of {path}\n{difference}")
         # A pin of another batch size stays as it is.

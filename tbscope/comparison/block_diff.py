@@ -4,7 +4,6 @@ Each pair of blocks is compared once, however often it is called. Consequences o
 difference (all readers of a wider tensor have wider results) are counted and not listed.
 """
 
-import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import product, starmap
@@ -128,12 +127,14 @@ class BlockDiff:
     def _own_details(self) -> Iterator[Detail]:
         left, right = self.blocks
         both = left.label != right.label
-        yield from _differing(left.settings, right.settings, both=both)
+        settings = list(_differing(left.settings, right.settings, both=both))
+        yield from settings
         for detail in _differing(left.arguments, right.arguments, "argument ", both=both):
             if not _is_resized(detail, self._sizes):
                 yield detail
         if not left.again and not right.again:
-            yield from state_details(left.state, right.state)
+            set_otherwise = both or any(setting.what != "training" for setting in settings)
+            yield from state_details(left.state, right.state, explained=set_otherwise)
         if not left.class_name and not right.class_name:
             # Inputs and outputs of a graph are compared by name, in `Comparison`.
             return
@@ -166,7 +167,9 @@ class BlockDiff:
             # compared.
             both = left.op != right.op
             for detail in _differing(_named_arguments(left), _named_arguments(right), both=both):
-                if _is_resized(detail, sizes, any_number=bool(self._heads)):
+                # The scale of an attention follows from the size of its heads.
+                scaled = bool(self._heads) or (resized and detail.what == "scale")
+                if _is_resized(detail, sizes, any_number=scaled):
                     resized = True
                     continue
                 differs = True
@@ -201,7 +204,6 @@ class BlockDiff:
         elif blocks and before != after and _is_replaced(*blocks):
             self.replaced.add(match)
             yield Detail("class", before, after)
-            yield from state_details(blocks[0].state, blocks[1].state)
         elif left.op != right.op:
             yield Detail("class" if blocks else "op", before, after)
         if match.moved:
@@ -215,8 +217,8 @@ class BlockDiff:
         if any(detail.what == own.what or detail[1:] == own[1:] for own in self.details):
             return True
         # A parameter that the module has lost (or got) is passed on as None (or as a tensor).
-        owned = any(not (own.before and own.after) for own in self.details)
-        return owned and {detail.before, detail.after} == {"%", "None"}
+        names = [{tensor.name for tensor in block.state} for block in self.blocks]
+        return names[0] != names[1] and {detail.before, detail.after} == {"%", "None"}
 
     # -- inputs of steps -----------------------------------------------------------------
 
@@ -330,27 +332,23 @@ def _resized(pairs: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
 def _is_resized(
     detail: Detail, sizes: Collection[tuple[str, str]], *, any_number: bool = False
 ) -> bool:
-    """Whether two texts differ only in numbers that follow from sizes: multiples, or roots."""
+    """Whether two texts differ only in whole numbers, in proportion to sizes, or in any number."""
     what, before, after = detail
     return (
         "dim" not in what
         and _NUMBER.sub("0", before) == _NUMBER.sub("0", after)
         and all(
-            any_number or old == new or any(_follows(old, new, *map(float, size)) for size in sizes)
+            any_number or old == new or any(_in_proportion(old, new, *size) for size in sizes)
             for old, new in zip(_NUMBER.findall(before), _NUMBER.findall(after), strict=True)
         )
     )
 
 
-def _follows(old: str, new: str, before: float, after: float) -> bool:
-    if (old + new).isdecimal():
-        return int(old) * after == int(new) * before
-    # A scale is the root of a size.
-    return any(
-        math.isclose(before**power, float(old)) and math.isclose(after**power, float(new))
-        for power in (0.5, -0.5)
-        if before and after
-    )
+def _in_proportion(*numbers: str) -> bool:
+    if not all(map(str.isdecimal, numbers)):
+        return False
+    old, new, size, new_size = map(int, numbers)
+    return old * new_size == new * size
 
 
 def _behind(block: Block, index: int) -> str:
@@ -370,22 +368,37 @@ def _differing(
             yield Detail(f"{what}{name}", before or "", after or "")
 
 
-def state_details(left: Iterable[Held], right: Iterable[Held]) -> Iterator[Detail]:
+def state_details(
+    left: Iterable[Held], right: Iterable[Held], *, explained: bool = False
+) -> Iterator[Detail]:
     """Yield the differences between the parameters and buffers of two modules.
 
     If `trainable` changes in the same way for all parameters, the change is reported once.
+
+    Args:
+        left: The tensors before.
+        right: The tensors after.
+        explained: Whether tensors and shapes follow from the settings of the module.
     """
     tensors = [{tensor.name: tensor for tensor in state} for state in (left, right)]
     trainable: dict[str, tuple[str, str]] = {}
+    dtypes: dict[tuple[str, str], None] = {}
     for name, before, after in both_sides(*tensors):
         if before is None or after is None or before.kind != after.kind:
             texts = (f"{tensor.kind} {tensor.type}" if tensor else "" for tensor in (before, after))
-            yield Detail(name, *texts)
+            if not explained:
+                yield Detail(name, *texts)
             continue
-        if before.type != after.type:
+        (old, _, shape), (new, _, new_shape) = (
+            tensor.type.partition("(") for tensor in (before, after)
+        )
+        if old != new and (explained or shape == new_shape):
+            dtypes[old, new] = None
+        elif before.type != after.type and not explained:
             yield Detail(name, before.type, after.type)
         if before.trainable != after.trainable:
             trainable[name] = str(before.trainable), str(after.trainable)
+    yield from (Detail("dtype", *pair) for pair in dtypes)
     count = sum(tensor.kind == "parameter" for tensor in tensors[1].values())
     if len(trainable) == count and len(flags := {*trainable.values()}) == 1:
         yield Detail("trainable", *flags.pop())

@@ -1,6 +1,8 @@
 """Construction of outlines: the definitions of a graph and their uses, as text with types."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import cache
 from itertools import zip_longest
 from typing import Any
 
@@ -22,6 +24,8 @@ __all__ = ["OutlinedGraph", "outlined"]
 
 # Inputs of the graph itself are not arguments of a call.
 _OF_GRAPH = {"argument": "input", "captured": "captured"}
+# Settings of an operation that are not listed.
+_USUAL = (("writes", "[]"), ("random", "False"), ("phase", "forward"), ("kind", "op"))
 
 
 def outlined(graph: Graph) -> "OutlinedGraph":
@@ -55,7 +59,7 @@ class OutlinedGraph:
         self._known: dict[str, Block] = {}
         # Only the block of a module's first call lists the parameters and buffers of the module.
         self._first = {call.qualified_name: call for call in reversed(graph.calls)}
-        self._labels: dict[Definition, list[str]] = {}
+        self._labels_of = cache(_labels)
         for use in inner_first(self.whole, _uses_in):
             block = self._block(use)
             self._blocks[use] = self._known.setdefault(block.digest, block)
@@ -116,23 +120,20 @@ class OutlinedGraph:
         if isinstance(step, CallStep):
             assert isinstance(part, Use), "a call is a use"
             *outer_places, own = step.places
-            ports = [
-                (port.name, self._ref(use.definition, ref), _type(value))
-                for port, ref, value in zip(
-                    step.definition.inputs, step.inputs, part.inputs, strict=True
-                )
-                # The called block lists its own parameters, and the outline lists tied ones.
-                if port.kind not in STATE
-            ]
+            block = self._blocks[part]
+            inputs = zip(step.definition.inputs, step.inputs, strict=True)
             return BlockStep(
                 label,
                 own.label,
-                self._blocks[part],
+                block,
                 "/".join(map(_place_text, outer_places)),
                 () if own.phase == "forward" else (("phase", own.phase),),
-                reads=tuple(ref for _, ref, _ in ports),
-                ports=tuple(name for name, _, _ in ports),
-                takes=tuple(kind for _, _, kind in ports),
+                # The called block lists its own parameters, and the outline lists tied ones.
+                reads=tuple(
+                    self._ref(use.definition, ref) for port, ref in inputs if port.kind not in STATE
+                ),
+                ports=tuple(port.name for port in block.inputs),
+                takes=tuple(port.type for port in block.inputs),
                 gives=tuple(_type(part.value(result)) for result in step.definition.given),
             )
         assert isinstance(part, Node), "an operation is a node"
@@ -141,12 +142,12 @@ class OutlinedGraph:
         def number(ref: Read | Given) -> str:
             return f"%{numbers.get(ref, self._ref(use.definition, ref))}"
 
-        settings = {
-            "writes": str([*step.writes]) if step.writes else "",
-            "random": "True" if step.random else "",
-            "phase": step.phase if step.phase != "forward" else "",
-            "kind": step.kind if step.kind != "op" else "",
-        }
+        settings = (
+            ("writes", str([*step.writes])),
+            ("random", str(step.random)),
+            ("phase", step.phase),
+            ("kind", step.kind),
+        )
         attrs = {
             f"attribute {name}": _nest_text(it, number) for name, it in step.attributes.items()
         }
@@ -158,28 +159,12 @@ class OutlinedGraph:
             step.op,
             None,
             "/".join(map(_place_text, step.places)),
-            (*((name, text) for name, text in settings.items() if text), *sorted(attrs.items())),
+            (*(setting for setting in settings if setting not in _USUAL), *sorted(attrs.items())),
             tuple((name or known or "", _nest_text(it, number)) for (name, it), known in arguments),
             tuple(self._ref(use.definition, ref) for ref in step.inputs),
             takes=tuple(map(_type, part.inputs)),
             gives=tuple(map(_type, part.outputs)),
         )
-
-    def _labels_of(self, definition: Definition) -> list[str]:
-        """Return the labels of a definition's steps; each label is unique in the definition."""
-        labels = self._labels.get(definition)
-        if labels is None:
-            taken: dict[str, int] = {}
-            labels = self._labels[definition] = []
-            for step in definition.steps:
-                label = ".".join(place.attribute or place.label for place in step.places)
-                if isinstance(step, Operation):
-                    label = f"{label}.{step.op}()".lstrip(".")
-                elif step.places[-1].number:
-                    label = f"{label}.{step.places[-1].number}"
-                times = taken[label] = taken.get(label, 0) + 1
-                labels.append(label if times == 1 else f"{label}~{times}")
-        return labels
 
     def _ref(self, definition: Definition, ref: Read | Given) -> Ref:
         """Return the block's `Ref` for a ref of the block's definition."""
@@ -213,6 +198,21 @@ class OutlinedGraph:
             first = module.name not in used and module.name.rpartition(".")[0] in used
             if module.name not in called and (first or module.parameters):
                 yield Uncalled(module.name, module.class_name, tuple(map(_held, module.parameters)))
+
+
+def _labels(definition: Definition) -> list[str]:
+    """Return the labels of a definition's steps; each label is unique in the definition."""
+    taken: Counter[str] = Counter()
+    labels = []
+    for step in definition.steps:
+        label = ".".join(place.attribute or place.label for place in step.places)
+        if isinstance(step, Operation):
+            label = f"{label}.{step.op}()".lstrip(".")
+        elif step.places[-1].number:
+            label = f"{label}.{step.places[-1].number}"
+        taken[label] += 1
+        labels.append(label if taken[label] == 1 else f"{label}~{taken[label]}")
+    return labels
 
 
 def _totals(graph: Graph) -> dict[str, int]:

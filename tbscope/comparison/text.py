@@ -1,8 +1,6 @@
 """Text of a difference: one line for each group of similar changes, and the totals below."""
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import groupby
 from typing import TypeAlias
 
@@ -30,10 +28,6 @@ _KINDS = ("input", "output", "module", "operation", "parameter")
 _OWN = frozenset({"name", "moved"})
 # Details that modules of any class may have.
 _OF_ANY_CLASS = frozenset({"dtype", "trainable", "training"})
-# First words of details from which no shape of a parameter follows.
-_EXPLAINING_NOTHING = _OWN | {"argument", "place", "reads", "results", "trainable", "training"}
-# A type, also behind the kind of a tensor that is on one side only: `parameter Float(2, 3)`.
-_STATE = re.compile(r"(?:(?:parameter|buffer) )?([A-Z][A-Za-z0-9]*)(\(.*\))")
 _MOST_DETAIL = 60
 _MOST_SETTINGS = 4
 _MOST_NAMES = 4
@@ -49,46 +43,24 @@ def comparison_lines(comparison: Comparison) -> list[tuple[str, str]]:
     """
     groups: dict[tuple[object, ...], list[Change]] = {}
     for change in comparison.changes:
-        details = _told(change)
-        own = tuple(detail.what if detail.what in _OWN else detail for detail in details)
+        own = tuple(detail.what if detail.what in _OWN else detail for detail in change.details)
         size = change.parameters if change.fate != "changed" else 0
         label = change.label
-        if change.fate == "changed" and {detail.what for detail in details} <= _OF_ANY_CLASS:
+        whats = {detail.what for detail in change.details}
+        if change.fate == "changed" and whats <= _OF_ANY_CLASS:
             label = ""
         key = (change.fate, change.kind, label, own, size)
-        groups.setdefault(key, []).append(replace(change, details=details))
+        groups.setdefault(key, []).append(change)
     outputs = len(comparison.left.outputs), len(comparison.right.outputs)
     lines = [
         (_line(group, second=outputs == (1, 2)), group[0].name)
         for group in sorted(groups.values(), key=_order)
     ]
     if count := comparison.follows:
-        words = (
-            "s give another type, as they read" if count > 1 else " gives another type, as it reads"
-        )
-        lines.append((f"  {count} more operation{words} one", ""))
+        words = ("", "s", "it reads") if count == 1 else ("s", "", "they read")
+        line = "  {} more operation{} give{} another type, as {} one".format(count, *words)
+        lines.append((line, ""))
     return lines
-
-
-def _told(change: Change) -> tuple[Detail, ...]:
-    """Return the details of a change without shapes of parameters that follow from others."""
-    if change.kind != "module" or change.fate != "changed":
-        return change.details
-    details = []
-    types: list[tuple[Detail, re.Match[str] | None, re.Match[str] | None]] = []
-    for detail in change.details:
-        sides = _STATE.fullmatch(detail.before), _STATE.fullmatch(detail.after)
-        if any(sides):
-            types.append((detail, *sides))
-        else:
-            details.append(detail)
-    explained = any(detail.what.split()[0] not in _EXPLAINING_NOTHING for detail in details)
-    for detail, before, after in types:
-        if before and after and before[1] != after[1] and (explained or before[2] == after[2]):
-            details.append(Detail("dtype", before[1], after[1]))
-        elif not explained:
-            details.append(detail)
-    return tuple(dict.fromkeys(details))
 
 
 def _order(group: Sequence[Change]) -> tuple[int, bool, int]:
@@ -126,10 +98,10 @@ def _names(group: Sequence[Change]) -> str:
 
 def _settings(first: Change, count: int) -> str:
     """Return the settings and the size of an added or removed part."""
-    texts = [detail.what for detail in first.details if not detail.before and not detail.after]
-    if len(first.details) - len(texts) <= _MOST_SETTINGS:
-        settings = ((detail.what, detail.after or detail.before) for detail in first.details)
-        texts += [f"{what}={text}" for what, text in settings if text]
+    texts = []
+    if len(first.details) <= _MOST_SETTINGS:
+        for what, before, after in first.details:
+            texts.append(f"{what}={after or before}" if after or before else what)
     if first.parameters:
         texts.append(f"{first.parameters:,} parameters{' each' * (count > 1)}")
     elif first.operations > 1:
@@ -156,14 +128,9 @@ def _differing(group: Sequence[Change]) -> str:
 def total_lines(before: Outline, after: Outline) -> Iterator[str]:
     """Yield the totals that differ: `parameters: 66 -> 94 (+42.4%)`."""
     # Quantized modules keep their parameters in objects that cannot be read.
-    arguments = (
-        text
-        for outline in (before, after)
-        for block in outline.blocks()
-        for step in block.steps
-        for _, text in step.arguments
+    packed = any(
+        "ParamsBase>" in str(block.steps) for side in (before, after) for block in side.blocks()
     )
-    packed = any("ParamsBase>" in text for text in arguments)
     for name, words in TOTALS.items():
         old, new = before.totals.get(name, 0), after.totals.get(name, 0)
         if old != new:
