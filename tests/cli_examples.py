@@ -126,4 +126,6 @@ def _in_process(words):
         if words[0] != "run":
             process.send_signal(signal.SIGINT)
         rest, errors = process.communicate()
-    return process.returncode, first + rest, errors
+    # `open` ends as an interrupt does.
+    ended = 130 if words[0] not in ("view", "run") else 0
+    return process.returncode - ended, first + rest, errors

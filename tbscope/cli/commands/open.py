@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from tbscope.cli.command_errors import command, in_command_words
-from tbscope.cli.commands.view import POLL_SECONDS, ended_by_signals, open_in_browser, serves
+from tbscope.cli.commands.view import POLL_SECONDS, open_in_browser, serves
 from tbscope.cli.log_folder import changed_options, take_drawing
 from tbscope.cli.output import say
 from tbscope.cli.parameters import Target, library_options, takes
@@ -61,10 +61,10 @@ def open(  # noqa: A001  The name of the command.
     # A target begins with the path of its file, or with the name of a module.
     path = Path(target[0])
     seen = _time_of(path)
-    with ended_by_signals() as signals, _Server(port, draw()) as server:
+    with _Server(port, draw()) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         open_in_browser(f"http://{server.address}/", browser=browser)
-        while not signals:
+        while True:
             time.sleep(POLL_SECONDS)
             if watch and (time_now := _time_of(path)) != seen:
                 seen = time_now
