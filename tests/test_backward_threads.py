@@ -264,10 +264,11 @@ def test_hooks_in_a_thread_of_autograds_are_recorded():
     def step(_):
         threads.append(threading.get_ident())
         optimizer.step()
+        torch.autograd.Variable._execution_engine.queue_callback(optimizer.step)
 
     model.weight.register_post_accumulate_grad_hook(step)
     with tbscope.record(model) as recording:
         Nested.apply(torch.ones(1, requires_grad=True), 62, model.weight).backward()
     assert len(set(threads)) == 2
     updates = [node for node in recording.graph.nodes if "optimizer" in str(node.scope)]
-    assert len([node for node in updates if "updates" in node.attributes]) == len(threads)
+    assert len([node for node in updates if "updates" in node.attributes]) == 2 * len(threads)

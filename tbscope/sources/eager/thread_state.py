@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import torch
 
 from tbscope.sources.eager.record.recorder import Recorder
-from tbscope.sources.torch.compat.tensors import dispatch_modes, running_node
+from tbscope.sources.torch.compat.tensors import dispatch_modes
 
 __all__ = [
     "StepWatcher",
@@ -76,12 +76,11 @@ class _Watching(threading.local):
         """The recorders of this thread, outermost first; empty if nothing is recorded.
 
         Autograd's engine computes gradients on a CUDA device in a thread of its own, which has the
-        modes of the thread that called `backward()`. Its hooks, and the functions that it
-        recomputes, belong to the recorders of that thread.
+        modes of the thread that called `backward()`. Its hooks, the functions that it recomputes,
+        and those that it calls at the end belong to the recorders of that thread.
         """
-        if self.entered or running_node() is None:
-            return self.entered
-        return tuple(mode.recorder for mode in dispatch_modes() if hasattr(mode, "recorder"))
+        modes = () if self.entered else dispatch_modes()
+        return self.entered or tuple(mode.recorder for mode in modes if hasattr(mode, "recorder"))
 
     @property
     def active(self) -> list[Recorder]:
