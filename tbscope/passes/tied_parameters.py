@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from tbscope.ir.builder import claim_name
 from tbscope.ir.editing import copy_source, replace_inputs, replace_nodes
 from tbscope.ir.graph import Graph, Node, Value
 from tbscope.ir.nodes import sources_of
@@ -65,11 +66,6 @@ def _other_names(graph: Graph) -> dict[tuple[Node, str | None], str]:
         The name in a module, by parameter node and qualified name of that module. Names that a
         node of the graph already has are left out.
     """
-    numbers = [parameter.number for module in graph.modules for parameter in module.parameters]
-    registered = [number for number in numbers if number >= 0]
-    if len(set(registered)) == len(registered):
-        # Shortcut: in most models each parameter has one name.
-        return {}
     names: dict[int, list[tuple[str, str]]] = defaultdict(list)
     for module in graph.modules:
         for parameter in module.parameters:
@@ -77,6 +73,9 @@ def _other_names(graph: Graph) -> dict[tuple[Node, str | None], str]:
                 name = f"{module.name}.{parameter.name}" if module.name else parameter.name
                 names[parameter.number].append((module.name, name))
     tied = {name: entries for entries in names.values() if len(entries) > 1 for _, name in entries}
+    if not tied:
+        # In most models each parameter has one name.
+        return {}
     taken = {node.name for node in graph.nodes}
     return {
         (node, module): name
@@ -109,11 +108,7 @@ def copy_shared_parameters(graph: Graph) -> None:
         if first_scopes.setdefault(source, reader.scope) is reader.scope:
             return None
         if (source, reader.scope) not in names:
-            number = 2
-            while f"{source.name}~{number}" in taken:
-                number += 1
-            names[source, reader.scope] = f"{source.name}~{number}"
-            taken.add(f"{source.name}~{number}")
+            names[source, reader.scope] = claim_name(source.name, taken)
         return names[source, reader.scope]
 
     _give_twins(graph, named)

@@ -3,7 +3,6 @@
 import sys
 import threading
 from collections.abc import Mapping
-from contextlib import ExitStack
 from types import FrameType
 
 import torch
@@ -72,7 +71,6 @@ class record:  # noqa: N801 (used as a statement, like torch.profiler.profile)
         **named_models: torch.nn.Module,
     ) -> None:
         self._recorder = Recorder("record", boundary=watched_call, open_ended=True)
-        self._collecting = ExitStack()
         self._begun_at = ""
         self._graph: Graph | None = None
         check_truth("backward", backward)
@@ -172,24 +170,18 @@ class record:  # noqa: N801 (used as a statement, like torch.profiler.profile)
                 fix="begin another one with tbscope.record()",
             )
         self._begun_at = f"{frame.f_code.co_filename}:{frame.f_lineno}"
-        with ExitStack() as stack:
-            # The garbage collector would walk the growing graph again and again: it runs rarely
-            # until the end.
-            stack.enter_context(collecting_rarely())
-            if self._backward:
-                self._recorder.record_training()
-            watch = Watch(self._recorder)
-            watch.__enter__()
-            self._watch = watch
-            self._recorder.where.begin_at(frame)
-            self._collecting = stack.pop_all()
+        if self._backward:
+            self._recorder.record_training()
+        watch = Watch(self._recorder)
+        watch.__enter__()
+        self._watch = watch
+        self._recorder.where.begin_at(frame)
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         refused = self._refused()
         if refused is not None:
-            with self._collecting:
-                self.__del__()
-                finalize_abandoned()
+            self.__del__()
+            finalize_abandoned()
             if error is None:
                 raise refused
             error.add_note(str(refused))
@@ -197,7 +189,7 @@ class record:  # noqa: N801 (used as a statement, like torch.profiler.profile)
         assert self._watch is not None
         watch, self._watch = self._watch, None
         self._recorder.where.end_in(sys._getframe(1))
-        with self._collecting:
+        with collecting_rarely():
             watch.__exit__(kind, error, trace)
             self._graph = self._finished(error)
 
