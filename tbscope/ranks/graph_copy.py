@@ -56,12 +56,11 @@ class RankCopy:
         self.ranks = ranks_text(ranks)
         self.box = None if box is None else Scope(ScopePart(box), kind="rank")
         self.next_number = self._number = number
-        self._scopes: dict[Scope, Scope] = {}
         self._phases = phases
-        # Boxes, and copies of the scopes around the calls in them.
-        self._around_calls: dict[tuple[Scope | None, str], Scope] = {}
+        # Boxes, and copies of the scopes in them, by the name of the box.
+        self._scopes: dict[tuple[Scope | None, str], Scope] = {}
         if self.box is not None:
-            self._around_calls[None, self.box.part.label] = self.box
+            self._scopes[None, self.box.part.label] = self.box
         # The names of the boxes of calls and their gradients, and of operations outside of these.
         self._box_of: dict[Scope | Node, str] = {}
         # Boxes of this copy, with their indices in the order of phases.
@@ -76,8 +75,6 @@ class RankCopy:
                 self._box_of[self._block_of(node.scope) or copy] = box_of[node]
         self.shared = self.graph.nodes[:shared]
         self.common = {each for node in self.shared for each in self_and_ancestors(node.scope)}
-        if self.box is not None:
-            self._add_scopes(scope for scope in self.graph.scopes() if scope not in self.common)
         outside = [(node, node.scope) for node in self.shared]
         self._place(self.graph.nodes)
         for node, scope in outside:
@@ -93,35 +90,29 @@ class RankCopy:
             for module in self.graph.modules
         ]
 
-    def _add_scopes(self, scopes: Iterable[Scope]) -> None:
-        for scope in scopes:
-            block, parent = self._block_of(scope), scope.parent
-            if block is None or (parent is None and scope.phase != "forward"):
-                self._scopes[scope] = self._around_call(scope, None)
-            elif scope is block or parent is None:
-                outer = self._around_call(parent, self._box_of.get(scope))
-                self._scopes[scope] = scope.like(scope.part, outer)
-            else:
-                # `scopes` lists parents before their children.
-                self._scopes[scope] = scope.like(scope.part, self._scopes.get(parent, parent))
+    def _scope_of(self, scope: Scope) -> Scope:
+        """Return the copy of a scope, in the box of its stage."""
+        block = self._block_of(scope)
+        return self._copied(scope, None if block is None else self._box_of.get(block)) or scope
 
-    def _around_call(self, scope: Scope | None, name: str | None) -> Scope:
-        """Return the copy of a scope around calls, or of the top level, in a box of these ranks.
+    def _copied(self, scope: Scope | None, name: str | None) -> Scope | None:
+        """Return the copy of a scope, or of the top level, in a box of these ranks.
 
         Args:
-            scope: A scope outside of all calls; in the box of a phase is a box of the ranks.
+            scope: A scope; in the box of a phase is a box of the ranks.
             name: The name of the box of the ranks; None for the first.
         """
-        assert self.box is not None, "a graph of all ranks has no boxes for them"
+        if self.box is None or scope in self.common:
+            return scope
         name = name or self.box.part.label
         is_phase = scope is not None and scope.parent is None and scope.phase != "forward"
         if is_phase and scope is not None and scope.phase == "optimizer" and self._box_of:
             # One optimizer changes the parameters of all stages.
             name = self.ranks
         key = scope, name
-        if key not in self._around_calls:
+        if key not in self._scopes:
             if scope is not None and not is_phase:
-                own = scope.like(scope.part, self._around_call(scope.parent, name))
+                own = scope.like(scope.part, self._copied(scope.parent, name))
             else:
                 outer: Scope | None = None
                 phase: Phase = "forward"
@@ -130,8 +121,8 @@ class RankCopy:
                     phase = scope.phase
                 own = Scope(ScopePart(name), parent=outer, kind="rank", phase=phase)
                 self._boxes[own] = len(self._boxes)
-            self._around_calls[key] = own
-        return self._around_calls[key]
+            self._scopes[key] = own
+        return self._scopes[key]
 
     def _place(self, nodes: Iterable[Node]) -> None:
         for node in nodes:
@@ -150,9 +141,9 @@ class RankCopy:
         """
         scope = node.scope
         if node in self._box_of:
-            return self._around_call(scope, self._box_of[node])
+            return self._copied(scope, self._box_of[node])
         if scope is not None:
-            return self._scopes.get(scope, scope)
+            return self._scope_of(scope)
         boxes = {self._box_around(value.producer.scope) for value in node.inputs} - {None}
         return max(boxes, key=self._boxes.__getitem__, default=self.box)
 
@@ -171,8 +162,8 @@ class RankCopy:
     def _call(self, call: Call) -> Call:
         return replace(
             call,
-            scope=self._scopes.get(call.scope, call.scope),
-            caller=call.caller and self._scopes.get(call.caller, call.caller),
+            scope=self._scope_of(call.scope),
+            caller=call.caller and self._scope_of(call.caller),
             arguments=[
                 Argument(name, map_tree(nest, self._value)) for name, nest in call.arguments
             ],
