@@ -6,7 +6,7 @@ first byte is written, so a failure leaves the log directory as it was.
 
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Unpack
+from typing import Any, Unpack
 
 from tbscope.errors import ArgumentError
 from tbscope.formats.compressed import record_of
@@ -27,7 +27,6 @@ from tbscope.overlays.overlay import OverlayValues, make_overlay
 from tbscope.pipeline import draw
 from tbscope.ranks.gather import RanksDrawing, gathering_of, lost_texts, simulated_ranks
 from tbscope.ranks.merge import merge_ranks
-from tbscope.ranks.rank_options import Ranks
 from tbscope.run_options import RUNNING, WORLD
 from tbscope.sources.compiled.results import CompiledGraphs
 from tbscope.sources.registry import graph_of, runs
@@ -98,20 +97,49 @@ def add_graph(
     """
     check_on_error(on_error)
     drawing: Any = {**options}
-    run, world, gathered, placing = (
+    run, world, ranks, placing = (
         take_values(group, drawing) for group in (RUNNING, WORLD, GATHERING, PLACING)
     )
     try:
-        check_gathering(**gathered)
+        check_gathering(**ranks)
+        check_truth("verbose", verbose)
+        # `Difference` is looked up, not imported: a caller that has one has imported it already.
+        home = sys.modules.get("tbscope.comparison.difference")
+        if home is not None and isinstance(model, home.Difference):
+            model, drawing = model.graph, {"color_by": "difference", **drawing}
+        check_options(**drawing)
         entry = GraphEntry(plain_text(placing["tag"]), placing["step"], placing["run_name"])
+        entry.check()
         pretended = world["world_size"] is not None or world["mesh"] is not None
-        gathering = None if pretended else gathering_of(*gathered.values())
+        gathering = None if pretended else gathering_of(*ranks.values())
         if gathering is None:
             check_writer(writer)
-        asked = _Asked(
-            model, input_to_model, verbose, run, world, gathered["ranks"], drawing, entry
-        )
-        return _draw(writer, asked, gathering, lenient=on_error == "warn")
+        run = {**run, **world, "kernels": drawing.get("level") == "aten"}
+
+        def record() -> Graph:
+            """Trace the model: once, or as several ranks of a simulated run."""
+            several = simulated_ranks(ranks["ranks"], world)
+            if several is None:
+                return graph_of(model, input_to_model, run)
+            graphs = [graph_of(model, input_to_model, {**run, "rank": rank}) for rank in several]
+            return merge_ranks(graphs, unfolded=ranks["ranks"] == "unfolded")
+
+        with collecting_rarely():
+            if gathering is None:
+                graph = record()
+            else:
+                graph = gathered(gathering, record, lenient=on_error == "warn")
+                if not gathering.draws:
+                    return graph
+                # Not before: an error here would leave the other ranks waiting in their
+                # collectives.
+                check_writer(writer)
+            parts = model if isinstance(model, CompiledGraphs) else {}
+            # A graph of the user's may have been edited.
+            _write(writer, graph, parts, entry, drawing, edited=not runs(model))
+        if verbose:
+            print(graph, *parts.values(), sep="\n")  # noqa: T201  As torch's does.
+        return graph
     except Exception as error:  # A training script goes on, whatever became of its graph.
         if on_error == "raise":
             raise
@@ -200,67 +228,36 @@ def add_overlay(
         warn_once(f"tbscope drew no overlay: {error}")
 
 
-class _Asked(NamedTuple):
-    """The arguments of one `add_graph` call: the model, its run, and the drawing."""
+def _write(
+    writer: object,
+    graph: Graph,
+    parts: Mapping[str, Graph],
+    entry: GraphEntry,
+    drawing: Drawing,
+    *,
+    edited: bool,
+) -> None:
+    """Draw a graph and its parts, and write them.
 
-    model: Any
-    input_to_model: Any
-    verbose: bool
-    run: Mapping[str, object]
-    world: Mapping[str, object]
-    ranks: Ranks
-    drawing: Drawing
-    entry: GraphEntry
-
-    def record(self) -> Graph:
-        """Trace the model: once, or as several ranks of a simulated run, and merge the graphs."""
-        several = simulated_ranks(self.ranks, self.world)
-        if several is None:
-            return self._graph_on(self.world)
-        graphs = [self._graph_on({**self.world, "rank": rank}) for rank in several]
-        return merge_ranks(graphs, unfolded=self.ranks == "unfolded")
-
-    def _graph_on(self, world: Mapping[str, object]) -> Graph:
-        run = {**self.run, **world, "kernels": self.drawing.get("level") == "aten"}
-        return graph_of(self.model, self.input_to_model, run)
-
-
-def _draw(writer: object, asked: _Asked, gathering: RanksDrawing | None, *, lenient: bool) -> Graph:
-    model, verbose, drawing, entry = asked.model, asked.verbose, asked.drawing, asked.entry
-    check_truth("verbose", verbose)
-    check_options(**drawing)
-    entry.check()
-    with collecting_rarely():
-        # `Difference` is looked up, not imported: a caller that has one has imported it already.
-        home = sys.modules.get("tbscope.comparison.difference")
-        if home is not None and isinstance(model, home.Difference):
-            model, drawing = model.graph, {"color_by": "difference", **drawing}
-            asked = asked._replace(model=model, drawing=drawing)
-        if gathering is None:
-            graph = asked.record()
-        else:
-            graph = gathered(gathering, asked.record, lenient=lenient)
-            if not gathering.draws:
-                return graph
-            # Not before: an error here would leave the other ranks waiting in their collectives.
-            check_writer(writer)
-        parts = model if isinstance(model, CompiledGraphs) else {}
-        if parts and entry.tag is None:
-            entry = entry._replace(tag="compiled")
-        graphs = {entry: graph}
-        for title, part in parts.items():
-            graphs[entry._replace(tag=f"{entry.tag}/{title}")] = part
-        # A graph of the user's may have been edited; the recorder's own satisfies the invariants.
-        if not runs(model):
-            for edited in graphs.values():
-                check_invariants(edited)
-        drawn = {key: draw(made, **drawing) for key, made in graphs.items()}
-        if verbose:
-            print(graph, *parts.values(), sep="\n")  # noqa: T201  As torch's does.
-        # All are drawn before the first is written, so a failure leaves no part of them on disk.
-        for key, made in drawn.items():
-            write_entry(writer, made, key, record_of(graphs[key]))
-    return graph
+    Args:
+        writer: The writer.
+        graph: The graph.
+        parts: Its parts by title; each is drawn under the graph's tag, `/` and its title.
+        entry: The entry of the graph.
+        drawing: Options of the drawing.
+        edited: Whether the graphs may break the invariants; the recorder's own satisfy them.
+    """
+    if parts and entry.tag is None:
+        entry = entry._replace(tag="compiled")
+    graphs = {entry: graph}
+    for title, part in parts.items():
+        graphs[entry._replace(tag=f"{entry.tag}/{title}")] = part
+    for made in graphs.values() if edited else ():
+        check_invariants(made)
+    # All are drawn before the first is written, so a failure leaves no part of them on disk.
+    drawn = {key: draw(made, **drawing) for key, made in graphs.items()}
+    for key, data in drawn.items():
+        write_entry(writer, data, key, record_of(graphs[key]))
 
 
 def gathered(gathering: RanksDrawing, record: Callable[[], Graph], *, lenient: bool) -> Graph:
