@@ -445,7 +445,7 @@ class Dataflow:
         if name in _SHARES_MEMORY:
             # The array shares the memory: a later write through the array is no operation that a
             # mode sees.
-            self.operations.report_write(tensor)
+            self.operations.about_to_write(tensor)
         value, source = self.value_of(tensor), self.where.source_at(frame)
         value.producer.attributes["read_by_python"] = f"{name} at {source}" if source else name
         self.reads.append(DataRead(value, name, source))
@@ -510,7 +510,7 @@ class Dataflow:
 
     def add_output(self, name: str, tensor: torch.Tensor) -> None:
         """Make the current value of a tensor an output of the graph under this path."""
-        tensor = self.sources.replaced_by_fake(tensor)
+        tensor = self.sources.stand_in(tensor)
         value = self.value_of(tensor)
         writers = self.values.earlier_writers([tensor], [value])
         self.builder.add_output(name, value, control_inputs=writers)
@@ -540,10 +540,6 @@ class Dataflow:
                 node.phase = scope.phase
             node.writes = tuple(range(len(values)))
             self.values.add_written_outputs(node, read, [], read)
-
-    def take_over(self, *kernel: Any) -> bool:
-        """Make the result of a wait the value of wrappers (see `Ranks.take_over`)."""
-        return self.ranks is not None and self.ranks.take_over(*kernel)
 
     # -- backward passes that are a part of an operation ------------------------------------
 

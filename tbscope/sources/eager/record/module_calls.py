@@ -199,7 +199,7 @@ class ModuleCalls:
         node = flow.values.append(frame.entry.label, frame.scope, inputs, frame.source)
         node.control_inputs = flow.values.earlier_writers(tensors, values)
         for tensor in {id(tensor): tensor for tensor in returned}.values():
-            flow.values.give(node, flow.sources.replaced_by_fake(tensor))
+            flow.values.give(node, flow.sources.stand_in(tensor))
 
     def fail_call(self, frame: Frame, error: BaseException) -> None:
         """Close a module call that raised; remember the innermost call of each error."""
@@ -209,10 +209,6 @@ class ModuleCalls:
         self._scopes.close_call(frame)
 
     # -- scopes ---------------------------------------------------------------------------
-
-    def open_scope(self, name: str) -> None:
-        """Open a scope of the user in the running call."""
-        self._scopes.open_block(name, by_script=True)
 
     def close_scope(self, name: str | None, *, failed: bool = False, result: object = None) -> None:
         """Close the innermost scope of the user; after a failure also scopes left open in it.

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from tbscope.sources.eager.record.events import ignore_event
 from tbscope.sources.eager.record.tensors.backward_io import InnerPass
 from tbscope.sources.torch.calling.argument_values import collect_tensors
 from tbscope.sources.torch.distributed import Exchange
@@ -141,7 +142,7 @@ class Operation:
     def _write(self, tensors: list[torch.Tensor]) -> None:
         # Before the kernel runs: a snapshot needs the content from before the write.
         for tensor in tensors:
-            self._operations.report_write(tensor)
+            self._operations.about_to_write(tensor)
         self.written = [*self.written, *tensors]
 
 
@@ -157,8 +158,7 @@ class Operations:
             operation calls, until that function calls another operation.
         idle: A finished operation without kernels, for reuse; None if there is none.
         formulas: The FLOPs formula of each kernel seen so far.
-        about_to_write: Called with each tensor that a kernel is about to write into; None for no
-            call.
+        about_to_write: Called with each tensor that a kernel is about to write into.
         scripted: Whether a scripted module was called, which may run in several threads.
     """
 
@@ -167,7 +167,7 @@ class Operations:
         self.idle: Operation | None = None
         self.formulas = Formulas(uncounted)
         self.keep_runs = keep_runs
-        self.about_to_write: Callable[[torch.Tensor], None] | None = None
+        self.about_to_write: Callable[[torch.Tensor], None] = ignore_event
         self.scripted = False
 
     def branch(self) -> "Operations":
@@ -175,11 +175,6 @@ class Operations:
         branch = copy(self)
         branch.running = branch.idle = None
         return branch
-
-    def report_write(self, tensor: torch.Tensor) -> None:
-        """Report a tensor before code that is no operation writes into it."""
-        if self.about_to_write is not None:
-            self.about_to_write(tensor)
 
     def begin(self) -> Operation:
         """Start a new operation, and return it."""

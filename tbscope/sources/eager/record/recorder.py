@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from copy import copy
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -118,10 +119,10 @@ class Recorder:
             alias_made=flow.add_alias,
             tensors_swapped=self._swapping,
             tensors_replaced=calls.replacing,
-            about_to_write=flow.operations.report_write,
+            about_to_write=flow.operations.about_to_write,
             about_to_set=ignore_event if changes is None else changes.about_to_set,
             about_to_accumulate=ignore_event if changes is None else changes.about_to_accumulate,
-            scope_opened=calls.open_scope,
+            scope_opened=partial(flow.scopes.open_block, by_script=True),
             scope_closed=calls.close_scope,
             call_begins=calls.enter_call,
             call_ended=calls.leave_call,
@@ -137,7 +138,7 @@ class Recorder:
             step_failed=ignore_event if training is None else training.fail_step,
             closure_runs=nullcontext if training is None else training.closure,
             work_awaited=flow.add_wait,
-            wait_inside=flow.take_over,
+            wait_inside=ignore_event if flow.ranks is None else flow.ranks.take_over,
         )
         if self._failed is not None:
             events = events.guarded(nonfatal(self.fail), nonfatal_block(self.fail))

@@ -23,6 +23,7 @@ from tbscope.ir.graph import Call, Graph, Source
 from tbscope.ir.placement.borrowed_calls import is_shared
 from tbscope.ir.scopes import PHASE_BOXES, Phase, Scope, ScopeKind, self_and_ancestors
 from tbscope.messages import shown
+from tbscope.sources.eager.record.events import ignore_event
 from tbscope.sources.torch.calling.deferred_results import LAZY_ITERATORS
 from tbscope.sources.torch.module_names import ModuleEntry, Registry
 
@@ -89,7 +90,7 @@ class ScopeStack:
         self.registry = Registry()
         self.top = Frame(None, None)
         self.running = self.top
-        self.adopted: Callable[[torch.nn.Module], None] | None = None
+        self.adopted: Callable[[torch.nn.Module], None] = ignore_event
         self.again: Callable[[Scope | None], Scope | None] | None = None
         self._stack = [self.top]
         # The latest scope of each module, by enclosing scope.
@@ -102,7 +103,7 @@ class ScopeStack:
 
     def forget(self) -> None:
         """Release all modules and tensors."""
-        self.adopted = None
+        self.adopted = ignore_event
         self.registry.forget()
         self._opened.clear()
         self._opened_after.clear()
@@ -134,9 +135,8 @@ class ScopeStack:
             )
             entry.adopter = parent
         entry = entry or registry.add_root(module)
-        if self.adopted is not None:
-            for new_module in registry.modules(since=count_before):
-                self.adopted(new_module)
+        for new_module in registry.modules(since=count_before):
+            self.adopted(new_module)
         return entry
 
     def call_of(self, entry: ModuleEntry) -> Frame | None:

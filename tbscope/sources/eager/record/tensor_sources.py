@@ -19,6 +19,7 @@ import torch
 
 from tbscope.ir.graph import Argument, Node, Value
 from tbscope.ir.nodes import OPERATIONS
+from tbscope.sources.eager.record.events import ignore_event
 from tbscope.sources.eager.record.manual_updates import producers_back
 from tbscope.sources.eager.record.operation import Communication
 from tbscope.sources.eager.record.scope_stack import ScopeStack
@@ -61,10 +62,9 @@ class TensorSources:
         scopes: The open scopes.
         values: The values of tensors.
         open_ended: As the argument.
-        stand_in: Returns the fake tensor that replaces a tensor, or the tensor itself if none does;
-            None if the run has no fake tensors.
+        stand_in: Returns the fake tensor that replaces a tensor, or the tensor itself if none does.
         from_step: Returns the value of a tensor that a training step has kept, or None for any
-            other tensor; the attribute is None if no steps are recorded.
+            other tensor.
         replaced: The modules whose tensors are replaced by other tensors now.
         distributed: Whether this is a process of a distributed run.
     """
@@ -78,8 +78,8 @@ class TensorSources:
         self.open_ended = open_ended
         self.replaced: list[ModuleEntry] = []
         self.distributed = is_distributed()
-        self.from_step: Callable[[torch.Tensor], Value | None] | None = None
-        self.stand_in: Callable[[torch.Tensor], torch.Tensor] | None = None
+        self.from_step: Callable[[torch.Tensor], Value | None] = ignore_event
+        self.stand_in: Callable[[torch.Tensor], torch.Tensor] = lambda tensor: tensor
         # The number of registered tensors at the last search for shards, and the tensors spread
         # over ranks then, by storage.
         self._spread: tuple[int, dict[int, torch.Tensor]] = (0, {})
@@ -106,10 +106,6 @@ class TensorSources:
         # A subclass may answer a query of its shape by Python code of its own.
         with without_functions():
             return self._discover(tensor)
-
-    def replaced_by_fake(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return the fake tensor that replaces a tensor, or the tensor itself if none does."""
-        return tensor if self.stand_in is None else self.stand_in(tensor)
 
     def is_known(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor has a value, is in a wrapper, is an alias, or is of a module."""
@@ -187,7 +183,7 @@ class TensorSources:
     def forget(self) -> None:
         """Release all tensors after the run."""
         self._hidden.clear()
-        self.from_step = None
+        self.from_step = ignore_event
 
     def add_bucket(self, tensor: torch.Tensor, op: str = "bucket") -> Value | None:
         """Add a node for an unseen tensor into parts of which operations wrote.
@@ -229,10 +225,10 @@ class TensorSources:
 
     def _discover(self, tensor: torch.Tensor) -> Value:
         """Search for a tensor without a recorded value, in the order of the module docstring."""
-        if self.stand_in is not None and (fake := self.stand_in(tensor)) is not tensor:
+        if (fake := self.stand_in(tensor)) is not tensor:
             return self.value_of(fake)
         values = self.values
-        value = None if values.from_pass is None else values.from_pass(tensor)
+        value = values.from_pass(tensor)
         # Most models have no wrappers.
         if value is None and values.table.any_composed:
             value = self._value_of_wrapped(tensor)
@@ -249,7 +245,7 @@ class TensorSources:
             # The local shard identifies a tensor that is spread over ranks, also in a backward
             # pass.
             self._composed,
-            self._kept,
+            self.from_step,
             self._aliased,
             self._gathered,
             self._registered_late,
@@ -262,10 +258,6 @@ class TensorSources:
             if value is not None:
                 return value
         return values.give(self._constant(tensor), tensor)
-
-    def _kept(self, tensor: torch.Tensor) -> Value | None:
-        """Return the value of a tensor that a training step has kept, or None."""
-        return None if self.from_step is None else self.from_step(tensor)
 
     def _gathered(self, tensor: torch.Tensor) -> Value | None:
         """Return the value of a parameter that ranks have gathered, or None."""

@@ -130,8 +130,7 @@ class ThreadWork:
         guard = self._guard_of(order)
         recorder.guard(guard, self._lock_block)
         operations = recorder.operations
-        if operations.about_to_write is not None:
-            operations.about_to_write = guard("about_to_write", operations.about_to_write)
+        operations.about_to_write = guard("about_to_write", operations.about_to_write)
 
     def _guard_of(self, order: _ThreadOrder) -> Guard:
         """Return a guard that takes the lock, and records the order of new nodes and calls."""
