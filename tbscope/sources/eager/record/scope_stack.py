@@ -76,7 +76,7 @@ class ScopeStack:
         top: The frame of the top level.
         running: The innermost frame.
         adopted: Called with each module that runs though no registered module contains it, before
-            it runs; None for no call.
+            it runs.
         phases: The boxes of backward passes and optimizer steps, each with the number of boxes
             before it.
         boxes: The boxes of the steps of sharded modules, by enclosing scope and name.
