@@ -1,10 +1,8 @@
 """Parts of a watched training step: what is recorded of it, its open watch, and its callables."""
 
-import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from threading import get_ident
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 from weakref import ref
@@ -85,17 +83,6 @@ class OpenWatch:
         # The frame itself, not its id: a later frame may have the same address.
         self.frame, self.optimizer = frame, optimizer
         self.call: Frame | None = None
-        self._thread = get_ident()
-
-    @property
-    def runs(self) -> bool:
-        """Whether the frame is still running; an error may have ended it without a report."""
-        if get_ident() != self._thread:
-            return self._thread in sys._current_frames()
-        frame: FrameType | None = sys._getframe(1)
-        while frame is not None and frame is not self.frame:
-            frame = frame.f_back
-        return frame is not None
 
     def close(self) -> None:
         """End the watch."""

@@ -144,7 +144,7 @@ class TrainingWatch:
     def remove(self) -> None:
         """Stop waiting; the recording of an unfinished step is dropped."""
         self.is_over = True
-        if self._open is not None and self._open.runs:
+        if self._open is not None:
             # Other recorders may watch inside of the running call, so its watch ends when the call
             # does.
             self._step.suspend()
@@ -260,7 +260,7 @@ class TrainingWatch:
         thread, opened, self._heard = get_ident(), None, True
         if not (
             thread in self._inside
-            or (self._open is not None and self._open.runs)
+            or self._open is not None
             or running_node() is not None
             or is_tracing()
             or is_captured()
@@ -284,9 +284,6 @@ class TrainingWatch:
         return result
 
     def _begin_call(self, call: ModuleCall, caller: FrameType) -> OpenWatch | None:
-        if self._open is not None:
-            # An error that no hook reported ended the open part; this call is recorded instead.
-            self._drop()
         if self._is_complete():
             self._finish()
         if self.is_over:
