@@ -337,7 +337,10 @@ def with_above(scopes: Iterable[Scope | None]) -> set[Scope]:
     """Return some scopes and all of their ancestors."""
     with_ancestors: set[Scope] = set()
     for scope in scopes:
-        add_with_ancestors(scope, with_ancestors)
+        ancestor = scope
+        while ancestor is not None and ancestor not in with_ancestors:
+            with_ancestors.add(ancestor)
+            ancestor = ancestor.parent
     return with_ancestors
 
 

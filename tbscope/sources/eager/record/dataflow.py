@@ -20,7 +20,7 @@ import torch
 
 from tbscope.analysis.notes import DataRead
 from tbscope.ir.graph import Argument, Node, Source, Value
-from tbscope.sources.eager.record.call_site import CallSite, CallSites
+from tbscope.sources.eager.record.call_site import CallSites
 from tbscope.sources.eager.record.kernel_bodies import KernelRuns
 from tbscope.sources.eager.record.operation import Operation, Operations
 from tbscope.sources.eager.record.ranks import Ranks, is_bookkeeping
@@ -199,8 +199,10 @@ class Dataflow:
         out = collect_tensors(kwargs["out"], []) if written and "out" in kwargs else []
         if operation.returned or operation.fed:
             self._read_inner(operation, read, values)
-        tensor_values = self.values
-        scope, source, run, step = self._site(frame, read, values)
+        site, tensor_values = self.where.of_operation(frame), self.values
+        if training is not None:
+            site = training.site_of(site, frame, read, values)
+        scope, source, run, step = site
         writers = tensor_values.earlier_writers(read, values) if tensor_values.writes.any else []
         node = self.builder.append_op(name, scope, values, arguments, writers, source, kernels)
         passing = operation.passing
@@ -240,19 +242,6 @@ class Dataflow:
         if training is not None:
             training.operation_ended(node, read, results)
         return node
-
-    def _site(
-        self, frame: FrameType | None, read: list[torch.Tensor], values: list[Value]
-    ) -> CallSite:
-        """Return the call site of an operation that has begun.
-
-        Args:
-            frame: The Python frame that called it.
-            read: The tensors that it reads.
-            values: Their values.
-        """
-        site = self.where.of_operation(frame)
-        return site if self.training is None else self.training.site_of(site, frame, read, values)
 
     def _mark_random(self, node: Node, frame: FrameType | None) -> None:
         """Mark a node that drew random numbers; warn once if compiled code draws other ones."""
@@ -430,7 +419,9 @@ class Dataflow:
         if training is not None:
             training.operation_begins(frame)
         arguments, read, values = self._arguments(args, kwargs, fills=True)
-        site = self._site(frame, read, values)
+        site = self.where.of_operation(frame)
+        if training is not None:
+            site = training.site_of(site, frame, read, values)
         node = Node("", name, "op", site[0], values, arguments=arguments, source=site[1])
         node.run, node.step = site[2:]
         if training is None or not training.stopped_early(node, error):
@@ -510,7 +501,7 @@ class Dataflow:
 
     def add_output(self, name: str, tensor: torch.Tensor) -> None:
         """Make the current value of a tensor an output of the graph under this path."""
-        tensor = self.sources.stand_in(tensor)
+        tensor = self.sources.replaced_by_fake(tensor)
         value = self.value_of(tensor)
         writers = self.values.earlier_writers([tensor], [value])
         self.builder.add_output(name, value, control_inputs=writers)
@@ -531,9 +522,11 @@ class Dataflow:
             if not read:
                 return
             values = list(map(self.value_of, read))
+            site = self.where.of_operation(frame)
             if self.training is not None:
                 self.training.operation_begins(frame)
-            scope, source, run, step = self._site(frame, read, values)
+                site = self.training.site_of(site, frame, read, values)
+            scope, source, run, step = site
             node = self.values.append("wait", scope, values, source)
             node.run, node.step = run, step
             if scope is not None:

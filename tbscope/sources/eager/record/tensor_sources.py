@@ -62,7 +62,8 @@ class TensorSources:
         scopes: The open scopes.
         values: The values of tensors.
         open_ended: As the argument.
-        stand_in: Returns the fake tensor that replaces a tensor, or the tensor itself if none does.
+        stand_in: Returns the fake tensor that replaces a tensor, or the tensor itself if none does;
+            None if the run has no fake tensors.
         from_step: Returns the value of a tensor that a training step has kept, or None for any
             other tensor.
         replaced: The modules whose tensors are replaced by other tensors now.
@@ -79,7 +80,7 @@ class TensorSources:
         self.replaced: list[ModuleEntry] = []
         self.distributed = is_distributed()
         self.from_step: Callable[[torch.Tensor], Value | None] = ignore_event
-        self.stand_in: Callable[[torch.Tensor], torch.Tensor] = lambda tensor: tensor
+        self.stand_in: Callable[[torch.Tensor], torch.Tensor] | None = None
         # The number of registered tensors at the last search for shards, and the tensors spread
         # over ranks then, by storage.
         self._spread: tuple[int, dict[int, torch.Tensor]] = (0, {})
@@ -106,6 +107,10 @@ class TensorSources:
         # A subclass may answer a query of its shape by Python code of its own.
         with without_functions():
             return self._discover(tensor)
+
+    def replaced_by_fake(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return the fake tensor that replaces a tensor, or the tensor itself if none does."""
+        return tensor if self.stand_in is None else self.stand_in(tensor)
 
     def is_known(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor has a value, is in a wrapper, is an alias, or is of a module."""
@@ -225,10 +230,10 @@ class TensorSources:
 
     def _discover(self, tensor: torch.Tensor) -> Value:
         """Search for a tensor without a recorded value, in the order of the module docstring."""
-        if (fake := self.stand_in(tensor)) is not tensor:
+        if self.stand_in is not None and (fake := self.stand_in(tensor)) is not tensor:
             return self.value_of(fake)
         values = self.values
-        value = values.from_pass(tensor)
+        value = None if values.from_pass is None else values.from_pass(tensor)
         # Most models have no wrappers.
         if value is None and values.table.any_composed:
             value = self._value_of_wrapped(tensor)

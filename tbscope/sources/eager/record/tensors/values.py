@@ -15,7 +15,6 @@ import torch
 from tbscope.ir.builder import GraphBuilder
 from tbscope.ir.graph import Argument, Node, Source, Value
 from tbscope.ir.scopes import Scope
-from tbscope.sources.eager.record.events import ignore_event
 from tbscope.sources.eager.record.tensors.tensor_table import TensorRecord, TensorTable, add_value
 from tbscope.sources.torch.compat.tensors import (
     innermost_transform,
@@ -43,7 +42,8 @@ class TensorValues:
         writes: The in-place writes so far, by storage.
         table: The records of the tensors.
         from_pass: Returns the value of a tensor that came out of a backward pass recorded as one
-            operation, or None for any other tensor.
+            operation, or None for any other tensor; the attribute is None if there was no such
+            pass.
         of_passes: The values that were made for tensors of these backward passes.
         names: The qualified names of parameters and buffers, by their nodes.
     """
@@ -54,7 +54,7 @@ class TensorValues:
         self._order: dict[Node, int] = {}
         self.table = TensorTable()
         self.writes = Writes()
-        self.from_pass: Callable[[torch.Tensor], Value | None] = ignore_event
+        self.from_pass: Callable[[torch.Tensor], Value | None] | None = None
         self.of_passes: set[Value] = set()
         self.names: dict[Node, str] = {}
 
@@ -63,7 +63,8 @@ class TensorValues:
 
         A result of a backward pass that is one operation gets its value here, at the first request.
         """
-        return self.seen(tensor) or self.from_pass(tensor)
+        value = self.seen(tensor)
+        return value if value is not None or self.from_pass is None else self.from_pass(tensor)
 
     def seen(self, tensor: torch.Tensor) -> Value | None:
         """Return the value last recorded for a tensor, or None; unlike `find`, add no output."""
@@ -266,7 +267,7 @@ class TensorValues:
     def forget(self) -> None:
         """Release all tensors and values after the run."""
         self.table.records.clear()
-        self.from_pass = ignore_event
+        self.from_pass = None
         self._order.clear()
 
     def _order_of(self, node: Node) -> int:
